@@ -2,7 +2,7 @@
 
 The DAG runs by its schedule and after each event of the table's asset. An event with `partitions` in its extra is a
 signal that these partitions are ready. Pointers need no Spark; a spark-submit copies partitions older than
-`archive_after` into files of their own. Each partition that becomes visible is an event of the asset
+`archive_after` into separate files. Each partition that becomes visible is an event of the asset
 `hive://database/table`. A backfill publishes the partitions of its range again. The trigger form has partitions,
 interval, force, newest version and dry run.
 """

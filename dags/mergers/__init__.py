@@ -6,5 +6,5 @@ Airflow's jobs contains it: the folder of the DAGs, or the folders in LAKEHOUSE_
 
     cd dags && zip -r mergers.zip mergers && spark-submit --py-files mergers.zip ...
 
-The same for ingestion, in a spec: `spark: {spark.submit.pyFiles: /path/mergers.zip}`.
+For ingestion, declare the archive in the spec: `spark: {spark.submit.pyFiles: /path/mergers.zip}`.
 """

@@ -2,7 +2,7 @@
 
     day         user   active          bit n: active n days after `day`
     2026-01-01  ada    1011            active on the 1st, 2nd and 4th
-    2026-01-04  ada    1               so today, the 4th, sets bit 3 of the 1st, bit 2 of the 2nd, ..., bit 0 of its own
+    2026-01-04  ada    1               activity on the 4th sets bit 3 of the 1st, bit 2 of the 2nd, bit 0 of the 4th
 
 The activity of a user today is one row in each of the last N partitions. Its bitmap has the one bit of today in that
 partition. Writes read no stored rows: the table is merge-on-read with a bucket index, so the rows go to log files.

@@ -55,7 +55,7 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
 `lakehouse <noun> <verb> --help` describes the flags.
 """
 
-#: Control characters that messages of lakehouse contain.
+#: Control characters that are kept in messages.
 _LINES = "\n\t"
 #: Module and function of each noun below `lakehouse.cli`. A command is imported when it runs: Spark and Arrow are slow.
 _COMMANDS = {
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        # Files outside of a store, such as reports and output. An error without a name is not about a file.
+        # The error is about a file outside of a store, such as a report. Errors without a file name are unexpected.
         if error.filename is None:
             raise
         failure = translate(error, str(error.filename), writing=True)
@@ -113,7 +113,7 @@ class _NoSecrets(logging.Filter):
         try:
             message = record.getMessage()
         except (TypeError, ValueError):
-            # The handler reports the wrong record.
+            # The handler reports the record as wrongly formatted.
             return True
         redacted = printable(redact_text(message), keep=_LINES)
         if redacted != message:

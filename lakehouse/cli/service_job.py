@@ -29,7 +29,7 @@ def run_service_job(words: Sequence[str]) -> int:
 
 
 def service_parser(command: str) -> argparse.ArgumentParser:
-    """Return a parser of what all commands about a service take."""
+    """Return a parser of the arguments that all commands about a service have."""
     parser = argparse.ArgumentParser(prog=f"lakehouse {command}")
     parser.add_argument("--table", required=True, help="a table spec (YAML), a table's location, or namespace.table")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="hoodie.* option")
@@ -45,12 +45,14 @@ def _work(command: JobCommand) -> JobReport:
     if len(known) < len(names):
         if len(names) > 1:
             unknown = command.tables[names.index(None)]
-            raise UserError(f"several tables in one run are names of a catalog, and {unknown!r} is none", table=unknown)
+            raise UserError(
+                f"several tables in one run must be names of a catalog, but {unknown!r} is not", table=unknown
+            )
         report = run_service(command.verb, open_table(command.table, command.options), command, spark)
     else:
         catalogs = {catalog for catalog, _ in known}
         if len(catalogs) > 1:
-            raise UserError(f"the tables of one run are of one catalog, not of {', '.join(sorted(catalogs))}")
+            raise UserError(f"the tables of one run must be in one catalog, not in {', '.join(sorted(catalogs))}")
         with load_catalog(catalogs.pop()) as catalog, metrics() as measures:
             tables = [table for _, table in known]
             drift = specs_in_force(catalog, tables)

@@ -1,7 +1,7 @@
 """`lakehouse table sync | drift | history`: spec files and their versions in the catalog.
 
-Jobs of Airflow put the spec files beside its DAGs in force by themselves (LAKEHOUSE_SYNC_SPECS). In a shell only
-`table sync` does; other commands warn about a file that differs, because a user's working copy can be old.
+Jobs of Airflow put the spec files beside its DAGs in force automatically (LAKEHOUSE_SYNC_SPECS). In a shell only
+`table sync` does this; other commands warn about a file that differs, because a user's working copy can be old.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`lakehouse <service> due | plan | run`, for every ServiceSpec.
 
 `due` and `plan` work without Spark. `run` is a job: under spark-submit its work runs on executors, else in threads of
-this process. `run --dry-run` is no job: it prints what `plan --dry-run` prints.
+this process. `run --dry-run` is not a job: it prints the same as `plan --dry-run`.
 
 Modules of single services add verbs (`clean orphans`, `ttl policy`) and short flags (`clustering --sort-columns`).
 """

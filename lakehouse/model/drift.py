@@ -1,4 +1,4 @@
-"""Column drift: differences between the columns of a batch and those of the table, and what the write did."""
+"""Column drift: differences between the columns of a batch and those of the table, and how the write treated them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRIFT_KEY = "lakehouse.schema.drift"
 
 
 class Drift(StrEnum):
-    """What happened to a column."""
+    """The treatment of a column that differs between a batch and the table."""
 
     ADDED = "added"
     IGNORED = "ignored"

@@ -35,7 +35,7 @@ class Pattern:
         try:
             self._compiled = re2.compile(text, options)
         except UnicodeEncodeError as error:
-            raise ValueError("it contains a surrogate, which is no character") from error
+            raise ValueError("it contains a surrogate, which is not a character") from error
         except re2.error as error:
             reason = error.args[0] if error.args else error
             shown = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
@@ -60,7 +60,7 @@ def compile_pattern(text: str, what: str) -> Pattern:
         return Pattern(text)
     except ValueError as error:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        raise UserError(f"{what} {shown!r} is no regular expression: {error}", pattern=shown) from None
+        raise UserError(f"{what} {shown!r} is not a regular expression: {error}", pattern=shown) from None
 
 
 def escaped(text: str) -> str:

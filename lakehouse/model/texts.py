@@ -18,7 +18,7 @@ def text_list(value: Any, argument: str, *, ordered: bool = False, allow_empty: 
         allow_empty: Whether a text may be empty.
 
     Raises:
-        UserError: The value is bytes, a number or a mapping, or an item is no text or is empty.
+        UserError: The value is bytes, a number or a mapping, or an item is not a text or is empty.
     """
     if value is None:
         return ()

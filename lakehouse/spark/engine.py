@@ -81,7 +81,7 @@ class SparkEngine:
         """Repartition the frame so that each shard fills about one base file."""
         size = _estimated_bytes(frame)
         if not columns and self.parallelism * _SHARD_BYTES // 4 <= size < _UNKNOWN_BYTES:
-            # No columns decide the shard, and there are enough rows for every core: a shuffle is not needed.
+            # No columns determine the shard, and there are enough rows for every core, so a shuffle is not needed.
             return frame.coalesce(max(self.parallelism, -(-size // (_SHARD_BYTES // 4))))
         # Set the option on a clone of the session, so that the user's session and other threads are not affected.
         clone = frame.sparkSession._jsparkSession.cloneSession()

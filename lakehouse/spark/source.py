@@ -1,7 +1,7 @@
 """The data source behind `spark.read.format("lakehouse")` and `spark.readStream.format("lakehouse")`.
 
 Planning prunes files by the pushed filters: by partition values and column ranges. Workers read the planned files with
-Arrow. Spark does not tell a Python data source which columns a query needs. Name them in `.option("columns", "a,b")` or
+Arrow. Spark does not pass the needed columns to a Python data source. Name them in `.option("columns", "a,b")` or
 in `.schema(...)` to read only those. `Table.scan(...).to_spark(spark)` reads the same files with Spark's own Parquet
 reader.
 

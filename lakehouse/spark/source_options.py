@@ -94,7 +94,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
     if _reads_changes(values):
         query = _changes(values)
         if streaming:
-            # A stream has no range of its own.
+            # The offsets of a stream determine its range, so the options of a range are refused.
             _row_query(values)
     else:
         query = _row_query(values)

@@ -89,7 +89,7 @@ def check_reader_options(options: Mapping[str, str], format: str) -> None:
             raise UserError(f"ingest.options: {name!r} cannot be set: {reserved}", option=name)
         if name.lower() not in names:
             raise UserError(
-                f"ingest.options: {name!r} is no option of the {format} reader.{nearest(name, known)}", option=name
+                f"ingest.options: {name!r} is not an option of the {format} reader.{nearest(name, known)}", option=name
             )
 
 
@@ -280,7 +280,7 @@ def _inferred(session: Session, files: FileSet) -> Frame:
 
 
 def _load(reader: DataFrameReader, files: FileSet) -> Frame:
-    # Names may contain brackets and stars, so do not read them as patterns.
+    # Names may contain brackets and stars, so they must not be treated as patterns.
     reader = reader.option("__globPaths__", "false")
     return reader.format(files.format).load(["file://" + files.storage.native(path) for path in files.paths])
 

@@ -1,1 +1,1 @@
-"""What users declare: table specs, options, service descriptors, and the contracts between processes. Light imports."""
+"""Declarations of users: table specs, options, services; contracts between processes. Imports only light packages."""

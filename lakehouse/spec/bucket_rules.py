@@ -21,7 +21,7 @@ from lakehouse.model.pattern import Pattern, compile_pattern
 NUM_BUCKETS = "hoodie.bucket.index.num.buckets"
 HASH_FIELD = "hoodie.bucket.index.hash.field"
 EXPRESSIONS = "hoodie.bucket.index.partition.expressions"
-#: The table property with the rule of the table's creation. Hudi refuses to change a property with its own name.
+#: The table property with the rules from the creation of the table. Hudi refuses changes of its own property.
 MADE_WITH = "lakehouse.bucket.index.partition.expressions"
 RULE_TYPE = "hoodie.bucket.index.partition.rule.type"
 #: File ids have eight digits for the bucket.
@@ -31,14 +31,13 @@ REGEX = "regex"
 
 _COUNT = re.compile(r"\+?[0-9]{1,9}")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-# Escapes with different meanings in RE2 (here) and in Java (there):
-# \v is one character here, a class there; \p follows other versions of
-# Unicode; \Q hides what follows from the checks below; \C is a byte here.
+# Escapes with different meanings in RE2 and in Java. \v is one character in RE2 and a class in Java. \p uses different
+# versions of Unicode. \Q would hide text from the checks below. \C is a byte in RE2.
 _OTHER_ESCAPES = frozenset("vZNpPQEC")
-# Groups by (?P.. and conditions, comments, flags of characters; operators in sets; lone braces, an error there.
+# Groups with (?P.., conditions, comments and character flags; operators in sets; single braces, an error in Java.
 _OTHER_SYNTAX = re.compile(r"\(\?(?:[P#(]|[a-zA-Z-]*[aLuU])|\[[^\]]*?(?:\[|&&|--|~~|\|\|)|(?<!\{)\{(?![0-9]+\})")
-# Where a line ends differs: what is more than \n to `.` and `$` there. \x0b is a blank there, and here the last two are
-# k and s where case does not matter.
+# Java treats more characters than \n as line ends for `.` and `$`, and \x0b as a blank. RE2 treats the last two
+# characters as k and s if case is ignored.
 _READ_DIFFERENTLY = re.compile("[\n\r\x85\u2028\u2029\x0b\u212a\u017f]")
 
 
@@ -56,8 +55,8 @@ class BucketRules:
         """
         if self.rules and _READ_DIFFERENTLY.search(partition):
             raise UserError(
-                f"partition {partition!r} holds a line end, or a sign that is read in several ways, which the patterns "
-                f"of {EXPRESSIONS} cannot be asked about",
+                f"partition {partition!r} contains a line end or a similar character, for which the patterns of "
+                f"{EXPRESSIONS} have different results in Java and here",
                 partition=partition,
             )
         return next((count for pattern, count in self.rules if _compiled(pattern).found_in(partition)), self.default)
@@ -88,13 +87,13 @@ def check_rule(pattern: str, count: int) -> None:
     """Raise UserError if the pattern or the number of buckets is not valid."""
     if "," in pattern or ";" in pattern or pattern != pattern.strip() or not pattern:
         raise UserError(
-            f"pattern {pattern!r} cannot stand in {EXPRESSIONS}: it must not be empty, hold ',' or ';', or begin or "
-            "end with blanks",
+            f"pattern {pattern!r} cannot be used in {EXPRESSIONS}: it must not be empty, contain ',' or ';', or begin "
+            "or end with blanks",
             pattern=pattern,
         )
     if not 0 < count <= MAX_BUCKETS:
         raise UserError(
-            f"{EXPRESSIONS}: pattern {pattern!r} asks for {count} buckets; a partition has 1 to {MAX_BUCKETS}",
+            f"{EXPRESSIONS}: pattern {pattern!r} requests {count} buckets; a partition has 1 to {MAX_BUCKETS}",
             pattern=pattern,
         )
     _compiled(pattern)

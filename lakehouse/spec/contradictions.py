@@ -1,6 +1,6 @@
 """Check settings of services and options of a table for contradictions.
 
-The check runs where settings are declared, in a spec and in the policies of a catalog, and not first in a service run.
+The check runs when settings are declared, in a spec or in the policies of a catalog, before any service runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_settings(services: Mapping[str, Mapping[str, Any]], options: Mapping[s
             first = declared.setdefault(canonical_key(key), (f"services.{service}", key, value))
             if first[2].strip().lower() != value.strip().lower():
                 raise SettingError(
-                    f"services.{service}: {key} is {value!r} here and {first[2]!r} in {first[0]}, and it is one option "
+                    f"services.{service}: {key} is {value!r} here and {first[2]!r} in {first[0]}, but it is one option "
                     "of the table. Set it once",
                     service=service,
                     setting=key,
@@ -51,7 +51,7 @@ def _check_history(options: Mapping[str, str]) -> None:
     kept, cleaned = policies.archive.min_commits, policies.clean.commits_retained
     if policies.clean.policy == "KEEP_LATEST_COMMITS" and kept <= cleaned:
         raise SettingError(
-            f"services.archive leaves {_COMMITS_KEPT}={kept} commits on the timeline, and services.clean looks at "
+            f"services.archive leaves {_COMMITS_KEPT}={kept} commits on the timeline, but services.clean needs "
             f"{_COMMITS_CLEANED}={cleaned} of them and one more: the first must be greater than the second",
             service="archive",
             setting=_COMMITS_KEPT,

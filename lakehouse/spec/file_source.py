@@ -31,7 +31,7 @@ class FileSourceSpec:
         path: A file, a directory or a pattern, with or without placeholders of the data interval.
         format: One of `FORMATS`.
         options: Options of Spark's reader.
-        missing: What a run does about folders without data files: skip them, fail, or wait. None means: a path that is
+        missing: The treatment of folders without data files: skip them, fail, or wait. None means: a path that is
             read by interval fails; a path that is read by checkpoint fails only if it does not exist.
         wait_for_s: The longest total time that `missing: wait` waits, in seconds.
     """
@@ -75,7 +75,7 @@ class FileSourceSpec:
             wait_for_s=section.seconds("wait_for", _WAIT_FOR_S),
         )
         if "wait_for" in section.nodes and spec.missing != "wait":
-            raise section.error("wait_for: says how long to wait for missing folders; add 'missing: wait'.", "wait_for")
+            raise section.error("wait_for: needs 'missing: wait', which waits for missing folders.", "wait_for")
         return spec
 
     def to_mapping(self) -> dict[str, Any]:

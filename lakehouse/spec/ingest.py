@@ -1,6 +1,6 @@
 """The `ingest` section of a table spec: the source of a table's rows, and when and how they are written.
 
-`source:` selects the kind of source, `files` by default. The settings of a source are its own dataclass (see
+`source:` selects the kind of source, `files` by default. Each source has a dataclass of settings (see
 `lakehouse.spec.source`); all other names of the section are common to all sources.
 """
 
@@ -121,7 +121,7 @@ class IngestSpec:
         return self.source.is_by_interval
 
 
-#: Fields that every source has, by their names in YAML: a duration has no unit at the end of its name there.
+#: Fields that every source has, by their names in YAML, where durations have no suffix `_s`.
 _COMMON = {declared.name.removesuffix("_s"): declared for declared in fields(IngestSpec)}
 
 
@@ -151,9 +151,9 @@ def parse_ingest(section: Section) -> IngestSpec:
         type_change=_choice(section, "type_change", TYPE_CHANGES),
     )
     if spec.catchup and (spec.schedule is None or spec.start_date is None):
-        raise section.error("catchup needs 'schedule' and 'start_date': from when, and how often.", "catchup")
+        raise section.error("catchup needs 'schedule' and 'start_date', which determine its intervals.", "catchup")
     if spec.lateness_s and not spec.event_time:
-        raise section.error("lateness: says how late an event may come; name its column: event_time.", "lateness")
+        raise section.error("lateness: needs 'event_time', the column whose delay it limits.", "lateness")
     if spec.timeout_s == 0:
         raise section.error("timeout: must be longer than 0 seconds.", "timeout")
     return spec

@@ -21,7 +21,7 @@ def private_folder(root: Path, *parts: str) -> Path:
     """Create `root` and the nested folders `parts` below it for this user alone; return the innermost folder.
 
     `root` may exist with another mode, owned by this user or by root, if other users cannot replace files in it. Raises
-    UserError for a folder of another user, and for a path that is no folder.
+    UserError for a folder of another user, and for a path that is not a folder.
     """
     make_parents(root)
     folder = root
@@ -54,7 +54,7 @@ def own_folder(folder: Path) -> Path:
 def private_file(path: Path) -> None:
     """Create an empty file for this user alone, or remove the rights of others from an existing file of this user.
 
-    Raises UserError for a symbolic link and for a path that is no file.
+    Raises UserError for a symbolic link and for a path that is not a file.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, _FILE)
@@ -63,7 +63,7 @@ def private_file(path: Path) -> None:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise UserError(f"{path} cannot be used: it is no file", path=str(path))
+            raise UserError(f"{path} cannot be used: it is not a file", path=str(path))
         if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != _FILE:
             os.fchmod(descriptor, _FILE)
     finally:
@@ -123,7 +123,7 @@ def _folder(folder: Path) -> os.stat_result:
     if stat.S_ISLNK(found.st_mode):
         raise _refused(folder, "it is a symbolic link, which may lead to files of another user")
     if not stat.S_ISDIR(found.st_mode):
-        raise _refused(folder, "it is no folder")
+        raise _refused(folder, "it is not a folder")
     return found
 
 

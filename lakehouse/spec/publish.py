@@ -6,8 +6,8 @@
         table: orders_daily              # default: the last part of the table's name
         metastore: thrift://hms:9083     # default: hoodie.datasource.hive_sync.metastore.uris, or $LAKEHOUSE_METASTORE
         partitions: date                 # each day shows the whole table as of its end; `table`: the table's partitions
-        ready: event_time                # or signal, or interval; of a list, any one is enough
-        schedule: "@daily"               # of its DAG; events of the table start it too, and with "" only they do
+        ready: event_time                # or signal, or interval; one entry of a list is enough
+        schedule: "@daily"               # of its DAG; events of the table start it too; "" means only by events
         archive_after: 7d                # pointers older than this become plain Parquet files
         since: 2025-03-01                # first period that is due; default: the period of the first event
         max_age: 90d                     # periods that ended longer ago are not due any more; default: no limit
@@ -99,7 +99,7 @@ def parse_publish(table: str, settings: Mapping[str, Any]) -> PublishSpec:
             raise _error(name, f"is unknown.{nearest(name, KNOWN)} Known: {', '.join(KNOWN)}")
     given = {name: value for name, value in settings.items() if value is not None}
     if not given.get("database"):
-        raise _error("database", "is needed: the database of the metastore in which the partitions appear")
+        raise _error("database", "is missing: the database of the metastore in which the partitions appear")
     texts = {name: _text(name, given[name]) for name in _TEXTS & given.keys() - {"ready", "sort_by", "success_file"}}
     texts.setdefault("table", re.sub(r"[^A-Za-z0-9_]", "_", table.rpartition(".")[2]))
     spec = PublishSpec(
@@ -124,7 +124,7 @@ def is_enabled(settings: Mapping[str, Any]) -> bool:
 def _check(spec: PublishSpec) -> None:
     for name in ("database", "table", "column"):
         if not _NAME.fullmatch(getattr(spec, name)):
-            raise _error(name, f"{getattr(spec, name)!r} is no name: letters, digits and _, at most 128")
+            raise _error(name, f"{getattr(spec, name)!r} is not a name: letters, digits and _, at most 128")
     _choice("partitions", spec.partitions, SOURCES)
     _choice("granularity", spec.granularity, tuple(GRANULARITIES))
     for signal in spec.ready:
@@ -150,18 +150,18 @@ def _error(setting: str, problem: str) -> SettingError:
 
 def _choice(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise _error(name, f"{value!r} is none of {', '.join(known)}.{nearest(value, known)}")
+        raise _error(name, f"{value!r} is not one of {', '.join(known)}.{nearest(value, known)}")
 
 
 def _text(name: str, value: Any) -> str:
     if isinstance(value, list | dict):
-        raise _error(name, f"{value!r} is no text")
+        raise _error(name, f"{value!r} is not a text")
     return str(value).strip()
 
 
 def _list(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, dict):
-        raise _error(name, f"{value!r} is no list")
+        raise _error(name, f"{value!r} is not a list")
     parts = value if isinstance(value, list | tuple) else str(value).split(",")
     return tuple(text for part in parts if (text := str(part).strip()))
 

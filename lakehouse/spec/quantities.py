@@ -26,7 +26,7 @@ def parse_duration(name: str, text: str) -> int:
     plain = text.strip().lower().replace(" ", "")
     if not _PARTS.fullmatch(plain):
         raise SettingError(
-            f"{name}={text!r} is no duration; write numbers with units w, d, h, m or s, such as 400d, 36h or 1d12h",
+            f"{name}={text!r} is not a duration; write numbers with units w, d, h, m or s, such as 400d, 36h or 1d12h",
             setting=name,
         )
     seconds = sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhms])", plain))
@@ -44,7 +44,7 @@ def parse_size(name: str, text: str) -> int:
     units = {unit.lower(): factor for unit, factor in _BYTES.items()}
     if found is None or found[2].lower() not in units:
         raise SettingError(
-            f"{name}={text!r} is no size; write a number with one of B, kB, MB, GB, TB, PB (thousands) or KiB, MiB, "
+            f"{name}={text!r} is not a size; write a number with one of B, kB, MB, GB, TB, PB (thousands) or KiB, MiB, "
             "GiB, TiB, PiB, such as 5TB or 512MiB",
             setting=name,
         )

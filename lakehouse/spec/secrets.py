@@ -98,7 +98,7 @@ def refuse_secrets(options: Mapping[str, Any], where: str) -> None:
         if is_secret(key) and holds_secret(str(value)):
             raise SettingError(
                 f"{where}: option {key} contains a secret, which other users can read there. {_WAYS} A URL without a "
-                "password is fine, too.",
+                "password is also accepted.",
                 setting=key,
             )
 
@@ -182,7 +182,7 @@ def _connection(connection_id: str, environ: Mapping[str, str], key: str) -> str
         extra = json.loads(extra) if isinstance(extra, str) else extra
         return str(extra["url"]) if extra.get("url") else _url_of(fields)
     except (ValueError, KeyError, TypeError, AttributeError):
-        # The text may hold a password, so nothing of it is shown.
+        # The text may contain a password, so no part of it is shown.
         raise SettingError(f"option {key}: {variable} is neither a URL nor a connection in JSON", setting=key) from None
 
 

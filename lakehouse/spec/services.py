@@ -35,7 +35,7 @@ class ServiceSpec:
         by_partition: Whether a run can be limited to some partitions, for example to those of a data interval.
         holds_file_groups: Whether pending plans hold file groups. Two such services never run on a table together.
         needs_spark: Whether a run uses the executors of a Spark session if there is one.
-        takes_pins: Whether a call can name what has to be kept: instants for clean, partitions for ttl.
+        takes_pins: Whether a call can name instants (clean) or partitions (ttl) that must be kept.
         merge_on_read_only: Whether the service works on merge-on-read tables only.
     """
 

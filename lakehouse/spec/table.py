@@ -225,7 +225,7 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
     table = section.required("table")
     if not _TABLE_NAME.fullmatch(table):
         raise section.error(
-            f"table: {table!r} is no name: up to 200 letters, digits, '_', '.' and '-', not starting with '.' or '-'.",
+            f"table: {table!r} is not a name: up to 200 letters, digits, '_', '.' and '-', not starting with '.', '-'.",
             "table",
         )
     generator = section.choice("key_generator", ("", *KeyGeneratorType), "")
@@ -389,7 +389,7 @@ def _services(section: Section) -> dict[str, Any]:
     for service in SERVICES:
         settings = services.get(service) or {}
         if not isinstance(settings, dict):
-            raise detail.error(f"services.{service}: {settings!r} is no mapping of settings.", service)
+            raise detail.error(f"services.{service}: {settings!r} is not a mapping of settings.", service)
         try:
             service_settings(service, settings)
         except UserError as error:
@@ -408,7 +408,7 @@ def _services(section: Section) -> dict[str, Any]:
 
 def _publish(table: str, settings: Any) -> PublishSpec:
     if not isinstance(settings, Mapping):
-        raise UserError(f"services.publish: {settings!r} is no mapping of settings")
+        raise UserError(f"services.publish: {settings!r} is not a mapping of settings")
     is_enabled(settings)
     return parse_publish(table, settings)
 
@@ -437,7 +437,7 @@ def _check_services(spec: TableSpec, section: Section) -> None:
         raise _at_setting(detail, service, error) from error
     ttl = parse_options(service_options({"ttl": settings["ttl"]})).ttl
     if ttl.rule() is not None and not spec.partition_by:
-        raise detail.error("services.ttl: partitions expire, and the table has none: it needs 'partition_by'.", "ttl")
+        raise detail.error("services.ttl: the table has no partitions that can expire; add 'partition_by'.", "ttl")
     _check_pins(spec, ttl, detail)
     has_clustering = str(settings["clustering"].get("enabled", True)).lower() == "true"
     if settings["clustering"] and has_clustering and spec.index is not None and spec.index.index_type.hashes_keys:
@@ -459,8 +459,8 @@ def _check_pins(spec: TableSpec, ttl: TtlPolicy, detail: Section) -> None:
         period = "for ever" if pinned is None else f"for {duration_text(pinned)}"
         raise detail.error(
             f"services.ttl: partitions expire after {duration_text(min(ages))}, but services.publish pins published "
-            f"ones {period}, so their files would stay. Set services.publish.archive_after to at most that age, or "
-            "raise the age.",
+            f"ones {period}, so their files would remain. Set services.publish.archive_after to at most that age, or "
+            "increase the age.",
             "ttl",
         )
 
@@ -532,7 +532,7 @@ def _check_merging(spec: TableSpec, section: Section) -> None:
     if spec.merge_mode == "CUSTOM" and not spec.merger:
         raise section.error("merge_mode: CUSTOM needs 'merger', a function: package.module:function.", "merge_mode")
     if spec.merger and spec.merge_mode not in (None, "CUSTOM"):
-        raise section.error(f"merger: merge_mode {spec.merge_mode} never calls one; CUSTOM does.", "merger")
+        raise section.error(f"merger: merge_mode {spec.merge_mode} never calls a merger; CUSTOM does.", "merger")
     if spec.merger and not _MERGER.fullmatch(spec.merger):
         raise section.error(f"merger: {spec.merger!r} is not of the form package.module:function.", "merger")
     if spec.merger and spec.partial_update:
@@ -542,5 +542,5 @@ def _check_merging(spec: TableSpec, section: Section) -> None:
     if bool(spec.delete_field) != bool(spec.delete_marker):
         given = "delete_field" if spec.delete_field else "delete_marker"
         raise section.error(
-            "delete_field and delete_marker belong together: the column, and what it reads in a delete.", given
+            "delete_field and delete_marker belong together: the column, and its value in a delete.", given
         )

@@ -86,7 +86,7 @@ class Section:
         for known in choices:
             if known.lower() == text.strip().lower():
                 return known
-        raise self.error(f"{name}: {text!r} is none of {', '.join(choices)}.{nearest(text, choices)}", name)
+        raise self.error(f"{name}: {text!r} is not one of {', '.join(choices)}.{nearest(text, choices)}", name)
 
     def integer(self, name: str, default: int) -> int:
         """Return a whole number that is not negative."""
@@ -114,7 +114,7 @@ class Section:
         return {} if section is None else {key: section.text(key) for key in section.nodes}
 
     def section(self, name: str, title: str) -> Section | None:
-        """Return a mapping as a section of its own, or None if the name is absent."""
+        """Return a nested mapping as a section, or None if the name is absent."""
         node = self.nodes.get(name)
         return None if node is None else section_of(node, self.source, title)
 
@@ -222,7 +222,9 @@ def _refuse_bombs(text: str, source: str) -> None:
             anchors[anchor] = size
         if sizes[-1] > _MAX_VALUES:
             raise UserError(
-                f"{source}:{line}: more than {_MAX_VALUES} values, aliases (*name) written out.", file=source, line=line
+                f"{source}:{line}: more than {_MAX_VALUES} values after aliases (*name) are expanded.",
+                file=source,
+                line=line,
             )
 
 

@@ -1,4 +1,4 @@
-"""Callbacks for alerts: a failed task, a missed deadline. They write log lines; replace them by your notifiers."""
+"""Callbacks for alerts on failed tasks and missed deadlines. They write log lines; replace them with notifiers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def end_job(job_id: str, pid: int | None = None, *, grace_s: float = 3.0) -> int
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         for process in _running(remaining, grace_s):
-            log.error("process %s of job %s is still there after SIGKILL", process.pid, job_id)
+            log.error("process %s of job %s is still running after SIGKILL", process.pid, job_id)
     if found:
         log.info("ended %s processes of job %s", len(found), job_id)
     return len(found)

@@ -42,7 +42,7 @@ from lakehouse_airflow.data_intervals import (
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.processes import end_job
 
-#: A pool of its own: publication takes seconds and does not wait for Spark jobs.
+#: The pool of publications. It is separate, because publication takes seconds and should not wait for Spark jobs.
 POOL = "lakehouse_publish"
 #: Longest partition key of an asset event that Airflow's database stores.
 _LONGEST_KEY = 250
@@ -214,7 +214,7 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
 
 
 class ArchivePartitionsOperator(LakehouseOperator):
-    """Copy partitions into files of their own, by one spark-submit; return the job's report.
+    """Copy partitions into separate files by one spark-submit; return the job's report.
 
     These are partitions that are older than `archive_after`, and new ones whose log files must be merged. Partitions
     that became visible are emitted as events, except those in the result of the task `publish_task_id`, a
@@ -236,7 +236,7 @@ class ArchivePartitionsOperator(LakehouseOperator):
     def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
         outlets: list[Any] = list(self.outlets)
         result = super()._success(context, command, report, path)
-        # The metastore decides which events there are, also after a try that had nothing more to do.
+        # The events follow from the metastore, also after a try that had nothing to do.
         self.outlets = outlets
         words = ["publish", "status", "--table", command.table, "--output", "json"]
         status = PublicationStatus.from_json(run_command(words))
@@ -281,7 +281,7 @@ def signalled_partitions(context: Mapping[str, Any]) -> list[str]:
 def whole_periods(start: str, end: str, *, timezone: str, granularity: str, backfill: bool = False) -> tuple[str, str]:
     """Return an interval that starts with the day (or hour) of `start` in a time zone.
 
-    The end stays as it is, because later periods have not ended. The interval of a backfill ends with a whole period
+    The end is not changed, because later periods have not ended. The interval of a backfill ends with a whole period
     and contains at least one.
     """
     zone, step = ZoneInfo(timezone), timedelta(hours=1) if granularity == "hour" else timedelta(days=1)

@@ -31,7 +31,7 @@ from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
 
 log = logging.getLogger(__name__)
 
-#: A pool of their own, so that services never occupy the slots of ingestion.
+#: The pool of services. It is separate, so that services never occupy the slots of ingestion.
 POOL = "lakehouse_services"
 _DATE = {"type": ["null", "string"], "format": "date-time"}
 PARAMS = {

@@ -181,7 +181,7 @@ def test_settings_are_inherited_from_namespace_to_table_to_partitions(catalog: C
     ("settings", "message"),
     [
         ({"max_delta_comits": 3}, "unknown setting 'max_delta_comits'. Did you mean 'max_delta_commits'"),
-        ({"deadline": "soon"}, "'soon' is no duration"),
+        ({"deadline": "soon"}, "'soon' is not a duration"),
         ({"enabled": "maybe"}, "neither true nor false"),
         ({"max_delta_commits": "many"}, "many"),
     ],

@@ -105,7 +105,7 @@ class LogSource:
         if by_time and interval is None:
             raise UserError(f"topic {self.settings.topic!r} is read by data interval, and this run has none")
         if checkpoint is not None and not checkpoint.isdigit():
-            raise CorruptTableError(f"the ingest checkpoint {checkpoint!r} is no offset")
+            raise CorruptTableError(f"the ingest checkpoint {checkpoint!r} is not an offset")
         if checkpoint is not None and not (by_time or full_refresh):
             first = int(checkpoint)
         offsets = tuple(
@@ -115,7 +115,7 @@ class LogSource:
         )
         return LogPlan(
             units=len(offsets),
-            reason=f"{len(offsets)} of {len(self.records)} records are to ingest",
+            reason=f"{len(offsets)} of {len(self.records)} records will be ingested",
             fingerprint=f"{offsets[0]}-{offsets[-1]}" if offsets else "",
             checkpoint=str(offsets[-1] + 1) if offsets and not by_time else None,
             metadata={"lakehouse.ingest.offsets": json.dumps(offsets)},
@@ -475,7 +475,7 @@ def test_each_source_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
         parse_spec(f"{head}  topic: orders\n", source="t.yaml")
     with pytest.raises(UserError, match=r"ingest needs 'path'"):
         parse_spec(f"{head}  operation: insert\n", source="t.yaml")
-    with pytest.raises(UserError, match=r"t\.yaml:5: source: 'logs' is none of files, log"):
+    with pytest.raises(UserError, match=r"t\.yaml:5: source: 'logs' is not one of files, log"):
         parse_spec(f"{head}  source: logs\n", source="t.yaml")
 
 

@@ -166,7 +166,7 @@ def test_a_write_that_landed_unanswered_and_was_replaced_since_is_not_taken_for_
 @pytest.mark.s3
 def test_what_is_never_answered_says_so(s3_server: S3Server, s3_proxy: FaultyProxy) -> None:
     store = proxied(s3_server, s3_proxy, "swap-never")
-    with pytest.raises(CommitStateUnknownError, match="may land later"):
+    with pytest.raises(CommitStateUnknownError, match="may take effect later"):
         swapped(store, ["drop"] * 3, s3_proxy)()
     with pytest.raises(RetryableError, match="kept failing"):
         swapped(proxied(s3_server, s3_proxy, "swap-busy"), ["503"] * 3, s3_proxy)()

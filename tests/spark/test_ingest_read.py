@@ -274,7 +274,7 @@ def test_too_many_bad_records_fail_the_run_and_show_an_example(landing: Landing)
 @pytest.mark.parametrize(
     ("ingest", "message"),
     [
-        ({"options": {"headr": "true"}, "format": "csv"}, "'headr' is no option of the csv reader.*'header'"),
+        ({"options": {"headr": "true"}, "format": "csv"}, "'headr' is not an option of the csv reader.*'header'"),
         ({"options": {"mode": "DROPMALFORMED"}}, "'mode' cannot be set: max_bad_records"),
         ({"schema": {"id": "bigin"}}, "column 'id' has the type 'bigin'"),
         ({"schema": IDS, "select": ("*", "nam as x")}, r"ingest.select: 'nam as x': .*nam.*cannot be resolved"),

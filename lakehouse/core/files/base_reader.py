@@ -21,7 +21,7 @@ BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
 _BATCH_ROWS = 131_072
 _MIN_BATCH_ROWS = 1_024
 _SMALL_VALUE = 1 << 16
-# Meta columns with few distinct values. They stay dictionary-encoded from file to file.
+# Meta columns with few distinct values. They remain dictionary-encoded when rows are copied from file to file.
 REPEATING = [META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]]
 REPEATED = pa.dictionary(pa.int32(), pa.string())
 
@@ -47,8 +47,8 @@ class BaseFileReader:
         """Return a footer value; None if it is absent. Raises CorruptTableError for a value that is not text."""
         wanted = key.encode()
         if self._small is None or (wanted in self._small and not self._small[wanted]):
-            # Each access of `metadata` copies all values, so small values are cached. Of large values only the names
-            # are.
+            # Each access of `metadata` copies all values, so small values are cached. For large values only the
+            # names are cached.
             values = self._file.metadata.metadata or {}
             self._small = {name: value if len(value) <= _SMALL_VALUE else b"" for name, value in values.items()}
             value = values.get(wanted)

@@ -179,7 +179,7 @@ class BaseFileWriter:
     def _open(self, rows: pa.Table) -> pq.ParquetWriter:
         dictionary = _dictionary_columns(rows)
         encodings = {name: "DELTA_BYTE_ARRAY" for name in (COMMIT_SEQNO, RECORD_KEY) if name not in dictionary}
-        # Takes half the time of plain pages to write and a fifth to read. Sorted or clustered numbers become small.
+        # Delta encoding takes half the time of plain pages to write and a fifth to read. Sorted numbers become small.
         integers = [f.name for f in self._schema if _is_stored_as_integer(f.type) and f.name not in dictionary]
         encodings |= dict.fromkeys(integers, "DELTA_BINARY_PACKED")
         codec = self._context.policy.compression

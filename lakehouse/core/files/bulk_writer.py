@@ -73,7 +73,7 @@ def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
 
 
 def _by_partition(context: WriteContext, gathered: pa.Table) -> tuple[list[str], Iterator[tuple[str, pa.Table]]]:
-    """Return the partitions of the rows, and an iterator over the rows of each, which are copied when it gets there."""
+    """Return the partitions of the rows, and an iterator over the rows of each; rows are copied when it yields them."""
     rows = keyed(context, gathered)
     deleted = says_deleted(rows, context.rule, context.schema)
     if deleted.any():
@@ -105,7 +105,7 @@ class _NewFiles:
         self._opened: dict[str, int] = {}
 
     def expect(self, partitions: Iterable[str]) -> None:
-        """Mark the next file of each of these partitions."""
+        """Create the marker of the next file of each of these partitions."""
         wanted = {name: self._opened.get(name, 0) for name in partitions}
         # Partitions that have files fill up at a similar rate, so as many files again are marked for each.
         ahead = (

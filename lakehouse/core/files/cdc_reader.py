@@ -254,7 +254,7 @@ class _Side:
         return None if self._split is not None else self._all()
 
     def parts(self, *, split: bool) -> Iterator[pa.Table]:
-        """Yield the rows; with `split` in the same number of parts as the other split sides."""
+        """Yield the rows; with `split` in as many parts as every other split side has."""
         if not split:
             yield self._all()
             return

@@ -1,8 +1,7 @@
 """Write the change log beside the next base file of a file group (DATA-6, DATA-4.4).
 
     <fileId>_<token>_<t>.parquet    the rows as of instant t
-        .<fileId>_<t>.log.1_<token>.cdc the changes since the previous file: CDC_DATA blocks, each within a share of the
-    budget
+    .<fileId>_<t>.log.1_<token>.cdc    the changes since the previous file: CDC_DATA blocks of limited size
 
 Each base file that replaces another one has a change log, without records if nothing changed. Hudi refuses to read the
 changes of a commit without it. The first base file of a group needs none because all its rows are new.

@@ -79,7 +79,9 @@ def slice_of(piece: ClusteredSlice) -> FileSlice:
     logs = [parse_log_file(name, partition, size) for name, size in zip(piece.log_files, sizes, strict=True)]
     known = [log for log in logs if log is not None]
     if (piece.data_file is not None and base is None) or len(known) < len(logs):
-        raise CorruptTableError(f"the plan for file group {file_id} of {partition!r} names a file that is no data file")
+        raise CorruptTableError(
+            f"the plan for file group {file_id} of {partition!r} names a file that is not a data file"
+        )
     instant = base.instant if base is not None else known[0].instant
     return FileSlice(partition=partition, file_id=file_id, base_instant=instant, base=base, logs=tuple(known))
 
@@ -202,7 +204,7 @@ class _NewFiles:
         self._opened = 0
 
     def next(self) -> BaseFile:
-        """Return the next file, after marking it. If it was not planned, as many again are marked in advance."""
+        """Return the next file, after marking it. If it was not planned, mark twice as many files in advance."""
         number, self._opened = self._opened, self._opened + 1
         ahead = (self._marker(later) for later in range(number + 1, 2 * number))
         self._markers.mark(self._marker(number), ahead=ahead)

@@ -69,7 +69,9 @@ def slice_of(operation: CompactionOperation) -> FileSlice:
     logs = [parse_log_file(name, partition, size) for name, size in zip(operation.log_files, sizes, strict=True)]
     known = [log for log in logs if log is not None]
     if (operation.data_file is not None and base is None) or len(known) < len(logs):
-        raise CorruptTableError(f"the plan for file group {file_id} of {partition!r} names a file that is no data file")
+        raise CorruptTableError(
+            f"the plan for file group {file_id} of {partition!r} names a file that is not a data file"
+        )
     return FileSlice(
         partition=partition, file_id=file_id, base_instant=operation.base_instant, base=base, logs=tuple(known)
     )

@@ -56,7 +56,7 @@ class RunSorter:
             self._spill(self._in_order())
         while len(self._runs) > _WAYS:
             first, self._runs = self._runs[:_WAYS], self._runs[_WAYS:]
-            # At the front, because its rows were added before those of all other runs.
+            # Insert the run at the front, because its rows were added before those of all other runs.
             self._runs.insert(0, self._write(self._merged(first)))
         yield from self._merged(self._runs)
 

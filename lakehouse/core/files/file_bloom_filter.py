@@ -47,7 +47,7 @@ class FileBloom:
         """Add the keys of rows; `known` if the previous version of the file has them."""
         if not self.enabled or (known and self._inherited is not None):
             return
-        # A copy, because a key column may be a view that keeps a whole batch in memory.
+        # Copy the keys, because a key column may be a view that keeps a whole batch in memory.
         copy = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
         self._held.append(copy)
         self.held_bytes += copy.nbytes

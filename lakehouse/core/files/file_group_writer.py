@@ -56,7 +56,7 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
             return None
         names = group_markers(context, attempt, task)
         markers = TaskMarkers(context, attempt, names)
-        # In one call, so that an attempt that marks its own files needs one storage request.
+        # Create all markers in one call, so that an attempt that marks its own files needs one storage request.
         markers.mark(*names)
         with (
             BaseFileWriter(markers, task.partition, task.file_id, task.base) as writer,
@@ -189,7 +189,7 @@ class _MatchWindow:
             piece = next(self._pieces, None)
             if piece is None:
                 return False
-            # A stored row that is newer stays as it is.
+            # A stored row that is newer is not changed.
             self._matches = piece if (piece.kind != LOST).all() else piece.take(piece.kind != LOST)
             self._next = self._start = self._stop = 0
         return True

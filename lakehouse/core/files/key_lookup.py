@@ -54,7 +54,7 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
 def match_file(
     context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, matches: MatchCollector
 ) -> None:
-    """Look the keys of `entries` up in one open base file and add what is found to `matches`."""
+    """Look the keys of `entries` up in one open base file and add the matching rows to `matches`."""
     for part in _parts(context, entries):
         matches.add(find(context, base, reader, part, staged_keys(context, part)))
 

@@ -86,7 +86,7 @@ class MatchCollector:
         if not len(matches):
             return
         matches = self._index.renamed(matches)
-        # A stored row that is newer stays as it is, so it is no reason to rewrite the file.
+        # A stored row that is newer is not changed, so its file does not need to be rewritten.
         self._rows += int((matches.kind != LOST).sum())
         for number, used in self._index.consumed(matches):
             partition = self._index.entries[number].partition

@@ -1,7 +1,7 @@
 """Check that keys have one row each, and are in one partition, in memory that does not grow with the number of rows.
 
 Keys are compared by a hash of 62 bits. Several passes over the slices each compare a share of the hashes that fits into
-memory. Of a hash that occurs twice the keys themselves are compared.
+memory. If a hash occurs twice, its keys are compared.
 """
 
 from __future__ import annotations

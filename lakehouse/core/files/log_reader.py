@@ -70,7 +70,7 @@ class SliceContext:
         keys: How record keys are built.
         budget_bytes: The memory budget of the task.
         visible: The instants whose log blocks are read.
-            commit_times: Incremental reads: only rows of these commits are merged, as in Hudi, so that a row in the
+        commit_times: Incremental reads: only rows of these commits are merged, as in Hudi, so that a row in the
             range is visible even if an older one takes precedence. Partial rows are completed by any stored row.
         skips_damage: Continue without the rows of a committed log that is damaged.
     """

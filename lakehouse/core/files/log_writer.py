@@ -88,7 +88,7 @@ def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table
     effective = np.flatnonzero(matches.kind != LOST)
     for number, run in enumerate(matches.runs):
         of_run = effective[matches.run[effective] == number]
-        # In the order of the run, so that it is read once from start to end.
+        # Sort by the order of the run, so that the run is read once from start to end.
         of_run = of_run[np.argsort(matches.row[of_run], kind="stable")]
         with StagedReader(context, run) as reader:
             size = context.budget.window_rows(reader.bytes_per_row)
@@ -126,7 +126,7 @@ class LogWriter:
         self._context, self._attempt, self._markers, self._gaps = context, markers.attempt, markers, gaps
         self._partition, self._file_id, self._is_new = partition, file_id, is_new
         self._headers = {BlockHeader.INSTANT_TIME: context.instant}
-        # By the columns that the rows provide: rows of partial updates go to separate blocks.
+        # Blocks by the columns that the rows provide: rows of partial updates go to separate blocks.
         self._blocks: dict[tuple[str, ...], _DataBlock] = {}
         self._deletes: list[tuple[pa.Array, pa.Array | None]] = []
         self._delete_bytes = 0
@@ -208,8 +208,9 @@ class LogWriter:
             block.discard()
 
     def _delete_flagged(self, rows: pa.Table, dead: np.ndarray) -> np.ndarray:
-        """Add the flagged rows as deletes and return their mask. A row whose ordering value no block can hold stays a
-        row.
+        """Add the flagged rows as deletes and return their mask.
+
+        A row whose ordering value cannot be stored in a delete block remains a data row.
         """
         rule, keys = self._context.rule, rows.column(KEY)
         default: np.ndarray = dead & without_ordering(rows, rule)

@@ -1,9 +1,8 @@
 """Markers name data files before the files are created, so that a rollback of a failed write finds them (TL-7.2).
 
     .hoodie/.temp/<instant>/MARKERS.type   TIMELINE_SERVER_BASED
-                                                        MARKERS0       files of the first attempts of all tasks, written
-                            by the driver before they run
-                            MARKERS<n>     files of any other attempt, written by itself: one object per attempt
+                            MARKERS0       files of all first attempts; the driver writes it before tasks run
+                            MARKERS<n>     files of any other attempt, which writes it: one object per attempt
                             <partition>/<file>.marker.<kind>     with markers of type DIRECT: one object per file
 
 Lines are `<partition>/<file>.marker.<kind>`. A marker without a file is harmless. An attempt that needs more files than
@@ -96,8 +95,7 @@ class MarkerBatch:
                 if tag is not None:
                     self._tag = tag
                     return
-                # Another writer considered this write as failed and deleted the object. New files must be found all the
-                # same.
+                # Another writer considered this write as failed and deleted the object. New files still need markers.
             self._create(data)
         except CommitStateUnknownError as error:
             # Only the markers are uncertain. No file was created without them, so the task can simply run again.
@@ -146,7 +144,7 @@ def read_listed_markers(
         try:
             return decode_markers(storage.get(path))
         except NotFoundError:
-            return ()  # the cleanup of this write by another process was faster
+            return ()  # another process has cleaned up this write meanwhile
 
     if len(unread) > 1:
         with ThreadPoolExecutor(_READERS) as pool:

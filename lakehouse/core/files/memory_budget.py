@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 _MIN_ROWS = 1_024
-# Files are not closed below this number of keys to save memory.
+# A file with fewer keys is not closed, even if the filters exceed their share of memory.
 MIN_KEYS_PER_FILE = 100_000
 # Memory of a hash table per key, besides two copies of the key, including its growth.
 _HASH_BYTES = 72

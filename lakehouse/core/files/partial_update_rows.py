@@ -1,9 +1,9 @@
-"""Decide which rows of partial updates may be written to a log as they are, and complete the others (DATA-5.3).
+"""Decide which rows of partial updates may be written to a log without completion, and complete the others (DATA-5.3).
 
 A block with IS_PARTIAL has only the columns that the rows provide; readers take the others from the stored rows.
 Readers of Hudi 1.2 fail, or return wrong rows, in two cases. Rows are therefore written with all columns if there is:
 
-    no stored row     the row is read as it is in the block, and its values are taken for those of other columns
+    no stored row     the reader assigns the values of the block to wrong columns
     a delete column   whether a row is a delete is read at the position that the column has in the whole table
 """
 
@@ -62,7 +62,7 @@ class PartialRows:
     nulled: Nulled = field(default_factory=Nulled)
 
     def parted(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return (complete, partial): rows to write with all columns, and rows to write as they are."""
+        """Return (complete, partial): rows to write with all columns, and rows to write with the provided columns."""
         if self.all_stored and not self.completes:
             return rows.slice(0, 0), rows
         wanted = [KEY, *(self.lacking if self.completes else ())]
@@ -100,7 +100,7 @@ class PartialRows:
 
 
 def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> PartialRows | None:
-    """Return how to divide the rows of a task; None if they go to the log as they are.
+    """Return how to divide the rows of a task; None if they are written to the log without completion.
 
     Rows that provide all columns need no completion. Rows of non-blocking writers are not completed either, because a
     completed row would overwrite columns that another writer changed in the meantime. Readers of Hudi return the

@@ -1,6 +1,6 @@
 """Join base files without decoding them: copy row groups byte by byte and rewrite their offsets.
 
-    file 1   |a|b|name|a|b|name| footer        the bytes of column chunks stay as they are, at other offsets;
+    file 1   |a|b|name|a|b|name| footer        the bytes of column chunks are copied to other offsets;
     file 2   |a|b|name| footer                 the file name, one value in all rows, is a new chunk;
     joined   |a|b|name'|a|b|name'|a|b|name'| footer of all row groups, with a new key filter and key range
 

@@ -210,7 +210,7 @@ class _BaseCheck:
             try:
                 bounds = pa.scalar(low, column.type), pa.scalar(high, column.type)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-                # A range with values that the column's type cannot represent rules nothing out.
+                # A range with values that the column's type cannot represent prunes no file.
                 continue
             outside = pc.or_(pc.less(column, bounds[0]), pc.greater(column, bounds[1]))
             self._outside[name] = self._outside.get(name, 0) + (pc.sum(outside).as_py() or 0)
@@ -283,7 +283,7 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
     elsewhere = nulls = 0
     values = KeyValues(context.read.keys, context.compares_paths)
     try:
-        # Damaged files are reported above. The others are checked all the same.
+        # Damaged files are reported above. The other files are still checked.
         read = replace(context.read, skips_damage=True)
         for entries in read_entries(read, [log], context.read.table, ColumnSets()):
             keys = entries.column(KEY)

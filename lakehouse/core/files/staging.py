@@ -41,7 +41,7 @@ KEY = META_COLUMNS[2]
 PATH = META_COLUMNS[3]
 _DELETES = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING)
 _SPILL_WAYS = 32
-# A hash has no more digits than this. Smaller parts are not worth files of their own.
+# A hash has no more digits than this. Smaller parts are not worth separate files.
 _MAX_LEVEL = 5
 _MIN_SPILLED_BYTES = 1 << 20
 #: The number of rows of each record batch of a run except for the last one.

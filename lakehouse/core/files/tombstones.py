@@ -41,7 +41,7 @@ _TOMBSTONE_BYTES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDeletes:
-    """The tombstones as tasks get them: the files, and the time `now_ms` at which their expiry is decided."""
+    """The tombstones that tasks receive: the files, and the time `now_ms` with which their expiry is compared."""
 
     known: Tombstones
     now_ms: int
@@ -158,7 +158,7 @@ def may_be_late(context: WriteContext, deletes: KnownDeletes, run: StagedRun) ->
 
 
 def _scopes(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> list[_Scope]:
-    """Return the scopes of the run's upserts for which some file may have deletes."""
+    """Return the scopes of the upserts of the run for which at least one file may have deletes."""
     names = _partitions(run)
     scopes = [_Scope(names=None if context.global_keys else names, by_key=context.global_keys)]
     if context.keys.partition_fields and not context.global_keys:

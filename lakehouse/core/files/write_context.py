@@ -42,7 +42,7 @@ class WriteContext:
         move_partitions: A row whose partition changed moves there; otherwise it is updated in its old partition.
         max_log_bytes: The maximum size of a log file.
         provided_columns: The columns that the batch provides, if not all; stored rows keep their values of the others.
-            lacks: Sets of columns that only some rows provide, as the control column of the rows says
+        lacks: Sets of columns that only some rows provide, as the control column of the rows says
             (`rows.absent_columns`).
         cdc: The contents of change logs; None if the table has none.
         reads_no_rows: Rows are appended without reading stored rows.

@@ -31,7 +31,7 @@ def plan_tags(
         slices: The newest file slices of the partitions to search.
         global_keys: Search each key in the files of all partitions; otherwise only in those of its own partition.
         parallelism: The number of tasks that run at the same time.
-        read_logs_of: File groups whose logs are read too. Of other groups only the base file is read.
+        read_logs_of: File groups whose logs are read too. For other groups only the base file is read.
     """
     by_partition = _by_partition(entries)
     everything = tuple(entry for partition in sorted(by_partition) for entry in by_partition[partition])

@@ -65,7 +65,7 @@ class TagResult:
         matches_file: The file with the matches, beside the staged rows; None if there are none.
         matched_rows: The number of stored rows with a key of the batch.
         consumed: The number of upserts with a match, per partition of the batch.
-        deleted_rows: How many of the matches are no stored rows but keys that a log deletes.
+        deleted_rows: How many of the matches are not stored rows but keys that a log deletes.
     """
 
     base: BaseFile | FileSlice

@@ -60,14 +60,14 @@ def too_few(timeline: Timeline, policy: ArchivePolicy, clean: CleanPolicy, *, fo
     """Return the reason for an empty plan if the timeline has too few commits, else None."""
     commits, (least, most) = len(timeline.writes()), commits_to_keep(timeline, policy, clean)
     if commits <= (least if force else most):
-        return f"{commits} completed commits; {'at least' if force else 'up to'} {least if force else most} stay"
+        return f"{commits} completed commits; {'at least' if force else 'up to'} {least if force else most} are kept"
     return None
 
 
 def commits_to_keep(timeline: Timeline, policy: ArchivePolicy, clean: CleanPolicy) -> tuple[int, int]:
     """Return the number of commits that stay and the number above which an archive is due.
 
-    Both are raised if the clean policy needs more commits than the archive policy keeps.
+    Both are increased if the clean policy needs more commits than the archive policy keeps.
     """
     commits = timeline.writes().instants
     needed = _commits_for_clean(commits, clean)
@@ -119,7 +119,7 @@ def plan_archive(
     latest = max(i.completion for i in timeline if i.is_completed)
     for commit in free:
         if pending is not None and commit.completion > pending.requested:
-            kept = f"{commit.requested} completed after {pending.requested} was requested, which is pending"
+            kept = f"{commit.requested} completed after the pending instant {pending.requested} was requested"
             break
         if commit.completion == latest:
             kept = f"{commit.requested} completed last"
@@ -176,7 +176,8 @@ def bound_of_clean(timeline: Timeline, cleaned: tuple[Instant, CleanPlan] | None
             oldest = clean.requested if plan.earliest is None else plan.earliest.requested
     for instant in replacing:
         if oldest is not None and instant.requested >= oldest:
-            return Bound(requested=instant.requested, reason=f"no clean has removed what {instant.requested} replaced")
+            reason = f"no clean has removed the files that {instant.requested} replaced"
+            return Bound(requested=instant.requested, reason=reason)
     return None
 
 

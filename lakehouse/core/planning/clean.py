@@ -100,7 +100,7 @@ def clean_due(timeline: Timeline, policy: CleanPolicy, last: CleanMetadata | Non
         return CleanDue(due=True, reason=f"the clean {pending.instants[0].requested} is not finished", commits=commits)
     counted = f"{commits} writes since {f'the clean {last.start_time}' if last is not None else 'the first one'}"
     if commits < policy.max_commits:
-        return CleanDue(due=False, reason=f"{counted}; it takes {policy.max_commits}", commits=commits)
+        return CleanDue(due=False, reason=f"{counted}; due after {policy.max_commits}", commits=commits)
     horizon = horizon_of(timeline, policy, since)
     if horizon is None:
         return CleanDue(due=False, reason=f"{counted}; all of them are retained", commits=commits)
@@ -136,7 +136,7 @@ def touched_since(
 ) -> tuple[Instant, ...] | None:
     """Return the writes whose partitions may have files to clean, or None if all partitions have to be listed.
 
-    The last clean handled the writes behind its own horizon, so only writes between the two horizons matter. If a
+    The last clean handled the writes before its horizon, so only writes between the two horizons are relevant. If a
     savepoint or a pin was deleted since, files of any partition may have been kept for it.
     """
     if last is None or horizon.earliest is None or not last.earliest or last.earliest < archived_before:

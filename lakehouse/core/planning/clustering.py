@@ -56,7 +56,7 @@ def clustering_due(timeline: Timeline, last: Instant | None, policy: ClusteringP
     if pending:
         reason = f"clustering {pending[0]} is planned and not executed yet"
         return ClusteringDue(due=True, reason=reason, commits=commits, pending=pending)
-    reason = f"{commits} commits{after}; it takes {policy.max_commits}"
+    reason = f"{commits} commits{after}; due after {policy.max_commits}"
     return ClusteringDue(due=commits > 0 and commits >= policy.max_commits, reason=reason, commits=commits)
 
 
@@ -71,14 +71,14 @@ def plan_clustering(
     laid_out: Mapping[str, Layout] | None = None,
     max_file_bytes: int = WritePolicy().max_file_bytes,
 ) -> ClusteringPlan | None:
-    """Return the plan for the newest slices, or None if no group is worth rewriting.
+    """Return the plan for the newest slices, or None if no group would benefit.
 
     Args:
         slices: The newest slice of each file group.
         held: File groups (partition, file id) of other pending plans and of pending writes.
         policy: The clustering policy.
         selected: Partition paths to which the plan is limited; empty for those of the policy's option.
-        hour: The present hour, for the partition mode DAY_ROLLING.
+        hour: The current hour, for the partition mode DAY_ROLLING.
         laid_out: Layouts of completed clusterings by requested time. Files with the requested layout are not sorted
             again.
         max_file_bytes: Assumed size of a slice without base file, as in Hudi.

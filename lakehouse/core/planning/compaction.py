@@ -66,13 +66,13 @@ def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Co
         "NUM_OR_TIME": (many or late, f"{commits} or {age}"),
     }[policy.trigger]
     since = f"compaction {start}" if last is not None else f"the first delta commit {start}"
-    reason = f"{len(deltas)} delta commits and {seconds:.0f} s since {since}; it takes {needed}"
+    reason = f"{len(deltas)} delta commits and {seconds:.0f} s since {since}; due after {needed}"
     return CompactionDue(due=due, reason=reason, delta_commits=len(deltas), seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCompactionDue:
-    """Whether a log compaction is worth a plan, the reason, and the number of delta commits that decides."""
+    """Whether a log compaction should be planned, the reason, and the number of delta commits that was compared."""
 
     due: bool
     reason: str
@@ -85,7 +85,7 @@ def log_compaction_due(compaction: CompactionDue, policy: CompactionPolicy) -> L
     A delta commit adds one log file to a file group, seldom more. Only the plan shows which groups have enough of them.
     """
     commits, threshold = compaction.delta_commits, policy.log_blocks_threshold
-    reason = f"{commits} delta commits since the last compaction; it takes file groups with {threshold} logs"
+    reason = f"{commits} delta commits since the last compaction; file groups need {threshold} logs"
     return LogCompactionDue(due=commits >= threshold, reason=reason, delta_commits=commits)
 
 

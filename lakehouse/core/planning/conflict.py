@@ -152,8 +152,8 @@ def strategy_named(name: str) -> Strategy:
         return known
     if ":" not in name:
         raise UserError(
-            f"option hoodie.write.lock.conflict.resolution.strategy={name!r} is none of {', '.join(STRATEGIES)}, nor "
-            f"package.module:function.{nearest(name, STRATEGIES)}"
+            f"option hoodie.write.lock.conflict.resolution.strategy={name!r} is not one of {', '.join(STRATEGIES)}, "
+            f"nor package.module:function.{nearest(name, STRATEGIES)}"
         )
     strategy: Strategy = named_function(name, what="conflict strategy", hint="Put its folder on PYTHONPATH.")
     return strategy

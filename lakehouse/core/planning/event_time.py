@@ -11,7 +11,7 @@ with event-time tracking has two more entries in its extra metadata, with the va
 Therefore a reader needs only the newest commits, back to the `up_to` of one of them.
 
 Hudi states the times of all rows of a rewritten file, not only of the incoming rows. If Hudi writes to the table, too,
-the version may be later than necessary, and not clean. It never lacks an event.
+the version may be later than necessary, and it may contain later events. It never lacks an event before the time.
 """
 
 from __future__ import annotations

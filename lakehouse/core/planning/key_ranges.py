@@ -39,7 +39,7 @@ def encode_ranges(stats: Iterable[WriteStat]) -> str:
 def decode_ranges(text: str | None, schema: pa.Schema) -> Mapping[str, Mapping[str, Range]]:
     """Return path -> column -> (min, max, nulls) with values of the columns' types; {} for a commit without ranges.
 
-    A range is omitted if the column has got a type with another order since: numbers that became text.
+    A range is omitted if the type of the column has changed to one with another order, such as a number to text.
     """
     if not text:
         return {}

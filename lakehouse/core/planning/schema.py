@@ -1,6 +1,6 @@
 """Plan schema evolution: the schema of a table after a batch (DATA-11).
 
-batch \\ table   absent: added, ignored or refused      wider: values are cast up, exactly or not at all
+batch \\ table   absent: added, ignored or refused      wider: values are cast up if the cast is exact, else refused
                 narrower: the table is promoted, by the kinds of promotion that the policy allows
 missing column  stored values are kept, nulls are written, or it is refused
 
@@ -285,7 +285,7 @@ class _Merge:
         raise UserError(
             f"column {name!r} of the table is not in the data.{nearest(column.name, names)}{why} "
             f"Add it, or set {MISSING_COLUMN}=null (hoodie.write.set.null.for.missing.columns=true) to write nulls, or "
-            f"{MISSING_COLUMN}=keep to let upserts leave stored values as they are.",
+            f"{MISSING_COLUMN}=keep to let upserts keep stored values.",
             column=name,
         )
 
@@ -361,7 +361,7 @@ def _same_text(narrow: pa.DataType, wide: pa.DataType) -> bool:
 def _another(name: str, table: pa.DataType, batch: pa.DataType, role: Role) -> UserError:
     what = "text (1 and 1.0, say), so stored rows would not be found again"
     if role is Role.ORDERING:
-        what = "order (as text, '9' is above '10'; as rounded numbers, different versions are equal)"
+        what = "order (as text, '9' is greater than '10'; as rounded numbers, different versions are equal)"
     return UserError(
         f"column {name!r} is {table} in the table and {batch} in the data, and it is a {role} column: the change would "
         f"give its values another {what}. Cast the column to {table}; a pandas column of integers with a missing value "
@@ -373,8 +373,8 @@ def _another(name: str, table: pa.DataType, batch: pa.DataType, role: Role) -> U
 def _not_allowed(name: str, table: pa.DataType, batch: pa.DataType, kind: Promotion, chosen: str) -> UserError:
     allow = {
         Promotion.EXACT: (f"{TYPE_CHANGE} is {chosen}", "promote", "promote the column, which changes no value"),
-        Promotion.ROUNDS: ("numbers above 2^53 (2^24 in a float) would lose digits", "lossy", "accept that"),
-        Promotion.TEXT: ("all values of the column would become text", "text", "accept that"),
+        Promotion.ROUNDS: ("numbers above 2^53 (2^24 in a float) would lose digits", "lossy", "allow this change"),
+        Promotion.TEXT: ("all values of the column would become text", "text", "allow this change"),
     }
     why, option, what = allow[kind]
     return UserError(

@@ -100,7 +100,7 @@ def tombstone_name(instant: str, until_ms: int, token: str) -> str:
 
 
 def forgotten_at(name: str) -> int | None:
-    """Return when the last delete of the file expires (milliseconds), or None if it is no tombstone file name."""
+    """Return when the last delete of the file expires (milliseconds), or None if it is not a tombstone file name."""
     match = _NAME.fullmatch(name)
     return None if match is None else int(match[2])
 

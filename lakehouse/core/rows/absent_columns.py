@@ -32,7 +32,7 @@ def grouped(lacking: Sequence[frozenset[str]]) -> tuple[Groups, tuple[int, ...]]
         patterns.setdefault(tuple(name in names for names in lacking), set()).add(name)
     if len(patterns) > _MOST_GROUPS:
         raise UserError(
-            f"the files of this run lack columns in {len(patterns)} different ways, and a run takes at most "
+            f"the files of this run lack {len(patterns)} different sets of columns, and a run allows at most "
             f"{_MOST_GROUPS}; ingest fewer files at a time, or set lakehouse.schema.missing.column=null"
         )
     groups = tuple(frozenset(names) for names in patterns.values())

@@ -89,7 +89,7 @@ def _fault(result: object, newer: pa.Table) -> str:
         if kind != column.type:
             return f"returned column {column.name!r} with type {kind}; expected {column.type}"
     if not result.column(KEY).equals(newer.column(KEY)):
-        return f"changed record keys; it must keep {KEY} as it is"
+        return f"changed record keys; it must return {KEY} unchanged"
     return ""
 
 

@@ -30,7 +30,7 @@ def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Gr
         rows: The rows; they need `_hoodie_record_key` if `rule` mixes versions.
         keys: The columns that identify a record.
         rule: How versions are merged.
-            lacks: Sets of columns that some rows lack (`rows.absent_columns`). Such a row takes the values of the next
+        lacks: Sets of columns that some rows lack (`rows.absent_columns`). Such a row takes the values of the next
             lower version that provides them.
 
     Raises:
@@ -82,7 +82,7 @@ def _codes(rows: pa.Table, keys: tuple[str, ...]) -> tuple[np.ndarray, int]:
 def _ascending(rows: pa.Table, codes: np.ndarray, keys: tuple[str, ...], rule: MergeRule) -> np.ndarray:
     """Return the positions of the rows grouped by key, with the lowest version of each key first."""
     order_by = {"": pa.array(codes)}
-    # With commit time ordering too: rows of one batch have no other order.
+    # Rows of one batch are ordered by value with commit time ordering too, because they have the same commit time.
     by_value = replace(rule, mode=MergeMode.EVENT_TIME_ORDERING)
     for number, column in enumerate(ordering_columns(rows, by_value) or ()):
         order_by[f"0{number}"] = column

@@ -157,14 +157,14 @@ def _token(match: re.Match[str], text: str) -> Token:
     if letter not in _LETTERS or (letter in "Zz" and count > 2):
         known = " ".join(_LETTERS)
         raise UnsupportedError(
-            f"date pattern {text!r}: {match[0]!r} is not supported; letters are {known}, other text stands in quotes",
+            f"date pattern {text!r}: {match[0]!r} is not supported; letters are {known}; put other text in quotes",
             pattern=text,
         )
     return Token(letter=letter, count=count)
 
 
 def _piece(token: Token, following: Token) -> str:
-    """Return the expression of one token. Of names with a common prefix the longest comes first."""
+    """Return the regular expression of one token. Longer names precede their prefixes."""
     letter, count = token.letter, token.count
     if letter in "yY":
         if count == 2:

@@ -22,7 +22,7 @@ from lakehouse.model.keys import KeyConfig, KeyEncoding, KeyGeneratorType, Times
 
 NULL_PLACEHOLDER = "__null__"
 EMPTY_PLACEHOLDER = "__empty__"
-#: The first escape comes first because the others contain its character.
+#: `%` is escaped first, because the other escapes contain it.
 _ESCAPES = (("%", "%25"), (",", "%2C"), (":", "%3A"))
 #: The number of characters of a value or key that an error shows.
 _SHOWN = 200
@@ -77,7 +77,7 @@ def refuse_long_keys(keys: Column, limit_bytes: int) -> None:
     raise UserError(
         f"{count} of {len(keys)} rows have a record key of more than {limit_bytes:,} bytes; the longest has "
         f"{longest:,} and begins with {first[:40]!r}. Each key is hashed and stored many times, so such writes "
-        "take seconds a row. Use a shorter column, or a digest of this one, such as sha2(column, 256); or raise "
+        "take seconds a row. Use a shorter column, or a digest of this one, such as sha2(column, 256); or increase "
         "lakehouse.record_key.max.bytes (0 = any length)",
         rows=count,
         longest=longest,
@@ -135,7 +135,7 @@ def _escaped(text: Column) -> Column:
 def partition_paths(data: Rows, config: KeyConfig) -> pa.Array:
     """Return the partition path of each row as one string array without nulls; `""` in a table without partitions.
 
-    Raises UserError for a missing column, a type that cannot form a path, or values that are no safe directory names.
+    Raises UserError for a missing column, a type that cannot form a path, or values that are not safe directory names.
     """
     if not config.partition_fields:
         return pa.repeat(pa.scalar("", pa.string()), data.num_rows)

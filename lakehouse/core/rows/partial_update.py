@@ -21,7 +21,7 @@ from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The replaceable values of one column: `missing` if the row does not provide it; `open` for all of them."""
+    """Masks of the replaceable values of one column: `open` has all, `missing` those of rows without the column."""
 
     missing: np.ndarray
     open: np.ndarray

@@ -1,1 +1,1 @@
-"""The state of a table, folded from what storage holds: configuration, file system view, statistics. Pure."""
+"""The state of a table, computed from its files and commits: configuration, file system view, statistics. Pure."""

@@ -113,7 +113,7 @@ class FaultyStorage:
         return self.step(f"list_dir {prefix}", lambda: self.inner.list_names(prefix))
 
     def open_input(self, path: str) -> InputFile:
-        """One step; reads of the open file are no steps."""
+        """One step; reads of the open file are not steps."""
         return self.step(f"open_input {path}", lambda: self.inner.open_input(path))
 
     def open_output(self, path: str) -> OutputFile:

@@ -70,7 +70,7 @@ def _link_reason(root: str, directory: str) -> str | None:
 
 def _own_reason(root: str, directory: str) -> str | None:
     is_table = os.path.isdir(f"{root}/{directory}/.hoodie")
-    return _link_reason(root, directory) or (f"{directory!r} is a table of its own" if is_table else None)
+    return _link_reason(root, directory) or (f"{directory!r} is another table" if is_table else None)
 
 
 def _is_link(name: str, directory: int) -> bool:

@@ -51,7 +51,7 @@ def exclusive(target: str, clock: WaitClock) -> Iterator[bytes | None]:
         finally:
             os.close(descriptor)
         if clock.monotonic_s() > deadline:
-            raise RetryableError(f"{target!r} is being changed by a process that does not come to an end", path=target)
+            raise RetryableError(f"another process holds the lock of {target!r} for too long; run again", path=target)
         clock.sleep(_PAUSE_S)
 
 

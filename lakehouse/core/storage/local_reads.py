@@ -32,7 +32,7 @@ def open_file(root: str, path: str, *, follow_links: bool) -> tuple[int, int]:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not S_ISREG(found.st_mode):
             raise CorruptTableError(
-                f"{root}: {path!r} is no regular file but a pipe, a socket or a device; remove it", path=path
+                f"{root}: {path!r} is not a regular file but a pipe, a socket or a device; remove it", path=path
             )
         if not follow_links:
             check_place(descriptor, root, path)

@@ -34,7 +34,7 @@ def version_of(tag: str) -> dict[str, str]:
 
 
 class Swap:
-    """One conditional put of `data` under `path`, if the present version is `tag`."""
+    """One conditional put of `data` under `path`, if the current version is `tag`."""
 
     def __init__(self, storage: Storage, path: str, data: bytes, tag: str | None, clock: WaitClock) -> None:
         self._clock = clock
@@ -61,7 +61,7 @@ class Swap:
                 # A delayed request of this call cannot replace another version.
                 return None
         if Fate.LOST in self._fates:
-            raise unknown(self._path, "no request was answered, and one may land later") from failure
+            raise unknown(self._path, "the store answered no request, and one may take effect later") from failure
         raise RetryableError(
             f"{self._storage.root}: {self._path!r} was not written, the store kept failing", path=self._path
         ) from failure

@@ -128,7 +128,7 @@ class ObjectStorage:
             if made is not None:
                 return made
         if Fate.LOST in fates:
-            raise unknown(path, "no request was answered, and one may land later") from failure
+            raise unknown(path, "the store answered no request, and one may take effect later") from failure
         raise RetryableError(f"{self.root}: {path!r} was not created, the store kept failing", path=path) from failure
 
     def _read_back(self, path: str, data: bytes, fates: list[Fate], *, unique: bool) -> bool | None:

@@ -24,13 +24,13 @@ _USERS_FAULT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errn
 
 def translate(error: OSError, path: str, *, writing: bool) -> LakehouseError:
     """Return the lakehouse error for an OSError."""
-    # The root of a store has no path of its own.
+    # The path of the root of a store is empty.
     path = path or str(error.filename or "/")
     if error.errno in ABSENT and not writing:
         return NotFoundError(f"no file {path!r} ({error})", path=path)
     if error.errno in _FULL:
         return RetryableError(
-            f"the disk is full at {path!r}: {error}. Free space or raise the quota, then run again.",
+            f"the disk is full at {path!r}: {error}. Free space or increase the quota, then run again.",
             path=path,
             errno=error.errno,
         )

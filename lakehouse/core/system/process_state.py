@@ -1,4 +1,4 @@
-"""What the operations of one process share in memory: mutual exclusion of threads, and results of earlier checks.
+"""The memory that operations of one process share: locks between threads, and results of earlier checks.
 
 A production process has one `ProcessState`. A simulation creates one for each simulated process.
 """

@@ -1,4 +1,4 @@
-"""Measure how far the clock of this host is wrong, against the clock of the system that keeps the lock.
+"""Measure the difference between the clock of this host and the clock of the system that keeps the lock.
 
 One host writes the expiry time of a lease, and another host compares it with its own clock. A holder renews its lease
 early, so at least `lease - renewal interval` of it is left at any moment. A host whose clock is ahead by more than that
@@ -44,7 +44,7 @@ def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
         text = (
             f"the clock of this host is {abs(skew_ms) / 1000:.1f} s {'ahead of' if skew_ms > 0 else 'behind'} that of "
             f"{lock.name}; leases allow {allowed_ms / 1000:.1f} s at most, or leases of running writers look expired. "
-            "Synchronise the clock (NTP), or raise the lease of the lock"
+            "Synchronise the clock (NTP), or increase the lease of the lock"
         )
         if abs(skew_ms) > allowed_ms:
             raise UserError(text, skew_ms=skew_ms, allowed_ms=allowed_ms)

@@ -70,7 +70,7 @@ def confirm(store: Store, commit: LateCommit, lock: TableLock) -> None:
                 store.withdraw(commit.instant)
             others = _others(commit, now)
     except LakehouseError as error:
-        raise _unknown(commit, failure, f"what other writers did since is not known: {error}") from error
+        raise _unknown(commit, failure, f"later changes by other writers are not known: {error}") from error
     if undone:
         raise RetryableError(
             f"instant {requested}: the table lock was lost before the commit, and {undone}; the commit was withdrawn. "

@@ -71,8 +71,8 @@ def _compare(storage: Storage, ours: str, *, record: bool) -> None:
             ) from failure
     if theirs not in (None, ours):
         raise UserError(
-            f"{storage.root}: its writers exclude each other by the lock {theirs!r}, and this one would take {ours!r}, "
-            "which excludes none of them. Give all of them the same hoodie.write.lock options; to change the lock, "
+            f"{storage.root}: its writers exclude each other by the lock {theirs!r}, but this writer uses {ours!r}, "
+            "which excludes none of them. Give all writers the same hoodie.write.lock options; to change the lock, "
             f"stop all writers and services, wait for a minute, and delete {storage.root}/{SHARED_LOCK}",
             option="hoodie.write.lock.provider",
             theirs=theirs,
@@ -109,7 +109,7 @@ def _prove_conditions(env: Env, provider: str) -> None:
             raise _ignored(storage, provider, "If-Match")
     except CommitStateUnknownError as error:
         raise RetryableError(
-            f"{storage.root}: whether it honours conditional writes is not known yet: {error}"
+            f"{storage.root}: the check whether it honours conditional writes failed: {error}"
         ) from error
     except RequestRefusedError as error:
         if error.status in _UNKNOWN_CONDITION:

@@ -82,7 +82,7 @@ def put_manifests(env: Env, files: dict[str, tuple[str, ...]]) -> None:
 def read_manifest(env: Env, path: str) -> tuple[str, ...] | None:
     """Return the paths in the table of the files of a manifest; None if it does not exist.
 
-    Lines with other locations are skipped: the table was copied from there without its published partitions.
+    Lines with other locations are skipped: they are left from a table that was copied without its published partitions.
     """
     try:
         lines = decode_manifest(env.storage.get(path))

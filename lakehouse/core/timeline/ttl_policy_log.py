@@ -6,7 +6,7 @@
 
 edit   create the file of the next number if it is absent; if it exists, try the number after it
 read   the base, then the edits in order until a number is missing
-fold   rewrite the base by compare-and-swap after a few dozen edits; if another process was faster, its base stays
+fold   rewrite the base by compare-and-swap after a few dozen edits; if another process does it first, its base stays
 
 Concurrent edits are not lost. Edits are never deleted, so a number is never reused: a suspended editor that had read an
 old base could otherwise create a number before the base, which no reader reads. The log is therefore also the history

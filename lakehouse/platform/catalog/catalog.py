@@ -268,7 +268,7 @@ class Catalog:
         with self.database.session() as session:
             row = self._row(session, spec.table, lock=True)
             newest = session.get(SpecRow, (row.id, row.spec_version))
-            # The location may be written in several ways, which is no difference.
+            # Different spellings of the same location do not count as a change.
             versions = [document_of(spec), *([] if newest is None else [newest.document])]
             if len({_yaml({**document, "location": row.location}) for document in versions}) < len(versions):
                 return row.spec_version
@@ -327,9 +327,8 @@ class Catalog:
             replace: remove the other settings of the scope.
 
         Raises:
-            UserError: the scope or a setting is unknown, or the settings contradict inherited ones, for the scope or
-            for
-                a table in it.
+            UserError: the scope or a setting is unknown, or the settings contradict inherited ones for the scope or
+                for a table in it.
         """
         refuse_secrets(setting_options(service, settings), "a policy of the catalog")
         namespace, name = self._scope(scope)
@@ -450,7 +449,7 @@ def _parse(identifier: str) -> tuple[str, str]:
 def _check_part(kind: str, name: str) -> None:
     if not _PART.fullmatch(name):
         raise UserError(
-            f"{kind} {name!r} is no valid name: use up to 200 letters, digits, '_' and '-'; a table is namespace.table",
+            f"{kind} {name!r} is not a valid name: up to 200 letters, digits, '_' and '-'; a table is namespace.table",
             name=name,
         )
 
@@ -482,7 +481,7 @@ def _yaml(document: Mapping[str, Any]) -> str:
 
 
 def _around_or_inside(session: Session, location: str) -> TableRow | None:
-    """Return a table whose location is inside of a location, or contains it."""
+    """Return a registered table whose location is inside of `location` or contains it; None if there is none."""
     lead = location.rstrip("/")
     above = [f"{part}{end}" for part in itertools.accumulate(lead.split("/"), "{}/{}".format) for end in ("", "/")]
     around = TableRow.location.in_(above) | TableRow.location.startswith(f"{lead}/", autoescape=True)

@@ -70,7 +70,7 @@ def create_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env,
 
 
 def _timestamp(spec: TableSpec) -> TimestampFormat | None:
-    """Return the format of the TIMESTAMP partition columns, which is one for all of them; None if there are none."""
+    """Return the format that all TIMESTAMP partition columns share; None if there are none."""
     declared = [column.timestamp or TimestampFormat() for column in spec.partition_by if column.type == "TIMESTAMP"]
     if any(other != declared[0] for other in declared):
         raise UserError(

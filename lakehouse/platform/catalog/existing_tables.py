@@ -30,7 +30,7 @@ def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec
         document["partition_by"] = _partitions(keys)
     index = stored_index_type(config.raw)
     if index.hashes_keys and config.raw.get(_BUCKETS):
-        # The spec's parser refuses a value that is no number, with the name of the field.
+        # The spec parser raises an error with the name of the field if the value is not a number.
         document["index"] = {"type": index.name, "buckets": config.raw[_BUCKETS]}
         if config.raw.get(_HASH_FIELD):
             document["index"]["hash_field"] = config.raw[_HASH_FIELD].split(",")

@@ -147,7 +147,7 @@ class DecisionRow(Base):
 
 
 class LeaseRow(Base):
-    """The holder of `key` and its expiry time. `token` grows with each holder, which identifies a stale one."""
+    """The holder of `key` and its expiry time. `token` grows with each acquisition and identifies a stale holder."""
 
     __tablename__ = "lakehouse_leases"
 

@@ -32,7 +32,7 @@ class ServicePolicy:
 
 
 class ServicePolicies:
-    """All policies of some namespaces, in creation order; of two with the same scope the later one wins."""
+    """All policies of some namespaces in creation order; a later policy overrides an earlier one of the same scope."""
 
     def __init__(self, policies: Iterable[ServicePolicy]) -> None:
         self._of: dict[tuple[str, str], list[ServicePolicy]] = {}

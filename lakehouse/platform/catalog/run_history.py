@@ -241,7 +241,7 @@ class RunHistory:
         """Record the outcome of a run.
 
         The requests of a failed run become open again; those of any other run are done. A try that was overtaken by a
-        later one is recorded only if it committed, because the run then committed whatever its other tries did.
+        later one is recorded only if it committed, because one commit makes the whole run successful.
 
         Args:
             run_id: id of the run.
@@ -342,7 +342,7 @@ class RunHistory:
 
 
 def _among(column: InstrumentedAttribute[int], ids: Collection[int]) -> ColumnElement[bool]:
-    """Return the condition that a column has one of some ids; for very many ids, that it is in their range."""
+    """Return the SQL condition that a column is one of `ids`, or within their range if there are very many."""
     return column.in_(ids) if len(ids) <= _BATCH else column.between(min(ids), max(ids))
 
 

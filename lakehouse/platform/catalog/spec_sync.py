@@ -110,7 +110,7 @@ def synchronise(
 
 
 def recorded_files(catalog: Catalog, tables: Collection[str] = ()) -> SpecFolder:
-    """Return the specs of the source files of the versions in force, if the files are on this machine."""
+    """Read the spec files that the versions in force came from, if they are on this machine."""
     # A relative path depends on the working directory of another process.
     sources = {entry.source for entry in _entries(catalog, tables) if os.path.isabs(entry.source)}
     return read_specs(Path(source) for source in sorted(sources) if Path(source).is_file())
@@ -143,7 +143,7 @@ def _compared(spec: TableSpec, entry: TableEntry | None) -> SpecStatus:
     if place != entry.location:
         problem = f"{entry.identifier} is at {entry.location}, but the file declares {place}"
         return replace(status, state=SpecState.REFUSED, problem=problem)
-    # The location may be written in several ways, which is no difference.
+    # Different spellings of the same location do not count as a change.
     changes = spec_changes(*({**document_of(each), "location": place} for each in (entry.spec, spec)))
     return replace(status, state=SpecState.DIFFERS if changes else SpecState.IN_FORCE, changes=changes)
 

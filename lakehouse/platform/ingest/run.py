@@ -62,7 +62,7 @@ from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: Keys of a commit's extra metadata; sources add keys of their own.
+#: Keys of a commit's extra metadata; each source adds further keys.
 CHECKPOINT = "lakehouse.ingest.checkpoint"
 INTERVAL = "lakehouse.ingest.interval"
 BAD_RECORDS = "lakehouse.ingest.bad_records"

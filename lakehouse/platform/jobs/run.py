@@ -25,7 +25,7 @@ from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
-#: Control characters that messages of lakehouse contain.
+#: Control characters that are kept in messages.
 _LINES = "\n\t"
 
 
@@ -44,7 +44,7 @@ def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int
         # Libraries that read types and values recurse. The readers of lakehouse raise UserError by themselves.
         deep = UserError(
             f"{command.table}: a value or a type of the input is nested too deep to be read; declare such columns as "
-            "text in the spec's `schema`, or flatten them before",
+            "text in the spec's `schema`, or flatten them before the ingestion",
             table=command.table,
         )
         report = _failed(command, deep)

@@ -44,7 +44,7 @@ class HiveMetastore:
     """
 
     def __init__(self, uris: str, *, timeout_s: float = 60, page: int = PAGE) -> None:
-        """Take comma separated `uris` (thrift://host:port) and the longest wait for a reply in seconds."""
+        """Store the comma-separated addresses `uris` (thrift://host:port) and the reply timeout in seconds."""
         self._name, self._page = uris, page
         self._client = MetastoreClient(uris, option=METASTORE_URIS, timeout_s=timeout_s)
 
@@ -65,7 +65,7 @@ class HiveMetastore:
         except AlreadyExistsException:
             return False
         except InvalidObjectException as error:
-            raise UserError(f"{self._name}: {database!r} is no valid database name: {error.message}") from error
+            raise UserError(f"{self._name}: {database!r} is not a valid database name: {error.message}") from error
         return True
 
     def table(self, database: str, name: str) -> HiveTable | None:
@@ -205,7 +205,7 @@ class HiveMetastore:
         try:
             self._client.call(lambda c: c.add_partitions_req(request), AlreadyExistsException, InvalidObjectException)
         except AlreadyExistsException as error:
-            # Another program adds some of them at the same time.
+            # Another program added some of these partitions at the same time.
             raise RetryableError(f"{self._name}: {database}.{name}: {error.message}; run again") from error
         except InvalidObjectException as error:
             self._require(database, name)

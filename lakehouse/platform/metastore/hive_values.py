@@ -17,7 +17,7 @@ ColumnFields = tuple[tuple[str, str, str | None], ...]
 
 
 def to_table(table: HiveTable, into: Table | None = None) -> Table:
-    """Return an external table; fields of the existing table `into` that `HiveTable` lacks are kept."""
+    """Convert to an external Thrift table; keep the fields of the existing table `into` that `HiveTable` lacks."""
     made = into or Table(dbName=table.database, tableName=table.name, owner=_user(), ownerType=None)
     made.partitionKeys = _fields(table.partition_columns)
     made.parameters = {"EXTERNAL": "TRUE", **table.parameters}
@@ -40,7 +40,7 @@ def of_table(table: Table) -> HiveTable:
 
 
 def to_partition(database: str, name: str, partition: HivePartition, into: Partition | None = None) -> Partition:
-    """Return a partition; fields of the existing partition `into` that `HivePartition` lacks are kept."""
+    """Convert to a Thrift partition; keep the fields of the existing one, `into`, that `HivePartition` lacks."""
     made = into or Partition(values=list(partition.values), dbName=database, tableName=name)
     made.parameters = dict(partition.parameters)
     made.sd = _descriptor(partition.columns, partition.location, partition.format, made.sd)

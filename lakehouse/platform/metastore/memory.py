@@ -20,7 +20,7 @@ class MemoryMetastore:
     """Implement `Metastore`. Each page of partitions is one atomic request.
 
     `before` and `after` are called around each request with its verb and its number, from 1. An exception from `before`
-    simulates a request that did not arrive, one from `after` a lost reply.
+    simulates a request that did not arrive. An exception from `after` simulates a lost reply.
     """
 
     def __init__(

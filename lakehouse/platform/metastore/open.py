@@ -11,7 +11,7 @@ from lakehouse.spec.options.sync import METASTORE_URIS, METASTORE_VARIABLE, Sync
 
 
 def open_metastore(policy: SyncPolicy, *, purpose: str = "metastore sync", override: str = "") -> Metastore:
-    """Return a client of the metastore of `override`, of the policy or of the environment; does not connect yet.
+    """Return a client of the metastore that `override`, the policy or the environment names; does not connect yet.
 
     Args:
         policy: the policy of metastore sync.

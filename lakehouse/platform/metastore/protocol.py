@@ -89,7 +89,7 @@ class Metastore(Protocol):
         ...
 
     def partitions(self, database: str, name: str, names: Sequence[str]) -> tuple[HivePartition, ...]:
-        """Return the existing ones of the named partitions, in the order of `names`; reads in pages."""
+        """Return the named partitions that exist, in the order of `names`; reads in pages."""
         ...
 
     def add_partitions(self, database: str, name: str, partitions: Sequence[HivePartition]) -> None:

@@ -33,7 +33,7 @@ class ShownPartition:
 
 
 def published_table(metastore: Metastore, name: str) -> HiveTable:
-    """Return the table `database.table`; raise UserError if it does not exist or is no publication."""
+    """Return the table `database.table`; raise UserError if it does not exist or is not a publication."""
     database, _, table = name.rpartition(".")
     found = metastore.table(database or "default", table)
     if found is None:

@@ -40,7 +40,7 @@ _SPARK = {
     pa.time32("ms"): "integer",
     pa.time64("us"): "long",
 }
-#: Allowed changes of a column type: those of a table's own columns. Hudi's sync only changes int, float and structs.
+#: Allowed changes of a column type, as for the columns of a table. Hudi's sync only changes int, float and structs.
 _WIDENINGS = {
     "int": ("bigint", "float", "double", "string"),
     "bigint": ("float", "double", "string"),
@@ -67,7 +67,7 @@ def hive_columns(schema: pa.Schema, *, timestamps: bool = False) -> tuple[Column
 
 
 def hive_type(kind: pa.DataType, column: str, *, timestamps: bool = False) -> str:
-    """Return the Hive type of a column; with `timestamps` a timestamp is no `bigint`."""
+    """Return the Hive type of a column. A timestamp becomes `timestamp` if `timestamps` is set, else `bigint`."""
     if kind in _HIVE:
         return _HIVE[kind]
     if pat.is_dictionary(kind):

@@ -1,4 +1,4 @@
-"""Inputs of a publication: the table, the facts for its plan, and the metastore's form of table and partitions."""
+"""Inputs of a publication: the table, the facts for its plan, and the table and partitions as metastore values."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def data_schema(job: PublishJob, loaded: LoadedTable, schema: pa.Schema) -> pa.S
 
 
 def hive_table(job: PublishJob, loaded: LoadedTable, schema: pa.Schema) -> HiveTable:
-    """Return the metastore's form of the published table."""
+    """Return the published table as the metastore declares it."""
     return HiveTable(
         database=job.spec.database,
         name=job.spec.table,
@@ -147,7 +147,7 @@ def hive_table(job: PublishJob, loaded: LoadedTable, schema: pa.Schema) -> HiveT
 def hive_partition(
     job: PublishJob, loaded: LoadedTable, columns: tuple[Column, ...], name: str, shown: PublishedPartition
 ) -> HivePartition:
-    """Return the metastore's form of a partition: a folder with a manifest (pointer) or with data files (copy)."""
+    """Return a partition as the metastore declares it: a folder with a manifest (pointer) or data files (copy)."""
     parameters = {
         STATE: POINTER if shown.manifest else COPY,
         INSTANT: shown.version.instant,

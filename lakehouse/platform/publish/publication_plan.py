@@ -7,7 +7,7 @@
     published      a later signal, or a forced request        publish again, at the newest version for its time
                    published for `archive_after`              archive
     withdrawn      a later signal, or a forced request        publish
-    lost           the same, or a request for the newest      publish: clean deleted files of its own version
+    lost           the same, or a request for the newest      publish; clean deleted files of the earlier version
     unfinished                                                continue the started change
 
 A published partition does not change: late events appear only when it is published again. An unpublished partition
@@ -35,8 +35,8 @@ _UNFINISHED = frozenset({Stage.PUBLISHING, Stage.ARCHIVING, Stage.WITHDRAWING})
 #: Most periods that one plan considers: a century of days, a decade of hours.
 _MAX_PERIODS = 100_000
 _UNREADABLE = (
-    "the table had events before its end, but no readable commit holds them: the archive of a table of version 6 "
-    "is not read, or they were rolled back"
+    "the table had events before its end, but no readable commit has them: the archive of a table of version 6 "
+    "is not read, or their commits were rolled back"
 )
 
 
@@ -166,7 +166,7 @@ class _PlanInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """A partition can be published since `since_ms`; `requested` if a signal or a user asked for it."""
+    """A partition that is ready since `since_ms`; `requested` says that a signal or a user requested it."""
 
     since_ms: int
     reason: str

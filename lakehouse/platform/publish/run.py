@@ -32,10 +32,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReport:
-    """Outcome of a run, by names of partitions; another program had changed the `repaired` ones in the metastore.
+    """Outcome of a run, by names of partitions.
 
-    `lost` are all partitions whose versions were cleaned before they were published, also in earlier runs. `expired`
-    counts partitions older than `max_age`.
+    `repaired` are partitions that another program had changed in the metastore. `lost` are all partitions whose
+    versions were cleaned before they were published, also in earlier runs. `expired` counts partitions older than
+    `max_age`.
     """
 
     published: tuple[str, ...] = ()
@@ -209,7 +210,7 @@ def _archive(job: PublishJob, loaded: LoadedTable, names: Sequence[str], engine:
         ) -> Publication:
             if publication.partitions.get(name) != started:
                 raise RetryableError(
-                    f"{job.target}: another run archives {name}; look at the state, then run again", name=name
+                    f"{job.target}: another run archives {name}; check the status, then run again", name=name
                 )
             return publication.put(name, copied)
 

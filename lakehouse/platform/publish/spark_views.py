@@ -1,12 +1,12 @@
-"""Read a published table as one DataFrame: pointers by the files of their version, copies by their folders.
+"""Read a published table as one DataFrame: pointers are read by manifest, copies by folder.
 
     sales.orders_daily      dt=2025-03-01   copy      s3://lake/orders_published/dt=2025-03-01/...
                             ...                                 one scan for all copies
                             dt=2025-03-30   pointer   manifest ─► files of the table's version        one scan each
                             dt=2025-03-31   pointer   manifest ─► ...
 
-Spark prunes whole branches by conditions on partition columns, which are literals there. The kind of each partition is
-a parameter in the metastore; the table itself is not read.
+Partition columns are literals in each branch, so Spark prunes whole branches by conditions on them. The kind of each
+partition is a parameter in the metastore; the Hudi table itself is not read.
 """
 
 from __future__ import annotations

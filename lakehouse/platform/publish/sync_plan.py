@@ -2,7 +2,7 @@
 
     copy on write                t
     merge on read, ALL           t_ro (base files), t_rt (all rows), and t (all rows)
-    merge on read, RO or RT      t, of one kind or the other
+    merge on read, RO or RT      t (base files, or all rows)
 
 The table is authoritative. Every plan compares all its partitions with all partitions of the metastore, so a later sync
 repairs what an earlier one missed. Partitions that the table lacks are dropped, and partitions at another location are
@@ -27,7 +27,7 @@ from lakehouse.platform.metastore.protocol import Column, Format, HivePartition,
 from lakehouse.platform.publish.column_types import hive_columns, is_widening, spark_json
 from lakehouse.spec.options.sync import ALL, RO, SyncPolicy
 
-#: Hudi's sync continues from these, so they are written after all partitions.
+#: Hudi's sync continues from these parameters, so they are written after all partitions.
 LAST_COMMIT = "last_commit_time_sync"
 LAST_COMPLETION = "last_commit_completion_time_sync"
 _PROVIDER, _SPARK_SCHEMA = "spark.sql.sources.provider", "spark.sql.sources.schema."
@@ -155,7 +155,7 @@ def named_partitions(facts: SyncFacts) -> tuple[dict[str, tuple[tuple[str, ...],
 def _hive_value(value: str | None) -> str:
     if not value:
         return DEFAULT_PARTITION
-    # A day whose parts are levels of directories is one value in Hive.
+    # The partition path 2025/03/01 is the single value 2025-03-01 in Hive.
     return value.replace("/", "-") if _DAY.fullmatch(value) else value
 
 

@@ -49,9 +49,10 @@ def store_event_span(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) ->
 
 
 def _kept_span(loaded: LoadedTable, plan: PublishPlan, publication: Publication, *, force: bool) -> EventSpan:
-    """Return the event range to store: the plan's, if the stored one ends before the timeline begins or by `force`.
+    """Return the event range to store.
 
-    Runs without work therefore write the state once per archive, not once per commit.
+    This is the range of the plan if the stored one ends before the active timeline begins, or with `force`; otherwise
+    the stored one. Runs without work therefore write the state once per archive, not once per commit.
     """
     stored, oldest = publication.span, min((i.completion for i in loaded.timeline.writes()), default="")
     if plan.span.up_to <= stored.up_to or not (force or stored.up_to < oldest):
@@ -123,7 +124,7 @@ def _is_lost(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition
 def slices_of_versions(
     loaded: LoadedTable, partitions: Iterable[PublishedPartition], *, skips: bool
 ) -> dict[tuple[str, tuple[str, ...] | None], tuple[FileSlice, ...] | None]:
-    """Return the file slices of versions by completion time and paths, with one listing; None if a clean took some.
+    """Return the file slices of versions by completion time and paths; None if a clean deleted some. Lists once.
 
     Raises CorruptTableError if a file of a version is missing or damaged, because older rows would be published and
     pinned. With `skips` the damage is only logged.

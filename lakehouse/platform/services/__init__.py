@@ -1,1 +1,1 @@
-"""Which service is due on which table, in which order they run, and the record of each run."""
+"""Decide which services are due on which tables, run them in order of priority, and record each run."""

@@ -1,4 +1,4 @@
-"""Whether a service of one table is due, and what a run would cost: from its timeline, and from a trial plan."""
+"""Assess whether a service of one table is due, and what a run would cost, from its timeline and a trial plan."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def assess(services: TableServices, name: str, *, force: bool = False) -> Assess
     cost = service.cost() if due or force else ServiceCost()
     pending = [] if spec.action is None else list(services.table.timeline.where(action=spec.action, pending=True))
     if pending:
-        # Its run crashed, or is active: then it holds the lease of the service.
+        # Its run crashed or is still active. An active run holds the lease of the service, so no second one starts.
         return Assessment(due=True, reason=f"plan {pending[0].requested} is pending", inputs=inputs, cost=cost)
     if due and not cost.files:
         return Assessment(due=False, reason=f"{reason}; a plan would be empty", inputs=inputs)

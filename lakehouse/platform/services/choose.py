@@ -2,7 +2,7 @@
 
 first    services past their deadline, the most overdue one first
 then     services by score: priority x benefit in objects / predicted seconds
-never    two services of one table that hold file groups; more runs or bytes than the limits of a service allow
+never    two services that hold file groups of one table; more runs or bytes than the limits of a service allow
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakehouse.spec.services import SERVICES, service_spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of one service over all tables: concurrent runs, and bytes per hour; None: unlimited."""
+    """The limits of one service over all tables: concurrent runs and bytes per hour. None means unlimited."""
 
     runs: int | None = None
     bytes_per_hour: int | None = None
@@ -83,7 +83,7 @@ class _Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The present load: (table, service) of active runs, and the bytes that each service moved in the last hour."""
+    """The current load: (table, service) of active runs, and the bytes that each service wrote in the last hour."""
 
     running: Collection[tuple[str, str]] = ()
     bytes_last_hour: Mapping[str, int] = field(default_factory=dict)
@@ -122,7 +122,7 @@ def choose(
 def batches(chosen: Sequence[AssessedService], *, max_tables: int, max_seconds: float) -> tuple[tuple[str, ...], ...]:
     """Group tables into batches of one process each, because a start of Spark takes longer than a small table.
 
-    The order is kept. A table that takes longer than `max_seconds` is a batch of its own.
+    The order is kept. A table that takes longer than `max_seconds` gets a separate batch.
     """
     found: list[list[str]] = []
     seconds = 0.0

@@ -1,4 +1,4 @@
-"""Metrics of tables and runs for OpenTelemetry. Its own environment variables configure the export.
+"""Metrics of tables and runs for OpenTelemetry. The standard OTEL_ environment variables configure the export.
 
 OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318      unset: no metric is measured or sent
 
@@ -131,5 +131,5 @@ def _provider() -> Any:
         raise UserError(
             f"{_ENDPOINTS[0]} asks for metrics, which need the package {error.name!r}: pip install 'lakehouse[metrics]'"
         ) from error
-    # One process sends once, at its end; longer ones in between, too.
+    # A process sends its metrics when it ends. A long process also sends them periodically.
     return MeterProvider(metric_readers=[PeriodicExportingMetricReader(OTLPMetricExporter())])

@@ -1,4 +1,4 @@
-"""The partitions to which a run of a service is limited: named by the command, or those of its data interval."""
+"""Select the partitions of a service run: those that the command names, or those of its data interval."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def selected_partitions(service: str, table: Table, command: JobCommand) -> tupl
     if command.interval is not None:
         chosen = partitions_in(chosen or existing, command.interval)
     if not chosen:
-        return NoPartition(f"no partition is of the interval {command.interval_start} to {command.interval_end}")
+        return NoPartition(f"no partition is in the interval {command.interval_start} to {command.interval_end}")
     return tuple(chosen)
 
 

@@ -1,4 +1,4 @@
-"""Run a service on tables of a catalog in one process: each table under its lease, each failure reported alone."""
+"""Run a service on tables of a catalog in one process, each table under a lease and with a separate report."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _STATES = {
     JobStatus.NOTHING_TO_DO: RunState.NOTHING_TO_DO,
     JobStatus.FAILED: RunState.FAILED,
 }
-#: Runs one service of an open table as a command states, and reports.
+#: Runs one service of an open table with the parameters of a command, and returns the report.
 Runner = Callable[[Table, JobCommand], JobReport]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKey:
-    """The identity of a run in the run history; all tries of a run have the same."""
+    """The identity of a run in the run history; all tries of a run share it."""
 
     run_id: str
     table_id: int

@@ -1,4 +1,4 @@
-"""One run of a service as a job: an open table and a command become a report."""
+"""Run one service of an open table as a job, and return its report."""
 
 from __future__ import annotations
 

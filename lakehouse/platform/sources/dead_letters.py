@@ -1,4 +1,4 @@
-"""Dead letters: copies of the records of a run that could not become rows."""
+"""Write dead letters: copies of the records of a run that could not be parsed or have no key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DeadLetterBox:
         <folder>/<attempt>/part-*.json    bad records of one attempt; the attempt's commit names this folder
         <folder>/refused/part-*.json      bad records of the last attempt that found more than the spec allows
 
-    Each attempt writes to a folder of its own. The dead letters of a commit are therefore complete and without
+    Each attempt writes to a separate folder. The dead letters of a commit are therefore complete and without
     duplicates, and no other attempt changes them.
     """
 

@@ -2,7 +2,7 @@
 
     known     the columns of the spec's `schema`, and further columns that earlier runs read
     new       names in files that are not known: either their types are inferred from all records, or they are not read
-    lacking   known names that files of the run do not have: the write needs those of each set of files
+    lacking   known names that files of the run do not have; the write needs them for each set of files
 
 Parquet files declare their types. All their columns are read, and the table decides which of them are new.
 """
@@ -145,7 +145,7 @@ def _parquet_plan(session: Session, files: FileSet, declared: Schema, policy: Sc
     common = common_schema(column_sets, schemas, policy)
     narrowed = narrowing(declared, {column.name.lower(): column.dataType for column in common})
     if narrowed is not None:
-        raise UserError(f"{narrowed}: values would be cut. Declare the wider type")
+        raise UserError(f"{narrowed}: values would be truncated. Declare the wider type")
     return ReadPlan(sets=column_sets, schema=_base(declared, common), lacking_fields=_lacking_fields(schemas, common))
 
 

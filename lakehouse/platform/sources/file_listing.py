@@ -21,7 +21,7 @@ from lakehouse.platform.sources.file_paths import has_wildcard, split_path
 
 log = logging.getLogger(__name__)
 
-#: Paths and directories that are listed at the same time.
+#: Number of paths and directories that are listed in parallel.
 _AT_ONCE = 16
 
 
@@ -78,8 +78,8 @@ def refuse_changed(selection: FileSelection) -> None:
     """Raise SourceChangedError if a file was written again after it was listed.
 
     It is then unknown which version was read. The commit would record the listed version, and the next run would read
-    the new version and insert its rows a second time. A file that was deleted is no error: it was read, and no later
-    run reads it. Each directory of the files is listed once.
+    the new version and insert its rows a second time. A file that was deleted is not an error: it was read, and no
+    later run reads it. Each directory of the files is listed once.
     """
     storage, files = selection.storage, selection.files
     directories = sorted({file.path.rpartition("/")[0] for file in files})
@@ -100,7 +100,7 @@ _PathListing = tuple[FolderListing, list[SourceFile]]
 
 
 def _list_one(path: str, options: Mapping[str, str]) -> tuple[Storage, list[_PathListing]]:
-    """List one path with a storage of its own; the parent directory is listed only if the path has no files."""
+    """List one path with a separate storage; the parent directory is listed only if the path has no files."""
     root, pattern = split_path(path)
     storage = open_storage(root, options, follow_links=True)
     files = _files(storage, "", pattern)

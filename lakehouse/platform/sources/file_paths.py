@@ -40,7 +40,7 @@ def has_wildcard(segment: str) -> bool:
 
 
 def split_path(path: str) -> tuple[str, tuple[str, ...]]:
-    """Return the address before the first wildcard, and the segments from the wildcard on (none without a wildcard).
+    """Split a path into the address before the first wildcard and the segments from there on; empty without wildcard.
 
     `s3://landing/2026-*/a.json` -> `("s3://landing", ("2026-*", "a.json"))`.
     """

@@ -40,7 +40,7 @@ NAMES_IN_SUMMARY = 20
 
 
 class FileReader(Protocol):
-    """Reads files for the time of a `with` block, as `open_batch` does with a Spark session."""
+    """Opens files as a context manager that yields their rows. `open_batch` implements it with a Spark session."""
 
     def __call__(
         self, files: FileSelection, spec: TableSpec, *, known: KnownColumns, dead_letters: DeadLetterBox
@@ -155,7 +155,7 @@ def choose_files(
         return FileChoice(files=(), reason=reason)
     return FileChoice(
         files=chosen,
-        reason=f"{len(chosen)} of {len(files)} files are to ingest",
+        reason=f"{len(chosen)} of {len(files)} files will be ingested",
         checkpoint=None if checkpoint is None else checkpoint.after(chosen),
     )
 

@@ -87,7 +87,7 @@ PlanT = TypeVar("PlanT", bound=SourcePlan)
 
 
 class Source(Protocol[PlanT]):
-    """Reads the rows of one table from one source. Every method may be called again with the same arguments."""
+    """Reads the rows of one table from one source. Every method is idempotent."""
 
     def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> PlanT:
         """Choose the records of a run.

@@ -29,12 +29,12 @@ class PartitionState(StrEnum):
 class PublishReason(StrEnum):
     """Why a partition has its state.
 
-    The first group says what a waiting partition waits for, the second one why a partition is ready, the third one why
-    it is not published.
+    The first group is for waiting partitions, the second one for ready partitions, and the third one for partitions
+    that are not published.
     """
 
     WAITS_FOR_CONDITION = "waits_for_condition"
-    #: No condition of `services.publish.ready` can become true: waiting has no effect.
+    #: No condition of `services.publish.ready` can become true, so waiting has no effect.
     UNREACHABLE = "unreachable"
     NO_DATA = "no_data"
 
@@ -48,12 +48,12 @@ class PublishReason(StrEnum):
     VERSION_UNREADABLE = "version_unreadable"
     TOO_OLD = "too_old"
 
-    #: The state says all, as for a published partition.
+    #: The state needs no reason, such as that of a published partition.
     NONE = "none"
 
 
 class Visibility(StrEnum):
-    """What readers of the metastore see of a partition."""
+    """The version of a partition that readers of the metastore see."""
 
     NOTHING = "nothing"
     #: The version that the publication stored.

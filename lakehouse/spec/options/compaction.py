@@ -106,6 +106,7 @@ def _strategy(name: str) -> str:
         if known.lower() == short.lower():
             return known
     raise SettingError(
-        f"option hoodie.compaction.strategy: {name!r} is none of {', '.join(STRATEGIES)}.{nearest(short, STRATEGIES)}",
+        f"option hoodie.compaction.strategy: {name!r} is not one of {', '.join(STRATEGIES)}."
+        f"{nearest(short, STRATEGIES)}",
         setting="hoodie.compaction.strategy",
     )

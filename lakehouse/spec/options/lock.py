@@ -75,7 +75,7 @@ def _provider_name(name: str) -> str:
             return short
     names = [*LOCK_PROVIDERS, *(provider.hudi_class for provider in LOCK_PROVIDERS.values() if provider.hudi_class)]
     raise SettingError(
-        f"option {PROVIDER_KEY}={name!r} is none of {', '.join(LOCK_PROVIDERS)}, nor a class of Hudi that stands for "
-        f"one of them.{nearest(simple, names)}",
+        f"option {PROVIDER_KEY}={name!r} is not one of {', '.join(LOCK_PROVIDERS)}, nor the class of Hudi for one of "
+        f"them.{nearest(simple, names)}",
         setting=PROVIDER_KEY,
     )

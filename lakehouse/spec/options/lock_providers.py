@@ -155,7 +155,7 @@ class HiveMetastoreLockOptions(LockOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockProvider:
-    """What the engine knows of a lock provider.
+    """The description of a lock provider.
 
     Attributes:
         options: The class of its options.

@@ -69,8 +69,8 @@ def _check_many_writers(policy: TransactionPolicy, options: Mapping[str, str]) -
     for key in FAILED_WRITES_KEYS:
         if options.get(key, "").strip().upper() == "EAGER":
             raise SettingError(
-                f"option {key}=EAGER rolls back pending writes, and {mode} allows other writers to have some. Remove "
-                "the option, or set it to LAZY",
+                f"option {key}=EAGER rolls back pending writes, but {mode} allows pending writes of other writers. "
+                "Remove the option, or set it to LAZY",
                 setting=key,
                 related=("hoodie.write.concurrency.mode",),
             )

@@ -72,7 +72,7 @@ def _parse(declared: Field[Any], value: str, kind: type) -> Any:
 
 
 def check_pattern(key: str, pattern: str) -> None:
-    """Raise SettingError for the option `key` if `pattern` is no regular expression."""
+    """Raise SettingError for the option `key` if `pattern` is not a regular expression."""
     try:
         compile_pattern(pattern, f"option {key}")
     except UserError as error:

@@ -59,7 +59,7 @@ def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[st
             "version": 1,
             "service": "clustering",
             "due": False,
-            "reason": "3 commits; it takes 4",
+            "reason": "3 commits; due after 4",
             "inputs": {"commits": 3, "pending": []},
         },
     )
@@ -88,7 +88,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
 def test_a_plan_by_force_is_made_once_and_run_by_its_instant(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     rows = data_rows(table)
     code, none = run(capsys, "clustering", "plan", "--table", table.location)
-    assert (code, none["instant"]) == (0, None) and "it takes 4" in none["reason"]
+    assert (code, none["instant"]) == (0, None) and "due after 4" in none["reason"]
     code, planned = run(capsys, "clustering", "plan", "--table", table.location, "--force")
     assert code == 0 and planned["action"] == "clustering"
     code, again = run(capsys, "clustering", "plan", "--table", table.location, "--force")

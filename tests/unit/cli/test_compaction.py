@@ -58,7 +58,7 @@ def files(table: Table) -> dict[str, int]:
 def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run(capsys, "compaction", "due", "--table", table.location)
     assert (code, answer["due"], answer["inputs"]["delta_commits"]) == (0, False, 3)
-    assert "it takes 5 delta commits" in answer["reason"]
+    assert "due after 5 delta commits" in answer["reason"]
     few = ("--option", "hoodie.compact.inline.max.delta.commits=3")
     assert run(capsys, "compaction", "due", "--table", table.location, *few)[1]["due"] is True
 

@@ -103,9 +103,9 @@ def test_rules_are_set_listed_and_removed(table: Table, capsys: pytest.CaptureFi
         (["ttl", "policy", "sett"], "Did you mean 'set'"),
         (["ttl", "policy", "set", "--pattern", "*"], "needs a limit"),
         (["ttl", "policy", "set", "--pattern", "*", "--keep", "--max-partitions", "3"], "not both"),
-        (["ttl", "policy", "set", "--pattern", "*", "--partition-age", "4 moons"], "is no duration"),
+        (["ttl", "policy", "set", "--pattern", "*", "--partition-age", "4 moons"], "is not a duration"),
         (["ttl", "policy", "remove", "--id", "x"], "rules: none"),
-        (["ttl", "due", "--option", "lakehouse.ttl.max.bytes=much"], "is no size"),
+        (["ttl", "due", "--option", "lakehouse.ttl.max.bytes=much"], "is not a size"),
         (["ttl", "due", "--option", "nothing"], "expected key=value"),
     ],
 )

@@ -45,7 +45,7 @@ def test_pattern_is_searched_and_matched_as_in_java() -> None:
     ],
 )
 def test_pattern_that_the_engine_lacks_is_refused_with_what_declares_it(text: str, reason: str) -> None:
-    with pytest.raises(UserError, match=r"^option x .* is no regular expression") as raised:
+    with pytest.raises(UserError, match=r"^option x .* is not a regular expression") as raised:
         compile_pattern(text, "option x")
     assert reason in raised.value.message and len(raised.value.message) < 600
 

@@ -39,10 +39,10 @@ def test_several_strategies_keep_their_order() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({STRATEGY: "LogFileSizedBased"}, "'LogFileSizedBased' is none of .* Did you mean 'LogFileSizeBased'"),
-        ({STRATEGY: "DayBased,"}, "'' is none of LogFileSizeBased"),
+        ({STRATEGY: "LogFileSizedBased"}, "'LogFileSizedBased' is not one of .* Did you mean 'LogFileSizeBased'"),
+        ({STRATEGY: "DayBased,"}, "'' is not one of LogFileSizeBased"),
         ({STRATEGY: "PartitionRegexBased"}, "needs hoodie.compaction.partition.path.regex"),
-        ({"hoodie.compaction.partition.path.regex": "("}, r"'\(' is no regular expression"),
+        ({"hoodie.compaction.partition.path.regex": "("}, r"'\(' is not a regular expression"),
         ({"hoodie.compact.inline.trigger.strategy": "NUM_COMMIT"}, "Did you mean 'NUM_COMMITS'"),
         ({"hoodie.compact.inline.max.delta.commits": "-1"}, "must not be negative"),
         ({"hoodie.compact.inline.max.delta.comits": "1"}, "Did you mean 'hoodie.compact.inline.max.delta.commits'"),

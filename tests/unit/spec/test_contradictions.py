@@ -34,7 +34,7 @@ HEAD = "table: sales.orders\nlocation: /lake/orders\nrecord_key: [id]\ntype: MER
             8,
             "'7' here and '5' in options",
         ),
-        ("services:\n  clean: {}\n  ttl: {partition_age: 30d}\n", 7, "it needs 'partition_by'"),
+        ("services:\n  clean: {}\n  ttl: {partition_age: 30d}\n", 7, "add 'partition_by'"),
         (
             "index: {type: bucket, buckets: 4}\nservices:\n  clustering: {max_commits: 3}\n",
             7,

@@ -88,7 +88,7 @@ def test_a_folder_is_no_symbolic_link_and_no_file(make: Callable[[Path], Path], 
     with pytest.raises(UserError, match="symbolic link"):
         make(tmp_path / "reports")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="no folder"):
+    with pytest.raises(UserError, match="not a folder"):
         make(tmp_path / "file")
     assert list((tmp_path / "victim").iterdir()) == []
 

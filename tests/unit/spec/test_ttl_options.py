@@ -54,9 +54,9 @@ def test_stricter_of_two_options_for_one_limit_applies() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lakehouse.ttl.partition.age": "400"}, "partition_age='400' is no duration; write numbers with units"),
-        ({"lakehouse.ttl.creation.age": "1y"}, "creation_age='1y' is no duration"),
-        ({"lakehouse.ttl.max.bytes": "5 parsecs"}, "max_bytes='5 parsecs' is no size"),
+        ({"lakehouse.ttl.partition.age": "400"}, "partition_age='400' is not a duration; write numbers with units"),
+        ({"lakehouse.ttl.creation.age": "1y"}, "creation_age='1y' is not a duration"),
+        ({"lakehouse.ttl.max.bytes": "5 parsecs"}, "max_bytes='5 parsecs' is not a size"),
         ({"lakehouse.ttl.partition.age": "0d"}, "partition_age_s must be above 0"),
         ({f"{HUDI}inline": "true"}, "lakehouse ttl run"),
         ({f"{HUDI}strategy.max.delete.partitions": "0"}, "would expire no partition"),

@@ -30,7 +30,7 @@ _REPLACING = frozenset({Action.REPLACECOMMIT, Action.CLUSTERING})
 
 @dataclass(frozen=True, slots=True)
 class DeletedFiles:
-    """Writes whose files were looked for and are all deleted; kept so that a repeated check does not list again.
+    """Writes whose files are known to be deleted; cached so that a repeated check does not list again.
 
     `replaced`: replacecommits whose replaced file groups have no files. `undone`: undone writes without files.
     """

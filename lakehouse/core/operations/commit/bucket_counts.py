@@ -1,7 +1,7 @@
 """Determine the bucket counts of a table's partitions, from its properties, its rules on storage and the options.
 
-The properties hold what the table was created with. A rule file on storage overrides them: Hudi writes one, with a
-replacecommit, when it changes the bucket counts of partitions, and does not update the properties.
+The properties have the bucket counts with which the table was created. A rule file on storage overrides them: Hudi
+writes one, with a replacecommit, when it changes the bucket counts of partitions, and does not update the properties.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find and delete what writes leave beside the data: staged rows, markers, heartbeats, leftover files.
+"""Find and delete the auxiliary files of writes: staged rows, markers, heartbeats, leftover files.
 
     .hoodie/.staging/<instant>/...    .hoodie/.temp/<instant>/<markers>    .hoodie/.heartbeat/<instant>
 
@@ -65,7 +65,7 @@ def clean_up(table: LoadedTable, requested: str, *, markers: Iterable[str] | Non
         delete_leftovers(storage, [file.path for file in storage.list(f".hoodie/.staging/{requested}")])
     if markers is None:
         markers = [file.path for file in storage.list(marker_directory(requested))]
-    # The object with the marker type goes last: without it, Hudi would ignore the other markers.
+    # Delete the object with the marker type last: without it, Hudi would ignore the other markers.
     delete_leftovers(storage, sorted(markers, key=is_marker_type))
     remove_heartbeat(table.env, requested)
 
@@ -204,7 +204,7 @@ def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tupl
         try:
             _delete_stray_files(table, timeline, requested)
         except CorruptTableError as error:
-            # Only cleanups read the markers of an ended write. They stay, so that an operator can inspect them.
+            # Only cleanups read the markers of an ended write. Keep them, so that an operator can inspect them.
             logger.error("%s: %s is not cleaned up: %s", storage.root, requested, error)
             refused.append(requested)
             continue

@@ -4,8 +4,8 @@
       │ a write that began after P and writes to file groups of P: it is refused; with `give_way` it commits
     a write that began before P and writes to file groups of P: it commits
 
-If the write commits, the clustering aborts. A write never loses to a plan that it could not know. An executor of Hudi
-may not check for such writes before it completes its own plan, so writes are refused for plans of Hudi.
+If the write commits, the clustering aborts. A write never loses to a plan that was made after the write began. An
+executor of Hudi may complete a plan of Hudi without this check, so writes to the groups of such plans are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def groups_closed_by_clustering(table: LoadedTable, now: Timeline, *, updates: s
     """Return the file groups that a write may not change because a pending clustering holds them.
 
     Args:
-        table: The table as it was when the write began; it could not know plans that came later.
+        table: The table as it was when the write began; later plans do not refuse the write.
         now: The current timeline.
         updates: The option of the write: reject or give_way.
 
@@ -78,7 +78,7 @@ def conflicting_write(
     for write, metadata in _active(table, policy):
         both = sorted(planned & _profile(metadata))
         if both:
-            return f"{write.requested}, which is in flight, changes file group {both[0][1]} of {both[0][0]!r}"
+            return f"{write.requested}, which is pending, changes file group {both[0][1]} of {both[0][0]!r}"
     return None
 
 

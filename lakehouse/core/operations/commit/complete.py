@@ -41,7 +41,7 @@ Others = list[tuple[Instant, CommitMetadata]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCommit:
-    """A write whose files are written, with what the conflict check needs to know.
+    """A write whose files are written, with the input of the conflict check.
 
     Attributes:
         table: The table as it was loaded for the write.
@@ -131,7 +131,7 @@ def _conflict(candidate: PreparedCommit, ours: WriteSummary, others: Others, tim
         begun = {(s.partition, bucket_of(s.file_id)) for s in other.stats if candidate.unmet and s.num_inserts}
         if begun & candidate.unmet:
             partition, bucket = min(begun & candidate.unmet)
-            reason = f"{instant.requested} began bucket {bucket} of {partition!r}, in which this write deletes"
+            reason = f"{instant.requested} created bucket {bucket} of {partition!r}, in which this write deletes"
             return Conflict(winner=instant, reason=reason)
     rescaled = next((i for i, _ in others if changed_bucket_rules(candidate.table.env.storage, i)), None)
     if rescaled is not None:

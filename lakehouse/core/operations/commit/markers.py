@@ -66,7 +66,7 @@ class WriteMarkers:
 
     def withdraw(self) -> None:
         """Delete the announced markers of tasks that did not run or wrote no file."""
-        # The object with the marker type goes last: without it, Hudi would ignore the other markers.
+        # Delete the object with the marker type last: without it, Hudi would ignore the other markers.
         delete_leftovers(self._storage, [*reversed(self.known)])
         self.known = {}
 

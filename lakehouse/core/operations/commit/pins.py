@@ -1,9 +1,10 @@
 """Pins: the files of published versions, which no clean removes.
 
-publisher   store the manifest's name in the state, write the manifest; under the lock, check if a clean has its files
+publisher   store the manifest's name in the state, write the manifest; under the lock, check cleans for its files
 clean       read the state, list, plan; under the lock, read the state again, and plan again if it changed
 
-So at least one of the two sees the other. A clean that was planned first wins, and the publisher takes a newer version.
+So at least one of the two sees the other. A clean that was planned first wins, and the publisher chooses a newer
+version.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Check at the commit that the state on which a write was planned still holds.
 
-A caller may read from commits what is left to do (which files were ingested, up to which offset), long before its own
-commit. Meanwhile another run may have done the same, or the commit that was read may have been rolled back. Then the
-write would store rows twice or leave some out, so it is refused.
+A caller may derive its work from earlier commits (which files were ingested, up to which offset), long before it
+commits. Meanwhile another run may have done the same work, or the earlier commit may have been rolled back. The write
+would then store rows twice or omit some, so it is refused.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def precondition_conflict(precondition: Precondition, table: LoadedTable, timeli
     for instant, metadata in table.store.commits(since):
         mark = _mark_in(precondition, metadata)
         if mark is not None:
-            reason = f"{instant.requested} carries {mark} since this write was planned"
+            reason = f"{instant.requested} committed {mark} after this write was planned"
             return Conflict(winner=instant, reason=reason, final=True)
         touched = precondition.untouched & {stat.partition for stat in metadata.stats}
         if touched and metadata.operation not in REWRITES:
-            reason = f"{instant.requested} wrote to {min(touched)!r} since this write was planned"
+            reason = f"{instant.requested} wrote to {min(touched)!r} after this write was planned"
             return Conflict(winner=instant, reason=reason, final=True)
     if precondition.source is not None:
         source = precondition.source.requested
@@ -57,7 +57,7 @@ def precondition_conflict(precondition: Precondition, table: LoadedTable, timeli
             replace(table, timeline=timeline), requested_from=source, requested_up_to=source
         )
         if gone or (current is not None and not current.is_completed):
-            reason = f"{precondition.source.requested}, by which this write was planned, was undone since"
+            reason = f"{precondition.source.requested}, from which this write was planned, was undone meanwhile"
             return Conflict(winner=precondition.source, reason=reason, final=True)
     return None
 

@@ -1,4 +1,4 @@
-"""The results of operations; having nothing to do and losing a conflict are values, not errors."""
+"""The results of operations. "Nothing to do" and a lost conflict are values, not errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToDo:
-    """Nothing was committed, and no files were left; see `Committed` for `late_rows_dropped`."""
+    """Nothing was committed, and no files remain; see `Committed` for `late_rows_dropped`."""
 
     reason: str
     late_rows_dropped: int = 0

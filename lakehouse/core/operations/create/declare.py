@@ -208,7 +208,7 @@ def require_ordered(rule: MergeRule, where: str) -> None:
     """Raise UserError if a table with this merge rule cannot keep tombstones, because versions have no order."""
     if not rule.compared:
         raise UserError(
-            f"{where}: {DELETE_RETENTION} compares ordering values of deletes and rows, and this table orders versions "
+            f"{where}: {DELETE_RETENTION} compares ordering values of deletes and rows, but this table orders versions "
             "by commit time; declare an ordering column (EVENT_TIME_ORDERING), or leave the option out",
             option=DELETE_RETENTION,
         )

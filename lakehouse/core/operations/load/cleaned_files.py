@@ -91,7 +91,7 @@ def require_uncleaned(
 
 
 def _with_archived_replaces(table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline) -> VisibleTimeline:
-    """Return `visible` with the file groups that archived replacecommits replaced: removed files may belong to them."""
+    """Add the file groups that archived replacecommits replaced to `visible`; removed files may belong to them."""
     replacing = archived_writes(table).where(action=Action.REPLACECOMMIT)
     commits = table.store.commits(instant for instant in replacing if visible.shows(instant.requested))
     hidden = {(replaced.partition, replaced.file_id): replaced.instant for replaced in replacements(commits)}

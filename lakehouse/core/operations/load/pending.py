@@ -13,7 +13,7 @@ from lakehouse.model.instant import Action, Instant, State
 
 def pending_writes(table: LoadedTable) -> tuple[Instant, ...]:
     """Return the pending instants of writers, without those of table services."""
-    # Compactions have actions of their own; a clustering may be a replacecommit like a write.
+    # Compactions have separate actions; a clustering may be a replacecommit like a write.
     held = set(pending_clustering(table).values())
     writes = table.timeline.where(action={Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT}, pending=True)
     return tuple(instant for instant in writes if instant.requested not in held)

@@ -5,7 +5,7 @@
     cleaned   files that a clean removed are not damaged
     raise     CorruptTableError with the file, its size and what to do
 
-A process that has used the table for long has cached most commits, a new process only those that it needed for other
+A long-running process has cached most commits; a new process has cached only the commits that it read for other
 reasons. Planners of services read all commits of the active timeline. Writers read those that completed after the
 oldest file that they rewrite. Archived commits are not compared.
 """

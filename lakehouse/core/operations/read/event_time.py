@@ -110,7 +110,7 @@ class EventVersions:
                 is_timed = True
                 if times[0] < event_time_ms:
                     break
-                # This commit is after the version, if an older commit contains an event before the time.
+                # If an older commit contains an event before the time, this commit is newer than the version.
                 version = position + 1
             position += 1
         if not is_timed:

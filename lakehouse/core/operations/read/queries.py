@@ -56,7 +56,7 @@ SNAPSHOT = Snapshot()
 
 @dataclass(frozen=True, slots=True)
 class ReadOptimized:
-    """Base files only: faster, and each file group is as old as its last compaction."""
+    """Base files only: a faster read that omits the changes since the last compaction of each file group."""
 
     version: Version = SNAPSHOT
 
@@ -107,8 +107,8 @@ class ScanRequest:
 def instant_text(text: str) -> str:
     """Return a time as instant digits.
 
-    Accepts instant digits as they are, and ISO 8601 such as 2026-01-31 or 2026-01-31 10:00:00[.123]. Raises UserError
-    for other text.
+    Accepts instant digits, which are returned unchanged, and ISO 8601 such as 2026-01-31 or
+    2026-01-31 10:00:00[.123]. Raises UserError for other text.
     """
     if re.fullmatch(r"\d{14}|\d{17}", text):
         return text
@@ -120,5 +120,5 @@ def instant_text(text: str) -> str:
 
 
 def range_bound(text: str | None) -> str | None:
-    """Return a bound of a range as instant digits; None and "earliest" stay as they are."""
+    """Return a bound of a range as instant digits; None and "earliest" are returned unchanged."""
     return text if text is None or text == EARLIEST else instant_text(text)

@@ -100,7 +100,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Selection:
-    """The slices that a query reads before pruning; `commit_times` limits rows to these commits, None to none."""
+    """The slices that a query reads before pruning; `commit_times` limits the rows to these commits, if it is set."""
 
     table: LoadedTable
     schema: pa.Schema | None

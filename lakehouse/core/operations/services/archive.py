@@ -3,9 +3,9 @@
 under the lock    <first>_<last>_0.parquet   manifest_<n+1>   _version_    then the files of the actions are deleted
                   files of the archived timeline are merged, and obsolete ones deleted
 
-A crash leaves actions in both timelines, never in none: readers take them from the active timeline, and the next run
-does not archive them twice. For commits that are archived, readers decide by the age of a file alone whether it counts.
-Therefore the files of failed writes of that age are deleted before.
+A crash can leave actions in both timelines, but never loses them. Readers then use the active timeline, and the next
+run does not archive these actions twice. Readers treat every file that is older than the active timeline as committed.
+Therefore leftover files of failed writes are deleted before commits of their age are archived.
 
 An archive puts no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo.
 """

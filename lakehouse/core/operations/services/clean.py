@@ -4,9 +4,9 @@ due        from the timeline and the last clean alone
 schedule   list the partitions written to; under the lock, if nothing was undone since: <t>.clean.requested
 run        claim the plan, <t>.clean.inflight, delete its files, under the lock <t>_<c>.clean
 
-A plan names files that no retained version and no pending write reads. Later commits cannot make them needed again.
-Only going back to an older version could: a restore waits for an active executor and drops a plan that no executor has
-started. Neither a rollback nor a savepoint is possible while a plan is pending.
+A plan names files that no retained version and no pending write reads. Later commits cannot need them again. Only a
+return to an older version could need them: a restore waits for an active executor and drops a plan that no executor
+has started. Neither a rollback nor a savepoint is possible while a plan is pending.
 
 If an executor crashes, plan and claim stay. The next executor deletes the same files again; missing files count as
 deleted.
@@ -73,7 +73,7 @@ from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
-#: Files per task: object stores delete as many in one request.
+#: Files per task: object stores delete up to this number in one request.
 _BATCH = 1000
 #: Tasks between two checks of the claim.
 _ROUND = 64
@@ -171,9 +171,9 @@ def run(
 ) -> Cleaned | NothingToDo:
     """Execute the plan of `request.instant`; else all pending ones without executor, then a new one if due.
 
-    Files that the instants `request.pinned` need are kept, also if an older plan names them. If the policy is not to
-    roll back failed writes with the next write, they are rolled back here first. If deletes are remembered for a
-    retention time, the files of expired tombstones are deleted, too.
+    Files that the instants `request.pinned` need are kept, also if an older plan names them. With the lazy policy for
+    failed writes, failed writes are rolled back first. If the table keeps tombstones, the files of expired tombstones
+    are deleted, too.
 
     Raises UserError if there is no such plan, and RetryableError if another executor works on it or took it over, or
     if a restore is not finished.

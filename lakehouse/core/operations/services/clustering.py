@@ -76,7 +76,7 @@ logger = logging.getLogger(__name__)
 
 _HOUR = slice(8, 10)
 _MB = 1024 * 1024
-NO_GROUPS = "no file group gains by it that no other plan holds and no write is changing"
+NO_GROUPS = "every file group is large and sorted already, held by another plan, or being changed by a write"
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> ClusteringDue:
@@ -154,7 +154,7 @@ def run(
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
-    """Return the cost of a clustering of the table as loaded, due or not; the benefit is the number of files fewer."""
+    """Return the cost of a clustering of the loaded table, due or not; the benefit is the reduction of files."""
     planned = _plan(table, policies, DEFAULT_REQUEST)
     if planned is None:
         return ServiceCost()
@@ -206,7 +206,7 @@ class ClusteringExecution:
         require_recorded_writes(table, policies, instant)
         if table_schema(table) is None:
             raise UserError(
-                f"{table.env.storage.root}: the clustering {instant.requested} is of a table without schema"
+                f"{table.env.storage.root}: the clustering {instant.requested} is for a table without schema"
             )
         context = _context(table, policies, instant, plan)
         sizes = iter(with_committed_log_sizes(table, plan.slices))
@@ -282,7 +282,7 @@ def _check_conflicts(table: LoadedTable, policies: Policies, instant: Instant, p
 def require_recorded_writes(table: LoadedTable, policies: Policies, before: Instant | None) -> None:
     """Raise RetryableError if a pending write has not recorded its files yet: it may change any file group.
 
-    `before`: only writes that precede this plan count; None: all.
+    Only writes that precede the plan `before` are checked; None checks all.
     """
     unknown = write_without_profile(table, policies.transaction, before)
     if unknown is not None:

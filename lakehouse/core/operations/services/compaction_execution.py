@@ -1,4 +1,4 @@
-"""How compaction and log compaction are scheduled and executed; they differ in a CompactionKind.
+"""Schedule and execute compaction and log compaction. A CompactionKind holds their differences.
 
 Writers continue during both. A log that completes after the requested time <t> of a plan belongs to the slice that
 begins with <t>. Therefore a plan must hold every log of its groups that completed before <t>, and it is made under the
@@ -137,7 +137,7 @@ class CompactionExecution:
         kind, table, policies = self.kind, claimed.table, claimed.policies
         requested, schema = claimed.instant.requested, table_schema(table)
         if schema is None:
-            raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} is of a table without schema")
+            raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} is for a table without schema")
         operations = sorted(
             with_committed_log_sizes(table, plan.operations),
             key=lambda op: -op.metrics.get("TOTAL_IO_MB", float(len(op.log_files))),

@@ -1,10 +1,10 @@
-"""Index build: base files without a bloom filter get one.
+"""Index build: add bloom filters to base files that have none.
 
 due        reads the footers of the newest base files; other engines, or other options, write files without a filter
-schedule   a clustering plan in which each of these file groups is a group of its own
+schedule   a clustering plan with one group for each of these file groups
 run        executes that plan: the rows are written again, unchanged
 
-A missing filter is no damage: writes then look up keys in the file itself, which takes longer. The bucket index does
+A missing filter is not damage: writes then look up keys in the file itself, which takes longer. The bucket index does
 not use filters, so there is nothing to build. This service runs on request only and has no ServiceSpec.
 """
 

@@ -79,7 +79,7 @@ def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
 
 
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> CompactionPlan | None:
-    del request  # neither forced nor limited to partitions
+    del request  # a log compaction ignores `force` and `partitions`
     held, slices = planned_groups(table), checked_slices(table, policies.write)
     return plan_log_compaction(
         _before_pending_writes(table, slices),
@@ -93,7 +93,7 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Co
 def _before_pending_writes(table: LoadedTable, slices: Sequence[FileSlice]) -> tuple[FileSlice, ...]:
     """Return slices with only those logs that precede the requests of all pending writes.
 
-        t1 (all columns)   t2 (pending, writes x)   t3 (writes y)      t1 and t3, merged, stand at t3: x is lost
+        t1 (all columns)   t2 (pending, writes x)   t3 (writes y)      t1 and t3 merge into t3, and x of t2 is lost
 
     Logs are ordered by the requested times of their writes, and a merged log has the position of its newest part. So a
     log of a pending write must never lie between the parts of a merged log.
@@ -109,5 +109,5 @@ LOG_COMPACTION = CompactionKind(
     operation=Operation.LOG_COMPACT,
     task=compact_logs,
     plan=_plan,
-    no_groups="no file group has enough log files, without another plan holding it",
+    no_groups="no file group that is free of other plans has enough log files",
 )

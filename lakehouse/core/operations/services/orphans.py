@@ -60,7 +60,7 @@ def remove_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...
 
 
 def _reachable(table: LoadedTable, found: list[Found]) -> list[Found]:
-    """Return the files that the table may delete: those that are not behind a symbolic link."""
+    """Return the files that are not behind a symbolic link; only these may be deleted."""
     storage = table.env.storage
     foreign = foreign_directories(storage, {file.path.rpartition("/")[0] for file in found})
     own = [file for file in found if file.path.rpartition("/")[0] not in foreign]

@@ -38,7 +38,7 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
-#: The claim is part of the write token: stages of executor n begin at (n - 1) * _STAGES. No application has as many.
+#: The claim is part of the write token: stages of executor n begin at (n - 1) * _STAGES. A Spark application has fewer.
 _STAGES = 1_000_000
 
 PlanT = TypeVar("PlanT")
@@ -172,7 +172,7 @@ def check_executor(claimed: ClaimedPlan, timeline: Timeline) -> None:
     if current is None or current.is_completed:
         raise RetryableError(
             f"{claimed.table.env.storage.root}: another executor completed or dropped the {instant.action} "
-            f"{instant.requested} after the heartbeat of this one expired; what this one wrote is not used",
+            f"{instant.requested} after the heartbeat of this one expired; the files of this one are not used",
             instant=instant.requested,
         )
 
@@ -217,7 +217,7 @@ def attempt_under_claim(attempt: Attempt, number: int) -> Attempt:
 
 
 def claim_of(path: str) -> int:
-    """Return the claim under which a file was written; files of other programs count as those of the first claim."""
+    """Return the claim under which a file was written; 1 for files of other programs, which have no claims."""
     stage = (write_token_of(path) or "").split("-")[1:2]
     return int(stage[0]) // _STAGES + 1 if stage and stage[0].isascii() and stage[0].isdigit() else 1
 

@@ -1,4 +1,4 @@
-"""The files that a pending plan names: their committed sizes, and missing ones."""
+"""Check the files that a pending plan names: their committed sizes, and missing files."""
 
 from __future__ import annotations
 

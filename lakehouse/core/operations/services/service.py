@@ -57,7 +57,7 @@ class ServiceCost:
 
 
 class ServiceDue(Protocol):
-    """The answer of `due`; every service adds the numbers from which it follows."""
+    """The result of `due`; every service adds the numbers that were compared."""
 
     @property
     def due(self) -> bool:

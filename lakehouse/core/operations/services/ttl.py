@@ -9,8 +9,9 @@ planned again, because the rows may have made the partition young. A partition w
 the next run.
 
 Rows that are upserted into an expired partition create it again. Its first commit is new, but its value is as old as
-before, so a rule by value deletes it with the next run. The age of modifications counts rows, wherever they were
-written. Hudi's KEEP_BY_TIME looks at base files alone: a compaction is a modification there, and a log file is none.
+before, so a rule by value deletes it with the next run. A rule by modification uses the newest commit that wrote rows,
+to base files or log files. Hudi's KEEP_BY_TIME only uses base files: it counts a compaction as a modification, and
+ignores log files.
 
 ttl puts no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo. It has no
 trigger condition either, so `force` has another meaning: rebuild the statistics from a listing of the table.
@@ -125,7 +126,7 @@ def run(
         conflicts.append(outcome)
         logger.info("%s: ttl plans again: %s", table.env.storage.root, outcome.reason)
     raise ConflictError(
-        f"{table.env.storage.root}: others wrote to the expired partitions during every attempt, at last "
+        f"{table.env.storage.root}: other writers changed the expired partitions during every attempt, most recently "
         f"{conflicts[-1].reason}; nothing was deleted, run ttl again",
         winner=conflicts[-1].winner.requested,
     )
@@ -149,10 +150,10 @@ def _write_request(table: LoadedTable, plan: TtlPlan) -> WriteRequest:
 
 
 def _single_attempt(policy: TransactionPolicy) -> TransactionPolicy:
-    """Return a policy with one attempt per plan: the winning commit may have made the partitions young.
+    """Return a policy with one attempt per plan, because rows of the winning commit may keep partitions from expiring.
 
-    Under non-blocking concurrency control writers only append logs and never conflict. The deletion of a partition is
-    no append, so it uses optimistic concurrency control: it conflicts with logs that were committed first.
+    Under non-blocking concurrency control writers only append logs and never conflict. The deletion of a partition
+    must conflict with logs that were committed first, so it uses optimistic concurrency control.
     """
     optimistic = "OPTIMISTIC_CONCURRENCY_CONTROL"
     return replace(policy, conflict_retries=0, concurrency=optimistic if policy.non_blocking else policy.concurrency)
@@ -190,7 +191,7 @@ def _check(rule: TtlRule) -> None:
 
 
 def _busy(table: LoadedTable) -> dict[str, str]:
-    """Return the partitions of pending writes and plans, as far as their files on the timeline name them."""
+    """Return the partitions that the timeline files of pending writes and plans name."""
     busy: dict[str, str] = {}
     for instant in pending_writes(table):
         profile = table.store.read(instant, State.INFLIGHT)

@@ -167,7 +167,7 @@ def _stored(table: LoadedTable, pending: Instant, to: str) -> RestorePlan:
     plan = decode_restore_plan(data) if data else None
     if plan is None or plan.target is None:
         raise UnsupportedError(
-            f"{root}: the pending restore {pending.requested} does not say what it restores to; finish it with Hudi",
+            f"{root}: the pending restore {pending.requested} does not name its target; finish it with Hudi",
             instant=pending.requested,
         )
     if plan.target != to:

@@ -144,7 +144,8 @@ def rollback(
         current = now.timeline.current(instant)
         if current is None or current.is_completed != instant.is_completed:
             raise RetryableError(
-                f"{table.env.storage.root}: {requested} was completed or rolled back meanwhile; look, then run again",
+                f"{table.env.storage.root}: {requested} was completed or rolled back meanwhile; check the timeline, "
+                "then run again",
                 instant=requested,
             )
         if now.timeline != table.timeline:
@@ -215,7 +216,7 @@ def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
 def _finish(
     table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool
 ) -> RollbackPlan | NothingToDo:
-    """Continue the rollback of an instant that is deleted or back to its plan already."""
+    """Continue the rollback of an instant that was deleted, or whose plan is requested again."""
     undoing = find_rollback(table, table.timeline, requested)
     if undoing is not None and not undoing.is_completed:
         plan = read_rollback_plan(table, undoing)

@@ -83,7 +83,7 @@ def create_savepoint(
 def _overtaken(table: LoadedTable, target: Instant) -> RetryableError:
     return RetryableError(
         f"{table.env.storage.root}: {target.requested} was undone, archived or kept by another process meanwhile; "
-        "look at the timeline, then run again",
+        "check the timeline, then run again",
         instant=target.requested,
     )
 

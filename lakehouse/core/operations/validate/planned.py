@@ -28,7 +28,7 @@ def check_plans(table: LoadedTable, sizes: Mapping[str, int]) -> Iterator[Findin
     for instant, state, decode in _files(table):
         data = table.store.read(instant, state)
         if data is None:
-            # Its requested file is missing, which is a finding of its own, or the action was completed meanwhile.
+            # Its requested file is missing, which another check reports, or the action was completed meanwhile.
             continue
         try:
             value = decode(data)

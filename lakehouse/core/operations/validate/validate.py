@@ -63,10 +63,10 @@ def validate(
         keys: A KeyScope; "global" also finds keys that are in several partitions.
 
     Raises:
-        UserError: `keys` is no KeyScope.
+        UserError: `keys` is not a KeyScope.
     """
     if keys not in set(KeyScope):
-        raise UserError(f"keys={keys!r} is none of {', '.join(KeyScope)}.{nearest(keys, KeyScope)}", argument="keys")
+        raise UserError(f"keys={keys!r} is not one of {', '.join(KeyScope)}.{nearest(keys, KeyScope)}", argument="keys")
     seen = _inspect(table, policies)
     rows, read = read_files(seen, engine, policies) if deep else (0, [])
     if keys == KeyScope.GLOBAL:
@@ -140,7 +140,7 @@ def _check_properties(table: LoadedTable) -> Iterator[Finding]:
     try:
         table.env.storage.get(PROPERTIES)
     except NotFoundError:
-        yield Finding(invariant="properties.present", problem="the backup of the file counts", path=PROPERTIES)
+        yield Finding(invariant="properties.present", problem="missing; its backup is used", path=PROPERTIES)
 
 
 def _check_timeline(table: LoadedTable) -> Iterator[Finding]:
@@ -172,7 +172,7 @@ def _readable_commits(table: LoadedTable) -> tuple[list[tuple[Instant, CommitMet
             # The write was rolled back after the timeline was read.
             continue
         except CorruptTableError as error:
-            problem = f"what the {instant.action} did cannot be read: {error.message}"
+            problem = f"the metadata of the {instant.action} cannot be read: {error.message}"
             findings.append(Finding(invariant="timeline.readable", problem=problem, instant=instant.requested))
     return commits, findings
 

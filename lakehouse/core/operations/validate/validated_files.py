@@ -39,7 +39,7 @@ _MAX_EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The state of the table in one inspection: its findings, and the input of the deep part."""
+    """The result of one inspection: the loaded table, its findings, and the input of the deep part."""
 
     table: LoadedTable
     commits: Sequence[tuple[Instant, CommitMetadata]]

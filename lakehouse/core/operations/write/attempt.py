@@ -1,4 +1,4 @@
-"""One attempt of a write, from its instant on: its state, its inflight file, and how it is abandoned."""
+"""The state of one write attempt after its instant was created; starts its inflight file, and abandons it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WriteAttempt:
     """One attempt of a write, with a pending instant on the timeline.
 
     Attributes:
-        request: What the caller asks for.
+        request: The parameters of the write.
         engine: Runs the tasks.
         policies: The options of the table and the call.
         prepared: The checked schema, keys and index, and the table as it was loaded for this attempt.
@@ -119,7 +119,7 @@ def abandon(attempt: WriteAttempt, reason: AbandonReason) -> bool:
 
 
 def _delete_after_rollback(attempt: WriteAttempt, table: LoadedTable, current: Instant | None) -> None:
-    """Delete what this attempt wrote after another process had rolled it back, and an instant that it started since."""
+    """Delete files, and an instant, that this attempt created after another process had rolled it back."""
     requested = attempt.instant.requested
     # The rollback deleted our heartbeat and markers. Recreate the heartbeat so that a crash here is detected.
     attempt.heartbeat.renew()

@@ -37,7 +37,7 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
-#: Longer than the check of another writer usually takes.
+#: The wait for later instants. The check of another writer usually takes less time.
 _WAIT_S = 0.2
 
 
@@ -79,7 +79,7 @@ def _conflicts(ours: AnnouncedWrite, policy: TransactionPolicy) -> list[Conflict
     """Return the conflicts with writes that completed since the load, else with active writes, earliest first."""
     prepared, table = ours.prepared, ours.prepared.table
     change = _change(ours.operation, ours.markers, prepared.extra([], 0), ours.touched, prepared.shared_columns)
-    # Markers before the timeline: a write that deletes its markers in between is on the timeline that is read then.
+    # Read markers before the timeline: a write that deletes its markers in between is then seen on the timeline.
     listed = _list_markers(table, ours.instant)
     timeline = table.store.load()
     others = table.store.commits(writes_since(table, table.timeline, timeline))
@@ -119,7 +119,7 @@ def _change(
     touched: frozenset[tuple[str, str]] = frozenset(),
     shared_columns: frozenset[str] = frozenset(),
 ) -> WriteSummary:
-    """Return the summary of a pending write that the names of its files give."""
+    """Return the summary of a pending write, derived from the names of its files."""
     stats = [stat for name in markers if (stat := _stat(marked_file(name))) is not None]
     metadata = CommitMetadata(operation=operation.value, stats=tuple(stats), extra=extra or {})
     return write_summary(metadata, touched=touched, shared_columns=shared_columns)

@@ -260,14 +260,14 @@ def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Opera
         )
     if operation not in (Operation.UPSERT, Operation.INSERT, Operation.DELETE):
         raise UserError(
-            f"{mode} takes upsert, insert and delete, which append logs; {operation.value} writes or replaces base "
+            f"{mode} allows upsert, insert and delete, which append logs; {operation.value} writes or replaces base "
             "files: run it with OPTIMISTIC_CONCURRENCY_CONTROL"
         )
     marks = sorted(set(context.schema.names) & {DELETED_COLUMN, OPERATION, context.rule.delete_field})
     if context.keeps and marks:
         raise UserError(
-            f"{root}: column {marks[0]!r} marks deletes, so rows of a partial update must be completed from what is "
-            f"stored, and {mode} reads nothing; bring all columns, or use OPTIMISTIC_CONCURRENCY_CONTROL"
+            f"{root}: column {marks[0]!r} marks deletes, so rows of a partial update must be completed from the stored "
+            f"rows, which {mode} does not read; provide all columns, or use OPTIMISTIC_CONCURRENCY_CONTROL"
         )
 
 
@@ -385,17 +385,17 @@ def _encoded_keys(table: LoadedTable, policies: Policies) -> KeyConfig:
     if escapes != (encoding is KeyEncoding.ESCAPED) and len(keys.record_key_fields) > 1:
         raise UserError(
             f"{KEY_ENCODING}={encoding}: the record keys of {table.env.storage.root} are "
-            f"{'escaped' if escapes else 'not escaped'}, which is settled when a table is created; a write with other "
-            "keys would make second rows of stored ones. Leave the option out",
+            f"{'escaped' if escapes else 'not escaped'}, which is fixed when a table is created; a write with another "
+            "encoding would duplicate stored rows. Leave the option out",
             option=KEY_ENCODING,
         )
     return keys if escapes else replace(keys, encoding=encoding)
 
 
 def _sniffed_keys(table: LoadedTable) -> KeyConfig:
-    """Return the key config with the form that stored keys of a COMPLEX generator with one field really have.
+    """Return the key config with the form of the stored keys, for a COMPLEX generator with one field.
 
-    Releases of Hudi differ in whether it is `field:value` or `value` (DATA-2.1); what is stored decides.
+    Releases of Hudi differ in whether the form is `field:value` or `value` (DATA-2.1), so a stored key is inspected.
     """
     keys = table.config.keys
     if keys.field_prefix is None:

@@ -15,7 +15,7 @@ _REPLACING = {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Oper
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRequest:
-    """One write as the caller asks for it.
+    """The parameters of one write.
 
     Attributes:
         operation: The kind of write.

@@ -42,7 +42,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.files import BaseFile, FileSlice
 
-# A task appends about so many bytes in 0.1 s.
+# The number of bytes that a task appends in about 0.1 s.
 _LIGHT_BYTES = 4 * 1024 * 1024
 
 
@@ -107,7 +107,7 @@ def _write_groups(
     """Announce the files of the tasks and run them; ends with a Conflict if early detection finds one."""
     context, markers, transaction = attempt.context, attempt.markers, attempt.policies.transaction
     start_writing(attempt, tasks)
-    # Large tasks first, so that no long task is left at the end.
+    # Start large tasks first, so that no long task remains at the end.
     tasks = tuple(sorted(tasks, key=lambda t: -(t.base.size_bytes if t.base else context.policy.max_file_bytes)))
     touched = frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)
     planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
@@ -138,7 +138,7 @@ def _write_groups(
 
 def find_keys(attempt: WriteAttempt, runs: Sequence[StagedRun], files: Sequence[BaseFile]) -> BaseFile | None:
     """Return one of `files` that contains a key of the staged rows, None if no file does."""
-    # A stored row with a key of ours is a conflict even if it is newer: do not compare partitions.
+    # A stored row with one of the staged keys is a conflict even if it is newer, so partitions are not compared.
     context = replace(attempt.context, move_partitions=False)
     staged = [entry for run in runs for entry in run.entries]
     tasks = []
@@ -183,7 +183,7 @@ def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, tas
 
 
 def _index(attempt: WriteAttempt) -> Index:
-    """Return the index of this write."""
+    """Return the index that finds stored records with the keys of this write."""
     context, prepared = attempt.context, attempt.prepared
     fixed_ids = prepared.non_blocking and prepared.index_type.hashes_keys
     setup = IndexSetup(

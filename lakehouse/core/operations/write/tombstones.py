@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ARCHIVED_AT_ONCE = 64
-#: The time in which a writer can still read a tombstone file that it found just before the file expired.
+#: Expired tombstone files are kept for this time, because a writer that found one earlier may still read it.
 _GRACE_MS = 3_600_000
 _REMEMBERING = (Operation.UPSERT, Operation.DELETE)
 _FILTERED = (Operation.UPSERT, Operation.INSERT)

@@ -110,7 +110,7 @@ def write(
 
 
 def _pause_seconds(table: LoadedTable, lost: int) -> float:
-    """Return a pause that grows with each lost conflict and differs between writers, so that they retry apart."""
+    """Return a random pause that grows with each lost conflict, so that writers do not retry at the same time."""
     share = int(table.env.ids.uuid().replace("-", "")[:4], 16) / 0xFFFF
     return float(min(_PAUSE_S * 2**lost, _LONGEST_PAUSE_S) * (0.5 + share / 2))
 
@@ -147,7 +147,7 @@ def _create_instant(
         rivals = pending_writes(table) if policies.transaction.eager else ()
         if rivals:
             raise RetryableError(
-                f"{table.env.storage.root}: another writer began {rivals[0].requested} at the same moment; try again "
+                f"{table.env.storage.root}: another writer began {rivals[0].requested} at the same time; try again "
                 "when it is done",
                 instant=rivals[0].requested,
             )
@@ -177,7 +177,7 @@ def _current(
     With several writers, new commits are ignored: preparing takes long while all writers wait for the lock, and the
     conflict check before the commit sees these commits. Two changes cannot be ignored:
 
-    - A write was undone: nothing may be based on it.
+    - A write was undone: this write must not be based on it.
     - A clean was requested: it may have removed a slice that this write would read. From our instant on, cleans keep
       the slices that this write may read.
     """
@@ -209,7 +209,7 @@ def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     except BaseException as error:
         rolled_back = abandon(attempt, AbandonReason.FAILED)
         if rolled_back and isinstance(error, Exception) and not isinstance(error, RetryableError):
-            # The rollback deletes files while this write uses them. The error that follows is not the caller's fault.
+            # The rollback deleted files that this write uses. The resulting error is replaced by a retryable one.
             raise RetryableError(
                 f"{attempt.table.env.storage.root}: {attempt.instant.requested} expired and was rolled back by another "
                 "writer; run the operation again",
@@ -301,7 +301,7 @@ def _commit_metadata(
 def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: RememberedDeletes | None) -> PreparedCommit:
     attempt, applied = written.attempt, written.applied
     context, prepared = attempt.context, attempt.prepared
-    # Another writer may have inserted keys since that a delete did not find, so all keys of a delete are compared.
+    # Another writer may have inserted keys after a delete looked them up, so all keys of a delete are compared.
     compared = attempt.staged if attempt.request.operation is Operation.DELETE else applied.runs
     # Bucket indexes compare buckets instead of keys. Where the index does not look up keys, they may repeat anyway.
     compares_keys = attempt.request.looks_up_keys and context.buckets is None

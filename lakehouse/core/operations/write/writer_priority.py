@@ -3,11 +3,11 @@
     first lost conflict    pause, plan again, try again
     later lost conflicts   create .hoodie/next_writer.json; other writers wait for its deletion before an attempt
 
-A waiting writer that lost as often takes the priority next; otherwise all waiting writers would begin at once.
+A waiting writer with repeated conflicts takes the priority next; otherwise all waiting writers would begin at once.
 
-Priority is a request, not a lock. It expires after about twice the time of the last attempt, and after 30 seconds at
-most. So it does little for writers of large batches, and other writers do not wait long for them. A file with other
-content is ignored.
+Priority is a request, not a lock. It expires after about twice the duration of the last attempt, at most after 30
+seconds. It therefore helps writers of large batches little, and other writers do not wait long for them. A file with
+unexpected content is ignored.
 """
 
 from __future__ import annotations

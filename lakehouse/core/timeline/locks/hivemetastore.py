@@ -100,7 +100,7 @@ class HiveMetastoreLock:
         )
 
     def guard(self, *, reread: bool) -> None:
-        """Return None: the lock is no file of the table."""
+        """Return None: the lock is not a file of the table."""
 
     def skew_ms(self) -> None:
         """Return None: locks expire by the clock of the metastore."""

@@ -45,7 +45,7 @@ class InProcessLock:
             raise lock_lost(self.name, "another thread of this process")
 
     def guard(self, *, reread: bool) -> None:
-        """Return None: the lock is no file of the table."""
+        """Return None: the lock is not a file of the table."""
 
     def skew_ms(self) -> None:
         """Return None: one process has one clock."""

@@ -77,7 +77,7 @@ class FileRegister:
 def swap_once(register: Register, data: bytes, tag: str | None) -> str | None:
     """Swap, and settle a lost reply by reading back: the bytes contain a fresh id, so equal bytes are from this call.
 
-    Raises the error of the register if the version is unchanged: the register failed and no process was faster.
+    Raises the error of the register if the version is unchanged: then the write failed.
     """
     try:
         return register.swap(data, tag)
@@ -141,7 +141,7 @@ class LeaseLock:
         except CommitStateUnknownError as error:
             return Held(f"an unknown holder, because the store did not reply: {error}")
         if tag is None:
-            return Held("a process that was faster")
+            return Held("another process, which acquired it first")
         self._held = lease, tag
         return lease.token
 

@@ -102,7 +102,7 @@ class ZookeeperLock:
             raise lock_lost(self.name, waiting[0] if waiting else "the end of the session")
 
     def guard(self, *, reread: bool) -> None:
-        """Return None: the lock is no file of the table."""
+        """Return None: the lock is not a file of the table."""
 
     def skew_ms(self) -> None:
         """Return None: sessions expire by the clock of the servers."""

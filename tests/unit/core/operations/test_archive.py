@@ -60,7 +60,7 @@ def test_archive_due_plan_and_run_name_the_same_instants_and_plan_writes_nothing
     table = eager(make_table())
     times = written(table, range(3))
     due = table.services.archive.due()
-    assert (due.due, due.commits, due.actions) == (False, 3, 0) and "up to 3 stay" in due.reason
+    assert (due.due, due.commits, due.actions) == (False, 3, 0) and "up to 3 are kept" in due.reason
     assert isinstance(table.services.archive.run(), NothingToDo)
     times += written(table, range(3, 6))
     before = names(table)

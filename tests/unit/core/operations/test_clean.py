@@ -327,7 +327,7 @@ def test_clean_due_returns_the_reason_and_the_number_of_commits() -> None:
     cleaned(table)
     table.upsert(batch([row("k0", ts=9)]))
     answer = table.services.clean.due()
-    assert (answer.due, answer.commits) == (False, 1) and "it takes 5" in answer.reason
+    assert (answer.due, answer.commits) == (False, 1) and "due after 5" in answer.reason
     assert isinstance(table.services.clean.run(), NothingToDo) and cleaned(table, force=True).files == 1
 
 

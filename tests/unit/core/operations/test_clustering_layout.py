@@ -183,7 +183,7 @@ def test_clustering_is_refused_during_a_write_without_recorded_file_groups() -> 
         profile = CommitMetadata(operation="UPSERT", stats=(stat,))
         loaded.store.start(write, encode_inflight(profile, table_version=9))
         outcome = table.services.clustering.run(instant=planned.requested)
-        assert isinstance(outcome, NothingToDo) and f"{write.requested}, which is in flight" in outcome.reason
+        assert isinstance(outcome, NothingToDo) and f"{write.requested}, which is pending" in outcome.reason
         assert held.find(planned.requested) and table.timeline.find(planned.requested) is None
         rest = table.services.clustering.plan(force=True)
         assert rest is not None and stat.file_id not in {piece.file_id for piece in rest.slices}

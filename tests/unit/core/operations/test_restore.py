@@ -202,7 +202,7 @@ def test_restore_is_refused_while_another_restore_is_pending() -> None:
 def test_restore_refuses_a_pending_restore_without_target() -> None:
     table, _ = history("COPY_ON_WRITE")
     pending = begun(table, write_record(RESTORE_PLAN, {"instantsToRollback": [], "version": 1}))
-    with pytest.raises(UnsupportedError, match=f"{pending.requested} does not say what it restores to"):
+    with pytest.raises(UnsupportedError, match=f"{pending.requested} does not name its target"):
         table.restore(times(table)[0])
 
 

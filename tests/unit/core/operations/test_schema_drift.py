@@ -102,7 +102,7 @@ def test_ordering_column_refuses_text_and_doubles() -> None:
     table = make({"order_id": pa.int64(), "ts": pa.int64()}, ordering="ts")
     table.upsert(pa.table({"order_id": [1], "ts": [10]}))
     rows = pa.table({"order_id": [1], "ts": ["9"]})
-    refused(table, rows, "'ts' .* ordering column.*'9' is above '10'", lakehouse_schema_type_change="any")
+    refused(table, rows, "'ts' .* ordering column.*'9' is greater than '10'", lakehouse_schema_type_change="any")
     doubles = pa.table({"order_id": [1], "ts": [11.0]})
     refused(table, doubles, "'ts' .* ordering column", lakehouse_schema_type_change="any")
 

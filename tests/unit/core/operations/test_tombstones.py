@@ -325,7 +325,7 @@ def test_retention_is_refused_without_event_time_ordering() -> None:
         make_table(Shape(merge="commit", options=REMEMBERS))
     with pytest.raises(UserError, match="orders versions by commit time"):
         make_table(Shape(merge="commit_ordered")).upsert(batch([row("a")]), options=REMEMBERS)
-    with pytest.raises(UserError, match="is no duration"):
+    with pytest.raises(UserError, match="is not a duration"):
         make_table(Shape(options={"lakehouse.delete_retention": "a week"}))
 
 
@@ -338,7 +338,7 @@ def test_spec_declares_retention_only_together_with_ordering() -> None:
     assert spec.to_mapping()["delete_retention"] == "36h"
     for wrong, why in (
         ("delete_retention: 7d\n", "needs 'ordering'"),
-        ("ordering: ts\ndelete_retention: soon\n", "is no duration"),
+        ("ordering: ts\ndelete_retention: soon\n", "is not a duration"),
         ("ordering: ts\ndelete_retention: 7d\ningest: {path: x, operation: bulk_insert}\n", "compares no rows"),
         ("ordering: ts\ndelete_retention: 7d\nmerge_mode: COMMIT_TIME_ORDERING\n", "needs 'ordering'"),
         ("ordering: ts\ndelete_retention: 7d\noptions: {lakehouse.delete_retention: 1d}\n", "declared twice"),

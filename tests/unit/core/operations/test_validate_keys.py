@@ -102,7 +102,7 @@ def test_lost_file_is_reported_as_unchecked(tmp_path: Path) -> None:
 
 
 def test_unknown_scope_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(UserError, match=r"keys='globl' is none of partition, global\. Did you mean 'global'"):
+    with pytest.raises(UserError, match=r"keys='globl' is not one of partition, global\. Did you mean 'global'"):
         table_of().validate(keys="globl")
 
 

@@ -216,7 +216,7 @@ def test_due_counts_writes_since_the_last_clean_looked() -> None:
     policy = CleanPolicy(commits_retained=2, max_commits=2)
     assert clean_due(line(*WRITES), policy, None, "").due
     answer = clean_due(line(*WRITES), policy, metadata(30), "")
-    assert (answer.due, answer.commits) == (False, 1) and "it takes 2" in answer.reason
+    assert (answer.due, answer.commits) == (False, 1) and "due after 2" in answer.reason
     assert clean_due(line(*WRITES, write(70)), policy, metadata(30), "").due
     assert not clean_due(line(*WRITES), CleanPolicy(), None, "").due
     unfinished = clean_due(line(*WRITES, pending(80, Action.CLEAN)), policy, metadata(30), "")

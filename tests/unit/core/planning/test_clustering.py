@@ -49,13 +49,13 @@ def grouped(plan: ClusteringPlan | None) -> list[tuple[list[str], int]]:
 def test_so_many_commits_since_the_last_clustering_make_one_due() -> None:
     commits = [done(number) for number in (10, 20, 30)]
     answer = clustering_due(Timeline(tuple(commits)), None, policy())
-    assert (answer.due, answer.commits, answer.reason) == (False, 3, "3 commits; it takes 4")
+    assert (answer.due, answer.commits, answer.reason) == (False, 3, "3 commits; due after 4")
     assert clustering_due(Timeline((*commits, done(40))), None, policy()).due
     last = done(25, Action.REPLACECOMMIT, 45)
     answer = clustering_due(Timeline((*commits, last, done(50))), last, policy(max_commits=2))
     # 30 completed while it ran: it does not hold those rows.
     assert (answer.due, answer.commits) == (True, 2)
-    assert answer.reason == "2 commits since clustering 25; it takes 2"
+    assert answer.reason == "2 commits since clustering 25; due after 2"
     assert not clustering_due(Timeline(()), None, policy(max_commits=0)).due
 
 

@@ -69,7 +69,7 @@ def test_so_many_delta_commits_make_a_compaction_due() -> None:
     answer = due(deltas)
     assert answer == CompactionDue(
         due=False,
-        reason=f"4 delta commits and 3600 s since the first delta commit {at(0)}; it takes 5 delta commits",
+        reason=f"4 delta commits and 3600 s since the first delta commit {at(0)}; due after 5 delta commits",
         delta_commits=4,
         seconds=3600.0,
     )

@@ -98,7 +98,7 @@ def test_a_type_changes_only_as_far_as_the_policy_allows(
                 UserError, match=r"column 'x' is .* in the table and .*lakehouse\.schema\.type\.change="
             ):
                 evolve(table, batch, policy)
-        # The table stays as it is where the batch is narrower, which is no change.
+        # The table stays as it is where the batch is narrower, which is not a change.
         back = evolve(batch, table, policy)
         assert (back.schema, back.drift) == (batch, ())
 

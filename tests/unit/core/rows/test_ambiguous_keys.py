@@ -142,7 +142,7 @@ def test_deletes_of_ambiguous_keys_are_refused() -> None:
 
 def test_write_with_another_encoding_than_the_table_is_refused() -> None:
     plain, escaped = table_of(), table_of(ESCAPED)
-    with pytest.raises(UserError, match="are not escaped, which is settled when a table is created"):
+    with pytest.raises(UserError, match="are not escaped, which is fixed when a table is created"):
         plain.upsert(rows_of(("x", "y")), options=ESCAPED)
     with pytest.raises(UserError, match="are escaped, which is settled"):
         escaped.upsert(rows_of(("x", "y")), options={KEY_ENCODING: "hudi"})

@@ -80,7 +80,7 @@ def test_create_that_keeps_failing_says_whether_it_may_still_land(proxied: Stora
     with pytest.raises(RetryableError, match="was not created"):
         proxied.create("t/1.commit", b"ours", unique=True)
     s3_proxy.faults = {"PUT": ["503", "drop", "503"]}
-    with pytest.raises(CommitStateUnknownError, match="may land later"):
+    with pytest.raises(CommitStateUnknownError, match="may take effect later"):
         proxied.create("t/2.commit", b"ours", unique=True)
 
 

@@ -1,4 +1,4 @@
-"""Every public call accepts one text instead of a list of texts and refuses values that are no text."""
+"""Every public call accepts one text instead of a list of texts and refuses values that are not text."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_catalog_stores_variables_of_a_spec_unresolved(
     assert (document["location"], document["ingest"]["path"]) == ("${LAKE}/orders", "${LAKE}/in")
     entry = catalog.entry("sales.orders")
     assert entry.location == str(path.parents[1] / "lake" / "orders")
-    # The same location written without variables is no change.
+    # The same location written without variables is not a change.
     write(more="ingest: {path: '${LAKE}/in'}\n", location=entry.location)
     assert states(run(capsys, "table", "sync", "--specs", str(path.parent))) == {"sales.orders": "in_force"}
 

@@ -102,7 +102,7 @@ def test_publication_of_table_partitions_shows_their_rows() -> None:
     assert shown(job) == {"day=2025-03-01": {"a": 1, "b": 1}}
     table = job.metastore.table("sales", "orders")
     assert table is not None
-    assert [c.name for c in table.columns] == ["id", "at", "v"], "the partition column is no data column"
+    assert [c.name for c in table.columns] == ["id", "at", "v"], "the partition column is not a data column"
     assert [c.name for c in table.partition_columns] == ["day"]
 
 

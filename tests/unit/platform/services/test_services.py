@@ -187,7 +187,7 @@ def test_a_service_may_be_narrowed_to_partitions_or_to_days(
     table = ("--table", "sales.orders", "--force")
     assert run(capsys, "compaction", "run", *table, *interval)["files"] == 1
     outside = ("--interval-start", "2025-03-02T00:00:00", "--interval-end", "2025-03-03T00:00:00")
-    assert "no partition is of the interval" in run(capsys, "compaction", "run", *table, *outside)["reason"]
+    assert "no partition is in the interval" in run(capsys, "compaction", "run", *table, *outside)["reason"]
     assert main(["compaction", "run", *table, "--partition", "2026-04-01"]) == 64
     assert "has no partition '2026-04-01'" in capsys.readouterr().err
     assert main(["clean", "run", *table, "--partition", "2026-03-01"]) == 64

@@ -15,13 +15,13 @@ _TABLES = ("specs", "runs", "requests", "decisions", "tables", "policies", "name
 
 
 def upgrade() -> None:
-    """Make all tables."""
+    """Create all tables."""
     _create_what_is_known()
     _create_what_happens()
 
 
 def downgrade() -> None:
-    """Drop them."""
+    """Drop all tables."""
     for name in _TABLES:
         op.drop_table(f"lakehouse_{name}")
 

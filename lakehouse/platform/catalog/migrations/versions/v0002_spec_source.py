@@ -1,4 +1,4 @@
-"""Versions of specs say which file they came from."""
+"""Record the source file of each version of a spec."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column; of older versions the file is not known."""
+    """Add the column; it is empty for existing versions."""
     op.add_column("lakehouse_specs", sa.Column("source", sa.String(length=1000), nullable=False, server_default=""))
 
 
 def downgrade() -> None:
-    """Drop it."""
+    """Drop the column."""
     with op.batch_alter_table("lakehouse_specs") as batch:
         batch.drop_column("source")
