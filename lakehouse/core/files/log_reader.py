@@ -46,9 +46,10 @@ _MIN_ROWS, _MAX_ROWS = 1_024, 131_072
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleBlocks:
-    """The instants whose blocks a reader takes from log files; all of them if `instants` is None.
+    """The instants whose log blocks are visible to a reader; all instants if `instants` is None.
 
-    A log file of versions 8 and 9 has one instant and is selected by it. A log file of version 6 has several.
+    In table versions 8 and 9 all blocks of a log file have one instant, so a file is visible or not. In version 6 a
+    log file has blocks of several instants.
     """
 
     instants: frozenset[str] | None = None

@@ -73,7 +73,7 @@ class SystemProcesses:
     def is_running(self, process: ProcessId) -> bool:
         """Return whether a process runs that is comparable with this one (`ProcessId.is_comparable`)."""
         if process.pid < 1:
-            # To the system, 0 and negative numbers are process groups.
+            # `kill` interprets 0 and negative numbers as process groups.
             return False
         try:
             os.kill(process.pid, 0)

@@ -148,9 +148,9 @@ def _refusal(path: str, written_by: str, unfinished: bool) -> str | None:
     if folder is not None:
         return folder
     if is_data_file(name):
-        bears = instant_of(name)
-        if written_by and bears not in (None, written_by):
-            return f"it was written by {bears}, not by {written_by}, which is rolled back"
+        instant = instant_of(name)
+        if written_by and instant not in (None, written_by):
+            return f"it was written by {instant}, not by {written_by}, which is rolled back"
         return None
     if is_partition_metadata(name) or (unfinished and is_temporary(name)):
         return None

@@ -81,7 +81,7 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
     mine = {n: p for n, p in publication.partitions.items() if p.stage is Stage.PUBLISHING and p.manifest}
     if not mine:
         return frozenset()
-    # Cleans after this reload are found under the lock by `taken_since`.
+    # Cleans that complete after this reload are detected under the lock by `unavailable_files`.
     loaded = loaded.reload()
     slices = slices_of_versions(loaded, mine.values(), skips=job.policies.write.skips_damage)
     chosen = {name: slices[p.version.completion, p.paths] for name, p in mine.items()}

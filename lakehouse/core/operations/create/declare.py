@@ -235,7 +235,8 @@ def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
         _check_rules(declaration)
         stored[MADE_WITH] = declaration.options[EXPRESSIONS]
     if stored_index_type(stored).hashes_keys:
-        # With this index, Hudi reads the record key from its options; in services these are the table properties.
+        # Hudi's bucket index reads the record key from the write options. Hudi's services only have the table
+        # properties, so the key must be stored there.
         return {_HUDIS_RECORD_KEY: ",".join(declaration.record_key), **stored}
     return stored
 

@@ -179,7 +179,10 @@ def _select_version(table: LoadedTable, version: TimelineVersion, where: Predica
 
 
 def _select_range(table: LoadedTable, query: Incremental, where: Predicate | None) -> _Selection:
-    """Select the slices that the commits of a range wrote; raise UserError if a clean removed files of its end."""
+    """Select the slices that the commits of a range wrote, as of the end of the range.
+
+    Raises UserError if a clean removed some of their files.
+    """
     is_whole_table = query.begin == EARLIEST and query.end is None
     if not is_whole_table:
         table = with_archived_range(table, query.begin, query.end)

@@ -185,7 +185,7 @@ class ClusteringExecution:
     writes_files: bool = True
 
     def start(self, table: LoadedTable, pending: Instant, lock: TableLock) -> None:
-        """Create the inflight file; it is empty, as Hudi's."""
+        """Create an empty inflight file, as Hudi does."""
         if pending.state is State.REQUESTED:
             lock.check()
             table.store.start(pending, b"")

@@ -124,7 +124,7 @@ class RowRegister:
 
     def _make_table(self) -> None:
         with suppress(SQLAlchemyError, OSError):
-            # Another process may be creating it as well. Any other reason shows in the next statement.
+            # An error here may mean that another process created the table. The next statement raises any other error.
             _METADATA.create_all(self._engine)
 
     @contextmanager
