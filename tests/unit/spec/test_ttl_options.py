@@ -142,7 +142,7 @@ def test_specificity_of_a_pattern_is_the_length_of_its_literal_prefix(pattern: s
 def test_rule_refuses_invalid_values() -> None:
     with pytest.raises(UserError, match=r"unknown limit 'max_byte'. Did you mean 'max_bytes'"):
         ttl_rule("*", max_byte="5TB")  # type: ignore[call-arg]
-    with pytest.raises(UserError, match="no regular expression"):
+    with pytest.raises(UserError, match="not a regular expression"):
         ttl_rule("re:(")
     with pytest.raises(UserError, match="an id and a pattern"):
         ttl_rule("")

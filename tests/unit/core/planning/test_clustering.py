@@ -146,7 +146,7 @@ def test_a_selected_partition_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"partition_pattern": "("}, "no regular expression"),
+        ({"partition_pattern": "("}, "not a regular expression"),
         ({"partition_mode": "SELECTED_PARTITIONS", "first_partition": "a"}, "needs"),
         ({"layout": "z-ordr"}, "Did you mean 'z-order'"),
         ({"updates": "SparkRejectUpdate"}, "one of reject, give_way"),

@@ -144,7 +144,7 @@ def test_write_with_another_encoding_than_the_table_is_refused() -> None:
     plain, escaped = table_of(), table_of(ESCAPED)
     with pytest.raises(UserError, match="are not escaped, which is fixed when a table is created"):
         plain.upsert(rows_of(("x", "y")), options=ESCAPED)
-    with pytest.raises(UserError, match="are escaped, which is settled"):
+    with pytest.raises(UserError, match="are escaped, which is fixed"):
         escaped.upsert(rows_of(("x", "y")), options={KEY_ENCODING: "hudi"})
     with pytest.raises(UserError, match=r"lakehouse\.record_key\.encoding"):
         table_of({KEY_ENCODING: "escape"})

@@ -296,7 +296,7 @@ def test_purge_keeps_the_target_of_a_link(linked: tuple[Table, Table, str]) -> N
 
 def test_purge_refuses_a_folder_that_is_no_longer_a_table(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("mine")
-    with pytest.raises(UserError, match="no table any more"):
+    with pytest.raises(UserError, match="has no table properties"):
         purge_table(LocalStorage(str(tmp_path)))
     assert (tmp_path / "letters.txt").exists()
 

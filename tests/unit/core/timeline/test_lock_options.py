@@ -63,7 +63,7 @@ def test_misspelt_provider_is_refused_with_the_nearest_name(given: str, near: st
 
 @pytest.mark.parametrize("given", ["", "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider"])
 def test_unknown_provider_is_refused_with_the_known_names(given: str) -> None:
-    with pytest.raises(UserError, match="none of filesystem, in_process, storage, sqlalchemy, zookeeper"):
+    with pytest.raises(UserError, match="not one of filesystem, in_process, storage, sqlalchemy, zookeeper"):
         parse_options({KEY: given})
 
 
