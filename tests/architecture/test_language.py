@@ -42,7 +42,6 @@ OPTION_VALUES = re.compile(r"\bgive_way\b|flake8-tidy-imports")
 PENDING: tuple[str, ...] = (
     "tests/contract",
     "tests/golden",
-    "tests/interop",
     "tests/property",
     "tests/simulation",
     "tests/unit/cli",

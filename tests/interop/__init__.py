@@ -1,1 +1,1 @@
-"""What we write, read and changed by other Hudi implementations, and the other way round."""
+"""Interoperability tests: Apache Hudi and hudi-rs read and write tables of lakehouse, and the reverse."""

@@ -1,4 +1,4 @@
-"""Whether two implementations read one table alike."""
+"""Assert that lakehouse and Apache Hudi return the same results for the same reads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.hudi_rs import like
 
 
 def assert_same(ours: pa.Table, theirs: pa.Table) -> None:
-    """Compare rows, keys and commit times; the order of rows and of columns is free."""
+    """Compare rows, keys and commit times; the order of rows and columns does not matter."""
     assert sorted(theirs.column_names) == sorted(ours.column_names)
     wanted = canonical_rows(ours, with_meta=True)
     assert canonical_rows(like(theirs, ours.schema), with_meta=True) == wanted
 
 
 def assert_hudi_reads_the_same(hudi: Hudi, table: Table, *, past: bool = False) -> pa.Table:
-    """Compare the snapshot and, with `past`, every instant and every step between; return the snapshot."""
+    """Compare the latest snapshot and return it; with `past` also compare each instant and each range between two."""
     now = table.scan().to_arrow()
     assert_same(now, hudi.read(table.location))
     if past:

@@ -1,4 +1,4 @@
-"""Merge-on-read tables of ours and of Hudi, and a life that leaves every kind of log behind."""
+"""Merge-on-read tables of lakehouse and Hudi, and a history of writes that creates every kind of log block."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"
 BUCKETS_BEGIN_IN_LOGS = BUCKETS | {"lakehouse.bucket.inserts": "log"}
 VERSION_8 = {"hoodie.write.table.version": "8"}
 PARTIAL = {"lakehouse.write.partial.update": "true"}
-#: Hudi reads no partial block of a table with this column.
+#: Hudi cannot read partial blocks of a table with the delete flag, so these tables do not have the column.
 WITHOUT_FLAG = pa.schema([field for field in SCHEMA if field.name != DELETED])
 
-#: Options of Hudi's writer. Cleaning would keep it from reading the past, its metadata table takes it long to build.
-THEIRS = {
+#: Options of Hudi's writer. Clean is off because it would delete the versions that time travel reads. The metadata
+#: table is off because it takes long to build.
+HUDI_OPTIONS = {
     "hoodie.table.name": "theirs",
     "hoodie.datasource.write.table.type": "MERGE_ON_READ",
     "hoodie.datasource.write.operation": "upsert",
@@ -39,14 +40,14 @@ THEIRS = {
 ORDERED = {"hoodie.datasource.write.precombine.field": "ts"}
 PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "p"}
 PARQUET_LOGS = {"hoodie.logfile.data.block.format": "parquet"}
-#: Without it both fill small base files with inserts; a base file made anew has forgotten the deletes of its rows.
+#: Prevents that inserts rewrite small base files, because a rewritten base file loses the deletes of its keys.
 NO_SMALL_FILES = {"hoodie.parquet.small.file.limit": "0"}
 STAYS_AT_8 = VERSION_8 | {"hoodie.write.auto.upgrade": "false"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of merge-on-read table; `event` says that event time decides, else commit time does."""
+    """A kind of merge-on-read table; `event` selects event-time ordering instead of commit-time ordering."""
 
     event: bool = True
     partitioned: bool = True
@@ -63,7 +64,7 @@ KINDS = {
 
 
 def create(kind: Kind, directory: Path, *, schema: pa.Schema = SCHEMA) -> Table:
-    """Create an empty table; a log compaction of it is due from two logs on."""
+    """Create an empty table whose log compaction is due from two log files on."""
     return Table.create(
         str(directory / "table"),
         name="logged",
@@ -78,12 +79,12 @@ def create(kind: Kind, directory: Path, *, schema: pa.Schema = SCHEMA) -> Table:
 
 
 def inserted() -> list[Row]:
-    """Return twelve rows in three partitions, all of ordering value 5."""
+    """Return twelve rows in three partitions, all with the ordering value 5."""
     return [row(f"k{i}", p="abc"[i % 3], ts=5, v="first") for i in range(12)]
 
 
 def history_steps(table: Table) -> Iterator[str]:
-    """Write, delete and compact in every way; yield after each step what it was."""
+    """Run every kind of write, delete and compaction; yield the description of each step after it."""
     first = inserted()
     table.upsert(batch(first))
     yield "inserts"
@@ -113,7 +114,7 @@ def history_steps(table: Table) -> Iterator[str]:
 
 
 def write_partial_updates(table: Table) -> None:
-    """Update some of the columns: of stored rows and new ones, later and late, before and after whole rows."""
+    """Run partial updates of stored and new rows, with higher and lower ordering values, mixed with full upserts."""
     first = inserted()
 
     def part(rows: list[Row], *names: str) -> None:
@@ -133,13 +134,13 @@ def write_partial_updates(table: Table) -> None:
 
 
 def assert_same_read_optimized(hudi: Hudi, table: Table) -> None:
-    """Compare what base files alone hold."""
+    """Compare the read-optimized rows."""
     theirs = hudi.read(table.location, **{"hoodie.datasource.query.type": "read_optimized"})
     assert_same(table.scan(read_optimized=True).to_arrow(), theirs)
 
 
 def values(table: Table, column: str = "v") -> dict[str, Any]:
-    """Return a column by id; every key must stand in the table once."""
+    """Return a column's values by id; assert that each id occurs once."""
     rows = table.scan(["id", column]).to_arrow()
     found = dict(zip(*(rows.column(name).to_pylist() for name in ("id", column)), strict=True))
     assert len(found) == rows.num_rows
@@ -147,7 +148,7 @@ def values(table: Table, column: str = "v") -> dict[str, Any]:
 
 
 def blocks(table: Table) -> list[LogBlock]:
-    """Return the blocks of all log files of a table, oldest first."""
+    """Return the blocks of all log files of a table in the order of their instants."""
     storage, found = table.refresh().env.storage, []
     for file in storage.list(""):
         folder, _, name = file.path.rpartition("/")

@@ -1,4 +1,4 @@
-"""Rows with a column of every type that both sides know."""
+"""Rows with a column of each type that both lakehouse and Apache Hudi support."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def everything(number: int) -> dict[str, Any]:
 
 
 def everything_writable(number: int) -> dict[str, Any]:
-    """Return a row of EVERYTHING that Hudi can write: its old list structure, the default, has no null elements."""
+    """Return a row of EVERYTHING that Hudi can write: its default list structure allows no null elements."""
     return everything(number) | {
         "items": [1, number],
         "people": [{"name": "x", "tags": ["t", "u"]}, {"name": None, "tags": []}, {"name": "y", "tags": None}],
@@ -63,5 +63,5 @@ def everything_writable(number: int) -> dict[str, Any]:
 
 
 def nothing(number: int) -> dict[str, Any]:
-    """Return a row of EVERYTHING with nulls only."""
+    """Return a row of EVERYTHING with nulls in all columns except key and ordering column."""
     return {"id": f"n{number}", "ts": number}

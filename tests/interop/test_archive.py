@@ -1,4 +1,4 @@
-"""Archived timelines: Hudi reads ours and goes on with it, and the other way round; both archive the same instants."""
+"""Archive: Hudi and lakehouse archive the same instants, and read and extend archives of each other."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ def rows_of(number: int) -> list[dict[str, object]]:
     return [row(f"k{i}", p="abc"[i % 3], ts=number, v=f"{number}") for i in range(number % 3, 6)]
 
 
-def made(hudi: Hudi, location: str, kind: str, writes: Iterable[int]) -> Table:
-    """Let Hudi make a table, or write to it, overwriting partitions and compacting on the way; nothing is archived."""
+def written_by_hudi(hudi: Hudi, location: str, kind: str, writes: Iterable[int]) -> Table:
+    """Write one batch per number with Hudi, with inline compaction but without archiving.
+
+    Number 0 creates the table; number 2 overwrites partitions of a copy-on-write table.
+    """
     options = OPTIONS | QUIET | {"hoodie.datasource.write.table.type": kind}
     if kind == "MERGE_ON_READ":
         options |= {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "2"}
@@ -41,11 +44,11 @@ def made(hudi: Hudi, location: str, kind: str, writes: Iterable[int]) -> Table:
     return Table.open(location)
 
 
-def cleaned(hudi: Hudi, table: Table) -> None:
+def run_hudi_clean(hudi: Hudi, table: Table) -> None:
     hudi.sql("CALL run_clean(table => '{table}', retain_commits => 1)", table=table.location, **WITHOUT)
 
 
-def archived_by_hudi(hudi: Hudi, location: str) -> None:
+def run_hudi_archive(hudi: Hudi, location: str) -> None:
     text = (
         f"CALL archive_commits(path => '{location}', min_commits => 2, max_commits => 3, retain_commits => 1, "
         "enable_metadata => false)"
@@ -53,8 +56,8 @@ def archived_by_hudi(hudi: Hudi, location: str) -> None:
     hudi.sql(text, hoodie__timeline__compaction__batch__size="2", **WITHOUT)
 
 
-def shown_by_hudi(hudi: Hudi, table: Table) -> set[str]:
-    """Return the commits that Hudi finds in the archive."""
+def archived_commits_of_hudi(hudi: Hudi, table: Table) -> set[str]:
+    """Return the requested times of the commits that Hudi reads from the archive."""
     text = (
         "CALL show_archived_commits(table => '{table}', limit => 100, start_ts => '20200101000000', "
         "end_ts => '20990101000000')"
@@ -67,28 +70,30 @@ def names(instants: Iterable[Instant]) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_and_we_archive_by_turns(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_and_lakehouse_archive_a_table_in_turn(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     location, copy = str(tmp_path / "table"), str(tmp_path / "copy")
-    table = made(hudi, location, kind, range(6))
-    cleaned(hudi, table)
-    table = made(hudi, location, kind, range(6, 8))
+    table = written_by_hudi(hudi, location, kind, range(6))
+    run_hudi_clean(hudi, table)
+    table = written_by_hudi(hudi, location, kind, range(6, 8))
     before, shown = seen(table, ranges=False), assert_hudi_reads_the_same(hudi, table).num_rows
 
-    # Of the same table both take the same.
+    # Both archive the same instants of the same table.
     shutil.copytree(location, copy)
     outcome = eager(table, **{"hoodie.compact.inline.max.delta.commits": "5"}).services.archive.run()
     assert isinstance(outcome, Archived)
-    archived_by_hudi(hudi, copy)
-    # Only the newest clean stays on our timeline: by it readers know what is still there.
+    run_hudi_archive(hudi, copy)
+    # Lakehouse keeps the latest clean on the active timeline, because readers derive from it which versions exist.
     newest = table.timeline.where(action=Action.CLEAN).instants[-1]
     theirs = names(Table.open(copy).timeline)
     assert [name for name in names(table.timeline) if name != names([newest])[0] or name in theirs] == theirs
     assert names(table.archived()) == names(Table.open(copy).archived())
 
-    # What we archived Hudi reads, and it reads the table as before.
+    # Hudi reads the archive of lakehouse, and reads the table as before.
     assert_same(seen(table, ranges=False), before)
     assert_same(seen(Table.open(copy), ranges=False), before)
-    assert shown_by_hudi(hudi, table) >= {i.requested for i in table.archived() if i.action != "replacecommit"}
+    assert archived_commits_of_hudi(hudi, table) >= {
+        i.requested for i in table.archived() if i.action != "replacecommit"
+    }
     assert assert_hudi_reads_the_same(hudi, table, past=True).num_rows == shown
     first = every_write(table)[2].completion
     begun = hudi.read_incremental(location, first, every_write(table)[-1].completion)
@@ -96,19 +101,21 @@ def test_hudi_and_we_archive_by_turns(kind: str, hudi: Hudi, tmp_path: Path) -> 
     assert sorted(begun.column("id").to_pylist()) == sorted(ours.column("id").to_pylist())
     assert hudi_rs.read(location).num_rows == shown
 
-    # Each goes on with what the other began: files of the archive are merged by twos.
+    # Each extends the archive of the other, and archive files are merged in pairs.
     for number in range(8, 20, 4):
-        table = made(hudi, location, kind, range(number, number + 2))
+        table = written_by_hudi(hudi, location, kind, range(number, number + 2))
         before = seen(table, ranges=False)
-        archived_by_hudi(hudi, location)
+        run_hudi_archive(hudi, location)
         assert_same(seen(table, ranges=False), before)
         table.upsert(batch(rows_of(number + 2)))
-        table = made(hudi, location, kind, [number + 3])
-        cleaned(hudi, table)
+        table = written_by_hudi(hudi, location, kind, [number + 3])
+        run_hudi_clean(hudi, table)
         before = seen(table, ranges=False)
         assert isinstance(eager(table).services.archive.run(force=True), Archived)
         assert_same(seen(table, ranges=False), before)
         assert_hudi_reads_the_same(hudi, table)
     levels = {file.level for file in table.refresh().store.archived_timeline.files()}  # type: ignore[union-attr]
     assert max(levels) >= 1
-    assert shown_by_hudi(hudi, table) >= {i.requested for i in table.archived() if i.action != "replacecommit"}
+    assert archived_commits_of_hudi(hudi, table) >= {
+        i.requested for i in table.archived() if i.action != "replacecommit"
+    }

@@ -1,7 +1,7 @@
-"""Change data between Apache Hudi and us: it reads the changes of our tables as we do, and we those of its tables.
+"""Change data capture: Hudi and lakehouse return the same changes for tables of both.
 
-Hudi shows rows as JSON in two ways, by where it found them: with meta columns and no nulls (from files), or without
-meta columns and with nulls (from change logs, where it also shows a row that is not there as the text `null`).
+Hudi returns rows as JSON in two forms. Rows from files have meta columns and no nulls. Rows from change logs have nulls
+and no meta columns; a missing row is the text `null`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Changes = Counter[tuple[str, str, str, str]]
 
 
 def row_text(value: Any) -> str:
-    """Return a row as both sides would show it: without meta columns and nulls, in a fixed order."""
+    """Return a row as JSON that is equal for both implementations: no meta columns, no nulls, sorted names."""
     if value is None:
         return "-"
     return json.dumps(
@@ -63,7 +63,7 @@ def ours(table: Table, begin: str | None = "earliest", end: str | None = None) -
 
 
 def assert_changes_fold(table: Table) -> None:
-    """Assert that the changes, applied in order, give the rows of now."""
+    """Assert that applying all changes in order results in the rows of the latest snapshot."""
     state: Counter[str] = Counter()
     for change in table.incremental("earliest", format="cdc").to_arrow().to_pylist():
         if change["before"] is not None:
@@ -94,8 +94,8 @@ def make(location: Path, mode: str, table_type: str, **options: str) -> Table:
     )
 
 
-def live(table: Table) -> None:
-    """Run verbs of every kind."""
+def write_history(table: Table) -> None:
+    """Run every kind of write operation."""
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v=f"v{i}", amount=i / 4) for i in range(8)]))
     table.upsert(batch([row("k0", ts=2, v='new "q"'), row("k2", ts=0, v="too old"), row("k9", v="inserted")]))
     table.upsert(batch([row("k1", p="b", ts=5) | {DELETED: True}, row("k0", ts=3, v="newer")]))
@@ -108,9 +108,9 @@ def live(table: Table) -> None:
 
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("mode", MODES)
-def test_hudi_reads_our_changes_as_we_do(mode: str, table_type: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_changes_like_lakehouse(mode: str, table_type: str, hudi: Hudi, tmp_path: Path) -> None:
     table = make(tmp_path / "t", mode, table_type)
-    live(table)
+    write_history(table)
     assert_changes_fold(table)
     found = ours(table)
     assert sum(found.values()) == 20
@@ -121,9 +121,9 @@ def test_hudi_reads_our_changes_as_we_do(mode: str, table_type: str, hudi: Hudi,
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_hudi_writes_changes_into_our_table_and_both_read_them(table_type: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_changes_written_by_hudi_and_lakehouse_are_read_by_both(table_type: str, hudi: Hudi, tmp_path: Path) -> None:
     table = make(tmp_path / "t", "DATA_BEFORE_AFTER", table_type)
-    live(table)
+    write_history(table)
     rows = batch([row("k0", ts=20, v="theirs"), row("k2", ts=21) | {DELETED: True}, row("new", p="b")])
     options = {**HUDI, "hoodie.table.name": "ours", "hoodie.datasource.write.table.type": table_type}
     hudi.write(table.location, rows, options)
@@ -136,7 +136,7 @@ COMPARABLE = [f for f in EVERYTHING if f.name not in ("narrow", "wide", "raw", "
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_hudis_json_and_ours_are_alike_for_the_types_it_does_not_lose(mode: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_changes_as_json_equal_hudis_for_comparable_types(mode: str, hudi: Hudi, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), name="types", record_key=["id"], ordering="ts", cdc=mode)
     table.upsert(pa.Table.from_pylist([everything(1), everything(2), nothing(1)], EVERYTHING))
     changed = everything(2) | {"ts": 9, "double": float("nan"), "real": float("-inf")}
@@ -151,7 +151,7 @@ def test_hudis_json_and_ours_are_alike_for_the_types_it_does_not_lose(mode: str,
 
 
 def counted(changes: list[dict[str, Any]], names: list[str]) -> Changes:
-    """Count changes with rows as JSON texts, by the columns of these names."""
+    """Return the changes as a multiset, with rows as JSON that contain only these columns."""
     texts = []
     for change in changes:
         images = [json.loads(change[name] or "null") for name in ("before", "after")]
@@ -172,7 +172,7 @@ HUDI = {
 
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("mode", MODES)
-def test_we_read_the_changes_of_hudis_tables(mode: str, table_type: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_lakehouse_reads_changes_of_hudi_tables(mode: str, table_type: str, hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     options = HUDI | {
         "hoodie.datasource.write.table.type": table_type,

@@ -1,4 +1,4 @@
-"""Apache Hudi and we clean the same tables: each chooses the same files, runs what the other planned, and goes on."""
+"""Clean: Hudi and lakehouse delete the same files, execute plans of each other and use the table afterwards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.instant import Action, Instant, State
 from tests.interop.agreement import assert_hudi_reads_the_same
-from tests.interop.test_failures_and_upgrades import ON_OURS
+from tests.interop.test_failures_and_upgrades import HUDI_UPSERT
 from tests.interop.test_writes_to_hudi_tables import BASE, PARTITIONED
 from tests.support import hudi_rs
 from tests.support.fixture_tables import canonical_rows
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.jvm
 
 KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
 NO_METADATA_TABLE = {"hoodie__metadata__enable": "false"}
-#: Arguments of Hudi's procedure, and the options of ours that say the same.
+#: Arguments of Hudi's procedure, and the equal options of lakehouse.
 POLICIES = {
     "commits": ("retain_commits => 3", {"hoodie.clean.commits.retained": "3"}),
     "versions": (
@@ -47,8 +47,11 @@ POLICIES = {
 }
 
 
-def lived(directory: Path, kind: str, *, savepoint: bool = True, cdc: bool = False) -> Table:
-    """Return a table with updates, an overwrite, and a savepoint or a partition that is deleted; compactions too."""
+def table_with_history(directory: Path, kind: str, *, savepoint: bool = True, cdc: bool = False) -> Table:
+    """Return a table after updates, an overwrite and, for merge on read, compactions.
+
+    It has a savepoint, or else a deleted partition.
+    """
     options = {"hoodie.table.cdc.enabled": "true"} if cdc else {}
     shape = Shape(type=kind, rows_per_file=1_000, merge="commit" if cdc else "event", options=options)
     table = make_table(shape, env=Env(storage=open_storage(str(directory / "table"))))
@@ -69,14 +72,14 @@ def lived(directory: Path, kind: str, *, savepoint: bool = True, cdc: bool = Fal
     return table
 
 
-def twin(table: Table, name: str, options: dict[str, str] | None = None) -> Table:
+def copied(table: Table, name: str, options: dict[str, str] | None = None) -> Table:
     """Return a copy of the table."""
     copy = Path(table.location).with_name(name)
     shutil.copytree(table.location, copy)
     return Table.open(str(copy), options=options)
 
 
-def hudi_cleans(hudi: Hudi, table: Table, arguments: str = POLICIES["commits"][0]) -> None:
+def run_hudi_clean(hudi: Hudi, table: Table, arguments: str = POLICIES["commits"][0]) -> None:
     hudi.sql(f"CALL run_clean(table => '{{table}}', {arguments})", table=table.location, **NO_METADATA_TABLE)
 
 
@@ -107,14 +110,12 @@ def schema_in(data: bytes) -> object:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_hudi_and_we_choose_the_same_files_and_tell_them_alike(
-    kind: str, policy: str, hudi: Hudi, tmp_path: Path
-) -> None:
+def test_clean_deletes_and_records_the_same_files_as_hudi(kind: str, policy: str, hudi: Hudi, tmp_path: Path) -> None:
     arguments, options = POLICIES[policy]
     kept = (kind, policy) in (("COPY_ON_WRITE", "versions"), ("MERGE_ON_READ", "commits"))
-    theirs = lived(tmp_path, kind, savepoint=kept, cdc=kind == "COPY_ON_WRITE")
-    ours = twin(theirs, "ours", options)
-    hudi_cleans(hudi, theirs, arguments)
+    theirs = table_with_history(tmp_path, kind, savepoint=kept, cdc=kind == "COPY_ON_WRITE")
+    ours = copied(theirs, "ours", options)
+    run_hudi_clean(hudi, theirs, arguments)
     outcome = ours.services.clean.run()
     assert isinstance(outcome, Cleaned)
     assert kept or outcome.metadata.partitions["c"].is_deleted
@@ -124,20 +125,21 @@ def test_hudi_and_we_choose_the_same_files_and_tell_them_alike(
         {p: set(names) for p, names in plan.files.items()} for plan in plans[1:]
     ]
     assert replace(plans[0], files={}) == replace(plans[1], files={})
-    told = [decode_clean_metadata(content(table, State.COMPLETED)) for table in (ours, theirs)]
-    first, second = (replace(one, start_time="", seconds=0, partitions={}) for one in told)
+    completed = [decode_clean_metadata(content(table, State.COMPLETED)) for table in (ours, theirs)]
+    first, second = (replace(one, start_time="", seconds=0, partitions={}) for one in completed)
     assert first == second
     parts = [
-        {name: (p.policy, set(p.deleted), p.failed, p.is_deleted) for name, p in one.partitions.items()} for one in told
+        {name: (p.policy, set(p.deleted), p.failed, p.is_deleted) for name, p in one.partitions.items()}
+        for one in completed
     ]
     assert parts[0] == parts[1]
     assert_same_bytes(theirs)
     assert data_rows(ours, ["id", "v"]) == data_rows(theirs, ["id", "v"])
-    # Once more, by what the other side's clean said of itself.
+    # The next clean starts from the metadata that the other implementation's clean wrote.
     for number in range(3):
         for table in (ours, theirs):
             table.upsert(batch([row("k0", p="a", ts=20 + number, v=f"more {number}")]))
-    hudi_cleans(hudi, ours, arguments)
+    run_hudi_clean(hudi, ours, arguments)
     again = Table.open(theirs.location, options=options).services.clean.run()
     assert isinstance(again, Cleaned | NothingToDo)
     assert len(files(ours)) == len(files(theirs))
@@ -145,10 +147,10 @@ def test_hudi_and_we_choose_the_same_files_and_tell_them_alike(
 
 
 def assert_same_bytes(table: Table) -> None:
-    """Assert that what Hudi wrote is, decoded and encoded by us, the same record under the same schema."""
+    """Assert that decoding and encoding Hudi's clean plan and metadata keeps the records and the schemas."""
     requested, completed = content(table, State.REQUESTED), content(table, State.COMPLETED)
     plan = encode_clean_plan(decode_clean_plan(requested, base_path=table.location), base_path=table.location)
-    # Its local paths have a scheme here, in rollback plans they have none; both are read.
+    # Hudi writes local paths with a scheme in clean plans and without one in rollback plans; lakehouse reads both.
     wanted = json.loads(json.dumps(read_record(requested, CLEANER_PLAN)).replace("file:/", "/"))
     assert read_record(plan, CLEANER_PLAN) == wanted
     assert schema_in(plan) == schema_in(requested)
@@ -158,18 +160,18 @@ def assert_same_bytes(table: Table) -> None:
 
 
 @pytest.mark.parametrize("started", [False, True], ids=["requested", "inflight"])
-def test_hudi_runs_our_plan_and_we_run_hudis(started: bool, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_and_lakehouse_execute_clean_plans_of_each_other(started: bool, hudi: Hudi, tmp_path: Path) -> None:
     options = POLICIES["commits"][1]
-    table = lived(tmp_path, "MERGE_ON_READ")
-    ours, theirs = twin(table, "ours", options), twin(table, "theirs", options)
+    table = table_with_history(tmp_path, "MERGE_ON_READ")
+    ours, theirs = copied(table, "ours", options), copied(table, "theirs", options)
     planned = ours.services.clean.schedule()
     assert isinstance(planned, Instant)
     if started:
         ours.refresh().store.start(planned, content(ours, State.REQUESTED))
-    hudi_cleans(hudi, ours)
+    run_hudi_clean(hudi, ours)
     assert newest_clean(ours).requested == planned.requested and newest_clean(ours).is_completed
-    # The plan of Hudi, put where nobody has begun to carry it out.
-    hudi_cleans(hudi, theirs)
+    # Copy Hudi's plan to a table in which the plan is not executed yet.
+    run_hudi_clean(hudi, theirs)
     clean, store = newest_clean(theirs), table.refresh().env.storage
     name = f".hoodie/timeline/{clean.requested}.clean"
     store.put(f"{name}.requested", content(theirs, State.REQUESTED))
@@ -182,14 +184,14 @@ def test_hudi_runs_our_plan_and_we_run_hudis(started: bool, hudi: Hudi, tmp_path
         assert_hudi_reads_the_same(hudi, done)
 
 
-def test_a_savepoint_keeps_its_files_in_a_partition_that_was_deleted(hudi: Hudi, tmp_path: Path) -> None:
-    # Hudi 1.2 deletes the directory, savepoint or not, since no group in it is alive.
-    table = lived(tmp_path, "COPY_ON_WRITE")
+def test_clean_keeps_savepoint_files_in_a_deleted_partition(hudi: Hudi, tmp_path: Path) -> None:
+    # Hudi 1.2 ignores the savepoint and deletes the directory, because it has no active file group.
+    table = table_with_history(tmp_path, "COPY_ON_WRITE")
     table.delete_partitions(["c"])
     for number in range(4):
         table.upsert(batch([row("k0", p="a", ts=20 + number)]))
-    theirs = twin(table, "theirs")
-    hudi_cleans(hudi, theirs)
+    theirs = copied(table, "theirs")
+    run_hudi_clean(hudi, theirs)
     assert "c" in plan_of(theirs).partitions_to_delete and not any(path.startswith("c/") for path in files(theirs))
     outcome = Table.open(table.location, options=POLICIES["commits"][1]).services.clean.run()
     assert isinstance(outcome, Cleaned) and "c" not in outcome.metadata.partitions
@@ -200,17 +202,17 @@ def test_a_savepoint_keeps_its_files_in_a_partition_that_was_deleted(hudi: Hudi,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_hudi_and_hudi_rs_go_on_after_our_clean(kind: str, hudi: Hudi, tmp_path: Path) -> None:
-    table = lived(tmp_path, kind, savepoint=False)
+def test_hudi_and_hudi_rs_use_the_table_after_a_clean_of_lakehouse(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+    table = table_with_history(tmp_path, kind, savepoint=False)
     outcome = Table.open(table.location, options=POLICIES["commits"][1]).services.clean.run()
     assert isinstance(outcome, Cleaned)
     now = assert_hudi_reads_the_same(hudi, table)
     if kind == "COPY_ON_WRITE":
         found = hudi_rs.read(table.location)
         assert canonical_rows(hudi_rs.like(found, now.schema), with_meta=True) == canonical_rows(now, with_meta=True)
-    # A write of theirs cleans by itself, going on from where our clean left off.
+    # A write of Hudi runs an automatic clean, which starts from the clean of lakehouse.
     for number in range(3):
-        cleaning = ON_OURS | {"hoodie.clean.automatic": "true", "hoodie.clean.commits.retained": "1"}
+        cleaning = HUDI_UPSERT | {"hoodie.clean.automatic": "true", "hoodie.clean.commits.retained": "1"}
         rows = batch([row("k0", p="a", ts=30 + number, v="theirs"), row("k5", p="c", ts=30 + number, v="theirs")])
         hudi.write(table.location, rows, cleaning)
     assert len(table.timeline.where(action=Action.CLEAN)) > 1
@@ -221,7 +223,7 @@ def test_hudi_and_hudi_rs_go_on_after_our_clean(kind: str, hudi: Hudi, tmp_path:
     assert_hudi_reads_the_same(hudi, table)
 
 
-def test_a_table_with_a_metadata_table_is_cleaned_and_goes_on(hudi: Hudi, tmp_path: Path) -> None:
+def test_clean_disables_the_metadata_table_and_hudi_rebuilds_it(hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
     for number in range(4):
         rows = batch([row(f"k{n}", p="ab"[n % 2], ts=number, v=f"v{number}") for n in range(4)])
@@ -230,7 +232,7 @@ def test_a_table_with_a_metadata_table_is_cleaned_and_goes_on(hudi: Hudi, tmp_pa
     assert table.config.metadata_partitions
     outcome = table.services.clean.run()
     assert isinstance(outcome, Cleaned) and outcome.files == 4
-    # It lists the files that are gone, and Hudi makes it anew.
+    # The metadata table lists deleted files, so lakehouse disables it and Hudi rebuilds it.
     assert not Table.open(location).config.metadata_partitions
     assert_hudi_reads_the_same(hudi, table)
     hudi.write(location, batch([row("k0", p="a", ts=9, v="theirs")]), BASE | PARTITIONED)

@@ -1,4 +1,4 @@
-"""Apache Hudi and we cluster the same tables: each runs what the other planned, and reads what the other clustered."""
+"""Clustering: Hudi and lakehouse execute plans of each other and read the clustered tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ONE_CYCLE = 3
 
 
 def call(hudi: Hudi, table: Table, arguments: str) -> list[str]:
-    """Run Hudi's procedure for clusterings and return the states of the plans it was about."""
+    """Run Hudi's clustering procedure and return the states of its plans."""
     text = f"CALL run_clustering(path => '{table.location}', {arguments})"
     states: list[str] = hudi.query(text, **NO_METADATA_TABLE).column("state").to_pylist()
     return states
@@ -37,7 +37,7 @@ def clusterings(table: Table) -> list[Instant]:
 
 
 def filled(kind: str, directory: Path, **options: str) -> Table:
-    """Return a table of small files in two partitions, on merge on read with logs over them."""
+    """Return a table with small files in two partitions; a merge-on-read table also has log files."""
     shape = Shape(type=kind, fills_small_files=False, options=options)
     table = make_table(shape, env=make_env(str(directory / "table")))
     for part in range(ONE_CYCLE):
@@ -54,7 +54,7 @@ def plan_of(table: Table, instant: Instant) -> ClusteringPlan:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_runs_our_plan_and_we_run_hudis(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_and_lakehouse_execute_clustering_plans_of_each_other(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = filled(kind, tmp_path, **{SORT: "v,ts"})
     planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
@@ -66,7 +66,7 @@ def test_hudi_runs_our_plan_and_we_run_hudis(kind: str, hudi: Hudi, tmp_path: Pa
     assert table.commits()[-1][1].replaced == plan_of(table, planned).replaced
     assert_hudi_reads_the_same(hudi, table, past=True)
     values = table.scan(["v"], "p = 'a'").to_arrow().column("v").to_pylist()
-    assert values == sorted(values), "Hudi sorted by the columns of our plan"
+    assert values == sorted(values), "Hudi sorted by the columns of lakehouse's plan"
 
     for number in range(ONE_CYCLE):
         table.insert(batch([row(f"n{number}", v=f"{9 - number}"), row(f"m{number}", p="c", v=f"{9 - number}")]))
@@ -85,7 +85,7 @@ def test_hudi_runs_our_plan_and_we_run_hudis(kind: str, hudi: Hudi, tmp_path: Pa
     assert_hudi_reads_the_same(hudi, table)
 
 
-def test_hudi_writes_to_what_we_clustered_along_a_curve(hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_writes_after_lakehouse_clustered_along_a_curve(hudi: Hudi, tmp_path: Path) -> None:
     table = filled("COPY_ON_WRITE", tmp_path, **{SORT: "v,ts,id", LAYOUT: "hilbert"})
     assert isinstance(table.services.clustering.run(force=True), Committed)
     check_storage(table)
@@ -104,7 +104,7 @@ def test_hudi_writes_to_what_we_clustered_along_a_curve(hudi: Hudi, tmp_path: Pa
 
 
 @pytest.mark.parametrize("made_by", ["us", "hudi"])
-def test_hudi_reads_and_finds_keys_in_files_that_we_joined_without_decoding_them(
+def test_hudi_finds_keys_in_files_with_copied_row_groups(
     made_by: str, hudi: Hudi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_group_copy, "MIN_GROUP_BYTES", 0)
@@ -119,7 +119,7 @@ def test_hudi_reads_and_finds_keys_in_files_that_we_joined_without_decoding_them
     }
     location = str(tmp_path / "table")
     if made_by == "us":
-        # Of no index: those that are stored bind Hudi, too, and only its bloom index asks the filters.
+        # No index type is stored in the table, because Hudi would use it, and only its bloom index reads the filters.
         Table.create(location, name="events", record_key=["id"], partition_by=["p"], ordering="ts", schema=SCHEMA)
     for part in range(ONE_CYCLE):
         some = batch([row(f"k{n}", p="ab"[n % 2], v=str(n)) for n in range(part, 12, ONE_CYCLE)])
@@ -133,7 +133,7 @@ def test_hudi_reads_and_finds_keys_in_files_that_we_joined_without_decoding_them
     assert isinstance(outcome, Committed)
     storage = table.refresh().env.storage
     groups = [pq.ParquetFile(storage.open_input(stat.path)).num_row_groups for stat in outcome.metadata.stats]
-    assert max(groups) > 1, "its row groups are those of the files that were joined"
+    assert max(groups) > 1, "the file has the row groups of its input files"
     assert_same(before, table.scan().to_arrow())
     assert_hudi_reads_the_same(hudi, table, past=True)
     assert_same(before, hudi_rs.read(table.location))

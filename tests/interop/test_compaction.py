@@ -1,4 +1,4 @@
-"""Apache Hudi and we compact the same tables: each runs what the other planned, and reads what the other compacted."""
+"""Compaction: Hudi and lakehouse execute plans of each other and read the compacted tables."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lakehouse.model.instant import Action, Instant
 from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
 from tests.interop.mor_tables import (
     BUCKETS_BEGIN_IN_LOGS,
+    HUDI_OPTIONS,
     ORDERED,
     PARQUET_LOGS,
-    THEIRS,
     Kind,
     assert_same_read_optimized,
     blocks,
@@ -35,19 +35,19 @@ LOG_COMPACTION = SHORT_LOGS | {"hoodie.log.compaction.inline": "true", "hoodie.l
 
 
 def call(hudi: Hudi, table: Table, arguments: str) -> list[str]:
-    """Run Hudi's procedure for compactions and return the states of the plans it was about."""
+    """Run Hudi's compaction procedure and return the states of its plans."""
     text = f"CALL run_compaction(path => '{table.location}', {arguments})"
     states: list[str] = hudi.query(text, **NO_METADATA_TABLE).column("state").to_pylist()
     return states
 
 
 def compactions(table: Table) -> list[Instant]:
-    """Return the compactions that are planned."""
+    """Return the pending compactions."""
     return list(table.timeline.where(action=Action.COMPACTION, pending=True))
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_hudi_runs_our_plan_and_we_run_hudis(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_and_lakehouse_execute_compaction_plans_of_each_other(name: str, hudi: Hudi, tmp_path: Path) -> None:
     table, first = create(KINDS[name], tmp_path), inserted()
     table.upsert(batch(first))
     table.upsert(batch([first[0] | {"ts": 6, "v": "later"}, first[1] | {"ts": 9, DELETED: True}]))
@@ -81,9 +81,9 @@ def test_hudi_runs_our_plan_and_we_run_hudis(name: str, hudi: Hudi, tmp_path: Pa
 
 @pytest.fixture(params=["avro", "parquet"])
 def logs_of_hudi(request: pytest.FixtureRequest, hudi: Hudi, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A table of Hudi's whose logs it compacted itself, and the options of its writer."""
+    """Return a table of Hudi with log files from Hudi's log compaction, and the options of its writer."""
     location = str(tmp_path / "table")
-    options = THEIRS | ORDERED | (PARQUET_LOGS if request.param == "parquet" else {})
+    options = HUDI_OPTIONS | ORDERED | (PARQUET_LOGS if request.param == "parquet" else {})
     first = inserted()
     hudi.write(location, batch(first), options, mode="overwrite")
     for turn in range(4):
@@ -93,7 +93,9 @@ def logs_of_hudi(request: pytest.FixtureRequest, hudi: Hudi, tmp_path: Path) -> 
     yield location, options
 
 
-def test_hudi_and_we_compact_each_others_logs(logs_of_hudi: tuple[str, dict[str, str]], hudi: Hudi) -> None:
+def test_hudi_and_lakehouse_compact_log_files_of_each_other(
+    logs_of_hudi: tuple[str, dict[str, str]], hudi: Hudi
+) -> None:
     location, options = logs_of_hudi
     table, first = Table.open(location, options=SHORT_LOGS), inserted()
     expected = {r["id"]: r["v"] for r in first if r["id"] not in ("k2", "k3")} | {

@@ -1,10 +1,11 @@
-"""One of our writers and one of Apache Hudi's write one table at the same time, under one lock.
+"""A writer of lakehouse and a writer of Apache Hudi write one table concurrently, with the same lock.
 
-Each commits a number of batches as fast as it can: rows of its own partitions, and now and then rows that the other
-changes too. Whoever loses tries again. What must come out follows from the order of the commits on the timeline alone:
+Each writer commits several batches: rows of its own partition, and in some batches rows that the other writer changes
+as well. After a conflict the writer retries. The expected rows follow from the order of the commits on the timeline,
+and each snapshot must equal the state after some commit:
 
-    hudi   h0 .............. h1 ........ lost ......... h2 ....
-    we     o0 .. o1 .. o2 .. lost .. o3 .. o4 .. o5 .. o6 ..        every snapshot in between is that of some commit
+    hudi         h0 .............. h1 ........ conflict ......... h2 ....
+    lakehouse    l0 .. l1 .. l2 .. conflict .. l3 .. l4 .. l5 .. l6 ..
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tests.support.tables import Shape, base_files, batch, log_files, make_table
 pytestmark = pytest.mark.jvm
 
 Row = dict[str, Any]
-#: Batches of Hudi's writer; ours goes on until that one is done.
+#: Number of batches of Hudi's writer; the writer of lakehouse continues until Hudi's writer has finished.
 BATCHES = 2 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
 _LOCKS = "org.apache.hudi.client.transaction.lock"
 SHAPES = {
@@ -52,7 +53,7 @@ OURS = {
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "hoodie.write.num.retries.on.conflict.failures": "50",
 }
-#: What both sides are told of the lock; Hudi's storage-based one gets another client, see BridgedStorageLockProvider.
+#: Lock provider and options of both writers; Hudi's storage-based provider uses the BridgedStorageLockProvider.
 LOCKS = {
     "filesystem": ("FileSystemBasedLockProvider", {"hoodie.write.lock.filesystem.expire": "0"}),
     "storage": ("StorageBasedLockProvider", {}),
@@ -72,12 +73,12 @@ HUDIS = {
     "hoodie.archive.automatic": "false",
     "hoodie.metadata.enable": "false",
     "hoodie.embed.timeline.server": "false",
-    "hoodie.datasource.write.commitmeta.key.prefix": "who",
+    "hoodie.datasource.write.commitmeta.key.prefix": "batch",
 }
 
 
 class Interrupted(FaultyStorage):
-    """Lets a rival act once, just before the step whose name ends with `before`."""
+    """Storage that runs a rival once, before the first step whose name ends with `before`."""
 
     def __init__(self, inner: Storage, before: str, rival: Callable[[], None]) -> None:
         super().__init__(inner)
@@ -85,7 +86,7 @@ class Interrupted(FaultyStorage):
         self.was_interrupted = False
 
     def step(self, name: str, call: Callable[[], Any]) -> Any:
-        """Let the rival act before the first step of the kind."""
+        """Run the rival before the first matching step."""
         if name.endswith(self._before) and not self.was_interrupted:
             self.was_interrupted = True
             self._rival()
@@ -93,22 +94,22 @@ class Interrupted(FaultyStorage):
 
 
 @dataclass
-class Course:
-    """What both sides did: batches by name, those that were reported as committed, and how often each side lost."""
+class RunLog:
+    """Record of a run: batches by name, batches reported as committed, and the number of conflicts of each writer."""
 
     batches: dict[str, list[Row]] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
-    lost: dict[str, int] = field(default_factory=lambda: {"hudi": 0, "we": 0})
+    lost: dict[str, int] = field(default_factory=lambda: {"hudi": 0, "lakehouse": 0})
     snapshots: list[frozenset[tuple[str, str]]] = field(default_factory=list)
     done: threading.Event = field(default_factory=threading.Event)
-    #: Set once Hudi has lost: the next time we stay out of its way, since it takes twenty times as long as we do.
+    #: Set after a conflict of Hudi: lakehouse then avoids shared rows, because a write of Hudi takes 20 times as long.
     yielding: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
 
-    def batch(self, who: str, number: int, *, shared: bool) -> list[Row]:
-        """Return the rows of a batch: updates and a new key in the writer's own partition, and in that of both."""
-        name = f"{who}{number}"
-        rows = [row(f"{who}-{n}", p=who, v=name) for n in (*range(3), 100 + number)]
+    def batch(self, writer: str, number: int, *, shared: bool) -> list[Row]:
+        """Return the rows of a batch: updates and a new key in the writer's partition and, with `shared`, in `both`."""
+        name = f"{writer}{number}"
+        rows = [row(f"{writer}-{n}", p=writer, v=name) for n in (*range(3), 100 + number)]
         if shared:
             rows += [row(f"both-{n}", p="both", v=name) for n in range(number % 3, 6)]
             rows += [row(f"both-{name}", p="both", v=name)]
@@ -116,91 +117,91 @@ class Course:
         return rows
 
 
-def hudi_writes(course: Course, hudi: Hudi, table: Table, options: Mapping[str, str]) -> None:
-    """Commit BATCHES batches through Hudi's data source, each as often as it takes."""
+def hudi_writes(run_log: RunLog, hudi: Hudi, table: Table, options: Mapping[str, str]) -> None:
+    """Commit BATCHES batches with Hudi's data source; retry each one after conflicts."""
     try:
         for number in range(BATCHES):
-            rows = course.batch("hudi", number, shared=number % 4 != 3)
+            rows = run_log.batch("hudi", number, shared=number % 4 != 3)
             for attempt in itertools.count(1):
                 try:
-                    hudi.write(table.location, batch(rows), {**options, "who": f"hudi{number}"})
+                    hudi.write(table.location, batch(rows), {**options, "batch": f"hudi{number}"})
                     break
                 except HudiError as error:
                     if "HoodieWriteConflictException" not in str(error) or attempt == 20:
                         raise
-                course.lost["hudi"] += 1
-                course.yielding.set()
-            course.yielding.clear()
-            course.reported.add(f"hudi{number}")
+                run_log.lost["hudi"] += 1
+                run_log.yielding.set()
+            run_log.yielding.clear()
+            run_log.reported.add(f"hudi{number}")
     except BaseException as error:
-        course.error = error
+        run_log.error = error
     finally:
-        course.done.set()
+        run_log.done.set()
 
 
-def we_write(course: Course, table: Table) -> None:
-    """Commit batches until Hudi is done, and read between them."""
+def lakehouse_writes(run_log: RunLog, table: Table) -> None:
+    """Commit batches until Hudi's writer has finished, and read a snapshot after each."""
     for number in itertools.count():
-        if course.done.is_set() and number >= BATCHES:
+        if run_log.done.is_set() and number >= BATCHES:
             return
-        rows = course.batch("we", number, shared=number % 3 == 0 and not course.yielding.is_set())
+        rows = run_log.batch("lakehouse", number, shared=number % 3 == 0 and not run_log.yielding.is_set())
         while True:
             try:
-                outcome = table.upsert(batch(rows), commit_metadata={"who": f"we{number}"}, options=OURS)
+                outcome = table.upsert(batch(rows), commit_metadata={"batch": f"lakehouse{number}"}, options=OURS)
                 break
             except RetryableError:
-                course.lost["we"] += 1
+                run_log.lost["lakehouse"] += 1
         assert isinstance(outcome, Committed)
-        course.reported.add(f"we{number}")
-        course.snapshots.append(snapshot(table))
+        run_log.reported.add(f"lakehouse{number}")
+        run_log.snapshots.append(snapshot(table))
         time.sleep(0.4)
 
 
 def snapshot(table: Table) -> frozenset[tuple[str, str]]:
-    """Return id and v of all rows; no key may stand there twice."""
+    """Return id and v of all rows; assert that each id occurs once."""
     rows = table.scan(["id", "v"]).to_arrow().to_pylist()
     assert len({r["id"] for r in rows}) == len(rows)
     return frozenset((r["id"], r["v"]) for r in rows)
 
 
-def states(course: Course, commits: list[tuple[str, Instant]]) -> Iterator[frozenset[tuple[str, str]]]:
-    """Yield what a reader may see: the table after each commit, in the order in which they completed."""
+def states(run_log: RunLog, commits: list[tuple[str, Instant]]) -> Iterator[frozenset[tuple[str, str]]]:
+    """Yield the expected rows after each commit, in the order of completion."""
     stored: dict[str, str] = {}
     for name, _ in commits:
-        stored |= {r["id"]: r["v"] for r in course.batches[name]}
+        stored |= {r["id"]: r["v"] for r in run_log.batches[name]}
         yield frozenset(stored.items())
 
 
 def named_commits(table: Table) -> list[tuple[str, Instant]]:
-    """Return batches and instants in the order of completion; compactions, which Hudi runs as it likes, are none."""
+    """Return batch names and instants in the order of completion, without Hudi's automatic compactions."""
     writes = [(i, metadata) for i, metadata in table.commits() if metadata.operation not in COMPACTIONS]
-    found = [(metadata.extra["who"], instant) for instant, metadata in writes]
+    found = [(metadata.extra["batch"], instant) for instant, metadata in writes]
     return sorted(found, key=lambda pair: pair[1].completion)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Together:
-    """A table, what we are told to write to it, and what Hudi is."""
+class SharedTable:
+    """A table, the options of lakehouse's writer and the options of Hudi's writer."""
 
     table: Table
-    ours: Mapping[str, str]
-    hudis: Mapping[str, str]
+    options: Mapping[str, str]
+    hudi_options: Mapping[str, str]
 
     @property
-    def hudis_class(self) -> str:
-        """The bare name of Hudi's lock provider."""
-        return self.hudis["hoodie.write.lock.provider"].rpartition(".")[2]
+    def hudi_lock_class(self) -> str:
+        """The class name of Hudi's lock provider without its package."""
+        return self.hudi_options["hoodie.write.lock.provider"].rpartition(".")[2]
 
 
 @pytest.fixture(scope="module")
 def bridge(hudi: Hudi, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Give Hudi the provider that reaches our local lock file."""
+    """Load the lock provider into Hudi that uses lakehouse's local lock file."""
     hudi.load_classes(compiled(tmp_path_factory.mktemp("classes")))
 
 
 @contextmanager
-def together(name: str, lock: str, directory: Path) -> Iterator[Together]:
-    """Give a table of this shape, with this lock for both sides."""
+def shared_table(name: str, lock: str, directory: Path) -> Iterator[SharedTable]:
+    """Create a table of this shape and yield it with options in which both writers use this lock."""
     shape, (provider, options) = SHAPES[name], LOCKS[lock]
     ours = {"hoodie.write.lock.provider": f"{_LOCKS}.{provider}", **options}
     storage = open_storage(str(directory / "table"))
@@ -209,36 +210,36 @@ def together(name: str, lock: str, directory: Path) -> Iterator[Together]:
     with serving(storage) as url:
         hudis = {**HUDIS, **ours, **kind, "hoodie.base.path": table.location}
         if lock == "storage":
-            # Beside the other lock Hudi cleans and compacts as it likes, too.
+            # With the other lock Hudi also runs automatic clean and compaction.
             hudis |= {"hoodie.clean.automatic": "false", "hoodie.compact.inline": "false"}
             hudis |= {"hoodie.write.lock.provider": f"{_LOCKS}.{PROVIDER}", "hoodie.test.lock.url": url}
-        yield Together(table=Table.open(table.location, options=ours), ours=ours, hudis=hudis)
+        yield SharedTable(table=Table.open(table.location, options=ours), options=ours, hudi_options=hudis)
 
 
-def run(both: Together, hudi: Hudi) -> Course:
-    """Let both write, and return what they did."""
-    course, table = Course(), both.table
-    course.batches["seed"] = [row(f"both-{n}", p="both", v="seed") for n in range(6)]
-    table.upsert(batch(course.batches["seed"]), commit_metadata={"who": "seed"}, options=OURS)
-    course.reported.add("seed")
-    thread = threading.Thread(target=hudi_writes, args=(course, hudi, table, both.hudis))
+def run(both: SharedTable, hudi: Hudi) -> RunLog:
+    """Run both writers and return the record of the run."""
+    run_log, table = RunLog(), both.table
+    run_log.batches["seed"] = [row(f"both-{n}", p="both", v="seed") for n in range(6)]
+    table.upsert(batch(run_log.batches["seed"]), commit_metadata={"batch": "seed"}, options=OURS)
+    run_log.reported.add("seed")
+    thread = threading.Thread(target=hudi_writes, args=(run_log, hudi, table, both.hudi_options))
     thread.start()
     try:
-        we_write(course, table)
+        lakehouse_writes(run_log, table)
     finally:
         thread.join(120)
-    if course.error is not None:
-        raise course.error
-    return course
+    if run_log.error is not None:
+        raise run_log.error
+    return run_log
 
 
-def assert_serial(table: Table, course: Course, hudi: Hudi) -> None:
-    """Assert that the history is that of one commit after the other, for every reader and at every moment."""
+def assert_serial(table: Table, run_log: RunLog, hudi: Hudi) -> None:
+    """Assert that all readers and all snapshots show the result of executing the commits one after the other."""
     commits = named_commits(table)
-    assert sorted(name for name, _ in commits) == sorted(course.reported), "reported and committed differ"
-    known = list(states(course, commits))
+    assert sorted(name for name, _ in commits) == sorted(run_log.reported), "reported and completed commits differ"
+    known = list(states(run_log, commits))
     assert snapshot(table) == known[-1]
-    assert all(seen in known for seen in course.snapshots), "a snapshot that no commit made"
+    assert all(seen in known for seen in run_log.snapshots), "a snapshot equals no state after a commit"
     assert_hudi_reads_the_same(hudi, table)
     theirs = hudi_rs.read(table.location)
     assert frozenset(zip(theirs["id"].to_pylist(), theirs["v"].to_pylist(), strict=True)) == known[-1]
@@ -246,7 +247,7 @@ def assert_serial(table: Table, course: Course, hudi: Hudi) -> None:
 
 
 def assert_interleaved(commits: list[tuple[str, Instant]]) -> None:
-    """Assert that each writer committed between the other's commits, and that some were at work at the same time."""
+    """Assert that commits of both writers alternate, and that some writes overlap in time."""
     sides = [name.rstrip("0123456789") for name, _ in commits]
     assert sum(one != other for one, other in itertools.pairwise(sides)) > 3, sides
     spans = [(name[0], instant.requested, instant.completion) for name, instant in commits]
@@ -255,43 +256,45 @@ def assert_interleaved(commits: list[tuple[str, Instant]]) -> None:
         for one, other in itertools.combinations(spans, 2)
         if one[0] != other[0] and max(one[1], other[1]) < min(one[2], other[2])
     ]
-    assert overlaps, "nobody was at work while the other was"
+    assert overlaps, "no two writes overlap in time"
 
 
-def assert_tidy(table: Table, course: Course) -> None:
-    """Assert that what losers left is found and deleted by us, whoever they were, and nothing else."""
+def assert_no_leftovers(table: Table, run_log: RunLog) -> None:
+    """Assert that a rollback deletes all leftover files of failed writes of both writers, and no other file."""
     table.rollback_failed()
     storage = open_storage(table.location)
     named = {stat.path for _, metadata in table.commits() for stat in metadata.stats}
     assert {file.path for file in (*base_files(storage), *log_files(storage))} <= named
     assert not table.timeline.where(pending=True)
-    assert snapshot(table) == list(states(course, named_commits(table)))[-1]
+    assert snapshot(table) == list(states(run_log, named_commits(table)))[-1]
 
 
 @pytest.mark.usefixtures("bridge")
 @pytest.mark.parametrize(
     ("name", "lock"), [("copy-on-write", "filesystem"), ("merge-on-read", "filesystem"), ("merge-on-read", "storage")]
 )
-def test_what_both_commit_is_there_once_and_in_order(name: str, lock: str, hudi: Hudi, tmp_path: Path) -> None:
-    with together(name, lock, tmp_path) as both:
-        course = run(both, hudi)
-        assert_serial(both.table, course, hudi)
+def test_concurrent_commits_of_hudi_and_lakehouse_are_serializable(
+    name: str, lock: str, hudi: Hudi, tmp_path: Path
+) -> None:
+    with shared_table(name, lock, tmp_path) as both:
+        run_log = run(both, hudi)
+        assert_serial(both.table, run_log, hudi)
         assert_interleaved(named_commits(both.table))
-        assert_tidy(both.table, course)
+        assert_no_leftovers(both.table, run_log)
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_who_loses_to_hudi_plans_again_with_its_rows(name: str, hudi: Hudi, tmp_path: Path) -> None:
-    with together(name, "filesystem", tmp_path) as both:
+def test_lakehouse_retries_after_a_conflict_with_hudi(name: str, hudi: Hudi, tmp_path: Path) -> None:
+    with shared_table(name, "filesystem", tmp_path) as both:
         rows = [row(f"k{n}", p="both", v="seed") for n in range(4)]
         both.table.upsert(batch(rows), options=OURS)
         theirs = batch([*(r | {"v": "hudi"} for r in rows[1:]), row("h1", p="both", v="hudi")])
         location = both.table.location
-        lost = Interrupted(open_storage(location), ".inflight", lambda: hudi.write(location, theirs, both.hudis))
-        ours = Table.open(location, options=both.ours, env=Env(storage=lost))
-        assert isinstance(ours.upsert(batch(r | {"v": "we"} for r in rows[:2]), options=OURS), Committed)
+        lost = Interrupted(open_storage(location), ".inflight", lambda: hudi.write(location, theirs, both.hudi_options))
+        ours = Table.open(location, options=both.options, env=Env(storage=lost))
+        assert isinstance(ours.upsert(batch(r | {"v": "lakehouse"} for r in rows[:2]), options=OURS), Committed)
         assert lost.was_interrupted
-        expected = {("k0", "we"), ("k1", "we"), ("k2", "hudi"), ("k3", "hudi"), ("h1", "hudi")}
+        expected = {("k0", "lakehouse"), ("k1", "lakehouse"), ("k2", "hudi"), ("k3", "hudi"), ("h1", "hudi")}
         assert snapshot(both.table) == expected
         assert len(both.table.commits()) == 3
         assert_hudi_reads_the_same(hudi, both.table)
@@ -299,14 +302,14 @@ def test_who_loses_to_hudi_plans_again_with_its_rows(name: str, hudi: Hudi, tmp_
 
 @pytest.mark.usefixtures("bridge")
 @pytest.mark.parametrize("lock", LOCKS)
-def test_who_holds_the_lock_keeps_the_other_out(lock: str, hudi: Hudi, tmp_path: Path) -> None:
-    with together("copy-on-write", lock, tmp_path) as both:
-        policy = parse_options({**OURS, **both.ours, "hoodie.write.lock.wait_time_ms": "700"}).transaction
+def test_lock_excludes_hudi_and_lakehouse_from_each_other(lock: str, hudi: Hudi, tmp_path: Path) -> None:
+    with shared_table("copy-on-write", lock, tmp_path) as both:
+        policy = parse_options({**OURS, **both.options, "hoodie.write.lock.wait_time_ms": "700"}).transaction
         env = Env(storage=open_storage(both.table.location))
         for _ in range(2):
             with table_lock(env, policy):
-                assert not hudi.lock(both.hudis_class, both.hudis, wait_ms=1500)
-            assert hudi.lock(both.hudis_class, both.hudis, wait_ms=5000)
+                assert not hudi.lock(both.hudi_lock_class, both.hudi_options, wait_ms=1500)
+            assert hudi.lock(both.hudi_lock_class, both.hudi_options, wait_ms=5000)
             with pytest.raises(RetryableError, match="lock"), table_lock(env, policy):
                 pass
             hudi.unlock()

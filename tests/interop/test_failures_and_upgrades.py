@@ -1,4 +1,4 @@
-"""Failures, services and upgrades: what one side leaves half-done or changes, the other takes up."""
+"""Failed writes, services and upgrades: each implementation continues after failures and changes of the other."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.support.tables import Shape, base_files, batch, log_files, make_table
 
 pytestmark = pytest.mark.jvm
 
-ON_OURS = {"hoodie.table.name": "events", "hoodie.datasource.write.operation": "upsert", **WITHOUT_METADATA_TABLE}
-# A writer that dies when its files are written and its commit is not, or when they are only named.
-DYING_WRITER = """
+HUDI_UPSERT = {"hoodie.table.name": "events", "hoodie.datasource.write.operation": "upsert", **WITHOUT_METADATA_TABLE}
+# A process that ends after it has written its files but before the commit, or after it has only created markers.
+KILLED_WRITER = """
 import os, sys
 from lakehouse.core.operations.write import staged, write
 from lakehouse.core.table.table import Table
@@ -46,12 +46,12 @@ def made_by_hudi(hudi: Hudi, directory: Path) -> Table:
     return Table.open(location)
 
 
-def assert_no_stray_file(table: Table) -> None:
+def assert_no_leftover_file(table: Table) -> None:
     known = {instant.requested for instant, _ in table.commits()}
     assert {base.instant for base in base_files(table.refresh().env.storage)} <= known
 
 
-def test_a_write_of_hudi_that_failed_is_undone_by_our_next_one(hudi: Hudi, tmp_path: Path) -> None:
+def test_failed_write_of_hudi_is_rolled_back_by_the_next_write_of_lakehouse(hudi: Hudi, tmp_path: Path) -> None:
     location, options = str(tmp_path / "table"), BASE | PARTITIONED | WITHOUT_METADATA_TABLE
     schema = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("items", pa.list_(pa.int32()))])
 
@@ -60,11 +60,11 @@ def test_a_write_of_hudi_that_failed_is_undone_by_our_next_one(hudi: Hudi, tmp_p
 
     hudi.write(location, rows(1, [1]), options, mode="overwrite")
     table = Table.open(location)
-    with pytest.raises(HudiError):  # its old list structure takes no null elements
+    with pytest.raises(HudiError):  # Hudi's default list structure allows no null elements
         hudi.write(location, rows(2, [1, None]), options)
     assert len(tuple(table.timeline.where(pending=True))) == 1
     table.upsert(rows(3, [3, None]))
-    assert_no_stray_file(table)
+    assert_no_leftover_file(table)
     assert assert_hudi_reads_the_same(hudi, table).column("items").to_pylist() == [[3, None]] * 2
 
 
@@ -78,14 +78,14 @@ def test_a_write_of_hudi_that_failed_is_undone_by_our_next_one(hudi: Hudi, tmp_p
         ("COPY_ON_WRITE", "upsert", "written", "DIRECT"),
     ],
 )
-def test_a_write_of_ours_that_died_is_undone_by_hudis_next_one(
+def test_killed_write_of_lakehouse_is_rolled_back_by_the_next_write_of_hudi(
     type: str, verb: str, when: str, markers: str, hudi: Hudi, tmp_path: Path
 ) -> None:
     table = on_disk(Shape(keys="simple", type=type), tmp_path)
     table.upsert(batch([row(f"k{i}", p="a", v="ours") for i in range(2)]))
     root = Path(__file__).resolve().parents[2]
     died = subprocess.run(
-        [sys.executable, "-c", DYING_WRITER, table.location, verb, when, markers], cwd=root, check=False
+        [sys.executable, "-c", KILLED_WRITER, table.location, verb, when, markers], cwd=root, check=False
     )
     (dead,) = table.timeline.where(pending=True)
     assert died.returncode == 9
@@ -94,8 +94,8 @@ def test_a_write_of_ours_that_died_is_undone_by_hudis_next_one(
     marked = {file.name for file in Path(table.location, ".hoodie/.temp", dead.requested).iterdir()}
     assert ("MARKERS.type" in marked) == (markers != "DIRECT")
     kind = {"hoodie.datasource.write.table.type": type}
-    hudi.write(table.location, batch([row("k0", p="a", ts=2, v="theirs")]), ON_OURS | kind)
-    assert_no_stray_file(table)
+    hudi.write(table.location, batch([row("k0", p="a", ts=2, v="theirs")]), HUDI_UPSERT | kind)
+    assert_no_leftover_file(table)
     known = {instant.requested for instant, _ in table.commits()}
     assert {log.instant for log in log_files(table.refresh().env.storage)} <= known
     assert len(table.timeline.where(action=Action.ROLLBACK, state=State.COMPLETED)) == 1
@@ -106,7 +106,7 @@ def test_a_write_of_ours_that_died_is_undone_by_hudis_next_one(
     assert left == set()
 
 
-def test_overwrites_drops_and_clustering_of_hudi_are_read_alike(hudi: Hudi, tmp_path: Path) -> None:
+def test_lakehouse_reads_overwrites_drops_and_clustering_of_hudi(hudi: Hudi, tmp_path: Path) -> None:
     table = made_by_hudi(hudi, tmp_path)
     options = BASE | PARTITIONED | WITHOUT_METADATA_TABLE
     overwrite = options | {"hoodie.datasource.write.operation": "insert_overwrite"}
@@ -118,7 +118,7 @@ def test_overwrites_drops_and_clustering_of_hudi_are_read_alike(hudi: Hudi, tmp_
     assert_hudi_reads_the_same(hudi, table, past=True)
 
 
-def test_a_table_that_hudi_cleaned_and_restored_goes_on(hudi: Hudi, tmp_path: Path) -> None:
+def test_lakehouse_writes_after_hudi_cleaned_and_restored(hudi: Hudi, tmp_path: Path) -> None:
     table = made_by_hudi(hudi, tmp_path)
     for number in range(3):
         table.upsert(batch([row("k0", p="a", ts=number + 2, v=f"ours {number}")]))
@@ -137,11 +137,11 @@ def test_a_table_that_hudi_cleaned_and_restored_goes_on(hudi: Hudi, tmp_path: Pa
     assert_hudi_reads_the_same(hudi, table)
 
 
-def test_a_table_that_hudi_upgraded_under_an_open_handle_goes_on(hudi: Hudi, tmp_path: Path) -> None:
+def test_open_table_is_writable_after_hudi_upgraded_it(hudi: Hudi, tmp_path: Path) -> None:
     table = on_disk(Shape(keys="simple", version=8), tmp_path)
     rows = [row(f"k{i}", p="ab"[i % 2], v="ours") for i in range(4)]
     table.upsert(batch(rows))
-    hudi.write(table.location, batch([rows[0] | {"ts": 2, "v": "theirs"}]), ON_OURS)
+    hudi.write(table.location, batch([rows[0] | {"ts": 2, "v": "theirs"}]), HUDI_UPSERT)
     table.upsert(batch([rows[1] | {"ts": 2, "v": "ours 2"}]))
     assert table.config.version == 9
     assert values(table) == {"k0": "theirs", "k1": "ours 2", "k2": "ours", "k3": "ours"}
@@ -161,13 +161,13 @@ def test_a_table_that_hudi_upgraded_under_an_open_handle_goes_on(hudi: Hudi, tmp
         ),
     ],
 )
-def test_hudi_finds_the_rows_we_wrote(shape: Shape, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_updates_rows_of_lakehouse_by_key(shape: Shape, hudi: Hudi, tmp_path: Path) -> None:
     table = on_disk(shape, tmp_path)
     rows = [row(f"k{i}", p="ab"[i % 2], at=86_400_000 * (i % 3) + 5, v="ours") for i in range(8)]
     table.upsert(batch(rows))
     index = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"} if shape.index == "BUCKET" else {}
     theirs = [r | {"ts": 2, "v": "theirs"} for r in rows] + [row("new", p="c", at=86_400_000 * 400, v="theirs")]
-    hudi.write(table.location, batch(theirs), ON_OURS | index | dict(shape.options))
+    hudi.write(table.location, batch(theirs), HUDI_UPSERT | index | dict(shape.options))
     assert values(table) == {r["id"]: "theirs" for r in theirs}
     table.upsert(batch([theirs[0] | {"ts": 3, "v": "ours"}, theirs[-1] | {"ts": 3, "v": "ours"}]))
     assert values(table) == {r["id"]: "theirs" for r in theirs} | {"k0": "ours", "new": "ours"}

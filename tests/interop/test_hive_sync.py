@@ -1,4 +1,4 @@
-"""Our metastore sync beside Hudi's own, into one Hive Metastore: field by field, and read by Hudi through it."""
+"""Metastore sync: lakehouse declares the same tables as Hudi's sync, and Hudi reads them through the metastore."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.support.hudi import Hudi, find_jar
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-#: Times, what the metastore counts itself, and who wrote.
+#: Table parameters that differ: times, statistics of the metastore and the writer's version.
 OWN = {"transient_lastDdlTime", "numFiles", "totalSize", "hudi_writer_version", "spark.sql.create.version"}
 HIVE_STYLE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
 MERGE_ON_READ = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
 SYNC = "hoodie.datasource.hive_sync."
 NAMES = "hoodie.meta.sync.sync_snapshot_with_table_name"
-#: name, partition columns, options of the table and of the sync, tables in the metastore.
+#: Name, partition columns, options of the table, options of the sync, tables in the metastore.
 KINDS: list[tuple[str, str, dict[str, str], dict[str, str], list[str]]] = [
     ("hive_style", "region,hour", HIVE_STYLE, {}, ["hive_style"]),
     ("levels", "y,m,d", {}, {}, ["levels"]),
@@ -43,7 +43,7 @@ KINDS: list[tuple[str, str, dict[str, str], dict[str, str], list[str]]] = [
 
 @pytest.fixture(scope="module")
 def hudi(hive_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
-    """Hudi on a Spark whose catalog is the metastore."""
+    """Run Hudi on Spark with the metastore as catalog."""
     settings = {"spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": hive_uri}
     found = Hudi(find_jar(), tmp_path_factory.mktemp("hive-hudi"), settings)
     yield found
@@ -58,7 +58,7 @@ def metastore(hive_uri: str) -> Iterator[HiveMetastore]:
 
 
 def rows(count: int = 4, *, price: str = "1.25") -> pa.Table:
-    """Return rows of every type, in two regions."""
+    """Return rows with a column of each type, in two regions."""
     numbers = range(count)
     nested = pa.struct([pa.field("A", pa.int32()), pa.field("bs", pa.list_(pa.decimal128(20, 3)))])
     return pa.table(
@@ -89,7 +89,7 @@ def rows(count: int = 4, *, price: str = "1.25") -> pa.Table:
 
 
 def dump(uri: str, database: str, name: str) -> dict[str, Any]:
-    """Return what the metastore says of a table and its partitions, but for times and counts."""
+    """Return the declaration of a table and its partitions in the metastore, without the parameters OWN."""
     client = MetastoreClient(uri, option="test", timeout_s=60)
 
     def ask(thrift: ThriftHiveMetastore.Client) -> dict[str, Any]:
@@ -133,8 +133,8 @@ def _files(descriptor: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("name", "by", "declared", "told", "tables"), KINDS, ids=[kind[0] for kind in KINDS])
-def test_ours_is_as_hudis_own(
+@pytest.mark.parametrize(("name", "by", "declared", "sync_options", "tables"), KINDS, ids=[kind[0] for kind in KINDS])
+def test_sync_declares_the_same_tables_as_hudi(
     hudi: Hudi,
     metastore: HiveMetastore,
     hive_uri: str,
@@ -142,7 +142,7 @@ def test_ours_is_as_hudis_own(
     name: str,
     by: str,
     declared: dict[str, str],
-    told: dict[str, str],
+    sync_options: dict[str, str],
     tables: list[str],
 ) -> None:
     location = str(tmp_path / name)
@@ -157,22 +157,22 @@ def test_ours_is_as_hudis_own(
         f"{SYNC}database": "hudis",
         f"{SYNC}table": name,
         **declared,
-        **told,
+        **sync_options,
     }
     hudi.write(location, rows(), {k: v for k, v in options.items() if v}, mode="overwrite")
-    table = Table.open(location, options={f"{SYNC}database": "ours", f"{SYNC}table": name, **told})
+    table = Table.open(location, options={f"{SYNC}database": "ours", f"{SYNC}table": name, **sync_options})
     report = sync(table, metastore)
     assert sorted(t.table for t in report.tables) == sorted(f"ours.{shown}" for shown in tables)
     for shown in tables:
         assert dump(hive_uri, "ours", shown) == dump(hive_uri, "hudis", shown)
     assert plan(table, metastore).is_empty
-    # What Hudi synced is found as ours would be: nothing to do there.
+    # A sync of lakehouse after Hudi's sync changes nothing.
     theirs = table.with_options({f"{SYNC}database": "hudis"})
     assert plan(theirs, metastore).is_empty
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_reads_what_we_synced(hudi: Hudi, metastore: HiveMetastore, tmp_path: Path, kind: str) -> None:
+def test_hudi_reads_synced_tables(hudi: Hudi, metastore: HiveMetastore, tmp_path: Path, kind: str) -> None:
     name = kind.lower()
     table = Table.create(
         str(tmp_path / name),

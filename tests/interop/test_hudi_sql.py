@@ -1,4 +1,4 @@
-"""Apache Hudi's SQL and data source write into tables we made, and we go on after them."""
+"""Apache Hudi's SQL writes to tables of lakehouse, and lakehouse writes to them afterwards."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SHAPES = {
     "complex-single": Shape(keys="complex_single", url_encode=False),
     "bucket": Shape(keys="simple", index="BUCKET", url_encode=False),
 }
-# A table of version 8 stays one: Hudi upgrades what it writes to unless told otherwise.
+# By default Hudi upgrades a table on write; these settings keep version 8.
 STAY_AT_8 = {"hoodie__write__table__version": "8", "hoodie__write__auto__upgrade": "false"}
-# Building a metadata table takes Hudi longer than all else; one shape of each version has one.
+# Hudi needs most of the time to build a metadata table, so only one shape of each version has one.
 WITHOUT_METADATA_TABLE = {"hoodie__metadata__enable": "false"}
 WITH_METADATA_TABLE = ("simple", "simple-hive-8")
 
@@ -36,14 +36,14 @@ def on_disk(shape: Shape, directory: Path) -> Table:
 
 
 def values(table: Table) -> dict[str, str | None]:
-    """Return v by id; every key must stand in the table once."""
+    """Return v by id; assert that each id occurs once."""
     rows = table.scan(["id", "v"]).to_arrow().to_pylist()
     assert max(Counter(r["id"] for r in rows).values()) == 1
     return {r["id"]: r["v"] for r in rows}
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_sql_of_hudi_works_on_our_table_and_we_go_on_after_it(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_sql_and_lakehouse_write_a_table_in_turn(name: str, hudi: Hudi, tmp_path: Path) -> None:
     shape = SHAPES[name]
     table = on_disk(shape, tmp_path)
     settings = STAY_AT_8 if shape.version == 8 else {}

@@ -1,4 +1,4 @@
-"""Java objects that Apache Hudi serialises are read as what they were; a table that holds them, as Hudi reads it."""
+"""Delete blocks with Java objects: lakehouse decodes objects serialized by Hudi, and merges them like Hudi does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UnsupportedError
 from tests.interop.agreement import assert_hudi_reads_the_same
-from tests.interop.mor_tables import ORDERED, THEIRS
+from tests.interop.mor_tables import HUDI_OPTIONS, ORDERED
 from tests.support.fixture_tables import load_fixture_tables
 from tests.support.hudi import JARS, ROOT, Hudi
 from tests.support.java_deletes import TRIPS, framed, trips_with_deletes
@@ -82,8 +82,8 @@ VERSION_6 = {
     "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
 }
 FIFTH = datetime(2024, 1, 5, tzinfo=UTC)
-#: An ordering column's type and value, and the class and values of deletes: earlier, equal, later. Hudi 1.2 does not
-#: compare its columns of dates and timestamps with the classes of Java that are called so.
+#: Type and value of an ordering column, and the Java class and values of deletes: lower, equal and higher. Dates and
+#: timestamps use Integer and Long, because Hudi 1.2 cannot compare such columns with Java's date and time classes.
 COMPARED: dict[str, tuple[pa.DataType, Any, str, list[str]]] = {
     "long": (pa.int64(), 5, "Long", ["1", "5", "9"]),
     "string": (pa.string(), "m", "String", ["YQ==", "bQ==", "eg=="]),
@@ -117,7 +117,7 @@ CLASSES: dict[str, tuple[pa.DataType, Draw]] = {
 
 @pytest.fixture(scope="module")
 def serialize() -> Callable[[list[str]], list[bytes]]:
-    """What Hudi makes of lines, see DeleteBlocks.java."""
+    """Return a function that serializes lines to delete blocks with Hudi's classes; see DeleteBlocks.java."""
     jars = sorted((ROOT / ".jars").glob(JARS))
     spark = sorted((ROOT / ".venv-hudi").glob("lib/python3*/site-packages/pyspark/jars"))
     home = os.environ.get("JAVA_HOME")
@@ -126,7 +126,7 @@ def serialize() -> Callable[[list[str]], list[bytes]]:
         pytest.skip("missing: Apache Hudi's jar or its Spark; run `make interop`")
     asked = [java or "", "--list-modules"]
     if java is None or "jdk.compiler" not in subprocess.run(asked, capture_output=True, text=True, check=True).stdout:
-        pytest.skip("missing: a JDK, as what asks Apache Hudi for its bytes is a source file; install one of Java 17")
+        pytest.skip("missing: a JDK, which compiles DeleteBlocks.java; install JDK 17")
 
     def serialized(lines: list[str]) -> list[bytes]:
         command = [java, "-XX:TieredStopAtLevel=1", "-cp", f"{jars[-1]}:{spark[-1]}/*", str(SOURCE)]
@@ -139,7 +139,7 @@ def serialize() -> Callable[[list[str]], list[bytes]]:
 
 
 def drawn(rng: random.Random, names: list[str]) -> list[Entry]:
-    """Return entries whose ordering values are of these classes, some of them null."""
+    """Return random entries with ordering values of these classes; some values are null."""
     entries: list[Entry] = []
     for _ in range(rng.randrange(8)):
         partition = rng.choice([None, "", "p=1", draw_text(rng)[1]])
@@ -162,7 +162,7 @@ def line(version: int, shared: bool, entries: list[Entry]) -> str:
     return " ".join([str(version), str(shared).lower(), *words])
 
 
-def test_what_hudi_serialises_is_read_as_what_it_was(serialize: Callable[[list[str]], list[bytes]]) -> None:
+def test_delete_records_of_hudi_decode_to_the_serialized_values(serialize: Callable[[list[str]], list[bytes]]) -> None:
     rng = random.Random(14)
     orders = [[name] for name in CLASSES] * 12 + [["Integer", "String"], ["LocalDate", "Instant", "BigDecimal"]] * 12
     cases = [(order, rng.random() < 0.5, drawn(rng, order)) for order in orders]
@@ -177,7 +177,7 @@ def test_what_hudi_serialises_is_read_as_what_it_was(serialize: Callable[[list[s
         assert found == [tuple(value for _, _, value in values) for _, _, values in entries]
 
 
-def test_keys_that_hudi_serialises_are_read(serialize: Callable[[list[str]], list[bytes]]) -> None:
+def test_keys_of_hudi_decode_to_the_serialized_keys(serialize: Callable[[list[str]], list[bytes]]) -> None:
     rng = random.Random(14)
     cases = [(shared, drawn(rng, ["Integer"])) for shared in (False, True) for _ in range(10)]
     for (_, entries), block in zip(cases, serialize([line(1, *case) for case in cases]), strict=True):
@@ -187,7 +187,7 @@ def test_keys_that_hudi_serialises_are_read(serialize: Callable[[list[str]], lis
         assert read.default.all()
 
 
-def test_texts_of_avro_have_the_number_of_another_class_in_a_hudi_that_writes_no_such_block(
+def test_avro_strings_of_a_newer_hudi_are_rejected_as_an_unknown_class(
     serialize: Callable[[list[str]], list[bytes]],
 ) -> None:
     (block,) = serialize([line(2, False, [("k", "p", [("Utf8", "dGV4dA==", "text")])])])
@@ -196,20 +196,20 @@ def test_texts_of_avro_have_the_number_of_another_class_in_a_hudi_that_writes_no
 
 
 @pytest.mark.parametrize("event", [False, True], ids=["commit time", "event time"])
-def test_hudi_reads_a_table_with_deletes_of_java_objects_like_us(event: bool, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_a_table_with_java_deletes_like_lakehouse(event: bool, hudi: Hudi, tmp_path: Path) -> None:
     (trips,) = (table for table in load_fixture_tables() if table.name == TRIPS)
     table = Table.open(str(trips_with_deletes(trips, tmp_path, event=event)))
     assert_hudi_reads_the_same(hudi, table)
 
 
 @pytest.mark.parametrize("name", COMPARED)
-def test_hudi_compares_ordering_values_of_java_like_us(
+def test_hudi_compares_ordering_values_of_java_like_lakehouse(
     name: str, serialize: Callable[[list[str]], list[bytes]], hudi: Hudi, tmp_path: Path
 ) -> None:
     kind, value, of_class, deletes = COMPARED[name]
     rows = pa.table({"id": ["a", "b", "c", "d"], "ts": pa.array([value] * 4, kind), "v": ["x"] * 4})
     location = tmp_path / "table"
-    hudi.write(str(location), rows, {**THEIRS, **ORDERED, **VERSION_6}, mode="overwrite")
+    hudi.write(str(location), rows, {**HUDI_OPTIONS, **ORDERED, **VERSION_6}, mode="overwrite")
     (base,) = location.glob("*.parquet")
     group, _, instant = base.stem.split("_")
     entries: list[Entry] = [(key, "", [(of_class, text, None)]) for key, text in zip("abc", deletes, strict=True)]

@@ -1,13 +1,13 @@
-"""Late rows beside deletes: where Apache Hudi keeps a delete we do too, and readers of Hudi see what we remember.
+"""Late rows after deletes: Hudi and lakehouse keep deletes equally long, and Hudi reads tables with delete retention.
 
-Hudi's own ways, which are ours without `lakehouse.delete_retention` (1.2, event-time ordering):
+Behaviour of Hudi 1.2 with event-time ordering, and of lakehouse without `lakehouse.delete_retention`:
 
-    copy-on-write                       a delete is forgotten with the row: a late row brings the key back
-    merge-on-read, simple or bucket     an upsert goes to the group whose log has the delete, and loses to it
-    ... insert, simple                  nothing is looked up: the late row is shown from a new group
-    ... insert, bucket                  loses to it
-    ... after the compaction            forgotten
-    merge-on-read, global simple        a row that was deleted is inserted anew: comes back
+    copy-on-write                       the delete is lost with the row: a late row is inserted again
+    merge-on-read, simple or bucket     an upsert goes to the group whose log has the delete: the delete wins
+    ... insert, simple                  no key lookup: the late row is inserted into a new group
+    ... insert, bucket                  the delete wins
+    ... after the compaction            the delete is lost
+    merge-on-read, global simple        the key of a deleted row is not found: the late row is inserted again
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
 from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
-from tests.interop.mor_tables import BUCKETS, NO_SMALL_FILES, ORDERED, PARTITIONED, THEIRS
+from tests.interop.mor_tables import BUCKETS, HUDI_OPTIONS, NO_SMALL_FILES, ORDERED, PARTITIONED
 from tests.support import hudi_rs
 from tests.support.hudi import Hudi
 from tests.support.tables import DELETED, SCHEMA, batch, row
@@ -33,7 +33,7 @@ KINDS = {
     "global": ("MERGE_ON_READ", {"hoodie.index.type": "GLOBAL_SIMPLE"}),
     "bucket": ("MERGE_ON_READ", {**BUCKETS, "hoodie.bucket.index.num.buckets": "1"}),
 }
-#: What is shown of keys that were deleted as of 10, after late rows of 7: before a compaction, and after it and more.
+#: Visible keys after deletes with ordering value 10 and late rows with 7: before the compaction, and at the end.
 SHOWN = {
     "copy-on-write": ({"insert", "newer", "tie", "upsert"}, {"after", "insert", "newer", "tie", "upsert"}),
     "simple": ({"insert", "newer", "tie"}, {"after", "insert", "newer", "tie"}),
@@ -43,7 +43,7 @@ SHOWN = {
 
 
 def steps() -> Iterator[tuple[str, Rows]]:
-    """Yield writes: verb and rows."""
+    """Yield the steps of a test: operation and rows."""
     names = ("upsert", "insert", "newer", "tie", "after")
     yield "upsert", [row(name, ts=5) for name in (*names, "stays")]
     yield "upsert", [row(name, ts=10, **{DELETED: True}) for name in names]
@@ -55,7 +55,7 @@ def steps() -> Iterator[tuple[str, Rows]]:
 
 
 def create(directory: Path, name: str, **options: str) -> Table:
-    """Create a table of ours of this kind."""
+    """Create a table of lakehouse of this kind."""
     type, index = KINDS[name]
     return Table.create(
         str(directory / "ours"),
@@ -70,12 +70,12 @@ def create(directory: Path, name: str, **options: str) -> Table:
 
 
 def shown(rows: Any) -> set[str]:
-    """Return the keys of rows but that of one which always stays."""
+    """Return the keys of rows, except `stays`, which is never deleted."""
     return set(rows.column("id").to_pylist()) - {"stays"}
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_deletes_are_kept_as_long_as_hudi_keeps_them(name: str, tmp_path: Path) -> None:
+def test_lakehouse_keeps_deletes_until_the_expected_step(name: str, tmp_path: Path) -> None:
     table, seen = create(tmp_path, name), []
     for verb, rows in steps():
         if verb == "look":
@@ -91,10 +91,10 @@ def test_deletes_are_kept_as_long_as_hudi_keeps_them(name: str, tmp_path: Path) 
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("name", KINDS)
-def test_hudi_keeps_deletes_as_long_as_it_is_written_here(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_keeps_deletes_until_the_expected_step(name: str, hudi: Hudi, tmp_path: Path) -> None:
     location, (type, index), seen = str(tmp_path / "theirs"), KINDS[name], []
     kind = {"hoodie.datasource.write.table.type": type, "hoodie.record.merge.mode": "EVENT_TIME_ORDERING"}
-    options = THEIRS | ORDERED | PARTITIONED | NO_SMALL_FILES | index | kind
+    options = HUDI_OPTIONS | ORDERED | PARTITIONED | NO_SMALL_FILES | index | kind
     for verb, rows in steps():
         if verb == "look":
             seen.append(shown(hudi.read(location)))
@@ -110,7 +110,7 @@ def test_hudi_keeps_deletes_as_long_as_it_is_written_here(name: str, hudi: Hudi,
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("name", ["simple"])
-def test_hudi_reads_a_table_that_remembers_deletes_like_us(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_a_table_with_delete_retention_like_lakehouse(name: str, hudi: Hudi, tmp_path: Path) -> None:
     table = create(tmp_path, name, lakehouse__delete_retention="7d")
     for verb, rows in steps():
         if verb in ("upsert", "insert"):
@@ -120,8 +120,8 @@ def test_hudi_reads_a_table_that_remembers_deletes_like_us(name: str, hudi: Hudi
     assert shown(table.scan().to_arrow()) == {"newer", "tie"}
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
     assert_hudi_reads_the_same(hudi, table, past=True)
-    # Hudi writes on, and what was remembered before it counts afterwards.
-    more = THEIRS | ORDERED | PARTITIONED | {"hoodie.table.name": "ours"} | KINDS[name][1]
+    # The retained deletes still apply after a write of Hudi.
+    more = HUDI_OPTIONS | ORDERED | PARTITIONED | {"hoodie.table.name": "ours"} | KINDS[name][1]
     hudi.write(table.location, batch([row("theirs", ts=1)]), more)
     assert table.upsert(batch([row("after", ts=7)])).late_rows_dropped == 1
     assert shown(table.scan().to_arrow()) == {"newer", "tie", "theirs"}

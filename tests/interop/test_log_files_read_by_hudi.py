@@ -1,4 +1,4 @@
-"""Apache Hudi on Spark reads the merge-on-read tables we write as we do: now, at every instant, and between them."""
+"""Apache Hudi reads merge-on-read tables of lakehouse like lakehouse does: latest snapshot, each instant and range."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.tables import DELETED, batch, row
 
 pytestmark = pytest.mark.jvm
 
-# Reading every instant and step takes Hudi longer than all else.
+# Hudi needs most of the time to read each instant and range, so only these kinds are read completely.
 WITH_PAST = ("event", "bucket-in-logs-8")
 PARTIAL_KINDS = {
     "partial blocks": (Kind(), WITHOUT_FLAG),
@@ -39,7 +39,7 @@ PARTIAL_KINDS = {
     "completed": (Kind(event=False), None),
 }
 UTC = dt.UTC
-#: Ordering columns and three values each: in the middle, great, small.
+#: Types of ordering columns with three values: middle, high and low.
 ORDERINGS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int": (pa.int32(), [5, 9, 1]),
     "double": (pa.float64(), [0.5, 9.5, -1.5]),
@@ -51,7 +51,7 @@ ORDERINGS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_hudi_reads_our_logs_like_us(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_log_files_like_lakehouse(name: str, hudi: Hudi, tmp_path: Path) -> None:
     table = create(KINDS[name], tmp_path)
     for step in history_steps(table):
         if step in ("updates while the plan waits", "a compaction", "a log compaction"):
@@ -62,12 +62,12 @@ def test_hudi_reads_our_logs_like_us(name: str, hudi: Hudi, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", PARTIAL_KINDS)
-def test_hudi_reads_our_partial_updates_like_us(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_partial_updates_like_lakehouse(name: str, hudi: Hudi, tmp_path: Path) -> None:
     kind, schema = PARTIAL_KINDS[name]
     table = create(kind, tmp_path, **({} if schema is None else {"schema": schema}))
     write_partial_updates(table)
     assert any(block.is_partial for block in blocks(table)) == (name != "completed")
-    # Hudi cannot show a partial row without the row it updates, as increments would; nor can it those it wrote itself.
+    # Hudi fails in incremental reads of partial rows, also of those that it wrote, so the past is not compared.
     assert_hudi_reads_the_same(hudi, table, past=name == "completed")
     table.services.compaction.run(force=True)
     assert_hudi_reads_the_same(hudi, table)
@@ -77,7 +77,7 @@ def test_hudi_reads_our_partial_updates_like_us(name: str, hudi: Hudi, tmp_path:
 
 
 @pytest.mark.parametrize("name", ORDERINGS)
-def test_hudi_orders_our_deletes_like_us(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_orders_deletes_like_lakehouse(name: str, hudi: Hudi, tmp_path: Path) -> None:
     kind, (middle, great, small) = ORDERINGS[name]
     schema = pa.schema([("id", pa.string()), ("ts", kind), (DELETED, pa.bool_())])
     table = create(Kind(partitioned=False), tmp_path, schema=schema)
@@ -89,18 +89,18 @@ def test_hudi_orders_our_deletes_like_us(name: str, hudi: Hudi, tmp_path: Path) 
     assert sorted(table.scan(["id"]).to_arrow().column("id").to_pylist()) == ["b", "d"]
 
 
-def test_hudi_cannot_compare_a_row_without_ordering_value(hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_fails_on_a_row_without_ordering_value(hudi: Hudi, tmp_path: Path) -> None:
     table = create(Kind(partitioned=False), tmp_path)
     table.upsert(batch([row("a", ts=5, v="first"), row("b", ts=5)]))
     table.upsert(batch([row("a", ts=None, v="no ordering value")]))
     assert values(table) == {"a": "first", "b": None}
-    # It takes the int 0 for the missing value, and Java compares no Integer with a Long.
+    # Hudi replaces the missing value by the int 0, and Java cannot compare an Integer with a Long.
     with pytest.raises(HudiError, match=r"Long cannot be cast to class java\.lang\.Integer"):
         hudi.read(table.location)
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_hudi_reads_all_types_in_our_logs_like_us(version: int, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_all_types_in_log_files_like_lakehouse(version: int, hudi: Hudi, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": str(version)}
     table = create(Kind(partitioned=False, options=options), tmp_path, schema=EVERYTHING)
     table.upsert(pa.Table.from_pylist([everything(1), everything(2), nothing(1)], schema=EVERYTHING))
@@ -110,29 +110,31 @@ def test_hudi_reads_all_types_in_our_logs_like_us(version: int, hudi: Hudi, tmp_
     assert len(assert_hudi_reads_the_same(hudi, table, past=True)) == 3
 
 
-def test_hudi_reads_logs_of_a_schema_that_grew_like_us(hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_log_files_with_an_evolved_schema_like_lakehouse(hudi: Hudi, tmp_path: Path) -> None:
     person = pa.struct([("name", pa.string())])
-    schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("who", person)])
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("owner", person)])
     table = create(Kind(partitioned=False), tmp_path, schema=schema)
-    table.upsert(pa.Table.from_pylist([{"id": i, "ts": 1, "n": 7, "who": {"name": i}} for i in "abc"], schema))
-    table.upsert(pa.Table.from_pylist([{"id": "b", "ts": 2, "n": 8, "who": {"name": "logged"}}], schema))
+    table.upsert(pa.Table.from_pylist([{"id": i, "ts": 1, "n": 7, "owner": {"name": i}} for i in "abc"], schema))
+    table.upsert(pa.Table.from_pylist([{"id": "b", "ts": 2, "n": 8, "owner": {"name": "logged"}}], schema))
     wider = pa.struct([("name", pa.string()), ("age", pa.int32())])
-    grown = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int64()), ("who", wider), ("x", pa.date32())])
-    who = {"name": "grown", "age": 3}
-    table.upsert(pa.Table.from_pylist([{"id": "a", "ts": 2, "n": 1 << 40, "who": who, "x": None}], grown))
+    grown = pa.schema(
+        [("id", pa.string()), ("ts", pa.int64()), ("n", pa.int64()), ("owner", wider), ("x", pa.date32())]
+    )
+    owner = {"name": "grown", "age": 3}
+    table.upsert(pa.Table.from_pylist([{"id": "a", "ts": 2, "n": 1 << 40, "owner": owner, "x": None}], grown))
     assert_hudi_reads_the_same(hudi, table)
     assert values(table, "n") == {"a": 1 << 40, "b": 8, "c": 7}
     table.services.compaction.run(force=True)
     assert_hudi_reads_the_same(hudi, table)
 
 
-def test_hudi_merges_logs_in_the_order_of_their_requests_like_us(hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_merges_log_files_by_requested_time_like_lakehouse(hudi: Hudi, tmp_path: Path) -> None:
     table = create(Kind(event=False, partitioned=False), tmp_path)
     for v in ("first", "second", "third"):
         table.upsert(batch([row("a", v=v)]))
     timeline = tmp_path / "table" / ".hoodie" / "timeline"
     second, third = sorted(timeline.glob("*_*.deltacommit"))[1:]
-    # As if the second writer had begun before the third, but ended after it.
+    # Simulate that the second write was requested before the third and completed after it.
     later = str(int(third.stem.partition("_")[2]) + 1)
     second.rename(timeline / f"{second.stem.partition('_')[0]}_{later}.deltacommit")
     table = Table.open(table.location)

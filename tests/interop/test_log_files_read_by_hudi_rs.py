@@ -1,4 +1,4 @@
-"""What we write to merge-on-read tables, hudi-rs reads as we do; where it does not, a test says so."""
+"""hudi-rs reads merge-on-read tables of lakehouse like lakehouse does; each known difference has a test."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ PARTIAL_KINDS = {
     "bucket": Kind(options=BUCKETS),
     "bucket-in-logs": Kind(options=BUCKETS_BEGIN_IN_LOGS),
 }
-# It panics at logs with times that have no zone.
+# hudi-rs panics on log files with timestamps without time zone.
 KNOWN_TYPES = pa.schema([field for field in EVERYTHING if field.name != "local"])
 
 
 def assert_same_reads(table: Table, *, increments: bool) -> None:
-    """Compare the newest snapshot, every older one and, if asked for, what every range of commits wrote."""
+    """Compare the latest snapshot, each older one and, with `increments`, the changes of each range."""
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
     commits = [instant for instant, _ in table.commits()]
     for instant in commits:
@@ -50,7 +50,7 @@ def assert_same_reads(table: Table, *, increments: bool) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_hudi_rs_reads_our_logs_like_us(name: str, tmp_path: Path) -> None:
+def test_hudi_rs_reads_log_files_like_lakehouse(name: str, tmp_path: Path) -> None:
     table = create(KINDS[name], tmp_path)
     for _ in history_steps(table):
         assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
@@ -58,7 +58,7 @@ def test_hudi_rs_reads_our_logs_like_us(name: str, tmp_path: Path) -> None:
     assert_same_reads(table, increments=not KINDS[name].event)
 
 
-def test_hudi_rs_leaves_a_late_row_out_of_an_increment_with_a_compaction(tmp_path: Path) -> None:
+def test_hudi_rs_omits_a_late_row_from_a_range_with_a_compaction(tmp_path: Path) -> None:
     table = create(Kind(partitioned=False), tmp_path)
     table.upsert(batch([row("a", ts=5)]))
     table.upsert(batch([row("a", ts=6, v="compacted")]))
@@ -66,7 +66,7 @@ def test_hudi_rs_leaves_a_late_row_out_of_an_increment_with_a_compaction(tmp_pat
     table.upsert(batch([row("a", ts=4, v="late")]))
     (_, written, compacted, end) = (instant.completion for instant, _ in table.commits())
     for start in (written, compacted):
-        # Hudi and we merge what commits of the range wrote, and no row of the base file is of them.
+        # Hudi and lakehouse merge only rows written in the range; no row of the base file is one of them.
         assert table.incremental(start, end).to_arrow().column("v").to_pylist() == ["late"]
     assert hudi_rs.read_incremental(table.location, compacted, end).column("v").to_pylist() == ["late"]
     assert hudi_rs.read_incremental(table.location, written, end).num_rows == 0
@@ -74,7 +74,7 @@ def test_hudi_rs_leaves_a_late_row_out_of_an_increment_with_a_compaction(tmp_pat
 
 @pytest.mark.parametrize("schema", [SCHEMA, WITHOUT_FLAG], ids=["completed", "partial"])
 @pytest.mark.parametrize("name", PARTIAL_KINDS)
-def test_hudi_rs_reads_our_partial_updates_like_us(name: str, schema: pa.Schema, tmp_path: Path) -> None:
+def test_hudi_rs_reads_partial_updates_like_lakehouse(name: str, schema: pa.Schema, tmp_path: Path) -> None:
     table = create(PARTIAL_KINDS[name], tmp_path, schema=schema)
     write_partial_updates(table)
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
@@ -82,7 +82,7 @@ def test_hudi_rs_reads_our_partial_updates_like_us(name: str, schema: pa.Schema,
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_hudi_rs_reads_all_types_in_our_logs_like_us(version: int, tmp_path: Path) -> None:
+def test_hudi_rs_reads_all_types_in_log_files_like_lakehouse(version: int, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": str(version)}
     table = create(Kind(partitioned=False, options=options), tmp_path, schema=KNOWN_TYPES)
     first = [{name: r.get(name) for name in KNOWN_TYPES.names} for r in (everything(1), everything(2), nothing(1))]
@@ -100,7 +100,7 @@ def test_hudi_rs_orders_a_row_without_ordering_value_below_others(tmp_path: Path
     assert values(table) == {"a": "first", "b": "over"}
 
 
-def test_hudi_rs_fills_unavailable_values_like_us(tmp_path: Path) -> None:
+def test_hudi_rs_fills_unavailable_values_like_lakehouse(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
     table = Table.create(
         str(tmp_path / "t"),
@@ -119,7 +119,7 @@ def test_hudi_rs_fills_unavailable_values_like_us(tmp_path: Path) -> None:
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
 
 
-def test_hudi_rs_refuses_several_ordering_columns(tmp_path: Path) -> None:
+def test_hudi_rs_rejects_several_ordering_columns(tmp_path: Path) -> None:
     table = Table.create(
         str(tmp_path / "t"), name="t", record_key=["id"], ordering=["ts", "at"], table_type="MERGE_ON_READ"
     )

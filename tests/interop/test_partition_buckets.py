@@ -1,4 +1,4 @@
-"""Partitions with other numbers of buckets: Apache Hudi goes by our rules, and we go by those it changed."""
+"""Bucket counts per partition: Apache Hudi uses lakehouse's rules, and lakehouse uses rules that Hudi changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.jvm
 
 RULE = r"^p=a,4;\Wb$|c,1"
 COUNTS = {"p=a": 4, "p=b": 1, "p=c": 1, "p=d": 2}
-#: What a writer of Hudi's says itself; it finds the rule in the table.
+#: Options of Hudi's writer; it reads the rule from the table.
 HUDI = {
     "hoodie.table.name": "events",
     "hoodie.datasource.write.recordkey.field": "id",
@@ -38,14 +38,14 @@ HUDI = {
     "hoodie.index.type": "BUCKET",
     "hoodie.bucket.index.num.buckets": "2",
     "hoodie.metadata.enable": "false",
-    # Hudi keeps what it computed of rules in a map that two tasks of one process may break.
+    # Hudi caches rule results in a map that is not safe for two tasks in one process.
     "hoodie.upsert.shuffle.parallelism": "1",
 }
 PLAIN = {"hoodie__metadata__enable": "false", "hoodie__upsert__shuffle__parallelism": "1"}
 
 
 def groups(table: Table) -> dict[str, set[str]]:
-    """Return the file groups of every partition."""
+    """Return the file ids of each partition."""
     found: dict[str, set[str]] = defaultdict(set)
     for file_slice in load_slices(table.refresh()):
         found[file_slice.partition].add(file_slice.file_id)
@@ -53,21 +53,21 @@ def groups(table: Table) -> dict[str, set[str]]:
 
 
 def counts(table: Table) -> dict[str, int]:
-    """Return the number of file groups of every partition; each must be another bucket, and all there are."""
+    """Return the number of file groups of each partition; assert that each bucket has one file group."""
     for file_ids in groups(table).values():
         assert {bucket_of(file_id) for file_id in file_ids} == set(range(len(file_ids)))
     return {partition: len(file_ids) for partition, file_ids in groups(table).items()}
 
 
 def values(table: Table) -> dict[str, str | None]:
-    """Return v by id; every key must stand in the table once."""
+    """Return v by id; assert that each id occurs once."""
     rows = table.scan(["id", "v"]).to_arrow().to_pylist()
     assert max(Counter(r["id"] for r in rows).values()) == 1
     return {r["id"]: r["v"] for r in rows}
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_puts_rows_into_our_buckets_and_we_go_by_those_it_rescaled(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_and_lakehouse_use_the_same_buckets_after_a_rescale(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     shape = Shape(type=kind, hive_style=True, url_encode=False, index="BUCKET", buckets=2, options={EXPRESSIONS: RULE})
     table = make_table(shape, env=Env(storage=open_storage(str(tmp_path / "table"))))
     rows = [row(f"k{n}", p="abcd"[n // 20], v="ours") for n in range(80)]
@@ -82,7 +82,7 @@ def test_hudi_puts_rows_into_our_buckets_and_we_go_by_those_it_rescaled(kind: st
     hudi.write(table.location, batch(changes), {**HUDI, "hoodie.datasource.write.table.type": kind})
     expected |= {r["id"]: "hudi" for r in changes}
     assert values(table) == expected
-    assert groups(table) == before, "Hudi found every bucket where it was"
+    assert groups(table) == before, "Hudi wrote to the existing file groups"
     hudi.sql(
         "UPDATE {table} SET v = 'sql', ts = 3 WHERE id = 'k5'", table=table.location, hoodie__metadata__enable="false"
     )
@@ -92,7 +92,7 @@ def test_hudi_puts_rows_into_our_buckets_and_we_go_by_those_it_rescaled(kind: st
     assert (values(table), groups(table)) == (expected, before)
     assert_hudi_reads_the_same(hudi, table)
     found = hudi.query("SELECT v FROM {table} WHERE id = 'k7'", table=table.location)
-    assert found.to_pylist() == [{"v": "hudi"}], "Hudi prunes by buckets what it reads"
+    assert found.to_pylist() == [{"v": "hudi"}], "Hudi prunes its read by buckets"
 
     call = (
         "CALL partition_bucket_index_manager(table => '{table}', overwrite => 'p=a,1;p=d,5', bucket_number => 2, "
@@ -113,13 +113,11 @@ def test_hudi_puts_rows_into_our_buckets_and_we_go_by_those_it_rescaled(kind: st
     assert decoded[0] == HashingConfig(expressions=RULE, default=2)
 
 
-def test_a_table_of_hudis_whose_writers_all_say_the_rule_is_written_by_those_who_say_it(
-    hudi: Hudi, tmp_path: Path
-) -> None:
+def test_lakehouse_writes_a_hudi_table_whose_writers_set_the_bucket_rule(hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
     rows = [row(f"k{n}", p="abcd"[n // 20], v="hudi") for n in range(80)]
     hudi.write(location, batch(rows), {**HUDI, EXPRESSIONS: RULE}, mode="overwrite")
-    # Hudi writes no rule of its own accord: here it is an option of every writer, as the index itself is.
+    # Hudi does not store the rule in the table, so each writer sets it as an option, like the index type.
     said = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2", EXPRESSIONS: RULE}
     table = Table.open(location, options=said)
     before = groups(table)

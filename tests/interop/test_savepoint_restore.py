@@ -1,4 +1,4 @@
-"""Savepoints, restores and rollbacks: each side sees, uses and finishes the other's."""
+"""Savepoints, restores and rollbacks: Hudi and lakehouse read, use and finish those of each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.restore import Savepoint
 from tests.interop.agreement import assert_hudi_reads_the_same
-from tests.interop.mor_tables import ORDERED, PARTITIONED, THEIRS
+from tests.interop.mor_tables import HUDI_OPTIONS, ORDERED, PARTITIONED
 from tests.interop.test_writes_to_hudi_tables import values
 from tests.support.hudi import Hudi
 from tests.support.tables import Shape, base_files, batch, log_files, make_table, row
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.jvm
 
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 ALONE = {"hoodie__metadata__enable": "false"}
-ON_OURS = {
+HUDI_UPSERT = {
     "hoodie.table.name": "events",
     "hoodie.datasource.write.operation": "upsert",
     "hoodie.metadata.enable": "false",
@@ -40,9 +40,9 @@ ON_OURS = {
 
 
 def call(hudi: Hudi, table: Table, procedure: str, **arguments: str) -> list[dict[str, Any]]:
-    """Run a procedure of Hudi on a table and return its rows."""
-    given = "".join(f", {name} => '{value}'" for name, value in arguments.items())
-    rows: list[dict[str, Any]] = hudi.query(f"CALL {procedure}(path => '{table.location}'{given})", **ALONE).to_pylist()
+    """Run a procedure of Hudi on a table and return its result rows."""
+    named = "".join(f", {name} => '{value}'" for name, value in arguments.items())
+    rows: list[dict[str, Any]] = hudi.query(f"CALL {procedure}(path => '{table.location}'{named})", **ALONE).to_pylist()
     return rows
 
 
@@ -51,14 +51,14 @@ def ours(kind: str, directory: Path) -> Table:
 
 
 def theirs(kind: str, hudi: Hudi, directory: Path) -> Table:
-    options = THEIRS | ORDERED | PARTITIONED | {"hoodie.datasource.write.table.type": kind}
+    options = HUDI_OPTIONS | ORDERED | PARTITIONED | {"hoodie.datasource.write.table.type": kind}
     location = str(directory / "table")
     hudi.write(location, batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]), options, mode="overwrite")
     return Table.open(location)
 
 
-def live(table: Table, hudi: Hudi, *, begin: int = 1) -> list[tuple[str, dict[str, str | None]]]:
-    """Let both sides write in turn, compact logs in between; return the instants and the values after each."""
+def write_history(table: Table, hudi: Hudi, *, begin: int = 1) -> list[tuple[str, dict[str, str | None]]]:
+    """Write with Hudi and lakehouse in turn, with a compaction; return each instant with the values after it."""
     logged = table.config.is_merge_on_read
     states = [(instant.requested, values(table)) for instant, _ in table.commits()]
     for number in range(begin, begin + 4):
@@ -66,7 +66,7 @@ def live(table: Table, hudi: Hudi, *, begin: int = 1) -> list[tuple[str, dict[st
         if number % 2:
             table.upsert(rows)
         else:
-            hudi.write(table.location, rows, ON_OURS | {"hoodie.table.name": table.name})
+            hudi.write(table.location, rows, HUDI_UPSERT | {"hoodie.table.name": table.name})
         states.append((table.commits()[-1][0].requested, values(table)))
         if logged and number == begin + 1:
             compacted = table.services.compaction.run(force=True)
@@ -77,21 +77,23 @@ def live(table: Table, hudi: Hudi, *, begin: int = 1) -> list[tuple[str, dict[st
     return states
 
 
-def no_strays(table: Table) -> None:
-    """Check that all data files are of completed instants."""
+def assert_no_leftovers(table: Table) -> None:
+    """Assert that all data files belong to completed instants, and that no instant is pending."""
     storage, known = table.refresh().env.storage, {instant.requested for instant, _ in table.commits()}
     assert {file.instant for file in (*base_files(storage), *log_files(storage))} <= known
     assert not table.timeline.where(pending=True)
 
 
-def goes_on(table: Table, hudi: Hudi, expected: dict[str, str | None]) -> None:
-    """Check the rows, that both sides read them, and that both sides write on."""
+def assert_usable(table: Table, hudi: Hudi, expected: dict[str, str | None]) -> None:
+    """Assert that the table has the expected rows, and that Hudi and lakehouse read and write it."""
     assert values(table) == expected
-    no_strays(table)
+    assert_no_leftovers(table)
     assert_hudi_reads_the_same(hudi, table)
     table.upsert(batch([row("k1", p="b", ts=70, v="ours after")]))
     hudi.write(
-        table.location, batch([row("k2", p="a", ts=71, v="theirs after")]), ON_OURS | {"hoodie.table.name": table.name}
+        table.location,
+        batch([row("k2", p="a", ts=71, v="theirs after")]),
+        HUDI_UPSERT | {"hoodie.table.name": table.name},
     )
     assert values(table) == expected | {"k1": "ours after", "k2": "theirs after"}
     if table.config.is_merge_on_read:
@@ -100,7 +102,7 @@ def goes_on(table: Table, hudi: Hudi, expected: dict[str, str | None]) -> None:
 
 
 def schema_in(table: Table, instant: Instant, state: State) -> dict[str, Any]:
-    """Return the schema inside a file of the timeline, less the defaults that Java repeats within arrays."""
+    """Return the Avro schema in a timeline file, without the defaults that Java repeats within arrays."""
     data = table.refresh().store.read(instant, state)
     assert data
     written: Any = fastavro.reader(io.BytesIO(data)).writer_schema
@@ -108,7 +110,7 @@ def schema_in(table: Table, instant: Instant, state: State) -> dict[str, Any]:
 
 
 def plain(schema: Any) -> Any:
-    """Return a schema in one spelling: short names, no default beside `items`, nothing that fastavro notes."""
+    """Return a schema in a normalized form: short names, no default next to `items`, no keys added by fastavro."""
     if isinstance(schema, list):
         return [plain(part) for part in schema]
     if not isinstance(schema, dict):
@@ -121,10 +123,10 @@ def plain(schema: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_hudi_sees_keeps_and_restores_to_our_savepoint(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_lists_keeps_and_restores_a_savepoint_of_lakehouse(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = ours(kind, tmp_path)
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]))
-    states = live(table, hudi)
+    states = write_history(table, hudi)
     kept, rows = states[2]
     made = table.savepoint(kept, user="ann", comment="ours")
     assert isinstance(made, Savepoint)
@@ -132,29 +134,29 @@ def test_hudi_sees_keeps_and_restores_to_our_savepoint(kind: str, hudi: Hudi, tm
     hudi.sql("CALL run_clean(table => '{table}', retain_commits => 1)", table=table.location, **ALONE)
     call(hudi, table, "rollback_to_savepoint", instant_time=kept)
     assert [instant.requested for instant, _ in table.commits()] == [requested for requested, _ in states[:3]]
-    goes_on(table, hudi, rows)
+    assert_usable(table, hudi, rows)
     table.delete_savepoint(kept)
     assert call(hudi, table, "show_savepoints") == []
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_hudi_reads_and_writes_on_after_our_restore(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_and_writes_after_a_restore_of_lakehouse(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = ours(kind, tmp_path)
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]))
-    states = live(table, hudi)
+    states = write_history(table, hudi)
     kept, rows = states[1]
     table.savepoint(kept)
     assert isinstance(table.restore(kept), Restored)
-    goes_on(table, hudi, rows)
+    assert_usable(table, hudi, rows)
     call(hudi, table, "rollback_to_savepoint", instant_time=kept)
     assert values(table) == rows
     assert_hudi_reads_the_same(hudi, table)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_we_read_and_restore_to_a_savepoint_of_hudi(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_lakehouse_reads_and_restores_a_savepoint_of_hudi(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = theirs(kind, hudi, tmp_path)
-    states = live(table, hudi)
+    states = write_history(table, hudi)
     kept, rows = states[3]
     would = table.savepoint(kept, dry_run=True)
     call(hudi, table, "create_savepoint", commit_time=kept, user="bob", comments="theirs")
@@ -163,17 +165,19 @@ def test_we_read_and_restore_to_a_savepoint_of_hudi(kind: str, hudi: Hudi, tmp_p
     assert isinstance(would, Savepoint)
     theirs_kept = {partition: set(names) for partition, names in found.metadata.files.items() if names}
     for partition, names in would.metadata.files.items():
-        assert set(names) <= theirs_kept[partition], "Hudi keeps what a restore of ours needs"
+        assert set(names) <= theirs_kept[partition], (
+            "Hudi's savepoint keeps all files that a restore of lakehouse needs"
+        )
     assert schema_in(table, found.instant, State.COMPLETED) == plain(SAVEPOINT_METADATA)
     assert isinstance(table.restore(kept), Restored)
-    goes_on(table, hudi, rows)
+    assert_usable(table, hudi, rows)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_our_restore_is_planned_and_told_as_hudis(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_restore_plans_and_records_the_same_as_hudi(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = ours(kind, tmp_path)
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]))
-    kept = live(table, hudi)[1][0]
+    kept = write_history(table, hudi)[1][0]
     if table.config.is_merge_on_read:
         table.services.compaction.schedule(force=True)
     table.savepoint(kept)
@@ -189,19 +193,19 @@ def test_our_restore_is_planned_and_told_as_hudis(kind: str, hudi: Hudi, tmp_pat
     plan = decode_restore_plan(stored)
     assert plan.target == kept
     assert [requested for requested, _ in plan.instants] == [rollback.target for rollback in would.rollbacks]
-    told = decode_restore_metadata(finished, base_path=table.location)
+    restore_metadata = decode_restore_metadata(finished, base_path=table.location)
     for rollback in would.rollbacks:
-        deleted = {p for done in told.rollbacks[rollback.target] for ps in done.deleted.values() for p in ps}
-        assert {p for request in rollback.requests for p in request.files} <= deleted | _gone_before(
-            told, rollback.target
+        deleted = {
+            p for done in restore_metadata.rollbacks[rollback.target] for ps in done.deleted.values() for p in ps
+        }
+        assert {p for request in rollback.requests for p in request.files} <= deleted | _deleted_before(
+            restore_metadata, rollback.target
         )
-    no_strays(table)
+    assert_no_leftovers(table)
 
 
 @pytest.mark.parametrize("carried_out", [True, False], ids=["carried-out", "pending"])
-def test_a_compaction_planned_before_the_savepoint_stays_for_both(
-    carried_out: bool, hudi: Hudi, tmp_path: Path
-) -> None:
+def test_restore_keeps_a_compaction_planned_before_the_savepoint(carried_out: bool, hudi: Hudi, tmp_path: Path) -> None:
     table = ours("MERGE_ON_READ", tmp_path)
     for number in range(2):
         table.upsert(batch([row(f"k{i}", p="ab"[i % 2], ts=number, v=str(number)) for i in range(4)]))
@@ -225,50 +229,55 @@ def test_a_compaction_planned_before_the_savepoint_stays_for_both(
         assert values(restored) == rows
         if not carried_out:
             assert isinstance(restored.services.compaction.run(), Committed)
-        goes_on(restored, hudi, rows)
+        assert_usable(restored, hudi, rows)
 
 
-def _gone_before(told: Any, target: str) -> set[str]:
-    """Return what the rollbacks before that of `target` deleted: Hudi takes the logs of a slice with its base file."""
+def _deleted_before(restore_metadata: Any, target: str) -> set[str]:
+    """Return the files that the rollbacks before that of `target` deleted.
+
+    Hudi deletes the logs of a slice together with its base file.
+    """
     gone: set[str] = set()
-    for requested, _ in told.instants:
+    for requested, _ in restore_metadata.instants:
         if requested == target:
             break
-        gone |= {p for done in told.rollbacks[requested] for ps in done.deleted.values() for p in ps}
+        gone |= {p for done in restore_metadata.rollbacks[requested] for ps in done.deleted.values() for p in ps}
     return gone
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_hudi_finishes_a_restore_of_ours_that_died(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_finishes_a_crashed_restore_of_lakehouse(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = ours(kind, tmp_path)
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]))
-    states = live(table, hudi)
+    states = write_history(table, hudi)
     kept, rows = states[1]
     table.savepoint(kept)
     storage = table.refresh().env.storage
     tried = FaultyStorage(open_storage(str(shutil.copytree(tmp_path / "table", tmp_path / "copy"))))
     Table.open(tried.root, env=Env(storage=tried)).restore(kept)
-    # One write is undone. In the middle of one Hudi 1.2 stumbles: it reads the inflight file of a replacecommit as if
-    # that were completed, and deletes inflight files of rollbacks that are only requested.
-    tidied = next(n for n, name in enumerate(tried.trace, start=1) if name.startswith("delete .hoodie/.heartbeat/"))
-    dying = FaultyStorage(storage, tidied, FaultMode.CRASH_AFTER)
+    # Crash after the rollback of one write. Hudi 1.2 cannot continue within a rollback: it reads the inflight file of a
+    # replacecommit as a completed one, and deletes inflight files of requested rollbacks.
+    rolled_back_one = next(
+        n for n, name in enumerate(tried.trace, start=1) if name.startswith("delete .hoodie/.heartbeat/")
+    )
+    dying = FaultyStorage(storage, rolled_back_one, FaultMode.CRASH_AFTER)
     with pytest.raises(SimulatedCrash):
         Table.open(table.location, env=Env(storage=dying)).restore(kept)
     assert table.timeline.pending_restore() is not None
     assert values(table) in [state for _, state in states]
     call(hudi, table, "rollback_to_savepoint", instant_time=kept)
-    goes_on(table, hudi, rows)
+    assert_usable(table, hudi, rows)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_each_rolls_back_the_newest_write_of_the_other(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_and_lakehouse_roll_back_the_latest_write_of_each_other(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = theirs(kind, hudi, tmp_path)
     rows = values(table)
-    options = ON_OURS | {"hoodie.table.name": table.name}
+    options = HUDI_UPSERT | {"hoodie.table.name": table.name}
     hudi.write(table.location, batch([row("k0", p="a", ts=5, v="theirs"), row("t", p="c")]), options)
     table.rollback(table.commits()[-1][0].requested)
     assert values(table) == rows
-    no_strays(table)
+    assert_no_leftovers(table)
     assert_hudi_reads_the_same(hudi, table)
     table.upsert(batch([row("k0", p="a", ts=5, v="ours"), row("o", p="c")]))
     newest = table.commits()[-1][0].requested
@@ -276,4 +285,4 @@ def test_each_rolls_back_the_newest_write_of_the_other(kind: str, hudi: Hudi, tm
         f"CALL rollback_to_instant(table => '{{table}}', instant_time => '{newest}')", table=table.location, **ALONE
     )
     assert values(table) == rows
-    goes_on(table, hudi, rows)
+    assert_usable(table, hudi, rows)

@@ -1,4 +1,4 @@
-"""Apache Hudi on Spark reads the tables we write as we do: now, at every instant, and between them."""
+"""Apache Hudi reads tables of lakehouse like lakehouse does: the latest snapshot, each instant and each range."""
 
 from __future__ import annotations
 
@@ -34,53 +34,53 @@ SHAPES = {
     "flat-bucket-8": Shape(keys="non_partition", index="BUCKET", version=8),
     "global": Shape(keys="simple", index="GLOBAL_SIMPLE"),
 }
-PLACES = ("a", "b c ü", None)
-# From a path with more levels than fields Hudi takes text as it stands: blanks escaped, the null partition's name.
-PLAIN_PLACES = ("a", "b", "c")
+PARTITIONS = ("a", "b c ü", None)
+# If the partition path has more levels than fields, Hudi does not decode its values: no escapes and no null name here.
+PLAIN_PARTITIONS = ("a", "b", "c")
 
 
 class BrokenInputError(Exception):
-    """What the source of a failing write raises."""
+    """Raised by the input of a failing write."""
 
 
 def on_disk(shape: Shape, directory: Path) -> Table:
-    """Return a table with the machine's clock: Hudi judges the age of what it finds."""
+    """Return a table with the system clock, because Hudi compares the ages of instants and files with it."""
     return make_table(shape, env=Env(storage=open_storage(str(directory / "table"))))
 
 
-def broken_input(places: tuple[str | None, ...]) -> pa.RecordBatchReader:
+def broken_input(partitions: tuple[str | None, ...]) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
-        yield from batch([row("lost", p=place) for place in places]).to_batches()
-        raise BrokenInputError("the source broke")
+        yield from batch([row("lost", p=value) for value in partitions]).to_batches()
+        raise BrokenInputError("the input fails after its first batch")
 
     return pa.RecordBatchReader.from_batches(SCHEMA, batches())
 
 
-def run_all_operations(table: Table, places: tuple[str | None, ...] = PLACES) -> None:
-    """Run every verb, and a write that fails after it wrote files."""
-    spread = [row(f"k{i}", p=places[i % 3], at=i % 3 * 86_400_000, v=f"v{i}") for i in range(9)]
+def run_all_operations(table: Table, partitions: tuple[str | None, ...] = PARTITIONS) -> None:
+    """Run every write operation, and one that fails after it has written files."""
+    spread = [row(f"k{i}", p=partitions[i % 3], at=i % 3 * 86_400_000, v=f"v{i}") for i in range(9)]
     table.upsert(batch(spread))
     later = [r | {"ts": 5, "v": "later"} for r in spread[:2]] + [spread[2] | {"ts": 6, DELETED: True}]
     table.upsert(batch([*later, row("k9", at=86_400_000, amount=-0.5)]))
     with pytest.raises(BrokenInputError):
-        table.bulk_insert(broken_input(places))
+        table.bulk_insert(broken_input(partitions))
     table.delete([table.scan(["_hoodie_record_key"]).to_arrow().column(0)[0].as_py()])
     table.insert_overwrite(batch([row("o1", v="overwritten", at=2 * 86_400_000)]))
-    table.bulk_insert(batch([row(f"b{i}", p=places[i], at=i * 86_400_000) for i in range(3)]))
+    table.bulk_insert(batch([row(f"b{i}", p=partitions[i], at=i * 86_400_000) for i in range(3)]))
     if table.config.is_partitioned:
         table.delete_partitions(table.partitions()[:1])
     table.insert(batch([row("last", p="z", at=5 * 86_400_000)]))
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_hudi_reads_every_shape_of_table_like_us(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_tables_of_all_shapes_like_lakehouse(name: str, hudi: Hudi, tmp_path: Path) -> None:
     table = on_disk(SHAPES[name], tmp_path)
-    run_all_operations(table, PLAIN_PLACES if name == "custom" else PLACES)
+    run_all_operations(table, PLAIN_PARTITIONS if name == "custom" else PARTITIONS)
     rows = assert_hudi_reads_the_same(hudi, table, past=True)
     assert len(rows) > 3 and len(table.commits()) >= 6
 
 
-def test_hudi_reads_escaped_partition_values_like_us(hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_escaped_partition_values_like_lakehouse(hudi: Hudi, tmp_path: Path) -> None:
     table = on_disk(Shape(keys="simple", hive_style=True, url_encode=True), tmp_path)
     values = ["a/b", "x=y z", "100%", "q?#", 'say "hi"', "[1]", "ü:ö", "c\\d"]
     table.upsert(batch([row(f"k{i}", p=value) for i, value in enumerate(values)]))
@@ -90,7 +90,7 @@ def test_hudi_reads_escaped_partition_values_like_us(hudi: Hudi, tmp_path: Path)
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_hudi_reads_all_types_like_us(version: int, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_all_types_like_lakehouse(version: int, hudi: Hudi, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": str(version)}
     table = Table.create(str(tmp_path / "t"), name="all", record_key=["id"], ordering="ts", options=options)
     table.upsert(pa.Table.from_pylist([everything(1), everything(2), nothing(1)], schema=EVERYTHING))
@@ -99,7 +99,7 @@ def test_hudi_reads_all_types_like_us(version: int, hudi: Hudi, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_hudi_reads_a_table_whose_schema_grew_like_us(version: int, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_reads_an_evolved_schema_like_lakehouse(version: int, hudi: Hudi, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": str(version), "hoodie.parquet.small.file.limit": "0"}
     table = Table.create(str(tmp_path / "t"), name="grown", record_key=["id"], ordering="ts", options=options)
     person = pa.struct([("name", pa.string())])

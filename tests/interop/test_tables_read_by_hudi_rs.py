@@ -1,4 +1,4 @@
-"""What we write, hudi-rs reads as we do: now, at every instant, and between any two of them."""
+"""hudi-rs reads tables of lakehouse like lakehouse does: the latest snapshot, each instant and each range."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixt
 from tests.support.model import Model, apply_verb, histories, shapes
 from tests.support.tables import KEYS, Shape, batch, examples, make_env, make_table, row
 
-# hudi-rs takes `p:SIMPLE` for the name of a column, so it reads no table with the custom generator.
+# hudi-rs treats `p:SIMPLE` as a column name, so it cannot read tables with the custom key generator.
 READABLE_KEYS = sorted(set(KEYS) - {"custom"})
 WRITABLE = {
     table.name: table
@@ -28,7 +28,7 @@ WRITABLE = {
     and table.version >= 8
     and table.has_meta_fields
     and table.entry["snapshot"]["rows"]
-    # Hudi itself is the hudi of tables with logs: hudi-rs reads them otherwise in places.
+    # Tables with log files are compared with Apache Hudi, because hudi-rs reads some of them differently.
     and table.entry["table_type"] == "COPY_ON_WRITE"
 }
 CLUSTERING = "cow_v9_state_clustering_inflight"
@@ -40,7 +40,7 @@ def assert_same(ours: pa.Table, theirs: pa.Table) -> None:
 
 
 def assert_same_reads(table: Table) -> None:
-    """Compare every read there is."""
+    """Compare the latest snapshot, the snapshot of each instant and the changes of each range."""
     commits = [instant for instant, _ in table.commits()]
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
     for instant in commits:
@@ -52,7 +52,7 @@ def assert_same_reads(table: Table) -> None:
 
 
 def distinct_keys(table: Table) -> pa.Table:
-    """Return the data columns of the rows whose key stands in the table once."""
+    """Return the rows whose key occurs once in the table."""
     rows = table.scan().to_arrow()
     keys = rows.column("_hoodie_record_key")
     counts = keys.value_counts()
@@ -61,17 +61,17 @@ def distinct_keys(table: Table) -> pa.Table:
 
 
 def later(rows: pa.Table, ordering: str) -> pa.Table:
-    """Return the rows with a greater ordering value."""
+    """Return the rows with their ordering value increased by one."""
     position, field = rows.schema.get_field_index(ordering), rows.schema.field(ordering)
     return rows.set_column(position, field, pc.add(rows.column(ordering), pa.scalar(1, field.type)))
 
 
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("keys", READABLE_KEYS)
-def test_hudi_rs_reads_any_history_of_ours_like_us(keys: str, version: int, tmp_path: Path) -> None:
+def test_hudi_rs_reads_random_histories_like_lakehouse(keys: str, version: int, tmp_path: Path) -> None:
     @examples(3)
     @given(data=st.data())
-    def law(data: st.DataObject) -> None:
+    def check(data: st.DataObject) -> None:
         shape = data.draw(shapes(keys=keys, version=version))
         history = data.draw(histories(5))
         shutil.rmtree(tmp_path / "table", ignore_errors=True)
@@ -80,10 +80,10 @@ def test_hudi_rs_reads_any_history_of_ours_like_us(keys: str, version: int, tmp_
             apply_verb(table, model, verb, unique=False)
         assert_same_reads(table)
 
-    law()
+    check()
 
 
-def test_hudi_rs_refuses_the_custom_generator(tmp_path: Path) -> None:
+def test_hudi_rs_rejects_the_custom_key_generator(tmp_path: Path) -> None:
     table = make_table(Shape(keys="custom"), env=make_env(str(tmp_path / "table")))
     table.upsert(batch([row("1")]))
     with pytest.raises(Exception, match=r"Partition field .* is not present in the table schema"):
@@ -91,7 +91,7 @@ def test_hudi_rs_refuses_the_custom_generator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in WRITABLE if name != CLUSTERING])
-def test_hudi_rs_reads_tables_of_hudi_that_we_wrote_to(name: str, tmp_path: Path) -> None:
+def test_hudi_rs_reads_hudi_tables_after_writes_of_lakehouse(name: str, tmp_path: Path) -> None:
     table = Table.open(str(WRITABLE[name].unpack(tmp_path)))
     ordering, known = table.config.ordering_fields[0], len(table.commits())
     stored = distinct_keys(table)
@@ -109,7 +109,7 @@ def test_hudi_rs_reads_tables_of_hudi_that_we_wrote_to(name: str, tmp_path: Path
     assert_same_reads(table)
 
 
-def test_rows_that_a_pending_clustering_moves_are_not_written(tmp_path: Path) -> None:
+def test_upsert_fails_for_rows_of_a_pending_clustering(tmp_path: Path) -> None:
     fixture: FixtureTable = WRITABLE[CLUSTERING]
     table = Table.open(str(fixture.unpack(tmp_path)))
     before = table.scan().to_arrow()

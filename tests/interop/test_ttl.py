@@ -1,6 +1,6 @@
-"""Apache Hudi and we expire partitions of the same table of taxi trips, and read what the other left.
+"""TTL: Hudi and lakehouse expire the same partitions of a table of taxi trips and read the table afterwards.
 
-The table has days of January 2019, written to 30, 20 and 5 days before now; Hudi goes by the clock of the machine.
+The partitions are days of January 2019 that were written 30, 20 and 5 days ago; Hudi uses the system clock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STRATEGY, DAYS = "hoodie.partition.ttl.management.strategy.type", "hoodie.partit
 
 
 def trips(*days: int) -> pa.Table:
-    """The trips of some days of January 2019, with their day as a column."""
+    """Return the trips of some days of January 2019, with the day as a column."""
     found = csv.read_csv(shared_dir() / "data" / "nyc_taxi" / "yellow_tripdata_sample_2019-01.csv.gz")
     texts = {name: found.column(name).cast(pa.string()) for name in KEY}
     for name, column in texts.items():
@@ -53,7 +53,11 @@ def partitions(*days: int) -> list[str]:
 
 @pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    """Ten days: 1 to 6 first written 30 days ago, 7 and 8 20 days ago, 9 and 10 5 days ago; 2 and 3 also later."""
+    """Return a table with ten days.
+
+    Days 1 to 6 were created 30 days ago, 7 and 8 20 days ago, 9 and 10 5 days ago. Day 2 was overwritten 20 days ago,
+    day 3 was overwritten 5 days ago.
+    """
     clock, now_ms = SteadyClock(), int(time.time() * 1000)
     clock.now = now_ms - 30 * DAY_S * 1000
     made = Table.create(
@@ -85,7 +89,7 @@ def copied(table: Table, name: str) -> str:
 
 
 def run_ttl(hudi: Hudi, location: str, strategy: str) -> list[str]:
-    """Let Hudi expire what is older than ten days, and return what it says it deleted."""
+    """Run Hudi's TTL with an age of ten days, and return the partitions that it reports as deleted."""
     text = f"CALL run_ttl(table => '{{table}}', ttl_policy => '{strategy}', retain_days => 10)"
     deleted = hudi.query(text, table=location, **NO_METADATA_TABLE).column("deleted_partitions").to_pylist()
     return sorted(map(str, deleted))
@@ -98,7 +102,9 @@ def run_ttl(hudi: Hudi, location: str, strategy: str) -> list[str]:
         ("KEEP_BY_CREATION_TIME", partitions(1, 2, 3, 4, 5, 6, 7, 8)),
     ],
 )
-def test_hudi_and_we_expire_the_same_partitions(strategy: str, expired: list[str], table: Table, hudi: Hudi) -> None:
+def test_hudi_and_lakehouse_expire_the_same_partitions(
+    strategy: str, expired: list[str], table: Table, hudi: Hudi
+) -> None:
     theirs = copied(table, "theirs")
     assert run_ttl(hudi, theirs, strategy) == expired
     ours = Table.open(table.location, env=table.refresh().env, options={STRATEGY: strategy, DAYS: "10"})
@@ -106,7 +112,7 @@ def test_hudi_and_we_expire_the_same_partitions(strategy: str, expired: list[str
     assert isinstance(done, Committed) and sorted(done.metadata.replaced) == expired
     left = assert_hudi_reads_the_same(hudi, ours)
     assert left.num_rows == trips(*range(1, 11)).num_rows - trips(*(int(p[-2:]) for p in expired)).num_rows
-    # What Hudi did is in our statistics as what we did.
+    # After Hudi's TTL lakehouse has the same rows and statistics as after its own.
     by_hudi = Table.open(theirs, options={STRATEGY: strategy, DAYS: "10"})
     assert assert_hudi_reads_the_same(hudi, by_hudi).num_rows == left.num_rows
     assert by_hudi.services.ttl.due().due is False
@@ -115,7 +121,7 @@ def test_hudi_and_we_expire_the_same_partitions(strategy: str, expired: list[str
 
 
 @pytest.mark.parametrize("table", ["MERGE_ON_READ"], indirect=True)
-def test_hudi_takes_a_log_for_no_modification_and_we_do(table: Table, hudi: Hudi) -> None:
+def test_log_files_extend_the_age_of_a_partition_only_in_lakehouse(table: Table, hudi: Hudi) -> None:
     table.upsert(trips(1).slice(0, 1))
     assert any(file_slice.logs for file_slice in load_slices(table.refresh(), partitions(1)))
     theirs = copied(table, "theirs")
@@ -124,7 +130,7 @@ def test_hudi_takes_a_log_for_no_modification_and_we_do(table: Table, hudi: Hudi
 
 
 @pytest.mark.parametrize("table", ["COPY_ON_WRITE"], indirect=True)
-def test_hudi_goes_on_with_a_table_of_which_we_expired_days(table: Table, hudi: Hudi) -> None:
+def test_hudi_writes_after_lakehouse_expired_partitions(table: Table, hudi: Hudi) -> None:
     ours = Table.open(
         table.location,
         env=table.refresh().env,

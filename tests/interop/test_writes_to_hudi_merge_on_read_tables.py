@@ -1,4 +1,4 @@
-"""Merge-on-read tables that Apache Hudi made: we read, write and compact them, and Hudi goes on after us."""
+"""Merge-on-read tables of Apache Hudi: lakehouse reads, writes and compacts them, and Hudi uses them afterwards."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lakehouse.core.table.table import Table
 from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
 from tests.interop.mor_tables import (
     BUCKETS,
+    HUDI_OPTIONS,
     ORDERED,
     PARQUET_LOGS,
     PARTITIONED,
     STAYS_AT_8,
-    THEIRS,
     WITHOUT_FLAG,
     assert_same_read_optimized,
     blocks,
@@ -43,7 +43,7 @@ TABLES: dict[str, Options] = {
     "bucket": ORDERED | BUCKETS,
 }
 DELETE = {"hoodie.datasource.write.operation": "delete"}
-# A row that MERGE INTO adds to a bucket stands in a partial block, and Hudi reads it wrong.
+# In a bucket, MERGE INTO writes an inserted row to a partial block, which Hudi reads incorrectly.
 MERGE = (
     "MERGE INTO {{table}} t USING (SELECT 'k8' id, 'c' p, {ts}L ts, 'merged' v{new}) s ON t.id = s.id AND t.p = s.p "
     "WHEN MATCHED THEN UPDATE SET t.v = s.v, t.ts = s.ts WHEN NOT MATCHED THEN "
@@ -53,14 +53,14 @@ NEW = " UNION ALL SELECT 'm{turn}', 'b', {ts}L, 'merged'"
 
 
 def settings(options: Options) -> dict[str, str]:
-    """Return options of Hudi's writer as settings of SQL statements; the table itself tells the ordering column."""
+    """Return options of Hudi's writer as SQL settings; SQL takes the ordering column from the table."""
     wanted = {k: v for k, v in options.items() if not k.startswith("hoodie.datasource")}
     return {key.replace(".", "__"): value for key, value in (wanted | {"hoodie.metadata.enable": "false"}).items()}
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_hudi_and_we_write_its_table_in_turn(name: str, hudi: Hudi, tmp_path: Path) -> None:
-    location, options = str(tmp_path / "table"), THEIRS | PARTITIONED | TABLES[name]
+def test_hudi_and_lakehouse_write_a_hudi_table_in_turn(name: str, hudi: Hudi, tmp_path: Path) -> None:
+    location, options = str(tmp_path / "table"), HUDI_OPTIONS | PARTITIONED | TABLES[name]
     first = inserted()
     hudi.write(location, batch(first, WITHOUT_FLAG), options, mode="overwrite")
     table = Table.open(location, options=BUCKETS if name == "bucket" else {})
@@ -109,7 +109,7 @@ LSN = pa.schema(
 )
 SPARSE = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string()), ("n", pa.int64())])
 TOAST = "__debezium_unavailable_value"
-#: Payload class, columns, ordering columns; batches of Hudi, Hudi, us, Hudi, us; and the rows at the end.
+#: Payload class, columns, ordering columns, batches and final rows. Hudi writes batches 0, 1 and 3, lakehouse 2 and 4.
 Values = list[tuple[Any, ...]]
 PAYLOADS: dict[str, tuple[str, pa.Schema, str, list[Values], Values]] = {
     "OverwriteNonDefaultsWithLatest": (
@@ -136,7 +136,7 @@ PAYLOADS: dict[str, tuple[str, pa.Schema, str, list[Values], Values]] = {
             [("a", 7, "x", None), ("c", 8, None, None)],
             [("d", 2, None, 5), ("a", 8, "late", 0)],
         ],
-        # The two logs about c meet each other before they meet the base row.
+        # The two log entries of c are merged with each other before they are merged with the base row.
         [("a", 9, "x", 10), ("b", 5, "b", 2), ("c", 8, "c", 9), ("d", 2, "d", 5)],
     ),
     "AWSDms": (
@@ -170,10 +170,10 @@ READ_BY_HUDI_RS = {"OverwriteNonDefaultsWithLatest", "PartialUpdate", "AWSDms"}
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-def test_rows_meet_in_hudis_tables_as_their_payload_class_says(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_rows_are_merged_by_the_payload_class_like_hudi(name: str, hudi: Hudi, tmp_path: Path) -> None:
     payload, schema, ordering, batches, expected = PAYLOADS[name]
     location = str(tmp_path / "table")
-    options = THEIRS | {
+    options = HUDI_OPTIONS | {
         "hoodie.datasource.write.payload.class": MODEL + payload,
         "hoodie.datasource.write.precombine.field": ordering,
     }
@@ -200,11 +200,11 @@ def test_rows_meet_in_hudis_tables_as_their_payload_class_says(name: str, hudi: 
 
 
 @pytest.mark.parametrize("payload", ["OverwriteNonDefaultsWithLatestAvroPayload", "AWSDmsAvroPayload"])
-def test_payload_classes_of_version_eight_are_merged_as_hudi_does(payload: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_payload_classes_of_version_8_tables_are_merged_like_hudi(payload: str, hudi: Hudi, tmp_path: Path) -> None:
     _, schema, ordering, batches, expected = PAYLOADS[payload.removesuffix("AvroPayload")]
     location = str(tmp_path / "table")
     options = (
-        THEIRS
+        HUDI_OPTIONS
         | STAYS_AT_8
         | {
             "hoodie.datasource.write.payload.class": MODEL + payload,
@@ -227,7 +227,7 @@ def test_payload_classes_of_version_eight_are_merged_as_hudi_does(payload: str, 
 
 
 UTC = dt.UTC
-#: Types of ordering columns, three values each (in the middle, great, small), and the wrapper Hudi writes.
+#: Types of ordering columns with three values: middle, high and low.
 ORDERINGS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int": (pa.int32(), [5, 9, 1]),
     "string": (pa.string(), ["b", "c", "a"]),
@@ -237,7 +237,7 @@ ORDERINGS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", ORDERINGS)
-def test_deletes_of_hudi_are_ordered_as_it_does(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_deletes_of_hudi_are_ordered_like_hudi(name: str, hudi: Hudi, tmp_path: Path) -> None:
     kind, (middle, great, small) = ORDERINGS[name]
     schema = pa.schema([("id", pa.string()), ("ts", kind), (DELETED, pa.bool_())])
     location = str(tmp_path / "table")
@@ -245,8 +245,8 @@ def test_deletes_of_hudi_are_ordered_as_it_does(name: str, hudi: Hudi, tmp_path:
     def rows(*given: tuple[str, Any, bool]) -> pa.Table:
         return batch([dict(zip(schema.names, r, strict=True)) for r in given], schema)
 
-    hudi.write(location, rows(*((key, middle, False) for key in "abc")), THEIRS | ORDERED, mode="overwrite")
-    hudi.write(location, rows(("a", great, True), ("b", small, True)), THEIRS | ORDERED)
+    hudi.write(location, rows(*((key, middle, False) for key in "abc")), HUDI_OPTIONS | ORDERED, mode="overwrite")
+    hudi.write(location, rows(("a", great, True), ("b", small, True)), HUDI_OPTIONS | ORDERED)
     table = Table.open(location)
     assert [block.kind for block in blocks(table)] == [BlockType.DELETE]
     assert sorted(assert_hudi_reads_the_same(hudi, table).column("id").to_pylist()) == ["b", "c"]
@@ -254,9 +254,9 @@ def test_deletes_of_hudi_are_ordered_as_it_does(name: str, hudi: Hudi, tmp_path:
     assert_hudi_reads_the_same(hudi, table)
 
 
-def test_several_ordering_columns_are_compared_as_hudi_does(hudi: Hudi, tmp_path: Path) -> None:
+def test_several_ordering_columns_are_compared_like_hudi(hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
-    options = THEIRS | {"hoodie.datasource.write.precombine.field": "ts,at"}
+    options = HUDI_OPTIONS | {"hoodie.datasource.write.precombine.field": "ts,at"}
 
     def rows(*given: tuple[str, int, int, bool]) -> pa.Table:
         return batch([row(key, ts=ts, at=at, v=f"{ts}.{at}", **{DELETED: dead}) for key, ts, at, dead in given])
@@ -278,8 +278,8 @@ def test_several_ordering_columns_are_compared_as_hudi_does(hudi: Hudi, tmp_path
 
 
 @pytest.mark.parametrize("logs", [{}, PARQUET_LOGS], ids=["avro", "parquet"])
-def test_rows_that_share_a_key_are_changed_where_hudi_does(logs: Options, hudi: Hudi, tmp_path: Path) -> None:
-    location, options = str(tmp_path / "table"), THEIRS | ORDERED | logs
+def test_rows_with_the_same_key_are_updated_like_hudi(logs: Options, hudi: Hudi, tmp_path: Path) -> None:
+    location, options = str(tmp_path / "table"), HUDI_OPTIONS | ORDERED | logs
     twice = [row("a", ts=5, v="one"), row("a", ts=7, v="two"), row("b", ts=5)]
     hudi.write(location, batch(twice), options | {"hoodie.datasource.write.operation": "bulk_insert"}, mode="overwrite")
     table = Table.open(location)
@@ -292,7 +292,7 @@ def test_rows_that_share_a_key_are_changed_where_hudi_does(logs: Options, hudi: 
         hudi.write(location, batch([row("a", ts=ts, v=f"new {ts}")]), options)
         assert all(block.headers.get(BlockHeader.RECORD_POSITIONS) for block in blocks(table))
         assert shown() == expected
-    # Our logs go by key alone, and so does Hudi from then on: the first row meets them.
+    # Log files of lakehouse have no record positions, so Hudi merges by key from then on: the first row is updated.
     table.upsert(batch([row("a", ts=9, v="ours")]))
     assert shown() == ["ours", "two"]
     table.services.compaction.run(force=True)
@@ -300,8 +300,8 @@ def test_rows_that_share_a_key_are_changed_where_hudi_does(logs: Options, hudi: 
 
 
 @pytest.mark.parametrize("logs", [{}, PARQUET_LOGS], ids=["avro", "parquet"])
-def test_all_types_of_hudis_logs_are_read(logs: Options, hudi: Hudi, tmp_path: Path) -> None:
-    location, options = str(tmp_path / "table"), THEIRS | ORDERED | logs
+def test_all_types_in_log_files_of_hudi_are_read(logs: Options, hudi: Hudi, tmp_path: Path) -> None:
+    location, options = str(tmp_path / "table"), HUDI_OPTIONS | ORDERED | logs
     first = pa.Table.from_pylist([everything_writable(i) for i in (1, 2, 3)], schema=EVERYTHING)
     hudi.write(location, first, options, mode="overwrite")
     later = [everything_writable(1) | {"ts": 9, "items": [], "raw": None}, nothing(2) | {"id": "k2", "ts": 9}]
@@ -318,7 +318,7 @@ def test_mysql_debezium_tables_are_ordered_by_file_and_position(hudi: Hudi, tmp_
     location = str(tmp_path / "table")
     names = ["id", "_event_bin_file", "_event_pos", "_change_operation_type", "v"]
     schema = pa.schema([(name, pa.int64() if name == "_event_pos" else pa.string()) for name in names])
-    options = THEIRS | {
+    options = HUDI_OPTIONS | {
         "hoodie.datasource.write.payload.class": f"{MODEL}debezium.MySqlDebeziumAvroPayload",
         "hoodie.datasource.write.precombine.field": "_event_bin_file,_event_pos",
     }

@@ -1,4 +1,4 @@
-"""Tables that Apache Hudi made: we read them, write to them, and Hudi reads and writes them again."""
+"""Tables created by Apache Hudi: lakehouse reads and writes them, and Hudi reads and writes them afterwards."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ TABLES: dict[str, Options] = {
 
 
 def values(table: Table) -> dict[str, str | None]:
-    """Return v by id; every key must stand in the table once."""
+    """Return v by id; assert that each id occurs once."""
     rows = table.scan(["id", "v"]).to_arrow().to_pylist()
     assert max(Counter(r["id"] for r in rows).values()) == 1
     return {r["id"]: r["v"] for r in rows}
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_hudi_and_we_write_its_table_in_turn(name: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_hudi_and_lakehouse_write_a_hudi_table_in_turn(name: str, hudi: Hudi, tmp_path: Path) -> None:
     location, options = str(tmp_path / "table"), BASE | TABLES[name]
     theirs = [row(f"k{i}", p="ab"[i % 2], v="theirs") for i in range(6)]
     hudi.write(location, batch(theirs), options, mode="overwrite")
@@ -75,7 +75,7 @@ def test_hudi_and_we_write_its_table_in_turn(name: str, hudi: Hudi, tmp_path: Pa
     assert values(table) == expected
     assert_hudi_reads_the_same(hudi, table)
 
-    # Hudi finds what we wrote through our footers: its upsert updates and does not duplicate.
+    # Hudi finds keys through lakehouse's file footers, so its upsert updates rows and does not duplicate them.
     again = [r | {"ts": 4, "v": "theirs 4"} for r in (*ours, row("k3", p="b"))] + [row("t1", p="c", v="theirs 4")]
     hudi.write(location, batch(again), options)
     expected.update({r["id"]: "theirs 4" for r in again})
@@ -88,7 +88,7 @@ def test_hudi_and_we_write_its_table_in_turn(name: str, hudi: Hudi, tmp_path: Pa
 
 
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
-def test_all_types_of_hudis_files_survive_our_rewrite(operation: str, hudi: Hudi, tmp_path: Path) -> None:
+def test_rewrite_keeps_all_types_of_hudi_files(operation: str, hudi: Hudi, tmp_path: Path) -> None:
     location, options = str(tmp_path / "table"), BASE | WITHOUT_METADATA_TABLE
     rows = pa.Table.from_pylist([*map(everything_writable, (1, 2, 3)), nothing(1)], schema=EVERYTHING)
     hudi.write(location, rows, options | {"hoodie.datasource.write.operation": operation}, mode="overwrite")
@@ -102,7 +102,7 @@ def test_all_types_of_hudis_files_survive_our_rewrite(operation: str, hudi: Hudi
     assert len(assert_hudi_reads_the_same(hudi, table)) == 4
 
 
-def test_we_read_and_write_a_table_that_hudi_cleaned_archived_and_clustered(hudi: Hudi, tmp_path: Path) -> None:
+def test_lakehouse_writes_after_hudi_cleaned_archived_and_clustered(hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
     options = BASE | PARTITIONED | WITHOUT_METADATA_TABLE
     services = {
@@ -128,7 +128,7 @@ def test_we_read_and_write_a_table_that_hudi_cleaned_archived_and_clustered(hudi
     assert_hudi_reads_the_same(hudi, table)
 
 
-def test_a_bucketed_table_is_not_written_with_another_index(hudi: Hudi, tmp_path: Path) -> None:
+def test_upsert_into_a_bucketed_table_fails_with_another_index(hudi: Hudi, tmp_path: Path) -> None:
     location, options = str(tmp_path / "table"), BASE | TABLES["bucket"]
     hudi.write(location, batch([row(f"k{i}") for i in range(9)]), options, mode="overwrite")
     table = Table.open(location)
