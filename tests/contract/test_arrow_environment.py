@@ -14,19 +14,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 JOURNEY = ROOT / "tests" / "support" / "arrow_journey.py"
-#: What pip needs of the project to build it; a copy keeps build output out of the source tree.
+#: The files that pip needs to build the project. A copy keeps build output out of the source tree.
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "lakehouse")
 NO_INDEX = ("No matching distribution", "NewConnectionError", "ConnectTimeoutError", "ProxyError", "ReadTimeoutError")
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, outside of the source tree's import path."""
+    """Run a command with exactly these environment variables, and return its result."""
     return subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def arrow_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a new virtual environment in which `lakehouse[arrow]` is installed."""
+    """Install `lakehouse[arrow]` in a new virtual environment, and return its Python."""
     folder = tmp_path_factory.mktemp("arrow")
     sources = folder / "sources"
     sources.mkdir()
@@ -49,7 +49,7 @@ def arrow_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bare_environment(tmp_path: Path) -> dict[str, str]:
-    """Environment variables with which neither Java nor the source tree is found."""
+    """Return environment variables that hide Java and the source tree."""
     empty = tmp_path / "bin"
     empty.mkdir()
     return {"PATH": str(empty), "TZ": "UTC"}
@@ -63,7 +63,7 @@ def test_table_operations_run_without_pyspark_and_java(
     assert json.loads(done.stdout) == ["create", "upsert", "scan", "compact", "clean", "cluster"]
 
 
-def test_an_object_that_no_adapter_knows_is_refused_as_session(
+def test_to_spark_refuses_an_object_that_is_no_session(
     arrow_python: Path, bare_environment: dict[str, str], tmp_path: Path
 ) -> None:
     program = (

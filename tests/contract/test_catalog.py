@@ -44,7 +44,7 @@ class Clock:
 
 @pytest.fixture(params=("sqlite", "postgresql"))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database of each kind."""
+    """Return the URL of an empty SQLite or PostgreSQL database."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/catalog.db"
         return
@@ -134,7 +134,7 @@ def test_unknown_and_invalid_names_raise_user_error_with_the_nearest_name(catalo
         catalog.create_namespace("sales")
 
 
-def test_update_spec_keeps_all_versions_and_puts_the_last_in_force(catalog: Catalog, tmp_path: Path) -> None:
+def test_update_spec_keeps_all_versions_and_applies_the_last_one(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table(spec(tmp_path / "orders"))
     changed = spec(tmp_path / "orders", services="{compaction: {max_delta_commits: 3}}")
     assert catalog.update_spec(changed, author="ada") == 2
@@ -216,14 +216,16 @@ def test_lease_has_one_holder_and_fencing_tokens_grow(catalog: Catalog, clock: C
     leases.release(first)
     assert leases.holder("k") == second
     again = leases.acquire("k", "other", 1000)
-    assert again is not None and again.token > second.token, "a retry of the same run acquires it with a new token"
+    assert again is not None and again.token > second.token, (
+        "a retry of the same run must acquire the lease with a new token"
+    )
     leases.release(again)
     assert leases.holder("k") is None
     third = leases.acquire("k", "third", 1000)
     assert third is not None and third.token > again.token
 
 
-def test_requests_are_taken_by_a_run_and_reopened_if_it_fails(catalog: Catalog, tmp_path: Path) -> None:
+def test_requests_are_closed_by_a_started_run_and_reopened_if_it_fails(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table(spec(tmp_path / "orders"))
     table, history = catalog.entry("sales.orders").id, catalog.history
     history.request(table, "clustering", {"partitions": ["1"]}, requested_by="ada")
@@ -268,7 +270,7 @@ def test_concurrent_edits_of_one_policy_are_all_kept(catalog: Catalog) -> None:
         assert name in str(stored.settings)
 
 
-def test_concurrent_synchronisations_make_one_version(catalog: Catalog, tmp_path: Path) -> None:
+def test_concurrent_synchronisations_store_each_version_once(catalog: Catalog, tmp_path: Path) -> None:
     path = tmp_path / "orders.yaml"
     text = f"table: sales.orders\nlocation: {tmp_path}/orders\nrecord_key: id\nservices: {{clean: {{priority: %s}}}}\n"
     for number, rounds in enumerate((SpecState.ENTERED, SpecState.CHANGED), 1):

@@ -1,4 +1,4 @@
-"""One suite for every engine: what operations may rely on wherever their work runs."""
+"""Contract of engines: the behaviour that operations rely on, run on local threads and on Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = pa.table(
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An engine, and how rows become one of its frames."""
+    """An engine under test, and the function that converts an Arrow table to a frame of it."""
 
     engine: Engine
     frame: Callable[[pa.Table], Any]
@@ -39,7 +39,7 @@ class Subject:
 
 @pytest.fixture(params=["one thread", "threads", pytest.param("spark", marks=pytest.mark.spark)])
 def subject(request: pytest.FixtureRequest) -> Subject:
-    """Each engine in turn."""
+    """Return each engine: one thread, four threads and Spark."""
     if request.param != "spark":
         return Subject(LocalEngine(1 if request.param == "one thread" else 4), lambda rows: rows)
     from lakehouse.spark.engine import SparkEngine
@@ -49,7 +49,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
     return Subject(SparkEngine(spark, 64 << 20), lambda rows: spark.createDataFrame(rows, spark_schema(rows.schema)))
 
 
-# Workers cannot import this module, so functions that travel are made inside of functions and carry what they need.
+# Workers cannot import this module. Functions for workers are therefore defined inside functions and pickled by value.
 def shard_contents() -> Callable[[Attempt, Iterator[pa.RecordBatch]], Iterator[tuple[str, list[Any]]]]:
     """Return a function that yields the token of its attempt and the rows of its shard."""
 
@@ -60,19 +60,19 @@ def shard_contents() -> Callable[[Attempt, Iterator[pa.RecordBatch]], Iterator[t
     return collect
 
 
-def test_a_frame_tells_its_schema_in_arrow_types(subject: Subject) -> None:
+def test_engine_returns_the_schema_of_a_frame_in_arrow_types(subject: Subject) -> None:
     schema = subject.engine.schema(subject.frame(ROWS))
     assert schema.names == ROWS.schema.names
     assert schema.types == ROWS.schema.types
 
 
-def test_an_engine_says_which_frames_are_sure_to_repeat(subject: Subject) -> None:
+def test_engine_reports_which_frames_can_be_read_repeatedly(subject: Subject) -> None:
     assert subject.engine.repeats(subject.frame(ROWS)) == isinstance(subject.engine, LocalEngine)
     reader = pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches())
     assert not subject.engine.repeats(reader)
 
 
-def test_an_exact_exchange_keeps_the_rows_of_a_value_in_one_shard(subject: Subject) -> None:
+def test_exact_exchange_puts_all_rows_of_a_value_into_one_shard(subject: Subject) -> None:
     shards = subject.engine.exchange(subject.frame(ROWS), shard_contents(), by=("key",), hint="exact")
     assert Counter(row["n"] for _, rows in shards for row in rows) == Counter(range(500))
     homes: dict[str, set[str]] = {}
@@ -84,20 +84,20 @@ def test_an_exact_exchange_keeps_the_rows_of_a_value_in_one_shard(subject: Subje
 
 
 @pytest.mark.parametrize("hint", ["balanced", "none"])
-def test_every_exchange_passes_every_row_on_once(subject: Subject, hint: str) -> None:
+def test_exchange_passes_every_row_on_once(subject: Subject, hint: str) -> None:
     shards = subject.engine.exchange(subject.frame(ROWS), shard_contents(), by=("key",), hint=hint)
     found = sorted((row["n"], row["at"], row["local"]) for _, rows in shards for row in rows)
     wanted = sorted((row["n"], row["at"], row["local"]) for row in ROWS.to_pylist())
     assert [tuple(map(str, values)) for values in found] == [tuple(map(str, values)) for values in wanted]
 
 
-def test_an_exchange_of_no_rows_is_no_error(subject: Subject) -> None:
+def test_exchange_accepts_an_empty_frame(subject: Subject) -> None:
     empty = subject.frame(ROWS.schema.empty_table())
     shards = subject.engine.exchange(empty, shard_contents(), by=("key",), hint="exact")
     assert [row for _, rows in shards for row in rows] == []
 
 
-def test_results_of_a_shard_may_be_many_or_none(subject: Subject) -> None:
+def test_exchange_returns_any_number_of_results_per_shard(subject: Subject) -> None:
     def rows_of(_: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
         for part in batches:
             yield from (n for n in part.column(1).to_pylist() if n < 10)
@@ -106,18 +106,18 @@ def test_results_of_a_shard_may_be_many_or_none(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize("light", [False, True])
-def test_tasks_answer_in_their_own_order(subject: Subject, light: bool) -> None:
-    # Light tasks are more than an engine has starts for, and in no share do they stand side by side.
+def test_run_returns_results_in_the_order_of_the_tasks(subject: Subject, light: bool) -> None:
+    # There are more tasks than one start per core, so that an engine puts several light tasks into one start.
     tasks = list(range(4 * subject.engine.parallelism + 1))
     results = subject.engine.run(lambda attempt, task: (task * task, attempt), tasks, light=light)
     assert [square for square, _ in results] == [n * n for n in tasks]
-    # Row numbers within a commit begin with the number of the task.
+    # Sequence numbers of rows in a commit start with the number of the task.
     assert [attempt.partition for _, attempt in results] == tasks
     assert len({attempt.token for _, attempt in results}) == len(tasks)
     assert subject.engine.run(lambda attempt, task: task, []) == []
 
 
-def test_no_two_attempts_of_an_engine_share_a_token(subject: Subject) -> None:
+def test_attempts_of_an_engine_have_distinct_tokens(subject: Subject) -> None:
     tokens = [token for _ in range(2) for token in subject.engine.run(lambda attempt, _: attempt.token, [1, 2, 3])]
     tokens += [
         token
@@ -127,7 +127,7 @@ def test_no_two_attempts_of_an_engine_share_a_token(subject: Subject) -> None:
     assert all(len(token.split("-")) == 3 and token.replace("-", "").isdigit() for token in tokens)
 
 
-def test_a_task_that_fails_fails_the_run(subject: Subject) -> None:
+def test_run_fails_if_a_task_fails(subject: Subject) -> None:
     def fail(_: Attempt, task: int) -> int:
         if task == 1:
             raise ValueError("task 1 is broken")
@@ -142,21 +142,21 @@ def test_parallelism_is_at_least_one(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "BUCKET"])
-def test_every_verb_gives_on_each_engine_what_the_model_says(subject: Subject, index: str, tmp_path: Path) -> None:
+def test_writes_on_each_engine_give_the_rows_of_the_model(subject: Subject, index: str, tmp_path: Path) -> None:
     shape = Shape(index=index, rows_per_file=4)
     table = make_table(shape, env=make_env(str(tmp_path / "t")))
     model = Model(shape)
     first = tuple(row(f"k{n}", p="ab"[n % 2], v="first", ts=n % 3) for n in range(20))
     second = tuple(row(f"k{n}", p="ab"[n % 2], v="second", ts=1) for n in range(10, 30))
-    dead = tuple(row(f"k{n}", p="ab"[n % 2], ts=9, _hoodie_is_deleted=True) for n in (0, 11))
+    deletes = tuple(row(f"k{n}", p="ab"[n % 2], ts=9, _hoodie_is_deleted=True) for n in (0, 11))
     history = [
         Verb(name="bulk_insert", rows=first),
-        Verb(name="upsert", rows=(*second, *second[:5], *dead)),
+        Verb(name="upsert", rows=(*second, *second[:5], *deletes)),
         Verb(name="delete", rows=first[:4]),
         Verb(name="insert_overwrite", rows=(row("k9", p="b"), row("k99", p="b"))),
     ]
     for verb in history:
-        # Each verb's rows go through the engine under test; the model is told the same.
+        # The rows of each verb go through the engine under test. The model applies the same verb.
         outcome = apply_verb(_Through(table, subject), model, verb, unique=False)
         assert isinstance(outcome, Committed)
         model.committed(outcome.instant)
@@ -164,7 +164,7 @@ def test_every_verb_gives_on_each_engine_what_the_model_says(subject: Subject, i
 
 
 class _Through:
-    """A table whose rows are turned into frames of an engine first."""
+    """A table that converts the rows of each call to a frame of the engine first."""
 
     def __init__(self, table: Any, subject: Subject) -> None:
         self._table, self._subject = table, subject
@@ -174,7 +174,7 @@ class _Through:
         return lambda rows: method(self._subject.frame(rows) if isinstance(rows, pa.Table) else rows)
 
 
-def test_a_local_frame_must_be_arrow() -> None:
+def test_local_engine_accepts_only_arrow_data() -> None:
     with pytest.raises(Exception, match="not list"):
         LocalEngine().schema([{"id": 1}])
     reader = pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches())

@@ -1,7 +1,7 @@
-"""Contract of all indexes in the registry: each implementation finds the stored keys and assigns rows to valid groups.
+"""Contract of all registered indexes: each one finds the stored keys and assigns rows to valid file groups.
 
-In the history tests a key never changes its partition. What indexes do with such a change differs by design: global
-indexes move the row, others store a second one.
+In the history tests a key never changes its partition. Indexes differ there by design: global indexes move the row,
+others store a second one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ each_index = pytest.mark.parametrize("index", TYPES, ids=lambda index: index.nam
 
 
 def shape_of(index: IndexType, shape: Shape | None = None, **values: Any) -> Shape:
-    """Return a kind of table with this index."""
+    """Return a table shape with this index."""
     return replace(shape or Shape(), index=index.name, buckets=BUCKETS, **values)
 
 
@@ -56,7 +56,7 @@ def staged(index: IndexType, partition: str = "p", *, rows: int = 4, deletes: in
 
 
 def stored(partition: str, size: int = 90) -> list[FileSlice]:
-    """Return one slice per bucket of a partition; their ids suit all indexes."""
+    """Return one file slice per bucket of a partition. Their file ids are valid for all indexes."""
     slices = []
     for number in range(BUCKETS):
         file_id = f"{number:08d}-0000-4000-8000-{len(partition):012d}-0"
@@ -78,12 +78,12 @@ def assigned(
     tags: list[TagResult] | None = None,
     in_clustering: Groups = NO_GROUPS,
 ) -> tuple[GroupTask, ...]:
-    """Return the group tasks, with ids that repeat."""
+    """Return the group tasks of the index, with reproducible file ids."""
     return index.groups(entries, slices, tags or [], in_clustering=in_clustering, new_uuid=SeededIds().uuid)
 
 
-def settled(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with all partition columns derived from its id."""
+def with_fixed_partition(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with partition columns derived from its id, so that a key never changes its partition."""
     number = int(values["id"][1:])
     return values | {"p": ("a", None)[number % 2], "region": ("eu", "us")[number % 2], "at": 86_400_000 * (number % 3)}
 
@@ -102,12 +102,12 @@ def test_registry_refuses_an_index_type_of_hudi_without_implementation() -> None
 @pytest.mark.parametrize(
     ("name", "is_global"), [("BLOOM", False), ("GLOBAL_BLOOM", True), ("global_simple", True), ("", False)]
 )
-def test_index_type_of_a_stored_name_says_whether_keys_are_global(name: str, is_global: bool) -> None:
+def test_index_type_of_a_stored_name_has_the_scope_of_its_keys(name: str, is_global: bool) -> None:
     assert index_type(name).is_global == is_global
 
 
 @each_index
-def test_lookups_search_each_possible_file_once_or_the_group_task_finds_the_matches(index: IndexType) -> None:
+def test_lookups_search_each_possible_file_once_unless_group_tasks_find_the_matches(index: IndexType) -> None:
     slices = [*stored("p"), *stored("other")]
     entries = staged(index)
     tasks = new_index(index).lookups(entries, slices, parallelism=2, read_logs_of=NO_GROUPS)
@@ -140,7 +140,7 @@ def test_lookups_are_empty_if_rows_are_only_added(index: IndexType) -> None:
 
 @each_index
 @pytest.mark.parametrize("size", [10, 90], ids=["small files", "full files"])
-def test_groups_take_each_insert_once_in_a_valid_group(index: IndexType, size: int) -> None:
+def test_group_tasks_write_each_insert_once_to_a_valid_group(index: IndexType, size: int) -> None:
     slices, entries = stored("p", size), staged(index, rows=20, deletes=3)
     tasks = assigned(new_index(index, looks_up=False), entries, slices)
     assert len({(task.partition, task.file_id) for task in tasks}) == len(tasks)
@@ -159,7 +159,7 @@ def test_groups_take_each_insert_once_in_a_valid_group(index: IndexType, size: i
 
 
 @each_index
-def test_groups_in_clustering_take_no_inserts_unless_the_key_determines_the_group(index: IndexType) -> None:
+def test_groups_in_clustering_get_no_inserts_unless_the_key_determines_the_group(index: IndexType) -> None:
     slices = stored("p", 10)
     clustering = frozenset((s.partition, s.file_id) for s in slices)
     tasks = assigned(new_index(index, looks_up=False), staged(index), slices, in_clustering=clustering)
@@ -168,7 +168,7 @@ def test_groups_in_clustering_take_no_inserts_unless_the_key_determines_the_grou
 
 
 @each_index
-def test_groups_append_to_logs_of_matched_groups_on_merge_on_read(index: IndexType) -> None:
+def test_group_tasks_append_to_logs_of_matched_groups_on_merge_on_read(index: IndexType) -> None:
     slices = stored("p")
     matched = slices if index.hashes_keys else slices[:1]
     tag = TagResult(base=slices[0], matches_file="matches", matched_rows=4, consumed={"p": 4})
@@ -199,8 +199,8 @@ def test_plans_do_not_depend_on_the_order_of_entries_slices_and_tags(index: Inde
 
 
 @examples(8)
-@given(shape=shapes(), history=histories(5, row=rows().map(settled)))
-def test_indexes_agree_on_every_history(shape: Shape, history: list[Verb]) -> None:
+@given(shape=shapes(), history=histories(5, row=rows().map(with_fixed_partition)))
+def test_all_indexes_give_equal_rows_after_any_history(shape: Shape, history: list[Verb]) -> None:
     tables = [make_table(shape_of(index, shape)) for index in TYPES]
     models = [Model(shape_of(index, shape)) for index in TYPES]
     for verb in history:

@@ -1,4 +1,4 @@
-"""Contract of metastores, for a Hive Metastore over Thrift and the in-memory one."""
+"""Contract of metastores, run on a Hive Metastore over Thrift and on the in-memory metastore."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(params=["memory", "hive"])
 def metastore(request: pytest.FixtureRequest) -> Iterator[Metastore]:
-    """Each metastore, with pages of three partitions."""
+    """Return each metastore, with pages of three partitions."""
     made: Metastore
     if request.param == "memory":
         made = MemoryMetastore(page=3)
@@ -44,7 +44,7 @@ def metastore(request: pytest.FixtureRequest) -> Iterator[Metastore]:
 
 @pytest.fixture
 def table(metastore: Metastore, tmp_path: Path) -> HiveTable:
-    """A table that is partitioned by day and hour, in a new database."""
+    """Create a table that is partitioned by day and hour, in a new database."""
     wanted = HiveTable(
         database=f"sales_{next(_numbers)}",
         name="orders",
@@ -60,7 +60,7 @@ def table(metastore: Metastore, tmp_path: Path) -> HiveTable:
 
 
 def part(table: HiveTable, *values: str, columns: tuple[Column, ...] = COLUMNS) -> HivePartition:
-    """Return a partition at the location of its name."""
+    """Return a partition whose location follows from its name."""
     names = [column.name for column in table.partition_columns]
     return HivePartition(
         values=values,
@@ -108,13 +108,13 @@ def test_create_table_without_its_database_raises_user_error(metastore: Metastor
 
 
 def test_calls_on_a_missing_table_raise_user_error_with_its_name(metastore: Metastore, table: HiveTable) -> None:
-    place = (table.database, "other")
+    missing = (table.database, "other")
     for call in (
-        lambda: metastore.partition_names(*place),
-        lambda: metastore.partitions(*place, ["dt=1/hour=2"]),
-        lambda: metastore.add_partitions(*place, [part(table, "1", "2")]),
-        lambda: metastore.alter_partitions(*place, [part(table, "1", "2")]),
-        lambda: metastore.drop_partitions(*place, ["dt=1/hour=2"]),
+        lambda: metastore.partition_names(*missing),
+        lambda: metastore.partitions(*missing, ["dt=1/hour=2"]),
+        lambda: metastore.add_partitions(*missing, [part(table, "1", "2")]),
+        lambda: metastore.alter_partitions(*missing, [part(table, "1", "2")]),
+        lambda: metastore.drop_partitions(*missing, ["dt=1/hour=2"]),
         lambda: metastore.alter_table(replace(table, name="other")),
     ):
         with pytest.raises(UserError, match=rf"there is no table {table.database}\.other"):

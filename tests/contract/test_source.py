@@ -1,7 +1,7 @@
-"""The contract of sources, run on every registered source and on a log in memory that this module defines.
+"""Contract of sources, run on every registered source and on an in-memory log that this module defines.
 
-A source is added by its settings in `lakehouse.spec`, its reader in `lakehouse.platform.sources`, one entry in each of
-the two registries, and one `Landing` here.
+To add a source, write its settings in `lakehouse.spec`, its reader in `lakehouse.platform.sources`, one entry in each
+of the two registries, and one `Landing` here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KNOWN = KnownColumns(policy=SchemaPolicy())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSpec:
-    """Settings of the log in memory."""
+    """Settings of the in-memory log."""
 
     KIND: ClassVar[str] = "log"
     NAMES: ClassVar[tuple[str, ...]] = ("topic", "by_time", "options")
@@ -57,17 +57,17 @@ class LogSpec:
 
     @property
     def is_by_interval(self) -> bool:
-        """Whether a run reads the records of its data interval."""
+        """Return whether a run reads the records of its data interval."""
         return self.by_time
 
     @property
     def declares_types(self) -> bool:
-        """Whether the log declares column types."""
+        """Return whether the log declares column types."""
         return True
 
     @property
     def description(self) -> str:
-        """What a run reads."""
+        """Describe the records that a run reads."""
         return f"records of topic {self.topic}"
 
     @classmethod
@@ -78,7 +78,7 @@ class LogSpec:
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as YAML has them."""
+        """Return the settings as a mapping for YAML."""
         mapping: dict[str, Any] = {"topic": self.topic}
         if self.by_time:
             mapping["by_time"] = True
@@ -87,14 +87,14 @@ class LogSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlan(SourcePlan):
-    """The records to read: their offsets."""
+    """The offsets of the records to read."""
 
     offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSource:
-    """Records with an hour each; the checkpoint is the next offset."""
+    """An in-memory log of records with a time each. The checkpoint is the next offset."""
 
     settings: LogSpec
     records: list[tuple[datetime, str]]
@@ -142,14 +142,14 @@ class LogSource:
 
 
 class Landing:
-    """A source that receives records, and the table that reads them."""
+    """A source to which tests add records, and the table that ingests from it."""
 
     def __init__(self, by_interval: bool) -> None:
         self.root = f"memory://source-{next(_numbers)}"
         self.by_interval = by_interval
 
     def spec(self) -> TableSpec:
-        """Return the spec of the table, which inserts: a record that is read twice is there twice."""
+        """Return the spec of the table. Its operation is insert, so a record that is ingested twice gives two rows."""
         return TableSpec(
             table="t",
             location=f"{self.root}/table",
@@ -167,11 +167,11 @@ class Landing:
         raise NotImplementedError
 
     def put(self, *records: str, hour: int = 0) -> None:
-        """Append records; a record is its key, or begins with `BAD`."""
+        """Add records to the source. The text of a record is its key; a bad record starts with `BAD`."""
         raise NotImplementedError
 
     def run(self, hour: int = 0, source: Source[Any] | None = None, *, full_refresh: bool = False) -> JobReport:
-        """Ingest once."""
+        """Run the ingestion once."""
         bounds = tuple(moment.isoformat() for moment in interval(hour)) if self.by_interval else (None, None)
         spec = self.spec()
         return ingest(
@@ -193,13 +193,13 @@ class Landing:
         )
 
     def plan(self, checkpoint: str | None = None, hour: int = 0, *, full_refresh: bool = False) -> SourcePlan:
-        """Plan once."""
+        """Plan a run without reading."""
         bounds = interval(hour) if self.by_interval else None
         plan: SourcePlan = self.source().plan(checkpoint, bounds, full_refresh=full_refresh)
         return plan
 
     def checkpoint(self) -> str | None:
-        """Return the checkpoint of the newest commit, None before the first commit."""
+        """Return the checkpoint of the newest commit, or None before the first commit."""
         exists = bool(open_storage(f"{self.root}/table").list_dir(".hoodie")[0])
         return Table.open(f"{self.root}/table").last_commit_extra(CHECKPOINT) if exists else None
 
@@ -214,7 +214,7 @@ class Landing:
 
 
 class FilesLanding(Landing):
-    """A landing zone in memory: each call of `put` writes one file."""
+    """An in-memory landing zone. Each call of `put` writes one file."""
 
     def __init__(self, by_interval: bool) -> None:
         super().__init__(by_interval)
@@ -238,7 +238,7 @@ class FilesLanding(Landing):
 
 
 class LogLanding(Landing):
-    """A log in memory."""
+    """The in-memory log."""
 
     def __init__(self, by_interval: bool) -> None:
         super().__init__(by_interval)
@@ -260,7 +260,7 @@ class LogLanding(Landing):
 
 @dataclass
 class Crashing:
-    """A source whose run fails after everything was read, before the commit."""
+    """A source whose runs crash after the read and before the commit."""
 
     inner: Source[Any]
 
@@ -276,7 +276,7 @@ class Crashing:
             yield batch
 
     def verify(self, plan: Any) -> None:
-        """Fail."""
+        """Simulate a crash."""
         raise RuntimeError("crash before the commit")
 
 
@@ -289,7 +289,7 @@ def interval(hour: int) -> Interval:
     return START + timedelta(hours=hour), START + timedelta(hours=hour + 1)
 
 
-def test_every_registered_source_has_settings_and_runs_this_suite() -> None:
+def test_registered_sources_all_have_settings_and_run_this_suite() -> None:
     assert SOURCES.keys() == SOURCE_SPECS.keys()
     assert LANDINGS.keys() - {LogSpec.KIND} == SOURCES.keys()
 
@@ -326,7 +326,7 @@ def test_plan_of_other_records_has_another_fingerprint(kind: str) -> None:
 
 
 @EVERY_SOURCE
-def test_read_returns_the_planned_records_only_however_many_follow(kind: str) -> None:
+def test_read_returns_only_the_planned_records_if_more_arrive(kind: str) -> None:
     landing = LANDINGS[kind](False)
     landing.put("a", "b")
     plan, source = landing.plan(), landing.source()
@@ -343,7 +343,7 @@ def test_read_returns_the_planned_records_only_however_many_follow(kind: str) ->
 @pytest.mark.parametrize("kind", LANDINGS)
 @settings(deadline=None, max_examples=20)
 @given(steps=st.lists(st.sampled_from(("put", "run", "crash")), max_size=12))
-def test_runs_by_checkpoint_write_every_record_once_despite_crashes(kind: str, steps: list[str]) -> None:
+def test_runs_by_checkpoint_write_each_record_once_despite_crashes(kind: str, steps: list[str]) -> None:
     landing = LANDINGS[kind](False)
     names = (f"r{number}" for number in count(1))
     put: list[str] = []
@@ -361,15 +361,15 @@ def test_runs_by_checkpoint_write_every_record_once_despite_crashes(kind: str, s
 
 
 @EVERY_SOURCE
-def test_two_runs_at_once_write_every_record_once(kind: str) -> None:
+def test_two_concurrent_runs_write_each_record_once(kind: str) -> None:
     landing = LANDINGS[kind](False)
     landing.put("first")
     landing.run()
     landing.put("a", "b")
     rivals = [landing.run]
 
-    class Overtaken(Crashing):
-        """A source that lets another run commit before the first commit of its own run."""
+    class Interrupted(Crashing):
+        """A source that lets another run commit between its own read and commit."""
 
         @contextmanager
         def read(self, plan: Any, **named: Any) -> Iterator[Batch | None]:
@@ -381,13 +381,13 @@ def test_two_runs_at_once_write_every_record_once(kind: str) -> None:
         def verify(self, plan: Any) -> None:
             self.inner.verify(plan)
 
-    assert landing.run(source=Overtaken(inner=landing.source())).status is JobStatus.NOTHING_TO_DO
+    assert landing.run(source=Interrupted(inner=landing.source())).status is JobStatus.NOTHING_TO_DO
     assert not rivals
     assert landing.rows() == Counter(("first", "a", "b"))
 
 
 @EVERY_SOURCE
-def test_commit_carries_the_checkpoint_and_the_metadata_of_the_plan(kind: str) -> None:
+def test_commit_holds_the_checkpoint_and_the_metadata_of_the_plan(kind: str) -> None:
     landing = LANDINGS[kind](False)
     landing.put("a", "b")
     plan = landing.plan()
@@ -416,7 +416,7 @@ def test_runs_by_interval_read_their_interval_once_and_have_no_checkpoint(kind: 
 
 
 @EVERY_SOURCE
-def test_a_full_refresh_plans_all_records_and_the_same_checkpoint(kind: str) -> None:
+def test_full_refresh_plans_all_records_and_the_same_checkpoint(kind: str) -> None:
     landing = LANDINGS[kind](False)
     landing.put("a", "b")
     first = landing.plan()
@@ -438,7 +438,7 @@ def test_bad_records_are_counted_and_kept_in_the_folder_that_the_commit_names(ki
 
 
 @EVERY_SOURCE
-def test_an_unreadable_checkpoint_is_named(kind: str) -> None:
+def test_plan_refuses_an_unreadable_checkpoint_with_its_value(kind: str) -> None:
     landing = LANDINGS[kind](False)
     landing.put("a")
     with pytest.raises(CorruptTableError, match=r"checkpoint.*'nonsense'"):
@@ -446,7 +446,7 @@ def test_an_unreadable_checkpoint_is_named(kind: str) -> None:
 
 
 @EVERY_SOURCE
-def test_a_run_by_interval_without_an_interval_names_the_setting(kind: str) -> None:
+def test_plan_by_interval_without_an_interval_is_refused_with_the_setting(kind: str) -> None:
     landing = LANDINGS[kind](True)
     value = "orders" if kind == "log" else r"landing/\{start:"
     with pytest.raises(UserError, match=f"{value}.* is read by data interval, and this run has none"):
@@ -454,7 +454,7 @@ def test_a_run_by_interval_without_an_interval_names_the_setting(kind: str) -> N
 
 
 @EVERY_SOURCE
-def test_settings_of_a_source_are_read_back_from_yaml(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_a_source_round_trip_through_yaml(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SOURCE_SPECS, LogSpec.KIND, LogSpec)
     section = LANDINGS[kind](True).section()
     mapping = ingest_mapping(section)
@@ -464,7 +464,7 @@ def test_settings_of_a_source_are_read_back_from_yaml(kind: str, monkeypatch: py
     assert mapping.get("source", "files") == kind
 
 
-def test_each_source_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spec_accepts_only_the_setting_names_of_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SOURCE_SPECS, LogSpec.KIND, LogSpec)
     head = "table: t\nlocation: x\nrecord_key: id\ningest:\n"
     spec = parse_spec(f"{head}  source: log\n  topic: orders\n", source="t.yaml")
@@ -479,7 +479,7 @@ def test_each_source_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
         parse_spec(f"{head}  source: logs\n", source="t.yaml")
 
 
-def test_a_registered_source_is_opened_by_the_kind_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_source_chooses_the_source_by_the_kind_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     landing = LogLanding(False)
     monkeypatch.setitem(SOURCES, LogSpec.KIND, lambda context: landing.source())
     session: Any = None

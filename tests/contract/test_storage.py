@@ -1,4 +1,4 @@
-"""What every store must do, whatever it is made of."""
+"""Contract of storage: the behaviour of every store for reads, writes, listings and deletions."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def paths(store: Storage, prefix: str = "") -> list[str]:
     return [file.path for file in store.list(prefix)]
 
 
-def test_what_was_put_can_be_got_and_replaced(each_store: Storage) -> None:
+def test_get_returns_the_bytes_of_the_last_put(each_store: Storage) -> None:
     each_store.put("a/b/c", b"one")
     assert each_store.get("a/b/c") == b"one"
     each_store.put("a/b/c", b"")
     assert each_store.get("a/b/c") == b""
 
 
-def test_a_missing_file_is_not_found_by_any_reading_verb(each_store: Storage) -> None:
+def test_reads_of_a_missing_file_raise_not_found(each_store: Storage) -> None:
     each_store.put("a/b", b"x")
     for missing in ("nothing", "a", "a/nothing", "nothing/a"):
         with pytest.raises(NotFoundError, match=missing):
@@ -48,7 +48,7 @@ def test_a_missing_file_is_not_found_by_any_reading_verb(each_store: Storage) ->
             each_store.open_input(missing)
 
 
-def test_ranges_end_where_the_file_ends(each_store: Storage) -> None:
+def test_get_range_stops_at_the_end_of_the_file(each_store: Storage) -> None:
     each_store.put("digits", b"0123456789")
     assert each_store.get_range("digits", 0, 3) == b"012"
     assert each_store.get_range("digits", 4, 1) == b"4"
@@ -58,7 +58,7 @@ def test_ranges_end_where_the_file_ends(each_store: Storage) -> None:
     assert each_store.get_range("digits", 3, 0) == b""
 
 
-def test_create_makes_a_file_once(each_store: Storage) -> None:
+def test_create_succeeds_only_if_the_file_is_absent(each_store: Storage) -> None:
     assert each_store.create("t/1.commit", b"first") is True
     assert each_store.create("t/1.commit", b"second") is False
     assert each_store.create("t/1.commit", b"first", unique=True) is False
@@ -66,12 +66,12 @@ def test_create_makes_a_file_once(each_store: Storage) -> None:
     assert paths(each_store) == ["t/1.commit"]
 
 
-def test_create_of_an_empty_file_is_exclusive_too(each_store: Storage) -> None:
+def test_create_is_exclusive_for_an_empty_file(each_store: Storage) -> None:
     assert each_store.create("t/1.requested", b"") is True
     assert each_store.create("t/1.requested", b"") is False
 
 
-def test_exactly_one_of_racing_creates_wins_and_its_bytes_stay(each_store: Storage) -> None:
+def test_exactly_one_of_concurrent_creates_succeeds_and_its_bytes_stay(each_store: Storage) -> None:
     threads = 8
     for instant in range(5):
         barrier = threading.Barrier(threads)
@@ -87,7 +87,7 @@ def test_exactly_one_of_racing_creates_wins_and_its_bytes_stay(each_store: Stora
     assert paths(each_store) == [f"timeline/{instant}" for instant in range(5)]
 
 
-def test_a_reader_never_sees_a_part_of_a_put(each_store: Storage) -> None:
+def test_reader_never_sees_a_partial_put(each_store: Storage) -> None:
     versions = [bytes([letter]) * 200_000 for letter in b"abcd"]
     each_store.put("shared", versions[0])
     done = threading.Event()
@@ -112,7 +112,7 @@ def test_a_reader_never_sees_a_part_of_a_put(each_store: Storage) -> None:
 
 
 @pytest.mark.parametrize("name", STRANGE_NAMES)
-def test_names_are_kept_letter_by_letter(each_store: Storage, name: str) -> None:
+def test_file_names_with_special_characters_are_kept_exactly(each_store: Storage, name: str) -> None:
     assert each_store.create(name, b"1") is True
     each_store.put(name, b"22")
     assert each_store.get(name) == b"22"
@@ -131,7 +131,7 @@ def test_names_are_kept_letter_by_letter(each_store: Storage, name: str) -> None
 
 
 @pytest.mark.parametrize("path", ["", "/absolute", "a//b", "../up", "a/../b", "./a", "a/.", "a/", "a\0b"])
-def test_paths_that_are_not_plain_are_refused(each_store: Storage, path: str) -> None:
+def test_invalid_paths_are_refused(each_store: Storage, path: str) -> None:
     for verb in (each_store.get, each_store.delete, each_store.open_input, each_store.open_output):
         with pytest.raises(UserError, match="storage path"):
             verb(path)
@@ -140,7 +140,7 @@ def test_paths_that_are_not_plain_are_refused(each_store: Storage, path: str) ->
             writer(path, b"")
 
 
-def test_listing_is_recursive_sorted_and_by_whole_segments(each_store: Storage) -> None:
+def test_list_is_recursive_sorted_and_matches_whole_path_segments(each_store: Storage) -> None:
     for path in ("b/2", "a/x/1", "a/x/y/2", "a/3", "ab/4", "root"):
         each_store.put(path, path.encode())
     assert paths(each_store) == ["a/3", "a/x/1", "a/x/y/2", "ab/4", "b/2", "root"]
@@ -150,7 +150,7 @@ def test_listing_is_recursive_sorted_and_by_whole_segments(each_store: Storage) 
     assert [file.size_bytes for file in each_store.list("a")] == [3, 5, 7]
 
 
-def test_one_level_has_files_and_bare_names_of_directories(each_store: Storage) -> None:
+def test_list_dir_returns_files_and_names_of_directories_of_one_level(each_store: Storage) -> None:
     for path in ("p=1/f", "p=2/deep/f", "g", "f"):
         each_store.put(path, b"")
     files, names = each_store.list_dir("")
@@ -161,7 +161,7 @@ def test_one_level_has_files_and_bare_names_of_directories(each_store: Storage) 
     assert each_store.list_dir("f") == ([], [])
 
 
-def test_names_are_those_of_the_files_of_one_level(each_store: Storage) -> None:
+def test_list_names_returns_the_file_names_of_one_level(each_store: Storage) -> None:
     for path in ("p=1/f", "p=2/deep/f", "p=2/b", "p=2/a", "g", "f"):
         each_store.put(path, b"")
     for prefix in ("", "p=1", "p=2/", "p=2/deep", "absent", "f"):
@@ -169,14 +169,14 @@ def test_names_are_those_of_the_files_of_one_level(each_store: Storage) -> None:
     assert each_store.list_names("p=2") == ["a", "b"]
 
 
-def test_times_of_a_listing_do_not_run_backwards(each_store: Storage) -> None:
+def test_modification_times_of_a_listing_do_not_decrease(each_store: Storage) -> None:
     each_store.put("first", b"")
     each_store.put("second", b"")
     first, second = each_store.list("")
     assert 0 < first.modified_ms <= second.modified_ms
 
 
-def test_a_long_listing_is_complete(each_store: Storage) -> None:
+def test_listing_of_more_than_one_page_is_complete(each_store: Storage) -> None:
     expected = [f"many/{number:04d}" for number in range(1100)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda path: each_store.put(path, b""), expected))
@@ -186,22 +186,22 @@ def test_a_long_listing_is_complete(each_store: Storage) -> None:
     assert paths(each_store) == []
 
 
-def test_deleting_what_is_missing_is_a_success(each_store: Storage) -> None:
+def test_delete_of_a_missing_file_is_no_error(each_store: Storage) -> None:
     each_store.put("a/b", b"")
     assert each_store.delete("a/b") is True
     assert each_store.delete("a/b") is False
-    assert each_store.delete("never/was") is False
-    each_store.delete_many(["a/b", "never/was"])
+    assert each_store.delete("absent/file") is False
+    each_store.delete_many(["a/b", "absent/file"])
     assert each_store.delete_many([]) == 0
 
 
-def test_deleting_a_directory_deletes_nothing(each_store: Storage) -> None:
+def test_delete_of_a_directory_deletes_nothing(each_store: Storage) -> None:
     each_store.put("a/b", b"kept")
     assert each_store.delete("a") is False
     assert each_store.get("a/b") == b"kept"
 
 
-def test_a_directory_goes_with_its_last_file(each_store: Storage) -> None:
+def test_directory_disappears_with_its_last_file(each_store: Storage) -> None:
     each_store.put("a/b/c/1", b"")
     each_store.put("a/2", b"")
     each_store.delete("a/b/c/1")
@@ -212,7 +212,7 @@ def test_a_directory_goes_with_its_last_file(each_store: Storage) -> None:
     assert each_store.get("a/b/c/1") == b"again"
 
 
-def test_a_pickled_store_is_the_same_place(each_store: Storage) -> None:
+def test_pickled_store_reads_and_writes_the_same_files(each_store: Storage) -> None:
     each_store.put("before", b"1")
     copy: Storage = pickle.loads(pickle.dumps(each_store))
     assert copy.root == each_store.root
@@ -223,7 +223,7 @@ def test_a_pickled_store_is_the_same_place(each_store: Storage) -> None:
         assert pickle.loads(pickle.dumps(wrapper)).get("after") == b"2"
 
 
-def test_a_used_store_does_not_show_secrets(each_store: Storage) -> None:
+def test_repr_of_a_store_shows_its_root_and_no_secrets(each_store: Storage) -> None:
     assert "secret" not in repr(each_store)
     assert each_store.root in repr(each_store)
 
@@ -232,7 +232,7 @@ def table(rows: int) -> pa.Table:
     return pa.table({"id": pa.array(range(rows)), "name": [f"name-{i}" for i in range(rows)], "value": [0.5] * rows})
 
 
-def test_parquet_is_written_and_read_back_by_column(each_store: Storage) -> None:
+def test_parquet_file_is_written_as_a_stream_and_read_by_column(each_store: Storage) -> None:
     data = table(50_000)
     with (
         each_store.open_output("p=1/f.parquet") as output,
@@ -252,7 +252,7 @@ def test_parquet_is_written_and_read_back_by_column(each_store: Storage) -> None
         assert pa.Table.from_batches(reader.iter_batches(columns=["name"])).equals(data.select(["name"]))
 
 
-def test_a_file_larger_than_one_upload_part_arrives_whole(each_store: Storage) -> None:
+def test_file_larger_than_one_upload_part_round_trips(each_store: Storage) -> None:
     block = bytes(range(256)) * 4096
     with each_store.open_output("large") as output:
         for _ in range(20):
@@ -269,14 +269,14 @@ def test_a_file_larger_than_one_upload_part_arrives_whole(each_store: Storage) -
     assert each_store.get_range("large", 256, 4) == b"\0\1\2\3"
 
 
-def test_an_empty_file_can_be_written_and_opened(each_store: Storage) -> None:
+def test_empty_file_can_be_written_and_opened(each_store: Storage) -> None:
     each_store.open_output("empty").close()
     with each_store.open_input("empty") as file:
         assert (file.size(), file.read()) == (0, b"")
 
 
 @pytest.mark.parametrize("written", [10, 9 << 20, 30 << 20])
-def test_an_output_that_meets_an_exception_leaves_nothing(each_store: Storage, written: int) -> None:
+def test_open_output_leaves_no_file_after_an_exception(each_store: Storage, written: int) -> None:
     with pytest.raises(ZeroDivisionError), each_store.open_output("p=1/f.parquet") as output:
         for _ in range(0, written, 1 << 20):
             output.write(b"x" * min(written, 1 << 20))
@@ -287,7 +287,7 @@ def test_an_output_that_meets_an_exception_leaves_nothing(each_store: Storage, w
         each_store.get("p=1/f.parquet")
 
 
-def test_an_exception_within_a_parquet_writer_leaves_the_former_file(each_store: Storage) -> None:
+def test_open_output_keeps_the_existing_file_after_an_exception_in_a_parquet_writer(each_store: Storage) -> None:
     each_store.put("f.parquet", b"former")
     data = table(10)
     with (
@@ -301,7 +301,7 @@ def test_an_exception_within_a_parquet_writer_leaves_the_former_file(each_store:
     assert paths(each_store) == ["f.parquet"]
 
 
-def test_an_aborted_or_closed_output_takes_no_more_bytes(each_store: Storage) -> None:
+def test_aborted_output_refuses_more_bytes_and_leaves_no_file(each_store: Storage) -> None:
     output = each_store.open_output("a")
     output.write(b"1")
     output.abort()
@@ -311,7 +311,7 @@ def test_an_aborted_or_closed_output_takes_no_more_bytes(each_store: Storage) ->
     assert each_store.list("") == []
 
 
-def test_an_output_replaces_what_has_the_name(each_store: Storage) -> None:
+def test_open_output_replaces_an_existing_file_on_close(each_store: Storage) -> None:
     each_store.put("a", b"old")
     with each_store.open_output("a") as output:
         output.write(memoryview(b"new and longer"))
@@ -319,13 +319,13 @@ def test_an_output_replaces_what_has_the_name(each_store: Storage) -> None:
     assert each_store.get("a") == b"new and longer"
 
 
-def test_native_names_are_under_the_native_root(each_store: Storage) -> None:
+def test_native_path_is_under_the_native_root(each_store: Storage) -> None:
     root, file = each_store.native(""), each_store.native("p=1/f x")
     assert file == f"{root}/p=1/f x"
     assert root == ("s3a" + each_store.root[2:] if each_store.root.startswith("s3://") else each_store.root)
 
 
-def test_the_store_above_sees_the_files_of_this_one_and_the_last_one_has_none_above(each_store: Storage) -> None:
+def test_parent_store_sees_the_same_files_up_to_a_root_without_parent(each_store: Storage) -> None:
     each_store.put("a/b", b"x")
     counted = CountingStorage(each_store).above()
     above = FaultyStorage(each_store).above()

@@ -1,4 +1,4 @@
-"""What every store must do when a file is changed on a condition: compare and swap."""
+"""Contract of compare and swap: every store replaces or deletes a file only if its version has not changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THREADS, ROUNDS = 4, 10
 OTHER_TAG = '["other", null]'
 
 
-def test_a_file_is_made_if_there_is_none_and_replaced_if_it_is_the_version_that_was_read(each_store: Storage) -> None:
+def test_replace_if_creates_an_absent_file_and_replaces_only_the_expected_version(each_store: Storage) -> None:
     first = each_store.replace_if("locks/l", b"one", None)
     assert first is not None
     assert each_store.get_tagged("locks/l") == (b"one", first)
@@ -35,7 +35,7 @@ def test_a_file_is_made_if_there_is_none_and_replaced_if_it_is_the_version_that_
     assert [file.path for file in each_store.list("")] == ["locks/l"]
 
 
-def test_a_version_that_is_gone_is_not_replaced(each_store: Storage) -> None:
+def test_replace_if_refuses_a_deleted_version(each_store: Storage) -> None:
     tag = each_store.replace_if("l", b"one", None)
     each_store.delete("l")
     with pytest.raises(NotFoundError):
@@ -44,7 +44,7 @@ def test_a_version_that_is_gone_is_not_replaced(each_store: Storage) -> None:
     assert each_store.list("") == []
 
 
-def test_a_file_is_deleted_if_it_is_the_version_that_was_read_or_the_store_says_that_it_cannot(
+def test_delete_if_deletes_only_the_expected_version_or_is_unsupported(
     each_store: Storage,
 ) -> None:
     old = each_store.replace_if("d/l", b"one", None)
@@ -63,7 +63,7 @@ def test_a_file_is_deleted_if_it_is_the_version_that_was_read_or_the_store_says_
 
 
 @pytest.mark.parametrize("path", ["", "/absolute", "a/../b"])
-def test_paths_that_are_not_plain_are_refused(each_store: Storage, path: str) -> None:
+def test_compare_and_swap_refuses_invalid_paths(each_store: Storage, path: str) -> None:
     for verb in (
         lambda: each_store.get_tagged(path),
         lambda: each_store.replace_if(path, b"", None),
@@ -74,27 +74,27 @@ def test_paths_that_are_not_plain_are_refused(each_store: Storage, path: str) ->
 
 
 def count(store: Storage, number: int) -> int:
-    """Add ROUNDS to a counter that others count, too; return how often somebody else was faster."""
-    lost = 0
+    """Increment a shared counter ROUNDS times, and return how many attempts failed because of other writers."""
+    failures = 0
     for turn in range(ROUNDS):
         while True:
             data, tag = store.get_tagged("counter")
             if store.replace_if("counter", b"%d of %d-%d" % (int(data.split()[0]) + 1, number, turn), tag) is not None:
                 break
-            lost += 1
-    return lost
+            failures += 1
+    return failures
 
 
-def test_no_count_is_lost_among_threads(each_store: Storage) -> None:
+def test_no_increment_is_lost_among_threads(each_store: Storage) -> None:
     each_store.put("counter", b"0")
     with ThreadPoolExecutor(THREADS) as pool:
         assert sum(pool.map(lambda number: count(each_store, number), range(THREADS))) >= 0
     counted = int(each_store.get("counter").split()[0])
-    # On a store behind a network a write that nobody answered may have been replaced by the next one; it counts twice.
+    # Over a network, a write whose reply was lost may already be replaced when it is read back. It is then repeated.
     assert counted >= THREADS * ROUNDS if each_store.root.startswith("s3://") else counted == THREADS * ROUNDS
 
 
-def test_no_count_is_lost_among_processes_on_one_disk(tmp_path: Path) -> None:
+def test_no_increment_is_lost_among_processes_on_one_disk(tmp_path: Path) -> None:
     store = LocalStorage(str(tmp_path))
     store.put("counter", b"0")
     processes = forked()
@@ -108,22 +108,24 @@ def test_no_count_is_lost_among_processes_on_one_disk(tmp_path: Path) -> None:
     assert [file.path for file in store.list("")] == ["counter"]
 
 
-def test_exactly_one_of_racing_thieves_replaces_a_version(each_store: Storage) -> None:
+def test_exactly_one_of_concurrent_replacements_of_a_version_succeeds(each_store: Storage) -> None:
     for turn in range(5):
-        tag = each_store.replace_if(f"l{turn}", b"dead", None)
+        tag = each_store.replace_if(f"l{turn}", b"expired", None)
         barrier = threading.Barrier(THREADS)
 
-        def steal(number: int, turn: int = turn, tag: str | None = tag, barrier: threading.Barrier = barrier) -> bool:
+        def take_over(
+            number: int, turn: int = turn, tag: str | None = tag, barrier: threading.Barrier = barrier
+        ) -> bool:
             barrier.wait()
-            return each_store.replace_if(f"l{turn}", b"thief %d" % number, tag) is not None
+            return each_store.replace_if(f"l{turn}", b"holder %d" % number, tag) is not None
 
         with ThreadPoolExecutor(THREADS) as pool:
-            won = list(pool.map(steal, range(THREADS)))
+            won = list(pool.map(take_over, range(THREADS)))
         assert won.count(True) == 1
-        assert each_store.get(f"l{turn}") == b"thief %d" % won.index(True)
+        assert each_store.get(f"l{turn}") == b"holder %d" % won.index(True)
 
 
-def test_wrappers_pass_the_condition_on(each_store: Storage) -> None:
+def test_storage_wrappers_pass_the_expected_version_on(each_store: Storage) -> None:
     counting = CountingStorage(FaultyStorage(each_store))
     tag = counting.replace_if("l", b"one", None)
     assert counting.get_tagged("l") == (b"one", tag)
@@ -137,7 +139,7 @@ def proxied(server: S3Server, proxy: FaultyProxy, name: str) -> Storage:
 
 
 def swapped(store: Storage, faults: list[str], proxy: FaultyProxy) -> Callable[[], str | None]:
-    """Put a first version, queue the faults, and return what replaces it by `two`."""
+    """Write a first version, queue the faults, and return the function that replaces it by `two`."""
     tag = store.replace_if("l", b"one", None)
     proxy.faults["PUT"] = list(faults)
     return lambda: store.replace_if("l", b"two", tag)
@@ -145,14 +147,16 @@ def swapped(store: Storage, faults: list[str], proxy: FaultyProxy) -> Callable[[
 
 @pytest.mark.s3
 @pytest.mark.parametrize("faults", [["drop-after"], ["503-after"], ["drop"], ["503", "503"], ["409", "drop-after"]])
-def test_a_lost_reply_is_settled_by_reading_back(s3_server: S3Server, s3_proxy: FaultyProxy, faults: list[str]) -> None:
+def test_replace_if_reads_back_after_a_lost_reply(
+    s3_server: S3Server, s3_proxy: FaultyProxy, faults: list[str]
+) -> None:
     store = proxied(s3_server, s3_proxy, "swap-" + "-".join(faults))
     assert swapped(store, faults, s3_proxy)() == store.get_tagged("l")[1]
     assert store.get("l") == b"two"
 
 
 @pytest.mark.s3
-def test_a_write_that_landed_unanswered_and_was_replaced_since_is_not_taken_for_ours(
+def test_replace_if_returns_none_after_a_lost_request_if_another_writer_replaced_the_file(
     s3_server: S3Server, s3_proxy: FaultyProxy
 ) -> None:
     store = proxied(s3_server, s3_proxy, "swap-late")
@@ -164,7 +168,9 @@ def test_a_write_that_landed_unanswered_and_was_replaced_since_is_not_taken_for_
 
 
 @pytest.mark.s3
-def test_what_is_never_answered_says_so(s3_server: S3Server, s3_proxy: FaultyProxy) -> None:
+def test_replace_if_raises_unknown_state_or_retryable_error_without_an_answer(
+    s3_server: S3Server, s3_proxy: FaultyProxy
+) -> None:
     store = proxied(s3_server, s3_proxy, "swap-never")
     with pytest.raises(CommitStateUnknownError, match="may take effect later"):
         swapped(store, ["drop"] * 3, s3_proxy)()

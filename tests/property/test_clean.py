@@ -187,7 +187,7 @@ def readable(table: Table, instant: str) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 @examples(8)
 @given(data=st.data())
-def test_clean_by_file_versions_keeps_newest_rows_and_old_versions_read_right_or_are_refused(
+def test_clean_by_file_versions_keeps_the_newest_rows_and_never_corrupts_old_reads(
     kind: str, data: st.DataObject
 ) -> None:
     run, life = start(data, kind, "SIMPLE", 1)
