@@ -42,7 +42,6 @@ OPTION_VALUES = re.compile(r"\bgive_way\b|flake8-tidy-imports")
 PENDING: tuple[str, ...] = (
     "tests/golden",
     "tests/property",
-    "tests/simulation",
     "tests/unit/cli",
     "tests/unit/core/format",
     "tests/unit/core/operations",

@@ -1,4 +1,4 @@
-"""The actors of a run: writers of every verb and mode, planners, executors, rollback, readers."""
+"""The actors of a run: writers, planners, executors of plans, rollback and readers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STORAGE_LOCK = {
     "hoodie.write.lock.storage.renew.interval.secs": "1",
 }
 _DATABASE_LOCK = {"hoodie.write.lock.provider": "sqlalchemy", "lakehouse.lock.sqlalchemy.url": "sqlite://"}
-#: What is left is what the newest write reads, so whatever else is left out is missed at once; two commits stay.
+#: Clean keeps the files of one commit and archive keeps two commits, so a service that deletes too much is detected.
 SERVING = {
     "hoodie.clean.commits.retained": "1",
     "hoodie.keep.min.commits": "2",
@@ -33,7 +33,7 @@ SERVING = {
     "hoodie.timeline.compaction.batch.size": "2",
     "lakehouse.ttl.max.partitions": "1",
 }
-#: Keys that several writers may bring as new ones.
+#: New keys that several writers can insert.
 _NEW: tuple[Key, ...] = (("a", "n0"), ("b", "n1"), ("c", "n2"))
 VERBS = ("upsert", "upsert", "upsert", "insert", "delete", "partial", "insert_overwrite", "delete_partitions")
 SERVICES: dict[str, Callable[[Table], object]] = {
@@ -49,14 +49,14 @@ SERVICES: dict[str, Callable[[Table], object]] = {
     "ttl": lambda table: table.services.ttl.run(),
 }
 COMPACTING = ("plan", "plan log", "compaction", "log compaction")
-#: Not of bucketed tables.
+#: Actors for tables without the bucket index.
 CLUSTERING = ("plan clustering", "clustering", "clustering")
 UNDOING = ("savepoint", "savepoint", "delete savepoint", "undo", "undo", "restore", "restore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all actors of a run share."""
+    """The settings that all actors of a run share."""
 
     shape: Shape
     non_blocking: bool
@@ -69,9 +69,9 @@ class Setting:
 
 
 def options_of(random: Random, *, conditional: bool) -> dict[str, str]:
-    """Draw what all actors must agree on: the provider of the lock, and who gives way to whom.
+    """Return random options that all actors share: the lock provider and the updates strategy of clustering.
 
-    Only a database will do without conditions.
+    A store without conditional writes needs a database as lock provider.
     """
     drawn = random.random()
     updates = {"hoodie.clustering.updates.strategy": random.choice(("reject", "give_way"))}
@@ -81,14 +81,14 @@ def options_of(random: Random, *, conditional: bool) -> dict[str, str]:
 
 
 def change_of(random: Random, shape: Shape, number: int, *, non_blocking: bool) -> Change:
-    """Draw what a writer brings; `number` is above those of all before, so a row tells who wrote it."""
+    """Return a random change of a writer. `number` grows with each change, so a value identifies its writer."""
     name, verb = f"w{number}", random.choice(VERBS)
     if shape.ordered and verb in ("delete", "partial"):
         verb = "upsert"
-    # Logs of one group are merged in the order of their requests, which only writers that exclude each other complete
-    # in the same order: where nobody waits an ordering column decides, or there is nothing to decide.
-    apart = non_blocking and not shape.ordered
-    if apart and verb in ("upsert", "delete"):
+    # Logs of a file group are merged in the order of their requested times. Non-blocking writers can complete in
+    # another order. Without an ordering column they therefore write separate columns.
+    separate_columns = non_blocking and not shape.ordered
+    if separate_columns and verb in ("upsert", "delete"):
         verb = "partial"
     value = 10 * number
     if verb == "delete_partitions":
@@ -101,13 +101,13 @@ def change_of(random: Random, shape: Shape, number: int, *, non_blocking: bool) 
         keys = random.sample(STORED, 2) + random.sample(_NEW, random.choice((0, 1, 1, 2)))
     rows: Rows = {key: row_of(value, ordered=shape.ordered) for key in keys}
     if verb == "partial":
-        names = (f"x{number}",) if apart else random.choice((("v",), ("w",), ("v", f"x{number}")))
+        names = (f"x{number}",) if separate_columns else random.choice((("v",), ("w",), ("v", f"x{number}")))
         rows = {key: dict.fromkeys(names, value) for key in keys}
     return Change(name=name, verb=verb, rows=rows)
 
 
 def write(setting: Setting, storage: Storage, process: Process, change: Change) -> None:
-    """Make a change, and hold the answer against what happened."""
+    """Write a change and compare the reported outcome with the timeline."""
     checker = setting.checker
     checker.changes[change.name] = change
     replaces = change.verb in ("insert_overwrite", "delete_partitions")
@@ -121,10 +121,10 @@ def write(setting: Setting, storage: Storage, process: Process, change: Change) 
         if not isinstance(error, RetryableError) and not (change.partitions and isinstance(error, UserError)):
             raise
         if change.name in checker.committed and change.name not in checker.taken_back:
-            checker.violated("HonestAnswers", f"{change.name} was told {error}, and is committed")
+            checker.violated("HonestAnswers", f"{change.name} raised {error}, but is committed")
         return
     if isinstance(outcome, Committed) != (change.name in checker.committed):
-        checker.violated("HonestAnswers", f"{change.name} was told {outcome}, and committed is {checker.committed}")
+        checker.violated("HonestAnswers", f"{change.name} returned {outcome}, but committed are {checker.committed}")
 
 
 def _call(table: Table, change: Change) -> object:
@@ -147,7 +147,7 @@ def serve(setting: Setting, storage: Storage, process: Process, service: str) ->
 
 
 def undo(setting: Setting, storage: Storage, process: Process, what: str) -> None:
-    """Keep a write, let go of one, or undo some."""
+    """Create or delete a savepoint, roll back a write, or restore the table; `what` selects one of UNDOING."""
     checker, random = setting.checker, process.world.random
     try:
         table = setting.open(storage, process, **OPTIMISTIC)
@@ -170,12 +170,12 @@ def undo(setting: Setting, storage: Storage, process: Process, what: str) -> Non
             begun = sorted(checker.restoring.values())
             table.restore(random.choice(begun or saved or writes), force=force)
     except (RetryableError, CommitStateUnknownError, UserError):
-        # What is in the way, or not there any more, is a good answer: what was done is judged where it is done.
+        # Each refusal is a valid outcome. The checker checks the changes themselves.
         return
 
 
 def look(setting: Setting, storage: Storage, process: Process) -> None:
-    """Read the table, which must be as it was at some moment of the read."""
+    """Read the table; the result must be the state of the table at some time during the read."""
     checker = setting.checker
     before, undone = len(checker.versions) - 1, checker.undone
     try:
@@ -184,7 +184,7 @@ def look(setting: Setting, storage: Storage, process: Process) -> None:
         if not str(error).startswith(("refused", "no reply")) and checker.undone == undone:
             raise
         return
-    # Who began before a write was undone may meet some of its files and miss others.
+    # A read that began before a rollback can find some files of the write and miss others.
     if checker.undone != undone:
         return
     checker.compare(found, checker.versions[before:])

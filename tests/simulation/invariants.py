@@ -1,15 +1,15 @@
-"""Invariants of a run, checked when storage changes, before another process moves.
+"""Invariants of a run, checked at each change of storage, before another process runs.
 
-ConsistentRead            readers see the completed writes, one after the other in the order of their completion
-NoDuplicateKeys           no key shows up twice
-LegalTimeline             times are unique and rise, and every instant goes from requested to completed, once
-NoReferencedFileDeleted   what a completed write names is there, and stays as it is, unless a clean removes what only
-                          versions need that are over
-CompletedIsForever        what is completed is taken back by a rollback or a restore that said so, or never; what is
-                          archived leaves the timeline, and readers see no difference
-UndoneInOrder             what is taken back is the newest write there is, and readers see the rows before it
-RestoredAsTold            when a restore is completed, the rows are those of its target
-SavepointsStay            what a savepoint keeps is neither undone nor deleted
+ConsistentRead            readers see the completed writes in the order of their completion
+NoDuplicateKeys           a read returns each key once
+LegalTimeline             times are unique and increase; every instant is requested and then completed, once
+NoReferencedFileDeleted   a file that a completed write names exists and does not change; only clean deletes it, when no
+                          retained version needs it
+CompletedIsForever        only a rollback or restore whose plan names it removes a completed write; archive moves it out
+                          of the active timeline, and readers see the same rows
+UndoneInOrder             a rollback removes the newest write; readers then see the rows before that write
+RestoredAsTold            when a restore completes, the rows are those of its target
+SavepointsStay            a write with a savepoint is not rolled back, and its files are not deleted
 LivingAreSpared           an active write is not rolled back, unless by force
 OneExecutorPerPlan        a plan is completed once
 HonestAnswers             a write reported as committed is committed; one reported as failed is not
@@ -39,12 +39,12 @@ _PLANNED = {Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING}
 
 
 def read(storage: MemoryStorage) -> Rows:
-    """Return the rows that a reader sees."""
+    """Return the rows of the table that a reader sees."""
     return rows_of(Table.open(storage.root, env=Env(storage=storage)))
 
 
 def rows_of(table: Table) -> Rows:
-    """Return rows by partition and key, columns without a value left out; a key that shows up twice is a violation."""
+    """Return rows by partition and key, without null values; raise Violation for a duplicate key."""
     rows: Rows = {}
     for found in table.scan().to_arrow().to_pylist():
         key: Key = (found.pop("p"), found.pop("id"))
@@ -56,12 +56,21 @@ def rows_of(table: Table) -> Rows:
 
 
 class Checker:
-    """Watches one store. `versions` are the rows that were true, one after the other; `changes` what writers bring.
+    """Checks the changes of one store.
 
-    `stands` are the writes that are true, oldest first, with the rows after each; `before` are those of the first ones.
+    Attributes:
+        changes: The changes of writers by name.
+        committed: How often each change was committed.
+        taken_back: The names of changes that were rolled back.
+        forceful: The processes that roll back by force.
+        versions: The rows of the table after each commit and rollback, in order.
+        cleaned: The paths of named files that clean deleted.
+        undone: How often a reader may have lost files, by rollbacks and cleans.
+        restoring: The targets of pending restores by requested time.
     """
 
     def __init__(self, world: World, storage: MemoryStorage, before: Sequence[Rows], *, ordered: bool) -> None:
+        """Start with the existing writes of `storage`; `before` are the rows after each of them."""
         self.world, self.storage, self.ordered = world, storage, ordered
         self.changes: dict[str, Change] = {}
         self.committed: dict[str, int] = {}
@@ -71,6 +80,7 @@ class Checker:
         self.cleaned: set[str] = set()
         self.undone = 0
         self.restoring: dict[str, str] = {}
+        # Requested time, name and rows of the writes that are not rolled back, oldest first.
         self._stands: list[tuple[str, str, Rows]] = []
         self._archived: set[str] = set()
         self._reader: Table | None = None
@@ -91,11 +101,11 @@ class Checker:
 
     @property
     def rows(self) -> Rows:
-        """The rows that are true now."""
+        """The current rows of the table."""
         return self.versions[-1]
 
     def wrote(self, path: str, data: bytes) -> None:
-        """Judge what was written."""
+        """Check a file that was written."""
         if path in self._named:
             self.violated("NoReferencedFileDeleted", f"{path}, which {self._named[path]} names, was written again")
         self._files.add(path)
@@ -110,15 +120,15 @@ class Checker:
             actions = self._requested.setdefault(instant.requested, set())
             actions.add(instant.action)
             if len(actions) > 1 or instant.requested in self._completed.values():
-                self.violated("LegalTimeline", f"{instant.requested} was given twice: {sorted(actions)}")
+                self.violated("LegalTimeline", f"{instant.requested} was used twice: {sorted(actions)}")
         elif instant.is_completed:
             self._complete(instant, data)
 
     def deleted(self, path: str) -> None:
-        """Judge what was deleted."""
+        """Check a file that was deleted."""
         self._files.discard(path)
         if path in self._named and self.world.moving.name.endswith("clean"):
-            # What only older versions need. Who reads one of those may miss it from now on.
+            # Only older versions need the file. A reader of an older version may miss it from now on.
             self.cleaned.add(path)
             self.undone += 1
             del self._named[path]
@@ -136,17 +146,17 @@ class Checker:
         elif instant.is_completed:
             self._take_back(instant, path)
         elif instant.state is State.REQUESTED:
-            # A write that ends before it wrote anything leaves no trace, and its time may be given again.
+            # A write that ends without files leaves nothing, and another write can use its requested time.
             self._requested.pop(instant.requested, None)
 
     def check_rows(self) -> None:
-        """Compare what a reader sees with what the completed writes say."""
-        # One reader, who reads what does not change once; those that open the table anew are among the actors.
+        """Compare the rows that a reader sees with the rows of the completed writes."""
+        # One reader with a cache of immutable files. The reading actors open the table again each time.
         self._reader = self._reader or Table.open(self.storage.root, env=Env(storage=self.storage))
         self.compare(rows_of(self._reader), self.versions[-1:])
 
     def compare(self, found: Rows, allowed: Iterable[Rows]) -> None:
-        """Require that rows are those of one of some versions."""
+        """Raise Violation unless the rows equal one of the allowed versions."""
         expected = list(allowed)
         if found not in expected:
             wanted = expected[-1]
@@ -156,7 +166,7 @@ class Checker:
             self.violated("ConsistentRead", f"found and expected differ: {dict(sorted(differ.items()))}")
 
     def violated(self, invariant: str, message: str) -> None:
-        """End the run."""
+        """End the run with a violation."""
         self.world.fail(Violation(invariant, message))
 
     def _complete(self, instant: Instant, data: bytes) -> None:
@@ -167,7 +177,7 @@ class Checker:
             name = "OneExecutorPerPlan" if planned else "LegalTimeline"
             self.violated(name, f"{requested} was completed at {self._completed[requested]} and {completion}")
         if not any(path.endswith(".requested") for path in pending):
-            self.violated("LegalTimeline", f"{requested} was completed and not requested")
+            self.violated("LegalTimeline", f"{requested} was completed without a requested file")
         if completion <= max([requested, *self._completed.values()]):
             self.violated("LegalTimeline", f"{requested} was completed at {completion}, which is not the newest time")
         self._completed[requested] = completion
@@ -176,17 +186,18 @@ class Checker:
             target = self.restoring.pop(requested)
             known = [rows for write, _, rows in self._stands if write == target]
             if known and known[0] != self.rows:
-                self.violated("RestoredAsTold", f"{requested} went back to {target}, and {self._stands[-1][0]} stands")
+                newest = self._stands[-1][0]
+                self.violated("RestoredAsTold", f"{requested} restored {target}, but {newest} is still completed")
             self.check_rows()
         if instant.action not in WRITE_ACTIONS:
             return
         metadata = self._name(instant, data)
         missing = sorted(path for path, by in self._named.items() if by == requested and path not in self._files)
         if missing:
-            self.violated("NoReferencedFileDeleted", f"{requested} names {missing[0]}, which is not there")
+            self.violated("NoReferencedFileDeleted", f"{requested} names {missing[0]}, which does not exist")
         did = metadata.extra.get("did")
         if RULES_KEY in metadata.extra:
-            # Which partitions expire is for the laws of its plan; here it counts that their rows go, and no others.
+            # The property tests of ttl plans check which partitions expire. Here only the deleted rows are checked.
             did = f"ttl {requested}"
             partitions = tuple(metadata.replaced)
             self.changes[did] = Change(name=did, verb="delete_partitions", partitions=partitions)
@@ -201,10 +212,10 @@ class Checker:
         except Violation:
             raise
         except Exception as error:
-            self.world.fail(Violation("ConsistentRead", f"after {requested} nobody can read the table: {error!r}"))
+            self.world.fail(Violation("ConsistentRead", f"the table cannot be read after {requested}: {error!r}"))
 
     def _announce(self, instant: Instant, data: bytes) -> None:
-        """Remember what is about to be undone."""
+        """Record the writes that a requested rollback or restore removes."""
         if instant.action is Action.ROLLBACK:
             target = decode_rollback_plan(data, base_path=self.storage.root, table_version=9).target
             self._to_undo[instant.requested] = {target}
@@ -218,13 +229,13 @@ class Checker:
         files = decode_savepoint(data).files
         kept = {f"{partition}/{name}" for partition, names in files.items() for name in names}
         if instant.requested not in self._completed:
-            self.violated("SavepointsStay", f"a savepoint keeps {instant.requested}, which was undone")
+            self.violated("SavepointsStay", f"a savepoint keeps {instant.requested}, which was rolled back")
         if kept - self._files:
             self.violated("SavepointsStay", f"a savepoint of {instant.requested} keeps {min(kept - self._files)}")
         self._kept[instant.requested] = kept
 
     def _take_back(self, instant: Instant, path: str) -> None:
-        """Judge a completed file that was deleted: by a rollback, by a restore, or by mistake."""
+        """Check the deletion of a completed file: a rollback, a restore or archive must allow it."""
         requested = instant.requested
         if self._is_archived(instant):
             self._archived.add(requested)
@@ -242,7 +253,7 @@ class Checker:
         if requested in {write for write, _, _ in self._stands}:
             newest, did, _ = self._stands.pop()
             if newest != requested:
-                self.violated("UndoneInOrder", f"{requested} was undone before {newest}, which is newer")
+                self.violated("UndoneInOrder", f"{requested} was rolled back before {newest}, which is newer")
             self.taken_back.add(did)
             self.versions.append(self._stands[-1][2] if self._stands else {})
         self.check_rows()
@@ -262,7 +273,7 @@ class Checker:
         if moving in self.forceful:
             return
         if owner is not None and owner is not moving and self.world.beats_for(owner, target):
-            self.violated("LivingAreSpared", f"{moving.name} rolls back {target}, and {owner.name} is at it")
+            self.violated("LivingAreSpared", f"{moving.name} rolls back {target}, but {owner.name} is still writing it")
 
     def _name(self, instant: Instant, data: bytes) -> CommitMetadata:
         metadata = decode_commit(data)

@@ -1,4 +1,4 @@
-"""What writes do to a plain dict {(partition, key): {column: value}}; columns without a value are left out."""
+"""A reference model of a table: a dict {(partition, key): {column: value}}, in which null values are absent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ORDERING = "ts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one write brings: verb, rows, and for `delete_partitions` the partitions. Rows of deletes are keys."""
+    """One write: its verb, its rows, and for `delete_partitions` the partitions. Only the keys of a delete count."""
 
     name: str
     verb: str
@@ -22,7 +22,7 @@ class Change:
 
 
 def after(rows: Rows, change: Change, *, ordered: bool) -> Rows:
-    """Return the rows after a write; of an ordered table, what is older than what is stored changes nothing."""
+    """Return the rows after a write. With an ordering column, rows older than the stored ones are ignored."""
     new = dict(rows)
     if change.verb == "delete_partitions":
         return {key: row for key, row in rows.items() if key[0] not in change.partitions}

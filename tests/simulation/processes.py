@@ -1,4 +1,4 @@
-"""Patches that let operations run as simulated processes: no thread pools, and a simulated lock database."""
+"""Patches for operations in simulated processes: no thread pools, and a simulated lock database."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from lakehouse.core.timeline.locks.lease_record import LeaseRecordCodec
 from lakehouse.core.timeline.locks.protocol import Lock
 from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.spec.options.lock import LockPolicy
-from tests.simulation.world import here
+from tests.simulation.world import current_world
 
 
 class _Pool:
-    """A pool without threads: the caller does the work in order."""
+    """A pool without threads. The caller runs the calls in order."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -44,17 +44,17 @@ class _Pool:
 
 
 def _open_lock(env: Env, policy: LockPolicy) -> Lock:
-    """Return the lock of the provider; a database is a store of its own, which keeps conditions and fails alike."""
+    """Return the lock of the provider. A lock database is a separate simulated store with the same faults."""
     if policy.provider != "sqlalchemy":
         return open_lock(env, policy)
     lease_ms = policy.lease_ms
-    row = FileRegister(env.storage.beside(here().database), "row")  # type: ignore[attr-defined]
+    row = FileRegister(env.storage.beside(current_world().database), "row")  # type: ignore[attr-defined]
     return LeaseLock(env, row, LeaseRecordCodec(env), name="row", lease_ms=lease_ms, renew_ms=lease_ms // 3)
 
 
 @contextmanager
 def simulated() -> Iterator[None]:
-    """Run operations as processes of a simulation."""
+    """Apply the patches for the operations of the block."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (local, listing, timeline_store, clean, history, archive_actions):
             patch.setattr(module, "ThreadPoolExecutor", _Pool)

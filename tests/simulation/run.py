@@ -1,4 +1,4 @@
-"""One run: a seed, a table, some actors, then recovery."""
+"""One run of the simulation: a seed selects a table and its actors; recovery follows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Actor = Callable[[SimulatedStorage, Process], None]
 
 
 class Run:
-    """A world with a table and its actors; `play` raises the first violation."""
+    """A world with a table and its actors."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -45,7 +45,7 @@ class Run:
         stored, versions = prepared(self.shape)
         conditional = random.random() < 0.85
         self.storage = copy_of(stored) if conditional else UnconditionalStorage(stored)
-        # Names of bulk files are digests of where they are, among other things.
+        # The names of bulk insert files are digests that include the location of the table.
         self.storage.root = "memory://lake" if conditional else "s3://before-2024/lake"
         self.checker = Checker(self.world, self.storage, versions, ordered=self.shape.ordered)
         self.setting = Setting(
@@ -55,12 +55,12 @@ class Run:
             checker=self.checker,
         )
         self.faults = plan_of(random)
-        #: The names of the actors; empty: draw them.
+        #: The names of the actors; if empty, the seed selects them.
         self.cast: tuple[str, ...] = ()
         self.numbers = 0
 
     def play(self) -> None:
-        """Let all act, die and recover."""
+        """Run all actors, then recover; raise the first violation."""
         with simulated():
             for name in self.cast or self._cast():
                 self._enter(name)
@@ -73,7 +73,7 @@ class Run:
             self.world.play()
 
     def _cast(self) -> list[str]:
-        """Draw the names of the actors."""
+        """Return names of actors that the seed selects."""
         random = self.world.random
         names = ["write"] * random.choice((1, 2, 2, 3))
         if self.shape.merges:
@@ -92,7 +92,7 @@ class Run:
             names.append("archive")
         if random.random() < 0.3:
             names += random.sample(UNDOING, random.choice((1, 2, 3)))
-        # Drawn apart, so that seeds that are recorded elsewhere stay as they are where it does not act.
+        # A separate generator, so that recorded seeds keep their schedule in runs without ttl.
         if Random(f"ttl {self.seed}").random() < 0.15:
             names.append("ttl")
         return names
@@ -115,9 +115,9 @@ class Run:
     def _act(self, name: str, store: SimulatedStorage, process: Process) -> None:
         if name == "write":
             self.numbers += 1
-            apart = self.setting.non_blocking
-            change = change_of(self.world.random, self.shape, self.numbers, non_blocking=apart)
-            self.world.trace.append(f"{process.name} is about to {change}")
+            non_blocking = self.setting.non_blocking
+            change = change_of(self.world.random, self.shape, self.numbers, non_blocking=non_blocking)
+            self.world.trace.append(f"{process.name} begins {change}")
             write(self.setting, store, process, change)
         elif name == "read":
             look(self.setting, store, process)
@@ -128,7 +128,7 @@ class Run:
 
 
 def recover(setting: Setting, store: SimulatedStorage, process: Process) -> None:
-    """Roll back what is dead, run what is planned, write once as the only writer; nothing may be left."""
+    """Roll back failed writes, run pending plans and write once as the only writer; no leftover file may remain."""
     checker, shape = setting.checker, setting.shape
     table = setting.open(store, process)
     for target in list(checker.restoring.values()):
@@ -147,12 +147,12 @@ def recover(setting: Setting, store: SimulatedStorage, process: Process) -> None
     }
     checker.changes["last"] = Change(name="last", verb="upsert", rows=rows)
     table.upsert(batch(rows), commit_metadata={"did": "last"})
-    # The file of Hudi's storage lock stays, as an object store cannot delete what it compares.
-    # Statistics of partitions are kept from one ttl to the next.
-    gone = {LOCK_PATH, STATISTICS, *(f"missing {path}" for path in checker.cleaned), *checker.named_by_archived()}
-    left = [path for path in leftovers(checker.storage) if path not in gone]
-    if left:
-        checker.violated("NothingLeftBehind", ", ".join(left))
+    # The file of Hudi's storage lock stays, because object stores have no conditional delete.
+    # The partition statistics stay for the next ttl.
+    expected = {LOCK_PATH, STATISTICS, *(f"missing {path}" for path in checker.cleaned), *checker.named_by_archived()}
+    remaining = [path for path in leftovers(checker.storage) if path not in expected]
+    if remaining:
+        checker.violated("NothingLeftBehind", ", ".join(remaining))
 
 
 def _shape(random: Random) -> Shape:
@@ -162,12 +162,12 @@ def _shape(random: Random) -> Shape:
 
 
 def failure_of(seed: int) -> tuple[str, str] | None:
-    """Play a seed; return None, or the name of what was violated and a report to replay it by."""
+    """Run a seed; return None, or the name of the violated invariant and a report for the replay."""
     return failure_in(Run(seed))
 
 
 def failure_in(run: Run) -> tuple[str, str] | None:
-    """Play a run that was made; return as `failure_of` does."""
+    """Run `run`; return the same as `failure_of`."""
     try:
         run.play()
     except AssertionError as error:
@@ -179,7 +179,7 @@ def failure_in(run: Run) -> tuple[str, str] | None:
 
 
 def report(run: Run, error: BaseException) -> str:
-    """Return what a person needs: seed, table, every step, and what was wrong."""
+    """Return a report of a failed run: seed, table, all steps and the error."""
     head = f"seed {run.seed}: {run.shape}, {run.faults}, {run.setting.options or 'filesystem lock'}"
     again = f"replay: LAKEHOUSE_SEED={run.seed} pytest tests/simulation/test_simulation.py"
     return "\n".join([head, *run.world.trace, f"{type(error).__name__}: {error}", again])

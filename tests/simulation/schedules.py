@@ -1,11 +1,11 @@
-"""Every order in which two processes can take their steps, up to a number of switches: small, and complete.
+"""Run two processes in every order of their steps, up to a number of switches.
 
-A process moves until it is preempted, waits, or is done; then the other one does. A switch before a step that commutes
-with all that the other one does meanwhile comes to the same as the switch before the step after it, so of those one is
-played. Steps commute unless one changes what the other reads or changes, listings included.
+A process runs until it is preempted, waits, or ends; then the other process runs. If a step commutes with all steps of
+the other process between two switches, a switch before the step and one after it have the same result. Then only one of
+them is run. Two steps commute unless one of them changes a path that the other one reads, lists or changes.
 
-    A  1 2 | 3 4 5 |              the switch before 3 and the one before 4 are one,
-    B      1 2     3 4            if step 3 of A touches nothing that 1 and 2 of B do
+    A  1 2 | 3 4 5 |              a switch before 3 and a switch before 4 are equivalent
+    B      1 2     3 4            if step 3 of A touches no path that steps 1 and 2 of B touch
 """
 
 from __future__ import annotations
@@ -43,7 +43,13 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Who begins, before which of their own steps the two are preempted in turn, and whether who begins dies there."""
+    """A schedule of two processes.
+
+    Attributes:
+        first: The number of the process that begins.
+        switches: The steps before which the processes are preempted in turn, each counted in its own process.
+        dies: The first process crashes at its switch instead.
+    """
 
     first: int
     switches: tuple[int, ...] = ()
@@ -52,24 +58,24 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What was done: (who, verb, path) of each step, and how many of the switches took place, and where."""
+    """The executed steps as (process, verb, path), and the number of steps before each switch that took place."""
 
     steps: tuple[tuple[str, str, str], ...]
     switched_at: tuple[int, ...]
 
 
 class Scheduled(World):
-    """A world without dice."""
+    """A world that follows a schedule instead of random numbers."""
 
     def __init__(self, schedule: Schedule) -> None:
-        # Ids are drawn, and must not be those of the world in which the table was prepared.
+        # The seed of ids. It differs from the seed of the prepared tables, so that ids differ.
         super().__init__(1)
         self.schedule = schedule
         self.taken: dict[str, int] = {}
         self.switched_at: list[int] = []
 
     def pause(self, process: Process) -> None:
-        """Stop before a step if the schedule says so."""
+        """Preempt the process before a step if the schedule names the step."""
         if process.crashed or self.failure is not None:
             raise SimulatedCrash("the run is over")
         if self.is_beating:
@@ -79,7 +85,7 @@ class Scheduled(World):
         is_due = (
             done < len(self.schedule.switches) and self.taken.get(process.name, 0) + 1 == (self.schedule.switches[done])
         )
-        # The two are preempted in turn, beginning with the first.
+        # The processes are preempted in turn; the first process begins.
         if is_due and process.name == _NAMES[(self.schedule.first + done) % 2]:
             self.switched_at.append(len(self.trace))
             if self.schedule.dies:
@@ -88,17 +94,17 @@ class Scheduled(World):
         self.taken[process.name] = self.taken.get(process.name, 0) + 1
 
     def _choose(self) -> Process:
-        living = [process for process in self.processes if not process.done]
-        ready = [process for process in living if process.wakes_ms <= self.now_ms]
+        active = [process for process in self.processes if not process.done]
+        ready = [process for process in active if process.wakes_ms <= self.now_ms]
         if not ready:
-            self.now_ms = min(process.wakes_ms for process in living)
-            ready = [process for process in living if process.wakes_ms <= self.now_ms]
+            self.now_ms = min(process.wakes_ms for process in active)
+            ready = [process for process in active if process.wakes_ms <= self.now_ms]
         others = [process for process in ready if process is not self.moving]
         return (others or ready)[0]
 
 
 def play(pair: Pair, schedule: Schedule) -> Played:
-    """Play one schedule; raises what is violated."""
+    """Run one schedule; raise Violation if an invariant does not hold."""
     world = Scheduled(schedule)
     stored, versions = prepared(pair.shape)
     storage = copy_of(stored)
@@ -123,19 +129,19 @@ def play(pair: Pair, schedule: Schedule) -> Played:
 
 
 def schedules(pair: Pair, switches: int, *, every: int = 1) -> Iterator[tuple[Schedule, Played]]:
-    """Play all schedules of a pair that differ, and yield each.
+    """Run all schedules of a pair that are not equivalent, and yield each.
 
-    With `every` above 1 only a share of those with one switch, chosen by its step, goes on to more.
+    With `every` above 1, only every `every`-th schedule with one switch is extended by further switches.
     """
     for first in (0, 1):
         yield from _with_more(pair, Schedule(first), play(pair, Schedule(first)), switches, every)
 
 
 def deaths(pair: Pair) -> Iterator[tuple[Schedule, Played]]:
-    """Let each of the two die wherever it has changed something, before the other one begins; yield what was played."""
+    """Crash each process after each of its changes, before the other process begins; yield the schedules."""
     for first in (0, 1):
         alone = play(pair, Schedule(first))
-        own = [step for who, *step in alone.steps if who == _NAMES[first]]
+        own = [step for process, *step in alone.steps if process == _NAMES[first]]
         for number in [1, *(n + 1 for n, (verb, _) in enumerate(own, 1) if verb in _CHANGES and n < len(own))]:
             schedule = Schedule(first, (number,), dies=True)
             yield schedule, play(pair, schedule)
@@ -144,15 +150,15 @@ def deaths(pair: Pair) -> Iterator[tuple[Schedule, Played]]:
 def _with_more(
     pair: Pair, schedule: Schedule, played: Played, switches: int, every: int
 ) -> Iterator[tuple[Schedule, Played]]:
-    """Yield a schedule, and those that preempt who moves last in it, or whoever moved before, once more."""
+    """Yield a schedule and its extensions by one more preemption of the process that runs after the last switch."""
     yield schedule, played
     done = len(schedule.switches)
     if done == switches:
         return
-    who = _NAMES[(schedule.first + done) % 2]
+    process = _NAMES[(schedule.first + done) % 2]
     begins = played.switched_at[-1] if played.switched_at else 0
-    before = sum(name == who for name, *_ in played.steps[:begins])
-    own = [(verb, path) for name, verb, path in played.steps[begins:] if name == who]
+    before = sum(name == process for name, *_ in played.steps[:begins])
+    own = [(verb, path) for name, verb, path in played.steps[begins:] if name == process]
     others: list[Step] | None = None
     for number in range(before + 2, before + len(own) + 1):
         last = own[number - before - 2]
@@ -162,17 +168,17 @@ def _with_more(
         found = play(pair, more)
         if len(found.switched_at) != done + 1:
             continue
-        others = _until_back(found, who)
+        others = _until_back(found, process)
         goes_on = done > 0 or number % every == 0
         if others:
             yield from _with_more(pair, more, found, switches if goes_on else done + 1, every)
 
 
-def _until_back(played: Played, who: str) -> list[Step]:
-    """Return the steps of the other one between the last switch and the next step of `who`."""
+def _until_back(played: Played, process: str) -> list[Step]:
+    """Return the steps of the other process between the last switch and the next step of `process`."""
     found: list[Step] = []
     for name, verb, path in played.steps[played.switched_at[-1] :]:
-        if name == who:
+        if name == process:
             break
         found.append((verb, path))
     return found
@@ -190,5 +196,5 @@ def _covers(one: Step, other: Step) -> bool:
 
 
 def _step(line: str) -> tuple[str, str, str]:
-    _, who, verb, path = [*line.split(" "), ""][:4]
-    return who, verb, path
+    _, process, verb, path = [*line.split(" "), ""][:4]
+    return process, verb, path

@@ -1,12 +1,12 @@
-"""A storage that asks the world before every call, injects the faults of the seed, and reports changes to a watcher.
+"""A storage that calls the world before each step, injects the faults of the seed and reports changes to a watcher.
 
-crash     before the call, after it, or in the middle: half of the bytes under a temporary name
-lost      the call is carried out, and its reply is an error
+crash     the process crashes before the call, after it, or during it: half of the bytes remain in a temporary file
+lost      the call succeeds, but its reply is an error
 twice     the call is delivered twice
-stall     the process stands still before or after the call, until its leases are over
-refused   this call and some that follow are answered with 503
+stall     the process pauses before or after the call until its leases have expired
+refused   this call and some of the next calls fail as with status 503
 full      the disk is full
-torn      a heartbeat is written in two halves
+torn      only the first half of a heartbeat is written
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ T = TypeVar("T")
 FAULTS = ("crash", "lost", "twice", "stall", "refused", "full", "torn")
 #: Leases of the simulation, in milliseconds.
 LOCK_LEASE_MS, HEARTBEAT_MS, MISSES = 2_000, 1_000, 2
-#: Longer than any lease, clocks that differ included.
+#: Pauses. The long one exceeds every lease plus the difference of the clocks.
 LONG_MS, SHORT_MS = 12_000, 2_900
 _TIMELINE_WEIGHT = 5
-_TIMELINE, _SIGNS = ".hoodie/timeline/", ".hoodie/.heartbeat/"
-#: What holders of a lock read to know whether it is theirs still.
+_TIMELINE, _HEARTBEATS = ".hoodie/timeline/", ".hoodie/.heartbeat/"
+#: The files that a lock holder reads to check its lock.
 _LOCKS = (".hoodie/lock", LOCK_PATH, "row")
 
 
 class Watcher(Protocol):
-    """Receives every change at once, before another process moves."""
+    """Receives each change before another process runs."""
 
     def wrote(self, path: str, data: bytes) -> None: ...
     def deleted(self, path: str) -> None: ...
@@ -46,14 +46,14 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which faults may happen in a run, and how likely each call is to meet one."""
+    """The kinds of faults in a run, and the probability of a fault per call."""
 
     kinds: tuple[str, ...]
     rate: float
 
 
 def plan_of(random: Random) -> Plan:
-    """Draw the faults of a run: none, or up to three kinds."""
+    """Return random faults for a run: up to three kinds."""
     kinds = random.sample(FAULTS, random.choice((0, 1, 1, 2, 3)))
     return Plan(tuple(kinds), random.choice((0.004, 0.01, 0.02, 0.05)))
 
@@ -81,9 +81,9 @@ class SimulatedStorage(FaultyStorage):
             return made
 
         def again() -> bool:
-            # As the protocol has it: who finds its bytes, and is not the only one to write such, cannot know.
+            # As the protocol says: if a repeated create finds the same bytes, another writer may have created them.
             if not call() and self._holds(path, data) and not unique:
-                raise CommitStateUnknownError(f"{path} was there when it was sent again")
+                raise CommitStateUnknownError(f"{path} existed when the request was repeated")
             return self._holds(path, data)
 
         return self._step("create", path, call, again, data)
@@ -112,10 +112,10 @@ class SimulatedStorage(FaultyStorage):
 
     def delete(self, path: str) -> bool:
         def call() -> bool:
-            gone = self.inner.delete(path)
-            if gone:
+            is_deleted = self.inner.delete(path)
+            if is_deleted:
                 self.watcher.deleted(path)
-            return gone
+            return is_deleted
 
         return self._step("delete", path, call, lambda: bool(call()) and False)
 
@@ -136,7 +136,7 @@ class SimulatedStorage(FaultyStorage):
         return _Output(self, self._step("open_output", path, lambda: self.inner.open_output(path), None), path)
 
     def step(self, name: str, call: Callable[[], T]) -> T:
-        """Carry out a call that only reads."""
+        """Execute a call that only reads."""
         verb, _, path = name.partition(" ")
         return self._step(verb, path, call, call)
 
@@ -183,14 +183,14 @@ class SimulatedStorage(FaultyStorage):
         return result
 
     def _fault(self, verb: str, path: str) -> str:
-        """Return what goes wrong with this call, as a rule nothing."""
+        """Return the fault of this call, or the empty text for none."""
         process, random = self.process, self.world.random
         if process.protected or self.world.is_beating:
             return ""
         if process.refusals:
             process.refusals -= 1
             return "refused"
-        # Most of what can go wrong goes wrong where the timeline grows, which is one call of twenty.
+        # Most defects appear at a create on the timeline, which is only one of twenty calls.
         weight = _TIMELINE_WEIGHT if verb.startswith("create") and path.startswith(_TIMELINE) else 1
         if not self.plan.kinds or random.random() >= self.plan.rate * weight:
             return ""
@@ -199,16 +199,16 @@ class SimulatedStorage(FaultyStorage):
             return f"crash {random.choice(('before', 'after', 'torn'))}"
         if kind == "stall":
             when = random.choice(("before", "after"))
-            # Between the last look at the lock and the act it protects, only the length of the lease holds others off,
-            # unless the act is one with the proof that the lock is ours: `create_guarded`.
-            guarded = verb in ("create", "delete") and path.startswith(_TIMELINE) and when == "before"
-            looked = verb in ("get", "get_tagged") and path in _LOCKS and when == "after"
-            return "" if guarded or looked else f"stall {when}"
+            # Between the check of the lock and the protected call, only the lease keeps other writers out. A longer
+            # pause is therefore simulated only for `create_guarded`, which verifies the lock itself.
+            is_protected = verb in ("create", "delete") and path.startswith(_TIMELINE) and when == "before"
+            is_check = verb in ("get", "get_tagged") and path in _LOCKS and when == "after"
+            return "" if is_protected or is_check else f"stall {when}"
         if kind == "refused":
             process.refusals = random.choice((0, 1, 4, 12))
         if kind == "full" and verb not in ("open_output", "close", "put"):
             return ""
-        if kind == "torn" and not (verb == "put" and path.startswith(_SIGNS)):
+        if kind == "torn" and not (verb == "put" and path.startswith(_HEARTBEATS)):
             return ""
         return kind
 
@@ -240,7 +240,7 @@ class SimulatedStorage(FaultyStorage):
 
 
 class _Output(PassingOutput):
-    """An output whose `close` is a step."""
+    """An output file whose `close` is a step."""
 
     def __init__(self, owner: SimulatedStorage, inner: OutputFile, path: str) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Tables that a run begins with: made once per process by the real operations, then copied."""
+"""The tables at the start of a run. Real operations create each table once per process; runs use copies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakehouse.core.table.table import Table
 from tests.simulation.model import ORDERING, Key, Row, Rows
 from tests.simulation.processes import simulated
 from tests.simulation.store import HEARTBEAT_MS, LOCK_LEASE_MS, MISSES
-from tests.simulation.world import BEGIN_MS, HOUR_MS, World, living_in
+from tests.simulation.world import BEGIN_MS, HOUR_MS, World, running_in
 
 INDEXES: dict[str, dict[str, str]] = {
     "SIMPLE": {},
@@ -47,7 +47,7 @@ STORED: tuple[Key, ...] = tuple((p, f"{p}{i}") for p in ("a", "b") for i in rang
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Type and index of a table, whether an ordering column decides between rows, and the plan that it has."""
+    """The type and index of a table, whether it has an ordering column, and its pending plan."""
 
     kind: str
     ordered: bool
@@ -55,40 +55,40 @@ class Shape:
 
     @property
     def merges(self) -> bool:
-        """Whether it is merge-on-read."""
+        """Whether the table is merge-on-read."""
         return self.kind.startswith("MOR")
 
     @property
     def is_clustered(self) -> bool:
-        """Whether it may be clustered."""
+        """Whether the table can be clustered."""
         return self.kind.endswith("SIMPLE")
 
 
 def plans_of(kind: str) -> tuple[str, ...]:
-    """Return the plans, or none, that a table of this kind may have."""
+    """Return the pending plans that a table of this kind can have; the empty text means no plan."""
     compacted = ("compaction", "log compaction") if kind.startswith("MOR") else ()
     return ("", *compacted, "clustering") if kind.endswith("SIMPLE") else ("", *compacted)
 
 
 def batch(rows: Rows) -> pa.Table:
-    """Return rows as a batch, with the columns of the first one."""
+    """Return rows as an Arrow table with the columns of the first row."""
     names = list(next(iter(rows.values())))
     columns: dict[str, object] = {"id": [key for _, key in rows], "p": [partition for partition, _ in rows]}
     return pa.table({**columns, **{n: pa.array([row[n] for row in rows.values()], pa.int64()) for n in names}})
 
 
 def row_of(value: int, *, ordered: bool) -> Row:
-    """Return a full row."""
+    """Return a row with `value` in all columns."""
     return {"v": value, "w": value, **({ORDERING: value} if ordered else {})}
 
 
 @cache
 def prepared(shape: Shape) -> tuple[MemoryStorage, tuple[Rows, ...]]:
-    """Return a table of this shape, and its rows after each of its writes; runs work on copies."""
+    """Return a table of this shape and its rows after each write. Callers copy the table before they change it."""
     storage, world = MemoryStorage(), World(0)
     world.now_ms = BEGIN_MS - HOUR_MS
     index = shape.kind.rpartition("_")[2]
-    with simulated(), living_in(world):
+    with simulated(), running_in(world):
         table = Table.create(
             storage.root,
             name="simulated",
@@ -118,7 +118,7 @@ def prepared(shape: Shape) -> tuple[MemoryStorage, tuple[Rows, ...]]:
 
 
 def shapes() -> Iterator[Shape]:
-    """Yield all shapes that runs begin with."""
+    """Yield all shapes of tables at the start of a run."""
     for kind in dict.fromkeys(KINDS):
         for plan in plans_of(kind):
             for ordered in (False, True):

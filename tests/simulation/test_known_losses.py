@@ -1,18 +1,20 @@
-"""What users of such tables have lost, each by its name, played in every order of two actors with one switch.
+"""Known data losses of table formats, each tested in every order of two actors with one switch.
 
-instant collision                                     here; with a lock that was lost: test_undo_regressions
-missing primary-key check                             here; for keys that are deleted: test_undo_regressions
+The list names the tests for each loss.
+
+instant collision                                     here; with a lost lock: test_undo_regressions
+missing primary-key check                             here; for deleted keys: test_undo_regressions
 late instant                                          here
 compaction planned beside an in-flight delta commit   here
 one plan run twice                                    here
 cleaner against a live writer                         here
-wrong log chosen after a retried task                 unit/test_markers: of a task that ran twice one try is left
-insert_overwrite against a pending compaction         here; a clustering: property/test_clustering_crashes
+wrong log chosen after a retried task                 unit/test_markers: the files of one task attempt remain
+insert_overwrite against a pending compaction         here; with a clustering: property/test_clustering_crashes
 lost reply that deleted committed data                here
 early lock expiry                                     test_undo_regressions: a rollback whose lock is lost
-late commit of a writer whose lock expired            test_late_commits: of every operation; a planted bug
-lost partial update of parallel column writers        here; beside a log compaction: test_undo_regressions
-incremental reader behind an archive                  test_regressions; every range: property/test_archive
+late commit of a writer whose lock expired            test_late_commits, for every operation; a planted bug
+lost partial update of parallel column writers        here; with a log compaction: test_undo_regressions
+incremental reader behind an archive                  test_regressions; all ranges: property/test_archive
 """
 
 from __future__ import annotations
@@ -69,11 +71,11 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_known_loss_does_not_happen_in_any_order(name: str) -> None:
+def test_known_loss_does_not_happen_in_any_order(name: str) -> None:
     assert sum(1 for _ in schedules(LOSSES[name], 1)) > 10
 
 
-def test_late_instant_is_read_by_an_increment_that_begins_before_its_completion(
+def test_incremental_read_returns_a_commit_that_was_requested_before_its_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     base = base_table(MemoryStorage(), "SIMPLE")
@@ -97,7 +99,7 @@ def test_late_instant_is_read_by_an_increment_that_begins_before_its_completion(
 
 
 @pytest.mark.parametrize("lands", [False, True])
-def test_lost_reply_deletes_no_data(lands: bool) -> None:
+def test_write_with_a_lost_reply_deletes_no_data(lands: bool) -> None:
     storage = base_table(MemoryStorage(), "SIMPLE")
     unanswered = Unanswered(storage, lands=lands)
     with pytest.raises(CommitStateUnknownError):

@@ -1,7 +1,8 @@
-"""A writer that is suspended between its last look at the lock and the create of its commit, for longer than its lease.
+"""A writer is suspended after its last check of the lock, before the create of its commit, until its lease expires.
 
-A rival takes the lock over in that moment, commits and lets go. Where lock and timeline are in one store that compares
-both, the create is refused. Elsewhere the late commit is there, and its writer never reports it as committed.
+Meanwhile another writer takes the lock over, commits and releases it. If one store keeps the lock and the timeline, it
+compares the lock at the create and refuses the create. Otherwise the late commit is created, but its writer does not
+report it as committed.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ RIVALS_ROW = ("c", "rival")
 
 
 def newest(table: Table) -> str:
-    """Return the newest completed write."""
+    """Return the requested time of the newest completed write."""
     return table.timeline.writes().by_completion()[-1].requested
 
 
 def oldest(table: Table) -> str:
-    """Return the oldest completed write."""
+    """Return the requested time of the oldest completed write."""
     return table.timeline.writes().by_completion()[0].requested
 
 
 @dataclass(frozen=True)
 class Committing:
-    """An operation, and the end of the name of the file that makes it true."""
+    """An operation and the extension of its completed file; `merges` if it needs a table with log files."""
 
     run: Callable[[Table], object]
     ends: str
@@ -60,7 +61,7 @@ OPERATIONS = {
     "compaction": Committing(lambda table: table.services.compaction.run(force=True), ".commit", merges=True),
     "log compaction": Committing(lambda table: table.services.log_compaction.run(), ".deltacommit", merges=True),
 }
-#: While it is pending nobody commits but another executor of it.
+#: During a pending restore, only another executor of this restore can commit.
 RESTORE = Committing(lambda table: table.restore(oldest(table)), ".restore")
 OPTIONS = {
     **OPTIMISTIC,
@@ -70,7 +71,7 @@ OPTIONS = {
 
 
 def table_for(operation: Committing) -> MemoryStorage:
-    """Return a table on which the operation finds work."""
+    """Return a table in which the operation has work to do."""
     if operation.merges:
         return copy_of(logged_table(MemoryStorage(), "LOGS_SIMPLE"))
     storage = base_table(MemoryStorage(), "SIMPLE")
@@ -91,16 +92,16 @@ def _completes(step: str, operation: Committing) -> bool:
     return step.endswith(operation.ends)
 
 
-def takes_over(store: Storage) -> None:
-    """Take the lock of a process whose lease is over, and commit."""
+def take_over(store: Storage) -> None:
+    """Take over the lock of a process whose lease has expired, and commit."""
     store.delete_many([f".hoodie/{HOLDER}", ".hoodie/lock"])
     outcome = open_as(store, OTHER, **OPTIMISTIC).insert(batch({RIVALS_ROW: 3}))
     assert isinstance(outcome, Committed)
 
 
 @pytest.fixture
-def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the lock where no create can be tied to it, as in a database or beside an object store."""
+def _lock_in_another_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable the comparison of the lock at a create, as for a lock in a database or in another store."""
     monkeypatch.setattr(LeaseLock, "guard", lambda *_, **__: None)
 
 
@@ -112,10 +113,10 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_late_commit_is_refused_where_the_store_compares_the_lock(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_commit_is_refused_if_the_store_compares_the_lock(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     operation = OPERATIONS[name]
     base = table_for(operation)
-    late = Interrupted(base, commit_step(base, operation), takes_over, monkeypatch)
+    late = Interrupted(base, commit_step(base, operation), take_over, monkeypatch)
     before = len([file for file in base.list(".hoodie/timeline") if file.name.endswith(operation.ends)])
     with pytest.raises(RetryableError, match="lost"):
         operation.run(open_as(late, ONE, **OPTIONS))
@@ -128,14 +129,14 @@ def _ends_as_rival(operation: Committing) -> bool:
     return (operation.ends == ".deltacommit") == operation.merges
 
 
-@pytest.mark.usefixtures("_elsewhere")
+@pytest.mark.usefixtures("_lock_in_another_store")
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_late_commit_is_not_reported_as_committed_where_the_lock_is_elsewhere(
+def test_late_commit_is_not_reported_as_committed_if_the_lock_is_in_another_store(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operation = OPERATIONS[name]
     base = table_for(operation)
-    late = Interrupted(base, commit_step(base, operation), takes_over, monkeypatch)
+    late = Interrupted(base, commit_step(base, operation), take_over, monkeypatch)
     with pytest.raises(CommitStateUnknownError, match=r"lock was lost .*commit\) committed in between") as raised:
         operation.run(open_as(late, ONE, **OPTIONS))
     rival = newest_of(base, RIVALS_ROW)
@@ -144,21 +145,21 @@ def test_late_commit_is_not_reported_as_committed_where_the_lock_is_elsewhere(
 
 
 def newest_of(storage: Storage, row: tuple[str, str]) -> str:
-    """Return the instant that wrote a row."""
+    """Return the requested time of the write of a row."""
     found = open_as(storage, OTHER).scan(columns=["_hoodie_commit_time", "id", "p"]).to_arrow().to_pylist()
     return next(r["_hoodie_commit_time"] for r in found if (r["p"], r["id"]) == row)
 
 
 class Later(SystemClock):
-    """A clock that is ahead, so that no time is drawn twice."""
+    """A clock that is one minute ahead, so that no requested time is used twice."""
 
     def now_ms(self) -> int:
         """Return the time of the next minute."""
         return super().now_ms() + 60_000
 
 
-def finishes_it(store: Storage) -> None:
-    """Take the lock and the restore of a process over."""
+def finish_restore(store: Storage) -> None:
+    """Take over the lock and the restore of another process, and complete the restore."""
     store.delete_many([f".hoodie/{HOLDER}", ".hoodie/lock"])
     env = Env(storage=store, processes=Host(OTHER, frozenset([ONE])), clock=Later())
     table = Table.open(store.root, options=OPTIMISTIC, env=env)
@@ -172,39 +173,39 @@ def test_late_restore_that_another_executor_finished_leaves_one_restore(
     base = table_for(RESTORE)
     if is_elsewhere:
         monkeypatch.setattr(LeaseLock, "guard", lambda *_, **__: None)
-    late = Interrupted(base, commit_step(base, RESTORE), finishes_it, monkeypatch)
+    late = Interrupted(base, commit_step(base, RESTORE), finish_restore, monkeypatch)
     with pytest.raises(RetryableError, match=reason):
         RESTORE.run(open_as(late, ONE, **OPTIONS))
     assert len([file for file in base.list(".hoodie/timeline") if file.name.endswith(".restore")]) == 1
     assert rows_of(base) == {**BASE, ("a", "a0"): 0}
 
 
-@pytest.mark.usefixtures("_elsewhere")
-def test_late_commit_counts_when_nobody_committed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_lock_in_another_store")
+def test_late_commit_is_valid_without_another_commit_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
     operation = OPERATIONS["upsert"]
     base = table_for(operation)
 
-    def only_looks(store: Storage) -> None:
+    def only_check(store: Storage) -> None:
         store.delete_many([f".hoodie/{HOLDER}", ".hoodie/lock"])
         open_as(store, OTHER, **OPTIMISTIC).rollback_failed()
 
-    late = Interrupted(base, commit_step(base, operation), only_looks, monkeypatch)
+    late = Interrupted(base, commit_step(base, operation), only_check, monkeypatch)
     assert isinstance(operation.run(open_as(late, ONE, **OPTIONS)), Committed)
     assert rows_of(base) == {**BASE, ROW: 2}
 
 
-@pytest.mark.usefixtures("_elsewhere")
+@pytest.mark.usefixtures("_lock_in_another_store")
 def test_late_commit_is_withdrawn_when_its_instant_was_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
     operation = OPERATIONS["upsert"]
     base = table_for(operation)
 
-    def takes_it_back(store: Storage) -> None:
+    def roll_back(store: Storage) -> None:
         store.delete_many([f".hoodie/{HOLDER}", ".hoodie/lock"])
         table = open_as(store, OTHER, [ONE], **OPTIMISTIC)
         [pending] = table.timeline.where(pending=True)
         table.rollback(pending.requested, force=True)
 
-    late = Interrupted(base, commit_step(base, operation), takes_it_back, monkeypatch)
+    late = Interrupted(base, commit_step(base, operation), roll_back, monkeypatch)
     with pytest.raises(RetryableError, match=r"lock was lost before the commit, and .* withdrawn"):
         operation.run(open_as(late, ONE, **OPTIONS))
     assert rows_of(base) == BASE
@@ -213,26 +214,28 @@ def test_late_commit_is_withdrawn_when_its_instant_was_rolled_back(monkeypatch: 
     assert [i.is_completed for i in table.timeline.where(action=Action.ROLLBACK)] == [True]
 
 
-@pytest.mark.usefixtures("_elsewhere")
+@pytest.mark.usefixtures("_lock_in_another_store")
 def test_late_commit_is_reported_as_unknown_when_the_timeline_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     operation = OPERATIONS["upsert"]
     base = table_for(operation)
 
     class Gone(Interrupted):
-        """Answers nothing after the commit."""
+        """Sends no replies after the commit."""
 
         def step(self, name: str, call: Callable[[], object]) -> object:
             if self.at < 0:
                 raise RetryableError("no answer")
             return super().step(name, call)
 
-    late = Gone(base, commit_step(base, operation), takes_over, monkeypatch)
+    late = Gone(base, commit_step(base, operation), take_over, monkeypatch)
     with pytest.raises(CommitStateUnknownError, match="not known: no answer"):
         operation.run(open_as(late, ONE, **OPTIONS))
 
 
-@pytest.mark.usefixtures("_elsewhere")
-def test_commit_counts_when_the_lease_is_over_and_nobody_took_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_lock_in_another_store")
+def test_commit_after_an_expired_lease_is_valid_if_no_process_took_the_lock_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     operation = OPERATIONS["upsert"]
     base = table_for(operation)
     check, renewed = LeaseLock.check, LeaseLock.renew
@@ -240,7 +243,7 @@ def test_commit_counts_when_the_lease_is_over_and_nobody_took_it(monkeypatch: py
 
     def expired(lock: LeaseLock) -> None:
         if len(open_as(base, OTHER).timeline.writes()) > before and not renewals:
-            raise RetryableError("the lease is over")
+            raise RetryableError("the lease has expired")
         check(lock)
 
     def renew(lock: LeaseLock) -> None:

@@ -1,7 +1,7 @@
-"""Two actors in every order of their steps with up to two switches, and each of them dead after every change it makes.
+"""Two actors in every order of their steps with up to two switches, and with a crash after each of their changes.
 
 LAKEHOUSE_SWITCHES=3 pytest tests/simulation/test_pairs.py       more switches
-LAKEHOUSE_EXAMPLES=1 pytest tests/simulation/test_pairs.py       all schedules with two switches, not a share of them
+LAKEHOUSE_EXAMPLES=1 pytest tests/simulation/test_pairs.py       all schedules with two switches, not only a share
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.simulation.tables import Shape
 from tests.simulation.world import Process
 
 _IDS = re.compile(r"\d{17}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: Of the schedules with more than one switch the usual run plays a share.
+#: By default only every fourth schedule with one switch is extended by a second one.
 EVERY = 1 if "LAKEHOUSE_EXAMPLES" in os.environ or "LAKEHOUSE_SWITCHES" in os.environ else 4
 SWITCHES = int(os.environ.get("LAKEHOUSE_SWITCHES", "2"))
 
 
 def brings(name: str, verb: str, *keys: Key, row: Row | None = None) -> Actor:
-    """Return an actor that makes a change."""
+    """Return an actor that writes a change."""
     value = 10 * int(name[1:])
     change = Change(name=name, verb=verb, rows={key: row or {"v": value, "w": value} for key in keys})
 
@@ -63,7 +63,7 @@ PAIRS = {
     "one plan, two executors": Pair(
         shape=Shape("MOR_BUCKET", False, "compaction"), actors=(serves("compaction"), serves("compaction"))
     ),
-    "upsert, rollback of dead writes": Pair(shape=Shape("COW_SIMPLE", False), actors=(UPSERT, serves("rollback"))),
+    "upsert, rollback of failed writes": Pair(shape=Shape("COW_SIMPLE", False), actors=(UPSERT, serves("rollback"))),
     "insert_overwrite, upsert": Pair(
         shape=Shape("COW_SIMPLE", False),
         actors=(brings("w1", "insert_overwrite", ("a", "o1")), brings("w2", "upsert", A0)),
@@ -76,7 +76,7 @@ PAIRS = {
         shape=Shape("MOR_BUCKET", False),
         actors=(brings("w1", "partial", A0, row={"v": 10}), brings("w2", "partial", A0, row={"w": 20})),
     ),
-    "partial, partial, nobody waits": Pair(
+    "partial, partial, non-blocking": Pair(
         shape=Shape("MOR_BUCKET", False),
         actors=(brings("w1", "partial", A0, row={"x1": 10}), brings("w2", "partial", A0, row={"x2": 20})),
         non_blocking=True,
@@ -92,34 +92,34 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_every_order_of_two_actors_keeps_every_invariant(name: str) -> None:
+def test_every_invariant_holds_in_every_order_of_two_actors(name: str) -> None:
     played = [schedule for schedule, _ in schedules(PAIRS[name], SWITCHES, every=EVERY)]
     assert {schedule.first for schedule in played} == {0, 1}
-    assert len(played) > 20, "a pair that never meets proves nothing"
+    assert len(played) > 20, "the pair has no conflicting steps, so it tests nothing"
     assert len(set(played)) == len(played)
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_each_of_two_actors_may_die_after_every_change_it_makes(name: str) -> None:
+def test_every_invariant_holds_after_a_crash_at_each_change_of_an_actor(name: str) -> None:
     assert sum(1 for _ in deaths(PAIRS[name])) > 20
 
 
-def test_a_schedule_repeats_itself() -> None:
+def test_run_of_a_schedule_is_repeatable() -> None:
     pair = PAIRS["upserts of the same new key"]
     for schedule in (Schedule(0, (30, 20)), Schedule(1, (40,))):
         assert play(pair, schedule) == play(pair, schedule)
 
 
-def test_orders_that_come_to_the_same_are_left_out_and_no_others() -> None:
-    pair = PAIRS["upsert, rollback of dead writes"]
+def test_schedules_skip_only_equivalent_orders() -> None:
+    pair = PAIRS["upsert, rollback of failed writes"]
     alone = play(pair, Schedule(0))
-    own = sum(who == "A" for who, *_ in alone.steps)
+    own = sum(process == "A" for process, *_ in alone.steps)
     every = {_outcome(play(pair, Schedule(0, (number,)))) for number in range(2, own + 1)}
     chosen = {_outcome(played) for schedule, played in schedules(pair, 1) if schedule.first == 0}
     assert chosen >= every
 
 
 def _outcome(played: Played) -> tuple[tuple[str, ...], ...]:
-    """Return what each of the two did, whenever it was: steps that commute leave that as it is."""
-    told = [(who, _IDS.sub("#", f"{verb} {path}")) for who, verb, path in played.steps]
-    return tuple(tuple(step for name, step in told if name == who) for who in ("A", "B"))
+    """Return the steps of each process without ids and times. The order of commuting steps does not change it."""
+    steps = [(name, _IDS.sub("#", f"{verb} {path}")) for name, verb, path in played.steps]
+    return tuple(tuple(step for name, step in steps if name == process) for process in ("A", "B"))

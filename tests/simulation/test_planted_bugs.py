@@ -1,4 +1,4 @@
-"""Deliberate faults of the operations, each of which the simulation must find: a harness that misses one is blind."""
+"""Planted bugs of the operations. The simulation must find each of them."""
 
 from __future__ import annotations
 
@@ -35,19 +35,24 @@ from tests.simulation.store import Plan
 from tests.simulation.tables import prepared, shapes
 
 Patch = pytest.MonkeyPatch
-#: No bug may need more.
+#: The maximum number of runs to find a bug.
 MOST_SEEDS = 1_500
 
 
 class _Never(Exception):
-    """What nobody raises."""
+    """An exception that is never raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """What is broken; which runs could show it at all; faults and actors, if a seed is not to choose them.
+    """A planted bug and the runs that can show it.
 
-    `seed` is one that finds it. It is tried first, and if what seeds mean has changed since, others are.
+    Attributes:
+        plant: Applies the bug as a patch.
+        where: Whether a run can show the bug.
+        faults: The faults of the runs; if None, the seed selects them.
+        cast: The actors of the runs; if empty, the seed selects them.
+        seed: A seed that found the bug. It is tried first; other seeds follow.
     """
 
     plant: Callable[[Patch], None]
@@ -109,7 +114,7 @@ def _unknown_is_failed(patch: Patch) -> None:
 
 
 def _plans_pending_logs(patch: Patch) -> None:
-    def believe(table: LoadedTable, _: WritePolicy) -> Any:
+    def slices_with_pending(table: LoadedTable, _: WritePolicy) -> Any:
         found = [
             replace(i, state=State.COMPLETED, completed=i.requested)
             if i.action is Action.DELTACOMMIT and not i.is_completed
@@ -118,8 +123,8 @@ def _plans_pending_logs(patch: Patch) -> None:
         ]
         return load_slices(replace(table, timeline=Timeline(tuple(found))))
 
-    patch.setattr(compaction, "checked_slices", believe)
-    patch.setattr(log_compaction, "checked_slices", believe)
+    patch.setattr(compaction, "checked_slices", slices_with_pending)
+    patch.setattr(log_compaction, "checked_slices", slices_with_pending)
 
 
 def _unreported_of_all(patch: Patch) -> None:
@@ -143,7 +148,7 @@ def _release_of_all(patch: Patch) -> None:
 
 def _restores_too_little(patch: Patch) -> None:
     undone = restore.instants_to_roll_back
-    patch.setattr(restore, "instants_to_roll_back", lambda *told, **how: undone(*told, **how)[:-1])
+    patch.setattr(restore, "instants_to_roll_back", lambda *values, **options: undone(*values, **options)[:-1])
 
 
 def _rolls_back_without_lock(patch: Patch) -> None:
@@ -176,8 +181,8 @@ BUGS: dict[str, Bug] = {
     "keys are not compared before the commit": Bug(
         _attribute(commit, "_may_share_keys", lambda *_: False), cast=("write", "write", "write"), seed=92
     ),
-    "conflicts are not looked for": Bug(_attribute(commit, "_conflict"), cast=("write", "write", "write"), seed=2),
-    "the lock is not taken": Bug(_no_lock, seed=10),
+    "conflicts are not checked": Bug(_attribute(commit, "_conflict"), cast=("write", "write", "write"), seed=2),
+    "the lock is not acquired": Bug(_no_lock, seed=10),
     "the lock is not checked before the commit": Bug(_attribute(TableLock, "check"), faults=_STALLS, seed=151),
     "the create of a commit ignores the lock": Bug(
         _attribute(MemoryStorage, "create_guarded", lambda store, path, data, *_: store.create(path, data)),
@@ -185,47 +190,47 @@ BUGS: dict[str, Bug] = {
         cast=("write", "write", "write"),
         seed=37,
     ),
-    "the lock of another one is released": Bug(_release_of_all, faults=_STALLS, seed=133),
-    "the commit comes before its data": Bug(_commit_before_data),
+    "the lock of another process is released": Bug(_release_of_all, faults=_STALLS, seed=133),
+    "the commit precedes its data": Bug(_commit_before_data),
     "an unknown reply counts as a failure": Bug(_unknown_is_failed, faults=_LOSES, seed=5),
-    "a plan takes logs of pending commits": Bug(_plans_pending_logs, _merges, seed=33),
+    "a plan includes logs of pending commits": Bug(_plans_pending_logs, _merges, seed=33),
     "a claim is not checked": Bug(
         _attribute(executor, "check_claim"), _compacts, _STALLS, ("compaction", "compaction", "compaction"), seed=63
     ),
-    "a late executor deletes what its successor wrote": Bug(
+    "a stale executor deletes files of its successor": Bug(
         _unreported_of_all, _compacts, _STALLS, ("compaction", "compaction"), seed=281
     ),
-    "living writes are rolled back": Bug(_attribute(rollback, "active_writes", lambda *_: frozenset()), seed=12),
-    "processes of other containers are looked for": Bug(
+    "active writes are rolled back": Bug(_attribute(rollback, "active_writes", lambda *_: frozenset()), seed=12),
+    "processes of other containers count as ended": Bug(
         _attribute(ProcessId, "is_comparable", lambda me, other: me.host == other.host),
         cast=("write", "write", "rollback", "rollback"),
         seed=166,
     ),
-    "no sign of life is given": Bug(_attribute(Heartbeat, "_beat"), seed=12),
+    "no heartbeat is written": Bug(_attribute(Heartbeat, "_beat"), seed=12),
     "a write that was rolled back commits": Bug(_attribute(commit, "_refuse_if_rolled_back"), faults=_STALLS, seed=23),
-    "the schema of the loser hides columns of the winner": Bug(
+    "the schema of a commit hides columns of a concurrent commit": Bug(
         _attribute(commit, "_with_schema", lambda candidate, _: candidate.metadata), seed=5
     ),
-    "partial rows are written whole": Bug(_attribute(prepare, "provided_columns"), seed=5),
-    "times are drawn without a look at the timeline": Bug(
-        _attribute(TimelineStore, "draw", lambda store, _: store._text(store._env.clock.now_ms()))
+    "partial rows are written as full rows": Bug(_attribute(prepare, "provided_columns"), seed=5),
+    "requested times are chosen without the timeline": Bug(
+        _attribute(TimelineStore, "new_instant_time", lambda store, _: store.time_text(store._env.clock.now_ms()))
     ),
-    "readers see what is not committed": Bug(_attribute(VisibleTimeline, "shows", lambda *_: True)),
+    "readers see uncommitted data": Bug(_attribute(VisibleTimeline, "shows", lambda *_: True)),
     "a rollback leaves the files": Bug(_attribute(rollback, "delete_files")),
-    "a clean spares nothing for savepoints": Bug(
+    "clean deletes files of savepoints": Bug(
         _attribute(clean, "savepointed_paths", lambda _: frozenset()),
         _merges,
         _QUIET,
         ("savepoint", "compaction", "write", "write", "clean", "clean"),
         seed=189,
     ),
-    "a restore leaves the oldest of what it is to undo": Bug(
+    "a restore skips the oldest write that it has to roll back": Bug(
         _restores_too_little, cast=("write", "write", "restore"), seed=11
     ),
-    "a file that a clean removed is taken for lost": Bug(
+    "a file that clean deleted is reported as damaged": Bug(
         _attribute(damage, "_confirmed", lambda table, listing, found, *_: found), seed=483
     ),
-    "a rollback goes on after its lock was lost": Bug(
+    "a rollback continues after its lock was lost": Bug(
         _rolls_back_without_lock, _merges, Plan(("stall",), 0.08), ("undo", "undo", "write", "write"), 300
     ),
 }
@@ -241,7 +246,7 @@ def _tables_without_bugs() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_the_simulation_finds_every_planted_bug(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulation_finds_every_planted_bug(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug, runs = BUGS[name], 0
     bug.plant(monkeypatch)
     for seed in (bug.seed, *range(MOST_SEEDS)):
@@ -253,6 +258,6 @@ def test_the_simulation_finds_every_planted_bug(name: str, monkeypatch: pytest.M
         if found is not None:
             print(f"{name}: {found[0]} in run {runs}, seed {seed}")
             monkeypatch.undo()
-            assert failure_in(bug.run(seed)) is None, f"seed {seed} fails without the bug, too"
+            assert failure_in(bug.run(seed)) is None, f"seed {seed} also fails without the bug"
             return
     pytest.fail(f"{name}: not found in {runs} runs")

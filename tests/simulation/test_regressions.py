@@ -1,4 +1,4 @@
-"""What the simulation has found, told again step by step."""
+"""Defects that the simulation found, each as a fixed sequence of steps."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.support.killed import (
 )
 
 ONE, OTHER = 201, 202
-#: Archives that leave little, compacted or not.
+#: Options of archives that keep few instants.
 ARCHIVING = EAGERLY | {"hoodie.compact.inline.max.delta.commits": "2"}
 OPTIMISTIC = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
 
 
-def test_who_lost_the_lock_while_it_claimed_a_plan_does_not_believe_in_the_claim_of_another_one(
+def test_claim_after_a_lost_lock_gets_a_new_fencing_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     storage = MemoryStorage()
@@ -50,7 +50,7 @@ def test_who_lost_the_lock_while_it_claimed_a_plan_does_not_believe_in_the_claim
         check_claim(Env(storage=storage), "001", 1)
 
 
-def test_a_heartbeat_is_taken_back_once_because_its_time_may_be_given_again() -> None:
+def test_heartbeat_is_discarded_only_once_because_another_write_can_use_its_time() -> None:
     env = Env(storage=MemoryStorage())
     ended, begun = Heartbeat(env, TransactionPolicy()), Heartbeat(env, TransactionPolicy())
     ended.start("001")
@@ -62,7 +62,7 @@ def test_a_heartbeat_is_taken_back_once_because_its_time_may_be_given_again() ->
     assert env.storage.list(".hoodie/.heartbeat") == []
 
 
-def test_of_a_write_that_does_nothing_the_instant_goes_last() -> None:
+def test_write_without_changes_deletes_its_instant_last() -> None:
     storage = FaultyStorage(base_table(MemoryStorage(), "SIMPLE"))
     open_as(storage, ONE).delete(batch({("a", "none"): 1}).select(["id", "p"]))
     deleted = [step for step in storage.trace if step.startswith("delete ")]
@@ -72,7 +72,7 @@ def test_of_a_write_that_does_nothing_the_instant_goes_last() -> None:
     assert leftovers(storage.inner) == []
 
 
-def test_rows_staged_by_a_try_that_was_taken_for_dead_are_an_answer_to_run_again(
+def test_retry_whose_staged_rows_were_deleted_raises_a_retryable_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     base = base_table(MemoryStorage(), "SIMPLE")
@@ -84,7 +84,7 @@ def test_rows_staged_by_a_try_that_was_taken_for_dead_are_an_answer_to_run_again
         open_as(store, OTHER, **OPTIMISTIC).upsert(batch({("a", "a1"): 3}))
 
     class Forgetful(Interrupted):
-        """Loses what is staged as soon as the first try has lost, as a sweep by somebody else would do."""
+        """Deletes the staged rows after the conflict of the first attempt, as a cleanup by another process does."""
 
         def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
             if path.endswith(".commit.requested") and self.at < 0:
@@ -92,7 +92,7 @@ def test_rows_staged_by_a_try_that_was_taken_for_dead_are_an_answer_to_run_again
             return super().create(path, data, unique=unique)
 
     storage = copy_of(base)
-    with pytest.raises(RetryableError, match="the rows it had staged are gone; run the operation again"):
+    with pytest.raises(RetryableError, match="another process deleted its staged rows; run the operation again"):
         open_as(Forgetful(storage, first_data, turn, monkeypatch), ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 2}))
     assert rows_of(storage) == {**BASE, ("a", "a1"): 3}
     assert leftovers(storage) == []
@@ -101,16 +101,16 @@ def test_rows_staged_by_a_try_that_was_taken_for_dead_are_an_answer_to_run_again
 @pytest.mark.parametrize(
     "path", [".hoodie/timeline/{}", ".hoodie/.locks/{}", ".hoodie/{}"], ids=["timeline", "locks", "hoodie"]
 )
-def test_what_was_killed_in_the_middle_of_a_file_of_the_timeline_or_of_a_lock_is_swept_up(path: str) -> None:
+def test_temporary_file_of_a_killed_process_is_deleted_by_the_next_cleanup(path: str) -> None:
     storage = base_table(MemoryStorage(), "SIMPLE")
-    left = path.format(temporary_name("20250615150640138_20250615150640226.rollback", "9163c1f1"))
-    storage.put(left, b'{"own')
+    leftover = path.format(temporary_name("20250615150640138_20250615150640226.rollback", "9163c1f1"))
+    storage.put(leftover, b'{"own')
     open_as(storage, ONE).rollback_failed()
-    assert left not in {file.path for file in storage.list("")}
+    assert leftover not in {file.path for file in storage.list("")}
     assert rows_of(storage) == BASE
 
 
-def test_a_writer_that_wakes_up_after_its_rollback_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_that_resumes_after_its_rollback_leaves_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_table(MemoryStorage(), "SIMPLE")
     probe = FaultyStorage(copy_of(base))
     open_as(probe, ONE, **OPTIMISTIC).bulk_insert(batch({("a", "a9"): 2}))
@@ -120,7 +120,7 @@ def test_a_writer_that_wakes_up_after_its_rollback_leaves_nothing(monkeypatch: p
         assert open_as(store, OTHER, [ONE]).rollback_failed().rolled_back
 
     class Late(Interrupted):
-        """Whoever rolls back deletes the markers last: those of files that came in between, too."""
+        """Deletes all markers, because a rollback deletes markers last, also those of files that were added later."""
 
         def list(self, prefix: str) -> Files:
             if prefix.startswith(".hoodie/.temp/") and self.at < 0:
@@ -135,7 +135,7 @@ def test_a_writer_that_wakes_up_after_its_rollback_leaves_nothing(monkeypatch: p
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "LOGS_BUCKET"])
-def test_an_incremental_reader_behind_an_archive_neither_loses_nor_doubles_rows(index: str) -> None:
+def test_incremental_read_of_archived_commits_returns_each_row_once(index: str) -> None:
     storage = MemoryStorage()
     create(storage, index)
     table = open_as(storage, ONE, **ARCHIVING)
@@ -162,7 +162,7 @@ def test_an_incremental_reader_behind_an_archive_neither_loses_nor_doubles_rows(
             assert read(dying) == expected
 
 
-def test_a_reader_that_polls_while_others_write_and_archive_sees_each_commit_once() -> None:
+def test_polling_reader_sees_each_commit_once_during_writes_and_archives() -> None:
     storage = MemoryStorage()
     create(storage, "SIMPLE")
     writer, reader = open_as(storage, ONE, **ARCHIVING), open_as(storage, OTHER)

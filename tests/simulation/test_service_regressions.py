@@ -1,4 +1,4 @@
-"""What the simulation has found about services beside writers, told again step by step."""
+"""Defects of services with concurrent writers that the simulation found, each as a fixed sequence of steps."""
 
 from __future__ import annotations
 
@@ -26,15 +26,13 @@ ONE, OTHER = 201, 202
 
 
 def opened(storage: Storage, pid: int, dead: tuple[int, ...] = (), **options: str) -> Table:
-    """Open a table of the simulation as a process."""
+    """Open a table of the simulation as the process `pid`; the processes `dead` no longer run."""
     env = Env(storage=storage, processes=Host(pid, frozenset(dead)))
     return Table.open(storage.root, options=CALLS | options, env=env)
 
 
 @pytest.mark.parametrize("kind", ["COW_SIMPLE", "MOR_SIMPLE"])
-def test_an_executor_of_a_clustering_that_wakes_up_late_doubles_no_row(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stale_executor_of_a_clustering_duplicates_no_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     base, _ = prepared(Shape(kind, False, "clustering"))
     before = invariants.read(copy_of(base))
     probe = FaultyStorage(copy_of(base))
@@ -45,7 +43,7 @@ def test_an_executor_of_a_clustering_that_wakes_up_late_doubles_no_row(
         assert isinstance(opened(store, OTHER, (ONE,), **OPTIMISTIC).services.clustering.run(), Committed)
 
     storage = copy_of(base)
-    # It dies before it takes away what it wrote.
+    # The stale executor crashes before it deletes its files.
     monkeypatch.setattr(plan_executor, "abandon_plan", lambda *_: None)
     with pytest.raises(RetryableError, match="taken over"):
         opened(Interrupted(storage, writes, turn, monkeypatch), ONE, **OPTIMISTIC).services.clustering.run()
@@ -53,7 +51,7 @@ def test_an_executor_of_a_clustering_that_wakes_up_late_doubles_no_row(
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_who_looked_for_groups_while_a_clean_removed_what_was_compacted_looks_again(
+def test_writer_lists_file_groups_again_after_a_concurrent_compaction_and_clean(
     early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, _ = prepared(Shape("MOR_BUCKETS", False, "compaction"))
@@ -83,7 +81,7 @@ def test_who_looked_for_groups_while_a_clean_removed_what_was_compacted_looks_ag
     assert invariants.read(storage)["a", "i9"] == {"v": 8, "w": 8}
 
 
-def test_what_is_completed_by_the_time_of_its_rollback_is_let_be() -> None:
+def test_rollback_ignores_a_write_that_completed_in_the_meantime() -> None:
     storage = copy_of(prepared(Shape("COW_SIMPLE", False))[0])
     table = opened(storage, ONE)
     before = invariants.read(storage)

@@ -1,4 +1,4 @@
-"""What the simulation has found about undoing, deleting and merging logs beside writers, told again step by step."""
+"""Defects of rollback, restore, delete and log compaction with concurrent writers that the simulation found."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ ONE, OTHER = 201, 202
 
 
 def step_of(trace: list[str], *words: str) -> int:
-    """Return the number of the last step that has all these words."""
+    """Return the number of the last step that contains all `words`."""
     return max(number for number, step in enumerate(trace, 1) if all(word in step for word in words))
 
 
 def bucketed(storage: Storage, pid: int, **options: str) -> Table:
-    """Open a bucketed table of the simulation."""
+    """Open a table of the simulation with the bucket index as the process `pid`."""
     env = Env(storage=storage, processes=Host(pid))
     return Table.open(storage.root, options=CALLS | INDEXES["BUCKET"] | options, env=env)
 
 
-def test_a_log_compaction_planned_beside_a_pending_write_loses_none_of_its_cells(
+def test_log_compaction_planned_during_a_pending_write_keeps_its_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     base, _ = prepared(Shape("MOR_BUCKET", False))
@@ -72,25 +72,25 @@ def test_a_log_compaction_planned_beside_a_pending_write_loses_none_of_its_cells
     assert invariants.read(storage) == before
 
 
-def test_a_key_inserted_while_it_was_being_deleted_is_deleted_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = batch(dict.fromkeys((("b", "b1"), ("a", "a9")), 9)).select(["id", "p"])
+def test_delete_also_deletes_a_key_that_is_inserted_concurrently(monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted = batch(dict.fromkeys((("b", "b1"), ("a", "a9")), 9)).select(["id", "p"])
     base = base_table(MemoryStorage(), "SIMPLE")
     probe = FaultyStorage(copy_of(base))
-    open_as(probe, ONE, **OPTIMISTIC).delete(gone)
+    open_as(probe, ONE, **OPTIMISTIC).delete(deleted)
 
     def turn(store: Storage) -> None:
         open_as(store, OTHER, **OPTIMISTIC).upsert(batch({("a", "a9"): 2}))
 
     storage = copy_of(base)
     at = step_of(probe.trace, "close b/")
-    open_as(Interrupted(storage, at, turn, monkeypatch), ONE, **OPTIMISTIC).delete(gone)
+    open_as(Interrupted(storage, at, turn, monkeypatch), ONE, **OPTIMISTIC).delete(deleted)
     assert rows_of(storage) == {key: value for key, value in BASE.items() if key != ("b", "b1")}
     assert leftovers(storage) == []
 
 
-def test_a_rollback_whose_lock_is_lost_takes_nothing_back() -> None:
+def test_rollback_with_a_lost_lock_removes_no_write() -> None:
     class Slow(FaultyStorage):
-        """Takes so long to write the plan of the rollback that somebody else has the lock meanwhile."""
+        """Writes the rollback plan so slowly that another process takes the lock over."""
 
         def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
             made = super().create(path, data, unique=unique)
@@ -114,11 +114,11 @@ def test_a_rollback_whose_lock_is_lost_takes_nothing_back() -> None:
 
 
 def _unshared_lock(state: ProcessState, root: str) -> threading.Lock:
-    """Return a lock that no other thread has: two processes share none."""
+    """Return a new lock, because two processes share no thread lock."""
     return threading.Lock()
 
 
-def test_a_file_that_is_closed_after_a_restore_is_gone_when_its_writer_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_deletes_a_file_that_it_closes_after_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_table(MemoryStorage(), "SIMPLE")
     first = open_as(base, ONE).timeline.writes().by_completion()[0].requested
     probe = FaultyStorage(copy_of(base))
@@ -138,7 +138,7 @@ def test_a_file_that_is_closed_after_a_restore_is_gone_when_its_writer_is(monkey
             assert leftovers(storage) == []
 
 
-def test_who_began_before_a_rollback_does_not_build_on_what_it_undid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_that_began_before_a_rollback_does_not_use_the_removed_write(monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_table(MemoryStorage(), "SIMPLE")
     open_as(base, ONE, **OPTIMISTIC).delete_partitions(["a"])
     overwritten = open_as(base, ONE).timeline.writes().by_completion()[-1].requested
@@ -155,9 +155,9 @@ def test_who_began_before_a_rollback_does_not_build_on_what_it_undid(monkeypatch
     assert leftovers(storage) == []
 
 
-def test_who_lost_the_lock_before_it_has_an_instant_takes_no_time_that_another_one_has() -> None:
+def test_writer_that_loses_the_lock_before_its_instant_creates_no_instant() -> None:
     class Slow(FaultyStorage):
-        """Takes so long over the first sign of life that somebody else has the lock, and an instant, meanwhile."""
+        """Writes the first heartbeat so slowly that another process takes the lock over and commits."""
 
         is_over = False
 
@@ -178,7 +178,7 @@ def test_who_lost_the_lock_before_it_has_an_instant_takes_no_time_that_another_o
     assert rows_of(storage) == {key: value for key, value in BASE.items() if key[0] != "a"}
 
 
-def test_nobody_begins_a_plan_that_a_restore_is_taking_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executor_does_not_start_a_plan_that_a_pending_restore_removes(monkeypatch: pytest.MonkeyPatch) -> None:
     base, _ = prepared(Shape("MOR_SIMPLE", False, "compaction"))
     first = Table.open(base.root, env=Env(storage=base)).timeline.writes().by_completion()[0].requested
     probe = FaultyStorage(copy_of(base))
@@ -202,7 +202,7 @@ def test_nobody_begins_a_plan_that_a_restore_is_taking_back(monkeypatch: pytest.
     assert leftovers(storage) == []
 
 
-def test_what_is_left_of_a_plan_that_was_taken_back_is_taken_away_by_the_next_executor() -> None:
+def test_executor_deletes_the_inflight_file_of_a_removed_plan() -> None:
     storage = copy_of(prepared(Shape("MOR_SIMPLE", False, "compaction"))[0])
     [plan] = open_as(storage, ONE).timeline.where(action=Action.COMPACTION)
     storage.put(f".hoodie/timeline/{plan.requested}.compaction.inflight", b"")
@@ -215,7 +215,7 @@ def test_what_is_left_of_a_plan_that_was_taken_back_is_taken_away_by_the_next_ex
     assert leftovers(storage) == []
 
 
-def test_the_savepoint_of_a_compaction_keeps_the_writes_that_completed_before_it() -> None:
+def test_savepoint_of_a_compaction_keeps_the_writes_that_completed_before_it() -> None:
     storage = copy_of(prepared(Shape("MOR_BUCKET", False, "compaction"))[0])
     table = bucketed(storage, ONE)
     table.upsert(rows({("a", "a0"): {"v": 7, "w": 7}}))
@@ -233,7 +233,7 @@ def test_the_savepoint_of_a_compaction_keeps_the_writes_that_completed_before_it
     assert invariants.read(storage)["b", "b0"] == {"v": 1, "w": 1}
 
 
-def test_a_rollback_is_not_given_up_while_its_maker_is_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_rollback_is_not_cleaned_up_while_it_is_executed(monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_table(MemoryStorage(), "SIMPLE")
     newest = open_as(base, ONE).timeline.writes().by_completion()[-1].requested
     probe = FaultyStorage(copy_of(base))

@@ -1,9 +1,9 @@
-"""A world that a seed decides: who moves next, what time it is, who dies, whose reply is lost.
+"""A simulated environment with a seeded schedule: the seed decides the order of steps, the time, crashes and faults.
 
-Every process runs real operations in a thread of its own, and exactly one of them moves at a time: before each call of
-storage the one that moves asks the world, which hands the turn to whoever the seed names. Time is a number that grows
-with the steps; a process that sleeps or stalls lets it jump. What operations do in the background (signs of life, the
-renewal of a lease) happens when its virtual time has come, as long as the process runs.
+Each process runs real operations in a separate thread, and exactly one thread runs at a time. Before each storage call
+the running process asks the world, which passes the turn to the process that the seed selects. Time is a number that
+grows with the steps; it jumps when a process sleeps or stalls. Background work (heartbeats, the renewal of a lease)
+runs when its virtual time is reached, as long as the process runs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.system.process_state import ProcessState
 from lakehouse.core.system.processes import ProcessId
 
-#: Long before it, prepared tables were made.
+#: The time at which a run begins. Prepared tables are older.
 BEGIN_MS = 1_750_000_000_000
 HOUR_MS = 3_600_000
 MOST_STEPS = 20_000
-#: Share of the processes that are in a container of their own, under the name of the host.
+#: The share of processes that run in a separate container with the host name of the host.
 _CONTAINED = 0.1
 
 
@@ -40,7 +40,10 @@ class Violation(AssertionError):
 
 @dataclass(eq=False)
 class Process:
-    """An actor as its world knows it; `wakes_ms` is when it may move again, `skew_ms` how far its clock is off."""
+    """A simulated process, with its clock, ids and timers.
+
+    `wakes_ms` is the time from which it may run again; `skew_ms` is the error of its clock.
+    """
 
     world: World
     pid: int
@@ -63,9 +66,9 @@ class Process:
         return ProcessId(host=self.host, pid=self.pid, boot=self.host, namespace=self.container, started=str(self.pid))
 
     def is_running(self, process: ProcessId) -> bool:
-        """Return whether a process of this host lives; those that have come to their end are processes still.
+        """Return whether a process of this host runs. A process that ended normally counts as running.
 
-        Those of another container are not to be seen from here.
+        Processes of other containers are not visible.
         """
         if process.namespace != self.container:
             return False
@@ -80,7 +83,7 @@ class Process:
         return self.world.now_ms / 1000
 
     def sleep(self, seconds: float) -> None:
-        """Let the others move until the time has come."""
+        """Wait in virtual time while other processes run."""
         self.wakes_ms = self.world.now_ms + max(1, int(seconds * 1000))
         self.world.switch(self)
 
@@ -89,13 +92,13 @@ class Process:
         return str(uuid.UUID(int=self.world.random.getrandbits(128), version=4))
 
     def die(self, why: str) -> SimulatedCrash:
-        """Return what ends this process; the store answers it no more."""
+        """Mark this process as crashed and return the exception that ends it. Its later storage calls fail."""
         self.crashed = True
         self.world.timers = [timer for timer in self.world.timers if timer.process is not self]
         return SimulatedCrash(why)
 
     def env(self, storage: Any) -> Env:
-        """Return the world of this process for the operations."""
+        """Return the environment that operations of this process use."""
         return Env(storage=storage, clock=self, timers=self, ids=self, processes=self, process_state=self.process_state)
 
     def every(self, seconds: float, function: Callable[[], None], name: str) -> SimulatedTimer:
@@ -108,7 +111,7 @@ class Process:
 
 @dataclass(eq=False)
 class SimulatedTimer:
-    """A periodic call of a simulated process. The world makes the call when its virtual time has come."""
+    """A periodic call of a simulated process. The world makes the call when its virtual time is reached."""
 
     process: Process
     function: Callable[[], None]
@@ -117,21 +120,21 @@ class SimulatedTimer:
     is_stopped: bool = False
 
     def stop(self) -> None:
-        """End the calls; none is under way, because the process itself is moving."""
+        """End the calls. No call is in progress, because the process itself is running."""
         self.is_stopped = True
 
 
 _worlds: list[World] = []
 
 
-def here() -> World:
-    """Return the world of this run."""
+def current_world() -> World:
+    """Return the world of the current run."""
     return _worlds[-1]
 
 
 @contextmanager
-def living_in(world: World) -> Iterator[None]:
-    """Make a world that of everything that runs."""
+def running_in(world: World) -> Iterator[None]:
+    """Make `world` the current world."""
     _worlds.append(world)
     try:
         yield
@@ -140,7 +143,7 @@ def living_in(world: World) -> Iterator[None]:
 
 
 class World:
-    """The processes, the time and the dice of one run. `trace` tells every step that was taken."""
+    """The processes, the time and the random numbers of one run. `trace` lists every step of the run."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -159,8 +162,8 @@ class World:
         self._end = threading.Semaphore(0)
 
     def process(self, name: str, host: str, skew_ms: int = 0) -> Process:
-        """Return a new process, which does not move yet."""
-        # Drawn apart, so that seeds that are recorded elsewhere stay as they are where there is one container.
+        """Return a new process, which has not started."""
+        # A separate generator, so that recorded seeds keep their schedule if there is only one container.
         drawn = Random(f"container {self.seed} {name}").random()
         container = f"pid:[{name}]" if drawn < _CONTAINED else "pid:[1]"
         made = Process(self, 1000 + len(self.processes), name, host, skew_ms, container, done=True)
@@ -168,21 +171,21 @@ class World:
         return made
 
     def start(self, process: Process, work: Callable[[], None]) -> None:
-        """Let a process begin `work` when it is chosen."""
+        """Start a process. It begins `work` when the world selects it."""
         process.done = False
         process.wakes_ms = self.now_ms
         threading.Thread(target=self._live, args=(process, work), daemon=True).start()
 
     def play(self) -> None:
-        """Run all processes to their ends; raise what a process could not bear, or the first violation."""
-        with living_in(self):
+        """Run all processes until they end; raise the first violation or unexpected error."""
+        with running_in(self):
             self._pass_turn()
             self._end.acquire()
         if self.failure is not None:
             raise self.failure
 
     def pause(self, process: Process) -> None:
-        """Stop before a step, and come back when the seed says so."""
+        """Stop the process before a step, and return when the seed selects it."""
         if process.crashed or self.failure is not None:
             raise SimulatedCrash("the process crashed before")
         if self.is_beating:
@@ -197,7 +200,7 @@ class World:
             self._beat()
 
     def switch(self, process: Process) -> None:
-        """Hand the turn on, maybe back to the same process."""
+        """Pass the turn to a process, which may be the same one."""
         chosen = self._choose()
         if chosen is not process:
             chosen.turn.release()
@@ -213,7 +216,7 @@ class World:
         self._beat()
 
     def jump(self, milliseconds: int) -> None:
-        """Let time pass, and call the timers that are due."""
+        """Advance the time and call the timers that are due."""
         self.now_ms += milliseconds
         self._beat()
 
@@ -225,20 +228,20 @@ class World:
         return any(str(getattr(timer.function.__self__, "_path", "")).endswith(instant) for timer in mine)  # type: ignore[attr-defined]
 
     def fail(self, error: BaseException) -> None:
-        """End the run: no process reaches storage any more. The first failure counts."""
+        """End the run with `error`, unless it failed before. Later storage calls of all processes fail."""
         self.failure = self.failure or error
         raise self.failure
 
     def _choose(self) -> Process:
-        living = [process for process in self.processes if not process.done]
-        ready = [process for process in living if process.wakes_ms <= self.now_ms]
+        active = [process for process in self.processes if not process.done]
+        ready = [process for process in active if process.wakes_ms <= self.now_ms]
         if not ready:
-            self.now_ms = min(process.wakes_ms for process in living)
-            ready = [process for process in living if process.wakes_ms <= self.now_ms]
+            self.now_ms = min(process.wakes_ms for process in active)
+            ready = [process for process in active if process.wakes_ms <= self.now_ms]
         return ready[0] if len(ready) == 1 else self.random.choice(ready)
 
     def _beat(self) -> None:
-        """Take the turns of the background that are due, each at once as far as the others see."""
+        """Call the timers that are due. Other processes see each call as one step."""
         for timer in [timer for timer in self.timers if timer.due_ms <= self.now_ms and not timer.process.stalled]:
             if timer.is_stopped:
                 self.timers.remove(timer)
