@@ -49,7 +49,6 @@ PENDING: tuple[str, ...] = (
     "tests/unit/core/storage",
     "tests/unit/model",
     "tests/unit/platform",
-    "tests/unit/spec",
     "Dockerfile",
 )
 TEXT = (".py", ".md", ".yaml", ".yml", ".toml")

@@ -17,13 +17,13 @@ from lakehouse.errors import UserError
 from tests.support.locks import LEASE_MS, Place, kinds
 
 MANY = "OPTIMISTIC_CONCURRENCY_CONTROL"
-#: Two thirds of a lease are left at any moment, and two hosts may share them.
+#: At least two thirds of a lease remain at any time. The clocks of two hosts may differ by half of that each.
 ALLOWED_MS = (LEASE_MS - LEASE_MS // 3) // 2
 
 
 @dataclass
 class Off:
-    """The system clock, wrong by a fixed time."""
+    """The system clock with a fixed error of `by_ms`."""
 
     by_ms: int
 
@@ -32,7 +32,7 @@ class Off:
         return SystemClock().now_ms() + self.by_ms
 
     def monotonic_s(self) -> float:
-        """Return the monotonic time, which is right."""
+        """Return the monotonic time without an error."""
         return SystemClock().monotonic_s()
 
     def sleep(self, seconds: float) -> None:
@@ -41,7 +41,7 @@ class Off:
 
 
 class ObjectStore(MemoryStorage):
-    """Objects in memory under an address of S3, listed with whole seconds of the true time."""
+    """A memory store with an S3 address. Listings have the system time in whole seconds, like object stores."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def _not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def visit(place: Place, by_ms: int, storage: MemoryStorage | None = None) -> None:
-    """Acquire the lock in a mode with many writers, with a wrong clock."""
+    """Acquire and check the lock in a mode with many writers, with a clock error of `by_ms`."""
     env = Env(storage=storage or place.storage, clock=Off(by_ms))
     with table_lock(env, replace(place.policy, concurrency=MANY)) as lock:
         lock.check()

@@ -1,6 +1,7 @@
-"""Every lock provider at every step of what keeps it: a full disk, a failing one, one without access, a signal.
+"""Every lock provider with a fault at every step of its store: full disk, disk error, missing access, signal.
 
-The table lock ends within its wait time, and its error names the cause; nothing it leaves keeps the next one out.
+An acquisition ends within its wait time with an error that names the cause. Its leftover files do not block the next
+acquisition.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ERRORS = {name: getattr(errno, name) for name in ("ENOSPC", "EIO", "EACCES", "EI
 FILES = ("filesystem-local", "storage-local", "in_process")
 SERVED = ("sqlalchemy-sqlite", "sqlalchemy-postgresql", "zookeeper", "hivemetastore")
 WAIT_MS = 1_000
-#: More than any visit makes of calls, and much less than a loop without a pause makes in its wait time.
+#: The limit of calls per visit. A loop without a pause makes many more calls within its wait time.
 MOST_STEPS = 600
 
 each_error = pytest.mark.parametrize("error", ERRORS)
@@ -43,7 +44,7 @@ each_served = pytest.mark.parametrize("place", kinds(SERVED), indirect=True)
 
 
 def visit(place: Place) -> None:
-    """Acquire the lock, check, renew and release it, as a process that has not compared the lock yet."""
+    """Acquire, check, renew and release the lock, as a process that has not compared the recorded lock yet."""
     process_state().compared_locks.clear()
     with table_lock(place.env(1), replace(place.policy, lock=replace(place.policy.lock, wait_ms=WAIT_MS))) as lock:
         lock.check()
@@ -52,7 +53,7 @@ def visit(place: Place) -> None:
 
 
 def judge(place: Place, error: str, faults: AbstractContextManager[System]) -> LakehouseError | None:
-    """Visit with faults: it ends within the wait time with an error that names the cause; a later visit succeeds."""
+    """Visit with faults and return the error. It must name the cause within the wait time; a later visit succeeds."""
     before = place.clock.now_ms()
     raised: LakehouseError | None = None
     with faults as system:

@@ -1,4 +1,4 @@
-"""Locks among real processes that are killed, or suspended for longer than the lock waits for them."""
+"""Locks of real processes that are killed or are suspended until their lease expires."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.locks import Place, kinds
 from tests.support.processes import forked
 
-#: The provider `storage` waits ten seconds at least; its register and its code are those of `filesystem`.
+#: Without the provider `storage`, whose shortest lease is ten seconds. It shares its code with `filesystem`.
 KINDS = ("filesystem-local", "sqlalchemy-sqlite", "sqlalchemy-postgresql", "zookeeper", "hivemetastore")
 LEASE_MS = 1_500
 

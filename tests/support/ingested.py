@@ -1,6 +1,6 @@
-"""Ingestion without Spark: `lakehouse.platform.ingest.run` over files of JSON lines that Arrow reads, in memory.
+"""Ingestion without Spark: `lakehouse.platform.ingest.run` with JSON files in memory that Arrow reads.
 
-Every record has a name of its own, and so has every line that does not parse: what landed can be counted.
+Every record and every invalid line has a unique name, so tests can count them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ BAD = "bad"
 
 
 class Beside(FaultyStorage):
-    """Another store of the same process: its calls are steps of the first one."""
+    """A second store of the same process. Its calls count as steps of the first store."""
 
     def __init__(self, inner: Storage, owner: FaultyStorage) -> None:
         super().__init__(inner)
         self.owner = owner
 
     def step(self, name: str, call: Callable[[], T]) -> T:
-        """Take the step there."""
+        """Execute the call as a step of the first store."""
         return self.owner.step(f"{name} (letters)", call)
 
 
@@ -71,7 +71,10 @@ def files_source(spec: TableSpec) -> FilesSource:
 
 @dataclass
 class Landing:
-    """A lake in memory: landing files, a table, dead letters; and the processes that ingest."""
+    """A lake in memory: landing files, a table and dead letters, with the processes that ingest.
+
+    `landed` and `letters` count the valid records and the invalid lines of the landing files by name.
+    """
 
     name: str
     operation: str = "insert"
@@ -86,17 +89,17 @@ class Landing:
     def __post_init__(self) -> None:
         self.lake = MemoryStorage(f"memory://{self.name}")
         self.lake.delete_many([file.path for file in self.lake.list("")])
-        # The folder is there before the first file.
+        # The landing folder has to exist before the first file.
         self.lake.put("landing/_here", b"")
 
     @property
     def location(self) -> str:
-        """Where the table is."""
+        """The location of the table."""
         return f"memory://{self.name}/table"
 
     @property
     def spec(self) -> TableSpec:
-        """The table and its source."""
+        """The spec of the table and its source."""
         path = "/{start:%Y-%m-%d}/" if self.by_interval else "/"
         return TableSpec(
             table="t",
@@ -113,7 +116,7 @@ class Landing:
         )
 
     def land(self, name: str, rows: int, bad: int, day: int = 0) -> None:
-        """Land a file of rows and of lines that do not parse."""
+        """Create a landing file with `rows` valid records and `bad` invalid lines."""
         ids = [f"{name}-{number}" for number in range(rows)]
         lines = [json.dumps({"id": key, "p": f"p{number % 2}", "ts": 1}) for number, key in enumerate(ids)]
         letters = [f"{BAD} {name}-{number}" for number in range(bad)]
@@ -131,10 +134,10 @@ class Landing:
         dead: Iterable[int] | None = None,
         full_refresh: bool = False,
     ) -> JobReport:
-        """Ingest once, as a process of its own; `storage` is that of the table as this process sees it."""
+        """Run one ingestion as a new process; `storage` is the store through which this process sees the table."""
         self.last_pid += 1
         faulty = storage or FaultyStorage(self.store)
-        gone = frozenset(self.dead if dead is None else dead)
+        ended = frozenset(self.dead if dead is None else dead)
         command = JobCommand(
             verb="ingest",
             action="run",
@@ -150,7 +153,7 @@ class Landing:
                 spec=self.spec,
                 command=command,
                 options=self.spec.write_options(),
-                env=Env(storage=faulty, processes=Host(pid or self.last_pid, gone)),
+                env=Env(storage=faulty, processes=Host(pid or self.last_pid, ended)),
                 open=lambda place: Beside(open_storage(place), faulty),
             )
         )
@@ -162,18 +165,18 @@ class Landing:
 
     @property
     def table(self) -> Table:
-        """The table as a bystander sees it."""
+        """The table as a process without faults sees it."""
         return Table.open(self.location, env=Env(storage=self.store, processes=Host(999)))
 
     def rows(self) -> Counter[str]:
-        """What the table holds, by record: how often."""
-        # Before the first commit there may be no table, or one without columns.
+        """The number of rows in the table by record name."""
+        # Before the first commit, the table may not exist or have no columns.
         if not self.store.list_dir(".hoodie")[0] or not len(self.table.schema):
             return Counter()
         return Counter(self.table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
 
     def named_letters(self) -> Counter[str]:
-        """The dead letters that commits name."""
+        """The number of dead letters by text, in the folders that commits name."""
         boxes = [extra for _, metadata in self.table.commits() if (extra := metadata.extra.get(DEAD_LETTERS))]
         found: Counter[str] = Counter()
         for box in boxes:
@@ -182,7 +185,7 @@ class Landing:
         return found
 
     def all_letters(self) -> Counter[str]:
-        """All dead letters, named or not."""
+        """The number of dead letters by text, in all folders."""
         store = open_storage(f"{self.location}_dead_letters")
         return Counter(store.get(file.path).decode() for file in store.list(""))
 

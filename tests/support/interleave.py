@@ -1,8 +1,8 @@
-"""Every order in which a few actors can take their storage steps, one run per order.
+"""Run a few actors in every order of their storage steps, with one run per order.
 
-Actors are functions that get a store. Each runs in a thread of its own, and stops before every step until it is chosen;
-so a run is a sequence of choices, and runs repeat exactly. `orders` explores them depth first, and leaves out those in
-which an actor that could have gone on is interrupted more than `preemptions` times.
+An actor is a function with a store as parameter. Each actor runs in a separate thread and stops before every step until
+it is selected. A run is therefore a sequence of choices and is repeatable. `orders` explores the sequences depth first.
+It skips sequences that interrupt runnable actors more than `preemptions` times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Stepped(FaultyStorage):
         self.wait = wait
 
     def step(self, name: str, call: Callable[[], T]) -> T:
-        """Wait, then carry out."""
+        """Wait for the turn, then execute the call."""
         self.wait(name)
         return super().step(name, call)
 
@@ -43,7 +43,7 @@ class _Player:
         self.stopped.wait()
 
     def advance(self) -> None:
-        """Let the actor take one step, and stop before the next one."""
+        """Run one step of the actor, until it stops before the next one."""
         self.stopped.clear()
         self.go.set()
         self.stopped.wait()
@@ -70,7 +70,7 @@ def play(
     """Run the actors in the order of `choices`, then the last one; return the steps and the runnable actors at each.
 
     With `any_numbers` a choice is any number; it selects one of the runnable actors.
-    An error of an actor is raised when all have come to their ends.
+    An error of an actor is raised after all actors have ended.
     """
     players = [_Player(storage, actor) for actor in actors]
     taken: list[str] = []

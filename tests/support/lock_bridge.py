@@ -1,7 +1,7 @@
-"""A server through which Hudi's storage-based lock reaches a lock file of ours, by the requests that S3 takes.
+"""An HTTP server through which Hudi's storage-based lock uses a lock file of this project, with the requests of S3.
 
-Its clients for clouds are in bundles of their own; a table on a local disk has none. The provider is Hudi's, see
-BridgedStorageLockProvider.java.
+Hudi's clients for object stores are in separate bundles, and there is none for local disks. The Java class
+BridgedStorageLockProvider connects Hudi's lock provider with this server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROVIDER = "BridgedStorageLockProvider"
 
 
 def compiled(directory: Path) -> Path:
-    """Compile the provider against Hudi's bundle; return where its classes are. Skips where there is no JDK."""
+    """Compile the Java class with Hudi's bundle and return the directory of its classes; skip without a JDK."""
     home = os.environ.get("JAVA_HOME")
     javac = shutil.which(str(Path(home) / "bin" / "javac") if home else "javac")
     jars = sorted((ROOT / ".jars").glob(JARS))
@@ -41,7 +41,7 @@ def compiled(directory: Path) -> Path:
 
 @contextmanager
 def serving(storage: Storage) -> Iterator[str]:
-    """Serve the lock file of the table in `storage`, and give its URL."""
+    """Serve the lock file of the table in `storage` and yield its URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""All kinds of table locks, for the contract tests of lock providers."""
+"""The places of table locks for the contract tests: each combination of a lock provider and a store or server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FILE_KINDS = tuple(
     f"{provider}-{store}" for provider in ("filesystem", "storage") for store in ("local", "memory", "s3")
 )
 DATABASE_KINDS = ("sqlalchemy-sqlite", "sqlalchemy-postgresql")
-#: Locks that expire by the local clock: a test moves the clock instead of waiting.
+#: Locks that expire by the local clock. Tests move this clock instead of waiting.
 LEASED = (*FILE_KINDS, *DATABASE_KINDS)
 #: Locks that can expire.
 MORTAL = (*LEASED, "zookeeper", "hivemetastore")
@@ -51,7 +51,7 @@ SESSION_MS = 2_000
 
 @dataclass
 class Place:
-    """Where the lock of one table is kept, and how its lease expires."""
+    """The place of the lock of one table, and how its lease expires."""
 
     kind: str
     storage: Storage

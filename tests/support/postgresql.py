@@ -1,4 +1,4 @@
-"""A PostgreSQL server on a free port of 127.0.0.1, from the binaries of the machine."""
+"""A PostgreSQL server on a free port of 127.0.0.1, from the binaries installed on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.waiting import until
 
 HOST = "127.0.0.1"
 USER = "lakehouse"
-# The server refuses to run as root; Debian's package makes this user.
+# The server refuses to run as root. Debian's package creates this user.
 SYSTEM_USER = "postgres"
 
 
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def binaries() -> Path:
-    """Return the directory of initdb and postgres; skip the test where there is none."""
+    """Return the directory of initdb and postgres; skip the test if PostgreSQL is not installed."""
     found = shutil.which("initdb")
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if found is None and not installed:
@@ -40,7 +40,7 @@ def binaries() -> Path:
 
 
 class Server:
-    """A server that can be stopped and started again; its data stay in `place`."""
+    """A server that can be stopped and started again. Its data stay in the directory `place`."""
 
     def __init__(self, place: Path) -> None:
         self.place, self.programs = place, binaries()
@@ -100,13 +100,13 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def postgresql_url() -> Iterator[str]:
-    """A server with an empty database, and its SQLAlchemy URL."""
+    """The SQLAlchemy URL of an empty database."""
     with server() as running:
         yield running.url
 
 
 def wait_for_port(server: subprocess.Popen[bytes], port: int, log: Path, seconds: float = 60) -> None:
-    """Return when the server answers; fail with its log if it ends or takes too long."""
+    """Wait until the server accepts connections; fail with its log if it ends or takes too long."""
     deadline = time.monotonic() + seconds
     while server.poll() is None and time.monotonic() < deadline:
         with socket.socket() as probe:
@@ -114,4 +114,4 @@ def wait_for_port(server: subprocess.Popen[bytes], port: int, log: Path, seconds
             if probe.connect_ex((HOST, port)) == 0:
                 return
         time.sleep(0.05)
-    raise AssertionError(f"the server did not come up: {log.read_text(errors='replace')[-2000:]}")
+    raise AssertionError(f"the server did not start: {log.read_text(errors='replace')[-2000:]}")

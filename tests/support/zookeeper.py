@@ -1,4 +1,4 @@
-"""A ZooKeeper server on a free port of 127.0.0.1, from the jar of the machine."""
+"""A ZooKeeper server on a free port of 127.0.0.1, from the jar installed on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TICK_MS = 200
 
 @pytest.fixture(scope="session")
 def zookeeper_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that allows short sessions, as `host:port`."""
+    """The address `host:port` of a ZooKeeper server that allows short sessions."""
     java = shutil.which("java")
     if java is None or not JAR.exists():
         pytest.skip("missing: ZooKeeper's jar and java; on Debian: apt-get install zookeeper")

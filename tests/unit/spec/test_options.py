@@ -1,4 +1,4 @@
-"""Options: declared once, parsed strictly."""
+"""Options: each is declared once, and invalid keys and values are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports and embedded databases are for one user alone, also where another one was there first."""
+"""Reports and embedded databases are private to one user, also if another user created the folder or a link."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from lakehouse.spec.private_files import own_folder, private_file, private_folde
 from tests.support.tables import make_env
 
 REPORT = JobReport(status=JobStatus.NOTHING_TO_DO, table="t")
-#: What makes a folder, or takes one that is there.
+#: Functions that create a folder or use an existing one.
 FOLDERS: tuple[Callable[[Path], Path], ...] = (own_folder, lambda path: private_folder(path.parent, path.name))
 
 
 @pytest.fixture(autouse=True)
 def lax_umask() -> Iterator[None]:
-    """Nothing is private by the mask."""
+    """A umask that makes no file private."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -35,7 +35,7 @@ def lax_umask() -> Iterator[None]:
 
 @pytest.fixture
 def another_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what makes this process another user than the owner of all files."""
+    """A function that makes this process run as another user than the owner of all files."""
     mine = os.geteuid()
     return lambda: monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
 
@@ -46,7 +46,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("make", FOLDERS)
-def test_a_folder_is_made_for_its_owner_and_an_open_one_is_closed(make: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_folder_is_private_to_its_owner_even_if_it_was_open(make: Callable[[Path], Path], tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     folder = tmp_path / "reports"
     assert mode(make(folder)) == 0o700
@@ -55,7 +55,7 @@ def test_a_folder_is_made_for_its_owner_and_an_open_one_is_closed(make: Callable
 
 
 @pytest.mark.parametrize("make", FOLDERS)
-def test_a_folder_of_another_user_is_not_used(
+def test_folder_of_another_user_is_refused(
     make: Callable[[Path], Path], tmp_path: Path, another_user: Callable[[], None]
 ) -> None:
     (tmp_path / "reports").mkdir(mode=0o777)
@@ -64,7 +64,7 @@ def test_a_folder_of_another_user_is_not_used(
         make(tmp_path / "reports")
 
 
-def test_a_named_root_may_be_a_link_of_ones_own_and_is_closed_to_everybody(
+def test_root_folder_can_be_an_own_link_and_is_not_writable_by_others(
     tmp_path: Path, another_user: Callable[[], None]
 ) -> None:
     (tmp_path / "disk").mkdir()
@@ -73,7 +73,7 @@ def test_a_named_root_may_be_a_link_of_ones_own_and_is_closed_to_everybody(
     assert private_folder(tmp_path / "home") == tmp_path / "home"
     assert mode(tmp_path / "disk") == 0o775
     if os.geteuid() == 0:
-        # What belongs to root is believed, so the link has to be somebody's.
+        # Links of root are trusted, so the link gets another owner.
         os.lchown(tmp_path / "home", 12345, -1)
     else:
         another_user()
@@ -82,7 +82,7 @@ def test_a_named_root_may_be_a_link_of_ones_own_and_is_closed_to_everybody(
 
 
 @pytest.mark.parametrize("make", FOLDERS)
-def test_a_folder_is_no_symbolic_link_and_no_file(make: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_folder_that_is_a_symbolic_link_or_a_file_is_refused(make: Callable[[Path], Path], tmp_path: Path) -> None:
     (tmp_path / "victim").mkdir()
     (tmp_path / "reports").symlink_to(tmp_path / "victim")
     with pytest.raises(UserError, match="symbolic link"):
@@ -93,20 +93,20 @@ def test_a_folder_is_no_symbolic_link_and_no_file(make: Callable[[Path], Path], 
     assert list((tmp_path / "victim").iterdir()) == []
 
 
-def test_folders_above_a_private_one_are_nobody_elses_whatever_the_umask(tmp_path: Path) -> None:
+def test_folders_above_a_private_one_are_not_writable_by_others_with_any_umask(tmp_path: Path) -> None:
     private_folder(tmp_path / "a" / "b" / "root", "c")
     write_report(tmp_path / "d" / "e" / "f" / "report.json", REPORT)
-    made = sorted(tmp_path.rglob("*"))
-    assert len(made) == 8
-    assert [str(path) for path in made if path.stat().st_mode & 0o022] == []
+    created = sorted(tmp_path.rglob("*"))
+    assert len(created) == 8
+    assert [str(path) for path in created if path.stat().st_mode & 0o022] == []
 
 
-def test_folders_below_a_private_one_are_private_as_well(tmp_path: Path) -> None:
+def test_folders_below_a_private_one_are_also_private(tmp_path: Path) -> None:
     folder = private_folder(tmp_path / "new" / "reports", "dag", "run")
     assert [mode(path) for path in (folder, folder.parent, folder.parent.parent)] == [0o700] * 3
 
 
-def test_a_file_is_made_for_its_owner_and_no_link_is_followed(tmp_path: Path) -> None:
+def test_private_file_has_no_access_for_others_and_follows_no_link(tmp_path: Path) -> None:
     private_file(tmp_path / "new")
     (tmp_path / "old").write_text("kept")
     private_file(tmp_path / "old")
@@ -120,7 +120,7 @@ def test_a_file_is_made_for_its_owner_and_no_link_is_followed(tmp_path: Path) ->
     assert not (tmp_path / "victim").exists()
 
 
-def test_only_a_file_of_ones_own_is_believed(tmp_path: Path, another_user: Callable[[], None]) -> None:
+def test_file_of_another_user_or_behind_a_link_is_not_read(tmp_path: Path, another_user: Callable[[], None]) -> None:
     (tmp_path / "report").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "report")
     assert read_own_file(tmp_path / "report") == "mine"
@@ -133,7 +133,7 @@ def test_only_a_file_of_ones_own_is_believed(tmp_path: Path, another_user: Calla
         read_own_file(tmp_path / "report")
 
 
-def test_a_report_is_private_and_replaces_a_link_instead_of_following_it(tmp_path: Path) -> None:
+def test_report_is_private_and_replaces_a_link_instead_of_following_it(tmp_path: Path) -> None:
     victim, report = tmp_path / "victim", tmp_path / "reports" / "run" / "report.json"
     victim.write_text("kept")
     write_report(report, REPORT)
@@ -145,7 +145,7 @@ def test_a_report_is_private_and_replaces_a_link_instead_of_following_it(tmp_pat
     assert [path.name for path in report.parent.iterdir()] == ["report.json"]
 
 
-def test_the_embedded_catalog_is_private_with_all_its_files(tmp_path: Path) -> None:
+def test_files_of_an_embedded_catalog_are_private(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with load_catalog(f"sqlite:///{home}/catalog.db") as catalog:
         catalog.create_namespace("sales")
@@ -154,7 +154,7 @@ def test_the_embedded_catalog_is_private_with_all_its_files(tmp_path: Path) -> N
     assert mode(home) == 0o700
 
 
-def test_an_older_catalog_is_closed_to_others_and_one_behind_a_link_is_refused(tmp_path: Path) -> None:
+def test_older_catalog_becomes_private_and_one_behind_a_link_is_refused(tmp_path: Path) -> None:
     load_catalog(f"sqlite:///{tmp_path}/catalog.db").close()
     (tmp_path / "catalog.db").chmod(0o644)
     load_catalog(f"sqlite:///{tmp_path}/catalog.db").close()
@@ -164,7 +164,7 @@ def test_an_older_catalog_is_closed_to_others_and_one_behind_a_link_is_refused(t
         load_catalog(f"sqlite:///{tmp_path}/link.db")
 
 
-def test_the_embedded_database_of_locks_is_private(tmp_path: Path) -> None:
+def test_embedded_lock_database_is_private(tmp_path: Path) -> None:
     policy = TransactionPolicy(lock=LockPolicy.of(SqlAlchemyLockOptions(url=f"sqlite:///{tmp_path}/locks.db")))
     with table_lock(make_env(), policy):
         assert mode(tmp_path / "locks.db") == 0o600

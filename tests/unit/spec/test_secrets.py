@@ -1,4 +1,4 @@
-"""Secrets: refused where people can read them, hidden where they are shown, resolved where they are used."""
+"""Secrets: refused in specs, options and arguments, hidden in output, and resolved from references at their use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.tables import make_env
 KEY = "lakehouse.lock.sqlalchemy.url"
 PASSWORD = "pa55:w@rd"
 URL = f"postgresql+psycopg://me:{PASSWORD}@db:5432/locks"
-#: What a URL that cannot be used begins and ends with.
+#: The first and last part of URLs that are invalid.
 URLS = (("", ""), ("postgresql", ":port/x"), ("nodb", "/x"))
 SPEC = """
 table: sales.orders
@@ -42,7 +42,7 @@ options:
 """
 
 
-def test_the_url_of_the_lock_is_declared_secret_and_credentials_are_by_their_names() -> None:
+def test_lock_url_is_a_declared_secret_and_credentials_are_recognized_by_their_names() -> None:
     assert [declared["key"] for declared in declarations() if declared["secret"]] == [KEY]
     names = ("fs.s3a.secret.key", "spark.hadoop.fs.s3a.access.key", "AWS_SECRET_ACCESS_KEY", "fs.azure.account.key.x.y")
     assert all(map(is_secret, names))
@@ -66,7 +66,7 @@ def test_the_url_of_the_lock_is_declared_secret_and_credentials_are_by_their_nam
         ("airflow:lock_database", False),
     ],
 )
-def test_a_value_holds_a_secret_unless_it_is_a_reference_or_a_url_without_password(value: str, secret: bool) -> None:
+def test_value_contains_a_secret_unless_it_is_a_reference_or_a_url_without_password(value: str, secret: bool) -> None:
     assert holds_secret(value) is secret
 
 
@@ -85,15 +85,15 @@ def test_a_value_holds_a_secret_unless_it_is_a_reference_or_a_url_without_passwo
         ["table", "create", "--table", "x.yaml", "--catalog", URL],
     ],
 )
-def test_the_command_line_refuses_a_secret_and_does_not_repeat_it(
+def test_command_line_refuses_a_secret_and_does_not_print_it(
     argv: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(argv) == UserError.exit_code
-    told = capsys.readouterr()
-    assert "w@rd" not in told.out + told.err and "pa55" not in told.out + told.err
+    printed = capsys.readouterr()
+    assert "w@rd" not in printed.out + printed.err and "pa55" not in printed.out + printed.err
 
 
-def test_a_job_has_no_secret_among_its_arguments() -> None:
+def test_job_command_with_a_secret_is_refused() -> None:
     with pytest.raises(UserError, match=r"\$\{NAME\}") as error:
         JobCommand(verb="ingest", action="run", table="t.yaml", options={KEY: URL})
     assert PASSWORD not in str(error.value)
@@ -101,7 +101,7 @@ def test_a_job_has_no_secret_among_its_arguments() -> None:
     assert JobCommand.from_argv(command.to_argv()) == command
 
 
-def test_a_spec_holds_references_and_no_passwords(tmp_path: Path) -> None:
+def test_spec_with_a_password_is_refused_and_with_a_reference_accepted(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"<spec>:6.*{KEY} contains a secret") as error:
         parse_spec(SPEC.format(location=tmp_path, url=URL), source="<spec>")
     assert "pa55" not in str(error.value)
@@ -109,13 +109,13 @@ def test_a_spec_holds_references_and_no_passwords(tmp_path: Path) -> None:
     assert spec.call_options()[KEY] == "${LOCK_URL}"
 
 
-def test_options_of_a_reader_are_no_place_for_secrets(tmp_path: Path) -> None:
+def test_secret_in_the_reader_options_of_a_spec_is_refused(tmp_path: Path) -> None:
     text = f"table: a.b\nlocation: {tmp_path}\nrecord_key: [id]\ningest:\n  path: {tmp_path}/in\n  format: csv\n"
     with pytest.raises(UserError, match=r"<spec>:8.*password contains a secret"):
         parse_spec(f"{text}  options:\n    password: hunter2\n", source="<spec>")
 
 
-def test_the_catalog_stores_no_secret_of_a_spec_policy_decision_or_run(tmp_path: Path) -> None:
+def test_catalog_stores_no_secrets_of_specs_and_decisions(tmp_path: Path) -> None:
     spec = parse_spec(SPEC.format(location=tmp_path, url="${LOCK_URL}"), source="<spec>")
     assert document_of(spec)["options"] == {KEY: "${LOCK_URL}"}
     with pytest.raises(UserError, match="contains a secret"):
@@ -125,13 +125,13 @@ def test_the_catalog_stores_no_secret_of_a_spec_policy_decision_or_run(tmp_path:
     assert row["reason"] == "cannot be looked at: no answer from postgresql+psycopg://me:***@db:5432/locks"
 
 
-def test_policies_and_errors_do_not_show_a_secret() -> None:
+def test_policies_and_job_errors_hide_secrets() -> None:
     policies = parse_options({"hoodie.write.lock.provider": "sqlalchemy", KEY: URL})
     assert "pa55" not in repr(policies)
     assert "pa55" not in JobError.of(RuntimeError(f"cannot connect to {URL}")).message
 
 
-def test_documents_are_shown_without_secrets() -> None:
+def test_redacted_documents_contain_no_secrets() -> None:
     document = {
         "options": {KEY: URL, "fs.s3a.secret.key": "hunter2", "fs.s3a.endpoint": "http://s3:9000"},
         "schema": {"token": "string"},
@@ -152,12 +152,12 @@ def test_documents_are_shown_without_secrets() -> None:
 
 
 @pytest.mark.parametrize("text", ["a" * 400_000, "a://b:" * 60_000, "?a" * 200_000, "?" + "token" * 80_000])
-def test_hiding_passwords_takes_time_that_is_linear_in_the_text(text: str) -> None:
-    # A search from every letter on took minutes here; texts of tables, such as keys, get into messages.
+def test_redaction_of_long_texts_takes_linear_time(text: str) -> None:
+    # A search that starts at every letter takes minutes here. Messages can contain long texts of tables, such as keys.
     assert redact_text(text) == text
 
 
-def test_passwords_are_hidden_in_the_words_of_drivers_and_stores() -> None:
+def test_passwords_are_hidden_in_messages_of_drivers_and_stores() -> None:
     assert redact_text("host=db password=hunter2 dbname=x") == "host=db password=*** dbname=x"
     assert redact_text("https://a.blob.core.windows.net/c?sv=1&sig=hunter2") == (
         "https://a.blob.core.windows.net/c?sv=1&sig=***"
@@ -166,15 +166,15 @@ def test_passwords_are_hidden_in_the_words_of_drivers_and_stores() -> None:
     assert redact_text("unpaired surrogate: \ud800") == "unpaired surrogate: \ud800"
 
 
-@pytest.mark.parametrize("told", ["my p@ss w0rd", "my%20p%40ss w0rd", "hunter2-of-tls"])
-def test_a_secret_that_was_resolved_is_hidden_wherever_a_message_tells_it(told: str) -> None:
+@pytest.mark.parametrize("secret", ["my p@ss w0rd", "my%20p%40ss w0rd", "hunter2-of-tls"])
+def test_resolved_secret_is_hidden_in_all_messages(secret: str) -> None:
     url = "postgresql://me:my%20p%40ss w0rd@db/locks?sslpassword=hunter2-of-tls"
     assert resolve_secret("${LOCK_URL}", {"LOCK_URL": url}, key=KEY) == url
-    assert redact_text(f"the driver says: {told}!") == "the driver says: ***!"
+    assert redact_text(f"the driver says: {secret}!") == "the driver says: ***!"
 
 
 @pytest.mark.parametrize("formatter", [logging.Formatter(), JSONFormatter()], ids=["text", "json of pyspark"])
-def test_tracebacks_in_logs_and_of_commands_hide_passwords(
+def test_tracebacks_in_logs_and_commands_hide_passwords(
     formatter: logging.Formatter,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -188,13 +188,13 @@ def test_tracebacks_in_logs_and_of_commands_hide_passwords(
     except RuntimeError as error:
         logging.getLogger("some.library").exception("failed")
         sys.excepthook(type(error), error, error.__traceback__)
-    for told in (capfd.readouterr().err, caplog.text):
-        assert "RuntimeError" in told and "no answer from postgresql+psycopg://me:***@db" in told
-        assert "test_tracebacks_in_logs" in told, "where it was raised"
-        assert "pa55" not in told
+    for text in (capfd.readouterr().err, caplog.text):
+        assert "RuntimeError" in text and "no answer from postgresql+psycopg://me:***@db" in text
+        assert "test_tracebacks_in_logs" in text, "the function that raised the error is missing"
+        assert "pa55" not in text
 
 
-def test_a_reference_is_resolved_from_the_environment_a_file_or_a_connection(tmp_path: Path) -> None:
+def test_reference_is_resolved_from_the_environment_a_file_or_a_connection(tmp_path: Path) -> None:
     file = tmp_path / "url"
     file.write_text(f"{URL}\n")
     fields = {"conn_type": "postgres", "login": "me", "password": "p/w", "host": "db", "port": 5432, "schema": "locks"}
@@ -227,7 +227,7 @@ def test_a_reference_is_resolved_from_the_environment_a_file_or_a_connection(tmp
         assert "hunter2" not in str(error.value)
 
 
-def test_the_lock_resolves_its_url_when_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_resolves_its_url_at_the_acquisition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = TransactionPolicy(lock=LockPolicy.of(SqlAlchemyLockOptions(url="${LOCK_URL}")))
     with pytest.raises(UserError, match="LOCK_URL, which is not set"), table_lock(make_env(), policy):
         pass
@@ -237,7 +237,7 @@ def test_the_lock_resolves_its_url_when_it_is_taken(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("url", [f"{lead}://me:{PASSWORD}@db{rest}" for lead, rest in URLS])
-def test_a_url_that_does_not_parse_is_not_repeated(url: str) -> None:
+def test_error_for_an_invalid_url_does_not_contain_the_password(url: str) -> None:
     policy = TransactionPolicy(lock=LockPolicy.of(SqlAlchemyLockOptions(url=url)))
     calls = (lambda: Database(url), lambda: table_lock(make_env(), policy).__enter__())
     for call in calls:
@@ -246,7 +246,7 @@ def test_a_url_that_does_not_parse_is_not_repeated(url: str) -> None:
         assert "pa55" not in str(error.value) and "w@rd" not in str(error.value)
 
 
-def test_the_catalog_may_be_named_by_a_file(tmp_path: Path) -> None:
+def test_catalog_url_can_be_a_reference_to_a_file(tmp_path: Path) -> None:
     (tmp_path / "url").write_text("sqlite:////x/catalog.db\n")
     assert catalog_url("default", {"LAKEHOUSE_CATALOG": f"file:{tmp_path}/url"}) == "sqlite:////x/catalog.db"
 
@@ -260,6 +260,6 @@ def test_logs_and_reports_of_a_job_hide_passwords(tmp_path: Path, capfd: pytest.
         raise RuntimeError(f"no answer from {URL}")
 
     run_job(JobCommand(verb="clean", action="run", table="t", report=str(report)), work)
-    told = capfd.readouterr()
-    assert "no answer from postgresql+psycopg://me:***@db" in told.err
-    assert "pa55" not in told.err + told.out + report.read_text()
+    printed = capfd.readouterr()
+    assert "no answer from postgresql+psycopg://me:***@db" in printed.err
+    assert "pa55" not in printed.err + printed.out + report.read_text()

@@ -1,4 +1,4 @@
-"""Table specs: what parses to what, and what a wrong one says."""
+"""Table specs: the parsed values, and the error messages of invalid specs."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ MINIMAL = "table: orders\nlocation: lake/orders\nrecord_key: id\n"
 
 
 def parse(text: str) -> TableSpec:
+    """Parse a spec with the source `orders.yaml`."""
     return parse_spec(text, source="orders.yaml")
 
 
-def test_three_names_are_enough() -> None:
+def test_spec_with_only_the_required_names_has_defaults() -> None:
     spec = parse(MINIMAL)
     assert spec == TableSpec(table="orders", location="lake/orders", record_key=("id",))
     assert (spec.type, spec.source, spec.ingest) == ("COPY_ON_WRITE", "orders.yaml", None)
 
 
 @pytest.mark.parametrize("missing", ["table", "location", "record_key"])
-def test_each_of_the_three_is_needed(missing: str) -> None:
+def test_spec_without_a_required_name_is_refused(missing: str) -> None:
     text = "".join(line for line in MINIMAL.splitlines(keepends=True) if not line.startswith(missing))
     with pytest.raises(UserError, match=f"orders.yaml:1: the table spec needs '{missing}'"):
         parse(text)
@@ -48,7 +49,7 @@ def test_each_of_the_three_is_needed(missing: str) -> None:
         parse(text + f"{missing}:\n")
 
 
-def test_every_part_of_a_spec_is_read() -> None:
+def test_every_part_of_a_spec_is_parsed() -> None:
     spec = parse(
         """
 table: sales.orders
@@ -117,7 +118,7 @@ options: {hoodie.parquet.max.file.size: 1000000}
     }
 
 
-def test_event_times_of_an_ingestion_are_options_of_all_writes() -> None:
+def test_event_time_of_an_ingestion_becomes_options_of_all_writes() -> None:
     spec = parse(f"{MINIMAL}ingest: {{path: landing, event_time: updated_at, lateness: 10m}}\n")
     assert spec.ingest == file_ingest(path="landing", event_time="updated_at", lateness_s=600)
     expected = {
@@ -134,7 +135,7 @@ def test_event_times_of_an_ingestion_are_options_of_all_writes() -> None:
     assert parse(f"{MINIMAL}ingest: {{path: landing}}\n").write_options() == {}
 
 
-def test_merging_is_declared_in_names_of_its_own() -> None:
+def test_merge_settings_are_parsed_and_round_trip() -> None:
     own = parse(f"{MINIMAL}merge_mode: custom\nmerger: mergers.retention:merge\n")
     assert (own.merge_mode, own.merger) == ("CUSTOM", "mergers.retention:merge")
     assert parse(f"{MINIMAL}merger: own:merge\n").merge_mode is None
@@ -148,12 +149,12 @@ def test_merging_is_declared_in_names_of_its_own() -> None:
         assert parse(yaml.safe_dump(spec.to_mapping())) == spec
 
 
-def test_columns_may_be_a_text_with_commas_and_keep_what_yaml_would_turn_into_values() -> None:
+def test_columns_can_be_a_comma_separated_text_and_keep_their_spelling() -> None:
     spec = parse("table: t\nlocation: l\nrecord_key: a, no\nordering: [1.50]\n")
     assert (spec.record_key, spec.ordering) == (("a", "no"), ("1.50",))
 
 
-def test_a_timestamp_partition_may_say_how_it_is_read_and_written() -> None:
+def test_timestamp_partition_accepts_input_and_output_formats() -> None:
     detail = "{type: TIMESTAMP, timestamp_type: DATE_STRING, input_formats: ['yyyy-MM-dd, HH'], output_format: yyyy/MM}"
     expected = PartitionField(
         name="at",
@@ -226,7 +227,7 @@ def test_a_timestamp_partition_may_say_how_it_is_read_and_written() -> None:
         ("ordering: [", "not valid YAML"),
     ],
 )
-def test_a_wrong_spec_is_told_with_file_line_and_way_out(lines: str, message: str) -> None:
+def test_invalid_spec_is_refused_with_file_line_and_hint(lines: str, message: str) -> None:
     with pytest.raises(UserError) as raised:
         parse(f"{MINIMAL}{lines}\n")
     assert raised.value.message.startswith("orders.yaml:")
@@ -245,26 +246,26 @@ def test_a_wrong_spec_is_told_with_file_line_and_way_out(lines: str, message: st
         ("? [a]\n: b\n", "expected a text, found a list"),
     ],
 )
-def test_what_is_no_spec_at_all_is_told_too(text: str, message: str) -> None:
+def test_file_that_is_not_a_spec_is_refused_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(UserError, match=r"orders\.yaml:") as raised:
         parse(text)
     assert message in raised.value.message
 
 
-def test_computed_columns_need_not_be_in_the_schema() -> None:
+def test_partition_column_can_be_computed_by_select_without_being_in_the_schema() -> None:
     ingest = "ingest: {path: p, select: ['*', 'to_date(at) as day']}"
     spec = parse(f"{MINIMAL}schema: {{id: int, at: timestamp}}\npartition_by: day\n{ingest}\n")
     assert spec.ingest is not None
     assert spec.ingest.select == ("*", "to_date(at) as day")
 
 
-def test_a_path_with_placeholders_is_read_by_interval_and_variables_are_none() -> None:
+def test_only_placeholders_of_dates_make_a_path_read_by_interval() -> None:
     paths = {"a/{start:%Y}.csv": True, "a/*.csv": False, "${start}/x": False, "{a,b}/x": False}
     specs = {path: parse(f"{MINIMAL}ingest: {{path: '{path}'}}").ingest for path in paths}
     assert {path: spec.is_by_interval for path, spec in specs.items() if spec is not None} == paths
 
 
-def test_a_spec_is_loaded_from_its_file(tmp_path: Path) -> None:
+def test_spec_is_loaded_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "orders.yaml"
     path.write_text(MINIMAL, encoding="utf-8")
     assert load_spec(path).source == str(path)
@@ -275,12 +276,12 @@ def test_a_spec_is_loaded_from_its_file(tmp_path: Path) -> None:
         load_spec(path)
 
 
-def test_the_asset_uri_is_the_name_and_stays_when_the_location_moves() -> None:
+def test_asset_uri_contains_the_table_name_and_not_the_location() -> None:
     assert asset_uri(parse(MINIMAL)) == "lakehouse://orders"
     assert asset_uri(parse(MINIMAL.replace("lake/orders", "s3://elsewhere"))) == "lakehouse://orders"
 
 
-def test_the_specs_of_the_repository_parse() -> None:
+def test_specs_of_the_repository_are_valid() -> None:
     paths = sorted((Path(__file__).resolve().parents[3] / "dags").glob("*/*.yaml"))
     assert [load_spec(path).table for path in paths] == [path.stem for path in paths]
     assert len(paths) >= 3
@@ -308,13 +309,14 @@ ingests = st.builds(
 )
 
 
-def test_rules_of_buckets_come_back_in_their_order() -> None:
+def test_bucket_rules_keep_their_order_in_a_round_trip() -> None:
     spec = parse(MINIMAL + "partition_by: p\nindex: {type: bucket, buckets: 2, partitions: {z: 9, a: 3}}\n")
     assert spec.index == IndexSpec(type="BUCKET", buckets=2, partitions=(("z", 9), ("a", 3)))
     assert parse(yaml.safe_dump(spec.to_mapping(), sort_keys=False)) == spec
 
 
 def indexes() -> st.SearchStrategy[IndexSpec]:
+    """Return a strategy for index specs of all types."""
     plain = st.builds(
         IndexSpec, type=st.sampled_from([name for name, index in INDEX_TYPES.items() if not index.hashes_keys])
     )
@@ -359,6 +361,6 @@ specs = st.builds(
 
 
 @given(spec=specs)
-def test_a_spec_written_as_yaml_reads_back_equal(spec: TableSpec) -> None:
+def test_spec_round_trips_through_yaml(spec: TableSpec) -> None:
     text: Any = yaml.safe_dump(spec.to_mapping(), sort_keys=False, allow_unicode=True)
     assert parse(text) == spec

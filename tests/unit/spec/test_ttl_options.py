@@ -72,7 +72,7 @@ def test_invalid_value_is_refused_with_a_reason(options: dict[str, str], message
 @pytest.mark.parametrize(
     ("text", "seconds"), [("400d", 400 * DAY), ("36h", 129_600), ("1d12h", 129_600), ("2W", 14 * DAY), ("90 m", 5400)]
 )
-def test_durations(text: str, seconds: int) -> None:
+def test_duration_text_is_parsed_to_seconds(text: str, seconds: int) -> None:
     assert parse_duration("x", text) == seconds
 
 
@@ -80,7 +80,7 @@ def test_durations(text: str, seconds: int) -> None:
     ("text", "size"),
     [("5TB", 5 * 10**12), ("512MiB", 512 << 20), ("1.5 GiB", 3 << 29), ("12kb", 12_000), ("77", 77), ("3PiB", 3 << 50)],
 )
-def test_sizes(text: str, size: int) -> None:
+def test_size_text_is_parsed_to_bytes(text: str, size: int) -> None:
     assert parse_size("x", text) == size
 
 
