@@ -1,4 +1,8 @@
-"""Random histories of writes and services, then a restore: the table equals its state at the restored instant."""
+"""Random histories of writes and services, then a restore: the table equals its state at the restored instant.
+
+The model has no tombstones. It differs from a merge-on-read table if a row with an older ordering value follows the
+delete of its key while the base file still has the key. The examples depend on the name and the text of a test.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +91,7 @@ def test_restored_table_equals_its_state_at_the_target(kind: str, index: str, da
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @examples(12)
 @given(data=st.data())
-def test_each_rollback_of_the_newest_commit_gives_the_state_before_it(kind: str, data: st.DataObject) -> None:
+def test_rollback_of_the_newest_commit_restores_the_previous_state(kind: str, data: st.DataObject) -> None:
     run = table_with_history(data, kind, "SIMPLE")
     done = [instant for instant, _ in run.table.commits()]
     for plan in plans(run):
