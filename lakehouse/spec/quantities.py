@@ -53,7 +53,7 @@ def parse_size(name: str, text: str) -> int:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as text, in the largest unit of which it is at least two."""
+    """Return a duration as text, in the largest unit in which it is 2 or more."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if abs(seconds) >= 2 * size or (seconds and seconds % size == 0):
             return f"{seconds / size:.10g}{unit}" if seconds % size == 0 else f"{seconds / size:.1f}{unit}"

@@ -3,8 +3,8 @@
     signals ──► publish ──► archive_due ──► archive[0..1]     pointers need no Spark; a copy is a spark-submit
                    └─────► signals_accepted                   fails the run last, if a signal names no partition
 
-Each partition that became visible since the run began is one event of the asset `hive://database/table`, whichever try
-published it. The next try therefore emits the events of a try that failed after publishing.
+Each partition that became visible since the run began is one event of the asset `hive://database/table`, regardless of
+the try that published it. The next try therefore emits the events of a try that failed after publishing.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
     waiting = [decision for decision in due.decisions if forced and decision.requested and not decision.runs_now]
     if not params.get("dry_run"):
         if waiting:
-            # Another run may work on this table for another day of the same backfill. It does not do this request.
+            # Another run may work on this table for another day of the same backfill, so this request must wait.
             reasons = "; ".join(f"{decision.table}: {decision.reason}" for decision in waiting)
             raise reschedule(context, f"a requested run has to wait: {reasons}")
         return batches

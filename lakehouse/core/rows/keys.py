@@ -50,7 +50,7 @@ def refuse_ambiguous_keys(data: Rows, config: KeyConfig) -> None:
     Keys have the form `f1:v1,f2:v2`, with a placeholder for null and empty values. Column names contain no comma. Two
     different rows can therefore have one key in two cases only: a value of each contains `,f2:` (comma, a key column
     other than the first, colon), or a value of one reads like a placeholder. Rows without such values are never
-    refused, whatever commas and colons they contain. Columns that are not text cannot have such values.
+    refused, even if they contain commas and colons. Columns that are not text cannot have such values.
     """
     fields = config.record_key_fields
     if config.encoding is not KeyEncoding.CHECKED or len(fields) < 2:

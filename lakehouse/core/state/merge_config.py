@@ -1,7 +1,7 @@
 """Parse and write the merge properties of hoodie.properties as a MergeRule (DATA-5.1, TL-2.3).
 
 Tables up to version 8 name a payload class; version 9 has a property for each setting. Known payload classes are
-translated. An unknown one gives a rule that is refused when records have to be merged.
+translated. The rule of an unknown class is refused when records have to be merged.
 """
 
 from __future__ import annotations

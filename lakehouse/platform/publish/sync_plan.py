@@ -6,8 +6,8 @@
 
 The table is authoritative. Every plan compares all its partitions with all partitions of the metastore, so a later sync
 repairs what an earlier one missed. Partitions that the table lacks are dropped, and partitions at another location are
-moved, whatever created them. A path is skipped with a reason if it does not fit the partition columns, or if another
-path has the same name in Hive.
+moved, even if another program created them. A path is skipped with a reason if it does not fit the partition columns,
+or if another path has the same name in Hive.
 """
 
 from __future__ import annotations

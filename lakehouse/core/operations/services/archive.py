@@ -213,7 +213,7 @@ def _delete_failed(table: LoadedTable, newest: str, deleted: DeletedFiles) -> No
     present = {instant.requested for instant in table.timeline}
     undone = {requested for requested in _undone(table) if requested <= newest} - present - deleted.undone
     if undone:
-        # A plan that was rolled back may have been executed nevertheless, and be archived by now.
+        # Another executor may have completed a plan after its rollback, and the plan may be archived meanwhile.
         undone -= {i.requested for i in archived_writes(table, requested_from=min(undone), requested_up_to=max(undone))}
     if not undone:
         return
