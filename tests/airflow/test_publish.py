@@ -154,7 +154,7 @@ def test_backfill_publishes_only_its_interval_again(in_shop: Shop) -> None:
     assert [row["partition"] for row in result["published"]] == ["dt=2026-03-01", "dt=2026-03-02"]
     before = in_shop.shown("again")
     in_shop.python("-c", dedent(LATE), str(in_shop.place), "again", "2026-03-01T12:00:00")
-    # A schedule at three o'clock: the interval is that of the first of March all the same.
+    # A schedule at three o'clock: the interval is still that of the first of March.
     interval = {"data_interval_start": "2026-03-01T03:00:00", "data_interval_end": "2026-03-02T03:00:00"}
     again = PublishPartitionsOperator(task_id="publish", table=table)
     result = again.execute(context(again, run_type="backfill", **interval))

@@ -32,6 +32,9 @@ BANNED = {
     r"premise": "precondition",
     r"rooms?": "package",
     r"riddle|by the way|for the sake of|so to say|at sight": "say what is meant",
+    r"what is none|which is none|is taken for": "name the condition",
+    r"(?:comes?|came) to an end|all the same|nevertheless": "ends; still, although",
+    r"stands? in(?! for)|bears": "is in, has",
 }
 IDIOM = re.compile("|".join(rf"\b(?:{pattern})\b" for pattern in BANNED), re.IGNORECASE)
 #: Files that quote the list, and the options page, which is generated from `lakehouse/spec`.

@@ -76,7 +76,7 @@ def test_filter_without_capacity_is_built_again_from_all_keys() -> None:
 
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"])
 def test_upsert_finds_keys_in_a_table_without_filters(index: str) -> None:
-    """The files have no filter, and each index finds its keys all the same."""
+    """The files have no filter, and each index still finds its keys."""
     env = make_env()
     table = make_table(Shape(index=index, options={"hoodie.parquet.bloom.filter.enabled": "false"}), env=env)
     table.upsert(batch([row("a", v="1"), row("b", v="1")]))

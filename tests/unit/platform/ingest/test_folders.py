@@ -190,7 +190,7 @@ def test_spec_declares_the_rule_for_missing_folders() -> None:
     assert (files.missing, files.wait_for_s) == ("wait", 5400)
     with pytest.raises(UserError, match=r"t.yaml:4: wait_for: needs 'missing: wait'"):
         parse_spec(text.replace("missing: wait, ", ""), source="t.yaml")
-    with pytest.raises(UserError, match="'ignore' is none of"):
+    with pytest.raises(UserError, match="'ignore' is not one of"):
         parse_spec(text.replace("missing: wait", "missing: ignore"), source="t.yaml")
     with pytest.raises(UserError, match=r"t\.yaml:4: path: .*names seconds"):
         parse_spec(text.replace("%Y", "%S"), source="t.yaml")
