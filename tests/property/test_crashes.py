@@ -116,7 +116,7 @@ def test_properties_are_the_old_or_the_new_ones_after_a_crash_of_their_update() 
     assert seen == {None, "GLOBAL_SIMPLE"}
 
 
-def test_third_writer_cleans_up_after_the_cleanup_of_a_crash_crashed_too() -> None:
+def test_third_writer_cleans_up_after_two_crashes() -> None:
     for verb, first in (("upsert", 0.5), ("upsert", 0.8), ("upsert", 0.9), ("insert_overwrite", 0.6)):
         steps = list(points(trace("SIMPLE", verb)))
         step, mode = steps[int(len(steps) * first)]

@@ -58,14 +58,16 @@ def test_ingestion_commits_one_version_of_a_file_rewritten_at_any_step(
         landing.run(run_id="again")
         # An interval is ingested once. A run by checkpoint ingests a rewritten file as a new one.
         assert landing.rows().keys() >= NEW or by_interval
-        assert set(landing.rows().values()) == {1}, f"rewritten at {number}, {alone.trace[number - 1]}: twice"
+        assert set(landing.rows().values()) == {1}, (
+            f"rewritten at {number}, {alone.trace[number - 1]}: rows written twice"
+        )
         assert landing.rows() >= rows
     assert versions == {frozenset(OLD), frozenset(NEW)}
 
 
 def test_rewrites_detect_a_run_that_does_not_verify_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "refuse_changed", lambda *_: None)
-    with pytest.raises(AssertionError, match="twice"):
+    with pytest.raises(AssertionError, match="rows written twice"):
         test_ingestion_commits_one_version_of_a_file_rewritten_at_any_step("insert", False, monkeypatch)
 
 
