@@ -1,1 +1,1 @@
-"""Tables and artefacts made by Apache Hudi, with their expected content."""
+"""Tests on tables and files that Apache Hudi wrote."""

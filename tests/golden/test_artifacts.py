@@ -1,4 +1,4 @@
-"""Single files that Apache Hudi wrote: decoded as they are, and equal after our own encoding."""
+"""Test that single files of Apache Hudi are decoded, and encoded to equal content."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 
 
 def files_in(*, of_versions: tuple[str, ...] = ("v6", "v8", "v9")) -> Iterator[tuple[str, str, bytes]]:
-    """Yield (table, path, content) of every control file in the zips, the metadata tables' included."""
+    """Yield (table, path, content) of each file below `.hoodie` in the zips, also of the metadata tables."""
     for path in sorted(fixtures("hudi_tables").glob("*.zip")):
         if not path.stem.split("_")[1].startswith(of_versions):
             continue
@@ -53,7 +53,7 @@ def instants_in(**options: Any) -> Iterator[tuple[str, Instant, bytes]]:
             yield f"{table}:{path}", instant, data
 
 
-def test_every_commit_of_every_table_decodes_and_survives_our_encoding() -> None:
+def test_each_commit_of_hudi_is_decoded_and_round_trips() -> None:
     count = 0
     for name, instant, data in instants_in():
         if instant.action not in WRITES or instant.state is State.REQUESTED or not data:
@@ -69,7 +69,7 @@ def test_every_commit_of_every_table_decodes_and_survives_our_encoding() -> None
     assert count > 500
 
 
-def test_our_encoding_of_a_plain_commit_differs_from_hudis_only_in_what_the_model_leaves_out() -> None:
+def test_encoded_commits_differ_from_hudis_only_in_fields_outside_the_model() -> None:
     count = 0
     for name, instant, data in instants_in(of_versions=("v9",)):
         if instant.action is not Action.COMMIT or not data or "/metadata/" in name or "_txns_" not in name:
@@ -82,7 +82,7 @@ def test_our_encoding_of_a_plain_commit_differs_from_hudis_only_in_what_the_mode
     assert count > 50
 
 
-def test_our_request_of_an_overwrite_is_hudis() -> None:
+def test_the_request_of_an_overwrite_equals_hudis() -> None:
     seen = 0
     for name, instant, data in instants_in():
         is_request = instant.action is Action.REPLACECOMMIT and instant.state is State.REQUESTED
@@ -92,7 +92,7 @@ def test_our_request_of_an_overwrite_is_hudis() -> None:
     assert seen > 5
 
 
-def test_clustering_plans_name_the_groups_that_their_commit_replaced() -> None:
+def test_clustering_plans_name_the_file_groups_that_their_commit_replaced() -> None:
     plans, done = {}, {}
     for name, instant, data in instants_in():
         table = name.partition(":")[0]
@@ -106,7 +106,7 @@ def test_clustering_plans_name_the_groups_that_their_commit_replaced() -> None:
         assert {p: set(ids) for p, ids in plans[key].items()} == {p: set(ids) for p, ids in done[key].items()}
 
 
-def test_our_schemas_are_those_inside_hudis_files() -> None:
+def test_timeline_schemas_equal_those_in_hudis_files() -> None:
     ours = {
         schema["name"]: schema
         for schema in (
@@ -127,7 +127,7 @@ def test_our_schemas_are_those_inside_hudis_files() -> None:
     assert seen == set(ours)
 
 
-def test_rollbacks_of_version_9_decode() -> None:
+def test_rollbacks_of_version_9_are_decoded() -> None:
     target = "20260403184242950"
     path = f"cefd0149-a1ea-4981-abda-34e0b9d9ef12-0_0-33-86_{target}.parquet"
     plans = 0
@@ -157,7 +157,7 @@ def test_a_rollback_of_version_6_that_needs_a_rollback_block_is_refused() -> Non
         decode_rollback_plan(requests[0], base_path="/t", table_version=6)
 
 
-def test_properties_of_every_table_parse_and_carry_the_checksum_we_compute() -> None:
+def test_properties_of_each_table_are_parsed_and_have_the_computed_checksum() -> None:
     count = 0
     for name, path, data in files_in(of_versions=("v", "0x")):
         if path.endswith("/hoodie.properties"):
@@ -170,7 +170,7 @@ def test_properties_of_every_table_parse_and_carry_the_checksum_we_compute() -> 
     assert count > 40
 
 
-def test_every_data_file_of_every_table_is_known_by_name() -> None:
+def test_each_data_file_of_each_table_is_recognized_by_name() -> None:
     bases = logs = 0
     for zipped in sorted(fixtures("hudi_tables").glob("*.zip")):
         with zipfile.ZipFile(zipped) as archive:
@@ -178,7 +178,7 @@ def test_every_data_file_of_every_table_is_known_by_name() -> None:
         for name in names:
             base, log = parse_base_file(name, "", 0), parse_log_file(name, "", 0)
             assert [file.name for file in (base, log) if file is not None] in ([], [name])
-            is_of_hudi = not name.startswith("part-")  # upstream left its expected rows in one zip
+            is_of_hudi = not name.startswith("part-")  # one zip also contains a file of expected rows
             is_data = is_of_hudi and (name.endswith((".parquet", ".lance", ".hfile")) or ".log." in name)
             assert is_data == (base is not None or log is not None), name
             bases += base is not None
@@ -186,7 +186,7 @@ def test_every_data_file_of_every_table_is_known_by_name() -> None:
     assert bases > 200 and logs > 100
 
 
-def test_table_schemas_of_hudi_are_the_ones_we_would_write() -> None:
+def test_table_schemas_of_hudi_round_trip() -> None:
     count = 0
     for name, path, data in files_in():
         instant = parse_instant(path.rpartition("/")[2])
@@ -204,7 +204,7 @@ def test_table_schemas_of_hudi_are_the_ones_we_would_write() -> None:
     assert count > 150
 
 
-def test_partition_metadata_of_every_partition_parses() -> None:
+def test_partition_metadata_of_each_partition_is_parsed() -> None:
     count = 0
     for zipped in sorted(fixtures("hudi_tables").glob("*.zip")):
         with zipfile.ZipFile(zipped) as archive:
@@ -217,7 +217,7 @@ def test_partition_metadata_of_every_partition_parses() -> None:
     assert count > 50
 
 
-def test_the_version_6_commit_artefact_decodes() -> None:
+def test_the_version_6_commit_artefact_is_decoded() -> None:
     metadata = decode_commit((artefact("commit_metadata/v6_commit.json")).read_bytes())
     assert metadata.operation == "UPSERT"
     assert metadata.stats == (
@@ -237,7 +237,7 @@ def test_the_version_6_commit_artefact_decodes() -> None:
     assert decode_commit(encode_commit(metadata, table_version=6)) == metadata
 
 
-def test_the_version_8_deltacommit_artefact_decodes() -> None:
+def test_the_version_8_deltacommit_artefact_is_decoded() -> None:
     metadata = decode_commit(artefact("commit_metadata/v8_deltacommit.avro").read_bytes())
     assert isinstance(metadata, CommitMetadata) and metadata.stats
     assert all(stat.path and stat.size_bytes for stat in metadata.stats)
@@ -245,7 +245,7 @@ def test_the_version_8_deltacommit_artefact_decodes() -> None:
 
 
 def bloom_artefact(name: str) -> str:
-    """Return the last line: the text in front is a licence."""
+    """Return the last line of an artefact; the lines before it are a licence."""
     return artefact(f"bloom/{name}").read_text().strip().splitlines()[-1]
 
 
@@ -258,7 +258,7 @@ MURMUR = [
 
 
 @pytest.mark.parametrize(("name", "type_code"), MURMUR)
-def test_bloom_artefacts_hold_every_key_and_are_written_back_as_they_were(name: str, type_code: str | None) -> None:
+def test_bloom_artefacts_contain_each_key_and_round_trip(name: str, type_code: str | None) -> None:
     text, keys = bloom_artefact(name), pa.array(bloom_artefact("all_10000.keys.data").split(","))
     assert len(keys) == 10_000
     read = BloomFilter.from_text(text, type_code)
@@ -267,7 +267,7 @@ def test_bloom_artefacts_hold_every_key_and_are_written_back_as_they_were(name: 
     assert read.remaining == 0
 
 
-def test_the_sizes_of_bloom_artefacts_are_those_we_compute() -> None:
+def test_the_sizes_of_bloom_artefacts_equal_the_computed_sizes() -> None:
     built = BloomBuilder(5000, 0.000001).finish()
     read = BloomFilter.from_text(bloom_artefact("simple_5000_000001_murmur.bf.data"), "SIMPLE")
     assert (read.num_bits, read.num_hashes) == (built.num_bits, built.num_hashes)
@@ -275,14 +275,14 @@ def test_the_sizes_of_bloom_artefacts_are_those_we_compute() -> None:
     assert (len(dynamic.rows), dynamic.entries, dynamic.count) == (5, 200, 10_000)
 
 
-def test_a_half_filled_bloom_artefact_is_rebuilt_bit_by_bit() -> None:
+def test_a_half_filled_bloom_artefact_is_rebuilt_with_equal_bits() -> None:
     keys = pa.array(bloom_artefact("all_10000.keys.data").split(","))
     read = BloomFilter.from_text(bloom_artefact("simple_5000_000001_murmur.bf.data"), None)
     built = BloomFilter.build(keys, entries=5000, fpp=0.000001, dynamic_max=1)
     assert built.rows[0].tobytes() == read.rows[0].tobytes()
 
 
-def test_a_jenkins_bloom_filter_is_kept_but_not_asked() -> None:
+def test_a_jenkins_bloom_filter_is_kept_but_not_used() -> None:
     text = bloom_artefact("simple_5000_000001_jenkins.bf.data")
     read = BloomFilter.from_text(text, None)
     assert read.to_text() == text
@@ -292,7 +292,7 @@ def test_a_jenkins_bloom_filter_is_kept_but_not_asked() -> None:
         read.add(pa.array(["a"]))
 
 
-def test_bloom_filters_in_base_files_are_the_ones_we_would_write() -> None:
+def test_bloom_filters_in_base_files_equal_those_of_this_writer() -> None:
     rebuilt = files = 0
     for zipped in sorted(fixtures("hudi_tables").glob("cow_v[89]*.zip")):
         with zipfile.ZipFile(zipped) as archive:
@@ -309,7 +309,7 @@ def test_bloom_filters_in_base_files_are_the_ones_we_would_write() -> None:
                 read = BloomFilter.from_text(text, type_code)
                 assert read.might_contain(keys).all(), name
                 assert read.to_text() == text
-                # A rewritten file's filter also has keys since deleted, or a key twice in `count`.
+                # The filter of a rewritten file may also have deleted keys, or count a key twice.
                 built = BloomFilter.build(keys, entries=read.entries, fpp=1e-9)
                 rebuilt += built.to_text() == text
                 files += 1
@@ -327,17 +327,17 @@ def record_of(data: bytes) -> dict[str, Any]:
 
 
 def normal(schema: Any) -> Any:
-    """Return the schema with null first in unions and without defaults and docs, which differ between Hudi's paths."""
+    """Return the schema with null first in unions and without defaults and docs, which vary between Hudi's writers."""
     if isinstance(schema, list):
         return sorted((normal(part) for part in schema), key=lambda part: part != "null")
     if not isinstance(schema, dict):
         return schema
-    kept = {key: value for key, value in schema.items() if key not in ("default", "doc")}
-    return {key: [normal(f) for f in value] if key == "fields" else normal(value) for key, value in kept.items()}
+    remaining = {key: value for key, value in schema.items() if key not in ("default", "doc")}
+    return {key: [normal(f) for f in value] if key == "fields" else normal(value) for key, value in remaining.items()}
 
 
 def bare(schema: Any) -> Any:
-    """Return the schema without docs and without the defaults that Hudi notes inside types, which mean nothing."""
+    """Return the schema without docs and without the defaults inside types, which have no meaning in Avro."""
     if isinstance(schema, list):
         return [bare(part) for part in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Every Avro block that Apache Hudi wrote into the fixtures, read and written column by column."""
+"""Test the columnar Avro codec on each Avro block in the fixtures of Apache Hudi."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.support.shared import fixtures
 
 @dataclass(frozen=True, slots=True)
 class AvroBlock:
-    """One block: where it stands, its SCHEMA header and its content."""
+    """One block: its table and file, its SCHEMA header and its content."""
 
     place: str
     schema: str = field(repr=False)
     content: bytes = field(repr=False)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the records as fastavro reads them one by one, maps as lists of pairs."""
+        """Return the records that fastavro reads, with maps as lists of pairs."""
         schema: Any = fastavro.parse_schema(json.loads(self.schema))
         (count,) = struct.unpack_from(">i", self.content, 4)
         records, at = [], 8
@@ -47,7 +47,7 @@ class AvroBlock:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of fastavro as Arrow has it."""
+    """Return a value of fastavro in Arrow's representation."""
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}
     return [plain(item) for item in value] if isinstance(value, list) else value
@@ -60,31 +60,35 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
 
 def blocks_of(place: str, data: bytes) -> Iterator[AvroBlock]:
     """Yield the Avro blocks of a log file."""
-    for found in scan_blocks(io.BytesIO(data)):
-        if found.kind in (BlockType.AVRO_DATA, BlockType.CDC_DATA):
-            assert found.schema is not None, place
-            yield AvroBlock(f"{place}@{found.offset}", found.schema, data[found.offset : found.offset + found.length])
+    for log_block in scan_blocks(io.BytesIO(data)):
+        if log_block.kind in (BlockType.AVRO_DATA, BlockType.CDC_DATA):
+            assert log_block.schema is not None, place
+            yield AvroBlock(
+                f"{place}@{log_block.offset}",
+                log_block.schema,
+                data[log_block.offset : log_block.offset + log_block.length],
+            )
 
 
 def load_blocks() -> list[AvroBlock]:
-    """Return the Avro blocks of all fixture tables and of the single log files beside them."""
-    found: list[AvroBlock] = []
+    """Return the Avro blocks of all fixture tables and of the log files among the artefacts."""
+    blocks: list[AvroBlock] = []
     for path in sorted(fixtures("hudi_artifacts/log_blocks/valid_log_avro_data").iterdir()):
-        found += blocks_of(path.name, path.read_bytes())
+        blocks += blocks_of(path.name, path.read_bytes())
     for table in load_fixture_tables():
         with zipfile.ZipFile(fixtures(f"hudi_tables/{table.entry['zip']}")) as archive:
             for member in sorted(archive.namelist()):
                 name = member.rpartition("/")[2]
                 if parse_log_file(name, "", 0) or parse_cdc_file(name, "", 0):
-                    found += blocks_of(f"{table.name}/{name}", archive.read(member))
-    return found
+                    blocks += blocks_of(f"{table.name}/{name}", archive.read(member))
+    return blocks
 
 
 BLOCKS = load_blocks()
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
-def test_a_block_decodes_to_the_values_that_fastavro_reads(block: AvroBlock) -> None:
+def test_a_block_decodes_to_the_values_of_fastavro(block: AvroBlock) -> None:
     table = decode_avro_rows(block.content, block.schema)
     table.validate(full=True)
     assert rows(table) == block.records()
@@ -92,20 +96,20 @@ def test_a_block_decodes_to_the_values_that_fastavro_reads(block: AvroBlock) -> 
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
-def test_a_block_encodes_to_its_own_bytes(block: AvroBlock) -> None:
+def test_a_block_is_encoded_to_equal_bytes(block: AvroBlock) -> None:
     encoded = encode_avro_rows(decode_avro_rows(block.content, block.schema), block.schema)
     assert encoded[:4] == struct.pack(">i", 3)
     assert encoded[4:] == block.content[4:]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
-def test_every_column_alone_is_what_it_is_among_all(block: AvroBlock) -> None:
+def test_each_column_decodes_alone_as_with_the_others(block: AvroBlock) -> None:
     table = decode_avro_rows(block.content, block.schema)
     for name in table.column_names:
         assert decode_avro_rows(block.content, block.schema, [name]).equals(table.select([name]))
 
 
-def test_the_fixtures_hold_blocks_of_two_versions_and_of_nested_types() -> None:
+def test_the_fixtures_have_blocks_of_two_versions_and_nested_types() -> None:
     versions = {struct.unpack_from(">i", block.content)[0] for block in BLOCKS}
     assert versions == {1, 3}
     kinds = {field.type.id for block in BLOCKS for field in decode_avro_rows(block.content, block.schema).schema}

@@ -1,4 +1,4 @@
-"""Plans of clusterings as Hudi wrote them: decoded, encoded to the same record, and planned alike."""
+"""Test that clustering plans of Hudi are decoded, encoded to equal records, and equal the plans of this package."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tests.support.shared import fixtures
 
 
 def plans() -> list[tuple[Path, str, bytes]]:
-    """Return the requested files of all clusterings in the fixtures: (zip, path in it, content)."""
-    found = []
+    """Return (zip, path in the zip, content) of the requested file of each clustering in the fixtures."""
+    result = []
     for path in sorted(fixtures("hudi_tables").glob("*_v9_*.zip")):
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 instant = parse_instant(name.rpartition("/")[2])
-                wanted = (Action.CLUSTERING, State.REQUESTED)
-                if instant is not None and "/metadata/" not in name and (instant.action, instant.state) == wanted:
-                    found.append((path, name, archive.read(name)))
-    return found
+                requested = (Action.CLUSTERING, State.REQUESTED)
+                if instant is not None and "/metadata/" not in name and (instant.action, instant.state) == requested:
+                    result.append((path, name, archive.read(name)))
+    return result
 
 
 def record_of(data: bytes) -> Any:
@@ -45,7 +45,7 @@ def decoded(data: bytes) -> ClusteringPlan:
     return plan
 
 
-def test_our_encoding_of_a_plan_is_hudis() -> None:
+def test_encoded_clustering_plans_equal_hudis() -> None:
     count = 0
     for _, _, data in plans():
         theirs, plan = record_of(data), decoded(data)
@@ -61,7 +61,7 @@ def test_our_encoding_of_a_plan_is_hudis() -> None:
     assert count >= 6
 
 
-def test_paths_of_other_stores_are_as_they_are() -> None:
+def test_paths_of_object_stores_are_not_changed() -> None:
     plan = decoded(plans()[0][2])
     slices = record_of(encode_clustering_plan(plan, base_path="s3://bucket/t/"))["clusteringPlan"]["inputGroups"][0]
     piece = plan.groups[0].slices[0]
@@ -69,7 +69,7 @@ def test_paths_of_other_stores_are_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_we_plan_as_hudi_did_but_for_files_that_would_gain_nothing(kind: str) -> None:
+def test_clustering_plans_equal_hudis_except_for_files_without_benefit(kind: str) -> None:
     for path, name, data in plans():
         theirs = decoded(data)
         if not path.stem.startswith(kind) or any(piece.log_files for piece in theirs.slices):
@@ -86,7 +86,7 @@ def test_we_plan_as_hudi_did_but_for_files_that_would_gain_nothing(kind: str) ->
                 )
         ours = plan_clustering(slices, (), ClusteringPolicy())
         worth = tuple(group for group in theirs.groups if len(group.slices) > 1)
-        # Files of the same size may come in any order.
+        # The order of files of equal size is not defined.
         assert ours is not None and _by_group(ours.groups) == _by_group(worth)
         assert replace(ours, groups=(), extra={}) == replace(theirs, groups=(), strategy="", extra={})
         assert ours.extra == {LAYOUT_KEY: "linear"}

@@ -1,4 +1,4 @@
-"""Tables that Apache Hudi wrote are read exactly: now, at every instant, between them; others are refused."""
+"""Test snapshot, time travel and incremental reads of tables that Apache Hudi wrote, and the refused tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHOUT_META = [
     pytest.param(table, id=table.name) for table in TABLES if table.is_supported and not table.has_meta_fields
 ]
 
-#: The oracle could not read the past of this one; the manifest expects its snapshot only.
+#: The reference reader could not read earlier instants of this table, so the manifest has only its snapshot.
 WITHOUT_PAST = ("mor_v9_layout_log_only_mdt",)
 
 
@@ -33,22 +33,22 @@ def opened(fixture: FixtureTable, directory: Path) -> Table:
 
 
 def assert_rows(fixture: FixtureTable, rows: pa.Table, entry: dict[str, Any], expected: pa.Table | None) -> None:
-    """Compare with the expectation row by row, for a diff one can read, and with the manifest's hashes."""
+    """Compare rows with the expected rows, for a readable diff, and with the hashes in the manifest."""
     assert rows.num_rows == entry["rows"]
     if not entry["rows"]:
         return
     with_meta = fixture.has_meta_fields
     if expected is not None:
-        # A range that is listed twice, as a step and as the span of all steps, has its rows twice.
+        # The expected rows of a range are duplicated if it is both a step and the range of all steps.
         times = expected.num_rows // rows.num_rows
-        wanted = canonical_rows(expected, with_meta=with_meta)[::times]
-        assert canonical_rows(rows, with_meta=with_meta) == wanted
+        expected_rows = canonical_rows(expected, with_meta=with_meta)[::times]
+        assert canonical_rows(rows, with_meta=with_meta) == expected_rows
     assert row_hash(rows) == entry["sha256_data"]
     assert not with_meta or row_hash(rows, with_meta=True) == entry["sha256_with_meta"]
 
 
 def chosen(rows: pa.Table | None, **values: str | None) -> pa.Table | None:
-    """Return the expected rows whose marker columns have these values, without the marker columns; no start is ""."""
+    """Return the expected rows with these values of the marker columns, without those columns; "" means no start."""
     if rows is None:
         return None
     for name, value in values.items():
@@ -57,18 +57,18 @@ def chosen(rows: pa.Table | None, **values: str | None) -> pa.Table | None:
 
 
 def reads(fixture: FixtureTable, table: Table) -> list[tuple[TableScan, dict[str, Any], pa.Table | None]]:
-    """Return every read that the manifest expects something of: scan, entry, rows."""
-    found = [(table.scan(), fixture.entry["snapshot"], fixture.expected())]
+    """Return (scan, manifest entry, expected rows) of each read in the manifest."""
+    result = [(table.scan(), fixture.entry["snapshot"], fixture.expected())]
     if "read_optimized" in fixture.entry:
-        found.append((table.scan(read_optimized=True), fixture.entry["read_optimized"], fixture.expected("ro")))
+        result.append((table.scan(read_optimized=True), fixture.entry["read_optimized"], fixture.expected("ro")))
     past, between = fixture.expected("asof"), fixture.expected("incr")
     for entry in fixture.times:
-        found.append((table.scan(as_of=entry["instant"]), entry, chosen(past, _as_of=entry["instant"])))
+        result.append((table.scan(as_of=entry["instant"]), entry, chosen(past, _as_of=entry["instant"])))
     for entry in fixture.ranges:
         start, end = entry["start_exclusive"], entry["end_inclusive"]
         scan = table.incremental(start or "earliest", end)
-        found.append((scan, entry, chosen(between, _start=start, _end=end)))
-    return found
+        result.append((scan, entry, chosen(between, _start=start, _end=end)))
+    return result
 
 
 def test_the_manifest_has_supported_tables_of_every_version_and_kind() -> None:
@@ -80,19 +80,19 @@ def test_the_manifest_has_supported_tables_of_every_version_and_kind() -> None:
 
 
 @pytest.mark.parametrize("fixture", READ)
-def test_snapshot_is_the_expected_one(fixture: FixtureTable, tmp_path: Path) -> None:
+def test_snapshot_has_the_expected_rows(fixture: FixtureTable, tmp_path: Path) -> None:
     rows = opened(fixture, tmp_path).scan().to_arrow()
     assert_rows(fixture, rows, fixture.entry["snapshot"], fixture.expected())
 
 
 @pytest.mark.parametrize("fixture", MERGED)
-def test_base_files_alone_are_the_expected_ones(fixture: FixtureTable, tmp_path: Path) -> None:
+def test_read_optimized_read_has_the_expected_rows(fixture: FixtureTable, tmp_path: Path) -> None:
     rows = opened(fixture, tmp_path).scan(read_optimized=True).to_arrow()
     assert_rows(fixture, rows, fixture.entry["read_optimized"], fixture.expected("ro"))
 
 
 @pytest.mark.parametrize("fixture", READ)
-def test_every_earlier_instant_shows_the_table_of_its_time(fixture: FixtureTable, tmp_path: Path) -> None:
+def test_time_travel_to_each_instant_has_the_expected_rows(fixture: FixtureTable, tmp_path: Path) -> None:
     table, past = opened(fixture, tmp_path), fixture.expected("asof")
     for entry in fixture.times:
         rows = table.scan(as_of=entry["instant"]).to_arrow()
@@ -102,7 +102,7 @@ def test_every_earlier_instant_shows_the_table_of_its_time(fixture: FixtureTable
 
 
 @pytest.mark.parametrize("fixture", WITH_RANGES)
-def test_every_range_shows_the_rows_that_changed_in_it(fixture: FixtureTable, tmp_path: Path) -> None:
+def test_incremental_read_of_each_range_has_the_expected_rows(fixture: FixtureTable, tmp_path: Path) -> None:
     table, changes = opened(fixture, tmp_path), fixture.expected("incr")
     for entry in fixture.ranges:
         start, end = entry["start_exclusive"], entry["end_inclusive"]
@@ -112,7 +112,7 @@ def test_every_range_shows_the_rows_that_changed_in_it(fixture: FixtureTable, tm
 
 
 @pytest.mark.parametrize("fixture", REFUSED)
-def test_tables_we_do_not_read_are_refused_by_what_they_are(fixture: FixtureTable, tmp_path: Path) -> None:
+def test_unsupported_tables_are_refused_with_the_reason(fixture: FixtureTable, tmp_path: Path) -> None:
     if fixture.version not in (6, 8, 9):
         reason = f"table version {fixture.version} is not supported; versions 6, 8, 9 are"
     else:
@@ -130,12 +130,12 @@ def test_tables_without_meta_columns_have_no_incremental_read(fixture: FixtureTa
 
 @pytest.mark.spark
 def test_spark_reads_tables_without_logs_like_arrow(spark: Any, tmp_path: Path) -> None:
-    """Those with logs are read by Spark in tests/spark/test_fixture_slices."""
+    """Spark reads the tables with log files in tests/spark/test_fixture_slices.py."""
     compared = 0
     for fixture in (table for table in TABLES if table.is_supported and table not in LOGS):
-        wanted = reads(fixture, opened(fixture, tmp_path / fixture.name))
-        found = collected([scan.to_spark(spark) for scan, _, _ in wanted])
-        for rows, (_, entry, expected) in zip(found, wanted, strict=True):
+        all_reads = reads(fixture, opened(fixture, tmp_path / fixture.name))
+        results = collected([scan.to_spark(spark) for scan, _, _ in all_reads])
+        for rows, (_, entry, expected) in zip(results, all_reads, strict=True):
             assert_rows(fixture, rows, entry, expected)
             compared += 1
     assert compared > 50

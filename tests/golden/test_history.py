@@ -1,7 +1,8 @@
-"""Archived timelines that Apache Hudi 1.2.0 wrote: decoded, and encoded again into what Hudi's writer made of them.
+"""Test that archived timelines of Apache Hudi 1.2.0 are decoded, and encoded to equal files.
 
-Two tables of sixteen writes each, with hoodie.keep.min.commits=4, keep.max.commits=5, clean.commits.retained=2 and
-timeline.compaction.batch.size=2; an insert_overwrite and a clustering on copy on write, compactions on merge on read.
+There are two tables of sixteen writes, with hoodie.keep.min.commits=4, keep.max.commits=5, clean.commits.retained=2 and
+timeline.compaction.batch.size=2. The copy-on-write table has an insert_overwrite and a clustering, the merge-on-read
+table has compactions.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def actions_of(table: str) -> list[ArchivedAction]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_manifests_are_read_and_lead_to_the_files(table: str) -> None:
+def test_manifests_are_read_and_list_the_files(table: str) -> None:
     text = (HERE / table / "manifest_10").read_bytes()
     files = decode_manifest(text)
     assert [(HERE / table / file.name).stat().st_size for file in files] == [file.size_bytes for file in files]
@@ -57,7 +58,7 @@ def test_manifests_are_read_and_lead_to_the_files(table: str) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_what_was_archived_decodes(table: str) -> None:
+def test_archived_actions_are_decoded(table: str) -> None:
     actions = actions_of(table)
     for action in actions:
         assert action.metadata is not None and action.instant.completed is not None
@@ -79,12 +80,12 @@ def test_what_was_archived_decodes(table: str) -> None:
             assert decode_compaction_plan(action.plan).operations
         elif action.instant.action is Action.REPLACECOMMIT:
             clusters = decode_commit(action.metadata).operation == Operation.CLUSTER
-            # Of an insert_overwrite it is what the inflight file said.
+            # The plan of an archived insert_overwrite is the content of its inflight file.
             assert decode_requested_replace(action.plan) if clusters else decode_commit(action.plan)
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_the_same_actions_make_the_same_file(table: str) -> None:
+def test_archive_files_of_equal_actions_equal_hudis(table: str) -> None:
     for path in files_of(table):
         buffer = io.BytesIO()
         write_actions(buffer, read_actions(path))

@@ -1,4 +1,4 @@
-"""A table of version 6 whose deletes are Java objects, as Hudi before 0.14 wrote them: its rows, and a compaction."""
+"""Test reads and a compaction of a version 6 table with deletes as Java objects, the format before Hudi 0.14."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.java_deletes import HOLDING, LATE, TRIPS, trips_with_deletes
 
 
 @pytest.mark.parametrize("event", [False, True], ids=["commit time", "event time"])
-def test_rows_deleted_by_java_objects_are_gone(event: bool, tmp_path: Path) -> None:
-    """Bytes of the deletes: SerializationUtils.serialize of Hudi 0.10.1 (version 1) and 0.12.3 (version 2)."""
+def test_records_deleted_by_java_objects_are_not_read(event: bool, tmp_path: Path) -> None:
+    """SerializationUtils.serialize of Hudi 0.10.1 (version 1) and 0.12.3 (version 2) wrote the bytes of the deletes."""
     before = FIXTURE.expected()
     assert before is not None and {*HOLDING, LATE} <= set(before.column("uuid").to_pylist())
     gone = HOLDING if event else (*HOLDING, LATE)
@@ -28,7 +28,7 @@ def test_rows_deleted_by_java_objects_are_gone(event: bool, tmp_path: Path) -> N
     assert canonical_rows(table.scan(read_optimized=True).to_arrow()) == canonical_rows(FIXTURE.expected("ro"))
 
 
-def test_deletes_of_the_last_commit_are_not_seen_before_it(tmp_path: Path) -> None:
+def test_deletes_of_the_last_commit_do_not_apply_to_earlier_instants(tmp_path: Path) -> None:
     table = Table.open(str(trips_with_deletes(FIXTURE, tmp_path, event=True)))
     first = table.commits()[0][0]
     assert table.scan(as_of=first.requested).count() == 8

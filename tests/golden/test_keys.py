@@ -1,4 +1,4 @@
-"""Keys and partition paths made from the stored columns equal those that Apache Hudi stored beside them."""
+"""Test that record keys and partition paths computed from the columns equal those that Apache Hudi stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.shared import fixtures
 
 KEY, PATH = "_hoodie_record_key", "_hoodie_partition_path"
 
-# Copy-on-write tables in parquet, with meta fields. cow_0x_trips_partitioned declares no record key fields.
+# Copy-on-write parquet tables with meta columns. cow_0x_trips_partitioned is missing because it has no record key.
 TABLES = (
     "cow_0x_trips_partitioned",
     "cow_v6_complexkeygen_hivestyle",
@@ -35,7 +35,7 @@ TABLES = (
 
 
 def load(name: str) -> tuple[TableConfig, list[pa.Table]]:
-    """Return the config of a fixture table and the rows of each of its base files, old slices included."""
+    """Return the config of a fixture table and the rows of each base file, also of earlier file slices."""
     with zipfile.ZipFile(fixtures(f"hudi_tables/{name}.zip")) as archive:
         names = [path for path in archive.namelist() if "__MACOSX" not in path and "/metadata/" not in path]
         properties = next(path for path in names if path.endswith("/.hoodie/hoodie.properties"))
@@ -46,7 +46,7 @@ def load(name: str) -> tuple[TableConfig, list[pa.Table]]:
 
 
 def _as_declared(table: pa.Table, config: TableConfig) -> pa.Table:
-    """Give the partition column of the epoch-millis table its declared type: Hudi stored it as string in one file."""
+    """Cast the partition column of the epoch-millis table to its declared type; Hudi stored a string in one file."""
     if config.keys.timestamp is None or config.keys.timestamp.type != "EPOCHMILLISECONDS":
         return table
     index = table.schema.get_field_index(config.keys.partition_fields[0])
@@ -70,13 +70,13 @@ def test_partition_paths_equal_those_that_hudi_stored(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if not name.startswith("cow_0x")])
-def test_no_row_that_hudi_stored_is_called_bad(name: str) -> None:
+def test_no_record_of_hudi_is_a_bad_record(name: str) -> None:
     config, tables = load(name)
     assert not any(pc.any(bad_key_mask(table, config.keys)).as_py() for table in tables)
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_stored_partition_paths_are_read_back_into_one_value_per_field(name: str) -> None:
+def test_stored_partition_paths_are_parsed_into_one_value_per_field(name: str) -> None:
     config, tables = load(name)
     paths = {path for table in tables for path in table.column(PATH).to_pylist()}
     for path in paths:

@@ -1,4 +1,4 @@
-"""Log files and compaction plans that Apache Hudi wrote: read block by block, and equal after our own encoding."""
+"""Test that log files and compaction plans of Apache Hudi are decoded, and encoded to equal content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.shared import fixtures
 
 
 def files_of(table: Any) -> Iterator[tuple[str, bytes]]:
-    """Yield (path, content) of the table's files, its metadata table's included."""
+    """Yield (path, content) of the files of a table and of its metadata table."""
     with zipfile.ZipFile(fixtures(f"hudi_tables/{table.entry['zip']}")) as archive:
         for path in archive.namelist():
             if "/._" not in path and not path.startswith("__MACOSX") and not path.endswith("/"):
@@ -39,7 +39,7 @@ def files_of(table: Any) -> Iterator[tuple[str, bytes]]:
 
 
 def logs_of(table: Any) -> Iterator[tuple[str, bytes, list[LogBlock]]]:
-    """Yield (path, content, blocks) of the table's log files, its metadata table's included."""
+    """Yield (path, content, blocks) of the log files of a table and of its metadata table."""
     for path, data in files_of(table):
         if parse_log_file(path.rpartition("/")[2], "", len(data)) is not None:
             yield path, data, scan_blocks(io.BytesIO(data))
@@ -54,22 +54,22 @@ def artefact(name: str) -> Path:
 
 
 @pytest.mark.parametrize("table", load_fixture_tables(), ids=lambda table: table.name)
-def test_every_log_file_has_the_blocks_it_is_known_to_have_and_is_written_back_as_it_was(table: Any) -> None:
-    found: Counter[str] = Counter()
+def test_each_log_file_has_the_expected_blocks_and_round_trips(table: Any) -> None:
+    counts: Counter[str] = Counter()
     for path, data, blocks in logs_of(table):
         again = (encode_block(block.kind, block.headers, content_of(data, block)) for block in blocks)
         assert b"".join(again) == data, path
         assert all(len(block.instant) >= 14 for block in blocks), path
         if "/.hoodie/" not in path:
-            found.update(block.kind.name.removesuffix("_DATA") for block in blocks)
-    assert found == table.entry.get("log_blocks", {})
+            counts.update(block.kind.name.removesuffix("_DATA") for block in blocks)
+    assert counts == table.entry.get("log_blocks", {})
 
 
-def test_every_delete_block_decodes_to_what_avro_says_and_is_written_back_as_it_was() -> None:
+def test_each_delete_block_decodes_like_fastavro_and_round_trips() -> None:
     blocks = entries = 0
     for table in load_fixture_tables():
-        for path, data, found in logs_of(table):
-            for block in found:
+        for path, data, log_blocks in logs_of(table):
+            for block in log_blocks:
                 if block.kind is not BlockType.DELETE:
                     continue
                 content = content_of(data, block)
@@ -89,7 +89,7 @@ def test_every_delete_block_decodes_to_what_avro_says_and_is_written_back_as_it_
     assert blocks > 200 and entries > 40
 
 
-def test_positions_in_headers_are_written_back_as_they_were() -> None:
+def test_record_positions_in_headers_round_trip() -> None:
     seen = 0
     for table in load_fixture_tables():
         for path, _, blocks in logs_of(table):
@@ -103,7 +103,7 @@ def test_positions_in_headers_are_written_back_as_they_were() -> None:
     assert seen > 10
 
 
-def test_the_positions_artefact_holds_the_expected_rows() -> None:
+def test_the_record_positions_artefact_has_the_expected_rows() -> None:
     text, expected = (
         artefact(name).read_text().strip().splitlines()[-1].strip()
         for name in ("record_positions_header_v3.data", "expected_record_positions.data")
@@ -113,7 +113,7 @@ def test_the_positions_artefact_holds_the_expected_rows() -> None:
     assert encode_positions(rows) == text
 
 
-def test_deletes_of_version_2_are_read_and_written_back_as_they_were() -> None:
+def test_delete_blocks_of_version_2_are_read_and_round_trip() -> None:
     content = artefact("delete-block-v2-content-10-records.data").read_bytes()
     read = decode_deletes(content, [pa.int64()])
     # The last letter of a text has its high bit set.
@@ -138,10 +138,12 @@ def test_the_rollback_artefact_names_its_target() -> None:
     assert block.headers[BlockHeader.COMMAND_BLOCK_TYPE] == "0" and block.length == 0
 
 
-def test_a_rolled_back_block_does_not_count() -> None:
+def test_a_rolled_back_block_is_dropped() -> None:
     (table,) = (t for t in load_fixture_tables() if t.name == "mor_v6_nonpartitioned_rollback")
-    logs = sorted((parse_log_file(path.rpartition("/")[2], "", 0).version, found) for path, _, found in logs_of(table))  # type: ignore[union-attr]
-    blocks = [(number, block) for number, found in logs for block in found]
+    logs = sorted(
+        (parse_log_file(path.rpartition("/")[2], "", 0).version, log_blocks) for path, _, log_blocks in logs_of(table)
+    )  # type: ignore[union-attr]
+    blocks = [(number, block) for number, log_blocks in logs for block in log_blocks]
     assert [(number, block.kind.name) for number, block in blocks] == [
         (1, "PARQUET_DATA"),
         (2, "COMMAND"),
@@ -150,16 +152,18 @@ def test_a_rolled_back_block_does_not_count() -> None:
     assert [number for number, _ in settle_blocks(blocks, lambda instant: True)] == [3]
 
 
-def test_a_log_compaction_stands_for_the_blocks_it_merged() -> None:
+def test_a_log_compaction_replaces_the_blocks_it_merged() -> None:
     (table,) = (t for t in load_fixture_tables() if t.name == "mor_v9_layout_log_compaction")
-    found = sorted(((path, block) for path, _, blocks in logs_of(table) for block in blocks), key=lambda item: item[0])
-    blocks = [(number, block) for number, (path, block) in enumerate(found) if "/.hoodie/" not in path]
+    entries = sorted(
+        ((path, block) for path, _, blocks in logs_of(table) for block in blocks), key=lambda item: item[0]
+    )
+    blocks = [(number, block) for number, (path, block) in enumerate(entries) if "/.hoodie/" not in path]
     assert len(blocks) == 5 and len(blocks[-1][1].compacted) == 4
     assert settle_blocks(blocks, lambda instant: True) == [blocks[-1]]
     assert settle_blocks(blocks, lambda instant: instant != blocks[-1][1].instant) == blocks[:-1]
 
 
-def test_compaction_plans_are_written_back_as_they_were() -> None:
+def test_compaction_plans_round_trip() -> None:
     plans: Counter[str] = Counter()
     for table in load_fixture_tables():
         for path, data in files_of(table):
@@ -175,7 +179,7 @@ def test_compaction_plans_are_written_back_as_they_were() -> None:
     assert plans["compaction.requested"] > 5 and plans["logcompaction.requested"] == 1
 
 
-def test_our_stats_of_logs_and_compactions_differ_from_hudis_only_in_times() -> None:
+def test_encoded_log_and_compaction_stats_differ_from_hudis_only_in_times() -> None:
     kinds: Counter[str] = Counter()
     for table in load_fixture_tables():
         for path, data in files_of(table):
@@ -199,7 +203,7 @@ def operation_of(data: bytes) -> str:
 
 
 def stats_in(data: bytes) -> dict[str, list[dict[str, Any]]]:
-    """Return the write stats of a commit, without nulls and without what only a clock says."""
+    """Return the write stats of a commit without nulls and without durations."""
     times = {"runtimeStats", "totalLogReadTimeMs", "recordsStats"}
     return {
         partition: [
@@ -210,7 +214,7 @@ def stats_in(data: bytes) -> dict[str, list[dict[str, Any]]]:
 
 
 def embedded(data: bytes) -> tuple[Any, Any]:
-    """Return the schema, without docs, and the record of a container file."""
+    """Return the schema without docs and the record of a container file."""
     reader = fastavro.reader(io.BytesIO(data))
     return without_docs(json.loads(reader.metadata["avro.schema"])), list(reader)
 

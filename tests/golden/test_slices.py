@@ -1,4 +1,4 @@
-"""Slices of real tables: those that hudi-rs finds, at every instant, and the rows of their base files."""
+"""Test that file slices of the fixture tables equal those of hudi-rs at each instant, and the rows of base files."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def ours(slices: tuple[FileSlice, ...]) -> list[Names]:
 
 
 def theirs(path: Path, as_of: str | None = None) -> list[Names]:
-    # hudi-rs finds no slices of log-only groups through a metadata table.
+    # With a metadata table, hudi-rs does not return slices of file groups without a base file.
     shutil.rmtree(path / ".hoodie" / "metadata", ignore_errors=True)
     table = HudiTableBuilder.from_base_uri(str(path)).with_hudi_option("hoodie.metadata.enable", "false").build()
     options = HudiReadOptions() if as_of is None else HudiReadOptions().with_as_of_timestamp(as_of)
-    found = []
+    result = []
     for s in table.get_file_slices(options):
-        # hudi-rs lists logs of later instants, too, and drops their blocks when it reads.
+        # hudi-rs also lists log files of later instants; it drops their blocks when it reads.
         logs = tuple(name for name in s.log_file_names if as_of is None or name.split("_")[1][:17] <= as_of)
         if logs or s.base_file_name:
-            found.append((s.partition_path, s.file_id, s.base_file_name or None, logs))
-    return sorted(found)
+            result.append((s.partition_path, s.file_id, s.base_file_name or None, logs))
+    return sorted(result)
 
 
 @pytest.mark.parametrize("fixture", TABLES)
-def test_the_newest_slices_are_those_that_hudi_rs_finds_now_and_at_every_instant(
+def test_the_latest_slices_equal_those_of_hudi_rs_now_and_at_each_instant(
     fixture: FixtureTable, tmp_path: Path
 ) -> None:
     path, table = unpacked(fixture, tmp_path)
@@ -76,7 +76,7 @@ def test_the_newest_slices_are_those_that_hudi_rs_finds_now_and_at_every_instant
 
 
 @pytest.mark.parametrize("fixture", WITH_LOGS)
-def test_base_files_hold_the_rows_of_a_read_optimized_read(fixture: FixtureTable, tmp_path: Path) -> None:
+def test_base_files_have_the_rows_of_a_read_optimized_read(fixture: FixtureTable, tmp_path: Path) -> None:
     path, table = unpacked(fixture, tmp_path)
     files = [s.base for s in read_optimized(load_slices(table)) if s.base]
     tables = [pq.ParquetFile(path / file.path).read() for file in files]
@@ -88,10 +88,10 @@ def test_base_files_hold_the_rows_of_a_read_optimized_read(fixture: FixtureTable
 
 
 @pytest.mark.parametrize("fixture", WITH_LOGS)
-def test_every_committed_file_is_in_exactly_one_slice(fixture: FixtureTable, tmp_path: Path) -> None:
+def test_each_committed_file_is_in_exactly_one_slice(fixture: FixtureTable, tmp_path: Path) -> None:
     _, table = unpacked(fixture, tmp_path)
     visible = load_visible(table)
-    slices = [s for found in load_all_slices(table, visible).values() for s in found]
+    slices = [s for group in load_all_slices(table, visible).values() for s in group]
     placed = [file for s in slices for file in (*([s.base] if s.base else []), *s.logs)]
     by_base = table.config.layout == 1
     committed = [
@@ -114,7 +114,7 @@ def named(operation: CompactionOperation) -> tuple[str, str, str, str | None, tu
 
 
 @pytest.mark.parametrize("fixture", COMPACTED)
-def test_our_plan_is_the_one_that_hudi_made_at_the_same_time(fixture: FixtureTable, tmp_path: Path) -> None:
+def test_compaction_plans_equal_those_of_hudi_at_the_same_time(fixture: FixtureTable, tmp_path: Path) -> None:
     path, table = unpacked(fixture, tmp_path)
     plans = sorted((path / ".hoodie" / "timeline").glob("*.compaction.requested"))
     assert plans

@@ -1,4 +1,4 @@
-"""Statistics of partitions, folded from the commits that other writers made, are those of a listing of their tables."""
+"""Test that partition statistics computed from commits of other writers equal a listing of their tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def loaded(fixture: FixtureTable, directory: Path) -> tuple[Path, LoadedTable]:
 
 
 def listed(table: LoadedTable) -> dict[str, tuple[int, int]]:
-    """Bytes and files of the newest slices."""
+    """Return the bytes and the number of files of the latest slices by partition."""
     size: Counter[str] = Counter()
     files: Counter[str] = Counter()
     for s in load_slices(table):
@@ -39,30 +39,30 @@ def listed(table: LoadedTable) -> dict[str, tuple[int, int]]:
     return {partition: (size[partition], files[partition]) for partition in size}
 
 
-def told(statistics: TableStatistics) -> dict[str, tuple[int, int]]:
+def by_partition(statistics: TableStatistics) -> dict[str, tuple[int, int]]:
     return {s.partition: (s.size_bytes, s.files) for s in partition_statistics(statistics)}
 
 
 @pytest.mark.parametrize("fixture", TABLES)
-def test_commits_of_others_fold_to_a_listing_of_their_table(fixture: FixtureTable, tmp_path: Path) -> None:
+def test_statistics_of_other_writers_commits_equal_a_listing(fixture: FixtureTable, tmp_path: Path) -> None:
     path, table = loaded(fixture, tmp_path)
-    wanted = listed(table)
-    assert told(load_statistics(table)) == wanted
-    # From the commits alone, one after the other; all of them are on the timelines of these tables.
+    expected = listed(table)
+    assert by_partition(load_statistics(table)) == expected
+    # Computed only from the commits, one by one; the timelines of these tables contain all commits.
     folded = TableStatistics()
     for pair in table.store.commits(table.timeline.writes().by_completion()):
         folded = fold(folded, [pair], table.timeline)
-    assert told(folded) == wanted
-    for found in partition_statistics(folded):
-        slices = load_slices(table, [found.partition])
+    assert by_partition(folded) == expected
+    for statistics in partition_statistics(folded):
+        slices = load_slices(table, [statistics.partition])
         if not any(s.logs for s in slices):
-            assert found.rows == sum(pq.read_metadata(path / s.base.path).num_rows for s in slices if s.base)
-        made = path / found.partition / PARTITION_METADATA_NAME
+            assert statistics.rows == sum(pq.read_metadata(path / s.base.path).num_rows for s in slices if s.base)
+        made = path / statistics.partition / PARTITION_METADATA_NAME
         if made.exists():
-            assert parse_partition_metadata(made.read_bytes())[0] == found.created
+            assert parse_partition_metadata(made.read_bytes())[0] == statistics.created
 
 
-def test_tables_that_know_no_completion_times_are_refused(tmp_path: Path) -> None:
+def test_tables_without_completion_times_are_refused(tmp_path: Path) -> None:
     _, table = loaded(OLD, tmp_path)
     with pytest.raises(UnsupportedError, match="completion times"):
         load_statistics(table)

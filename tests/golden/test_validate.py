@@ -1,4 +1,4 @@
-"""Tables that Apache Hudi wrote are in order: validation finds nothing in them but what is there."""
+"""Test that validation finds no problems in tables of Apache Hudi except the known ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.fixture_tables import FixtureTable, load_fixture_tables
 
 _, _, KEY, PATH, _ = META_COLUMNS
 TABLES = [pytest.param(table, id=table.name) for table in load_fixture_tables() if table.is_supported]
-#: Whose writer was stopped in the middle of a write, on purpose.
+#: Tables whose writer was deliberately stopped during a write.
 INTERRUPTED = ("mor_v6_state_deltacommit_inflight",)
 
 
 def has_keys_twice(fixture: FixtureTable) -> bool:
-    """Whether Hudi itself, which expects these rows, sees a key twice: by an insert of a key that was there."""
+    """Return whether Hudi's own result has a record key twice, after an insert of an existing key."""
     rows = fixture.expected()
     if rows is None or not fixture.has_meta_fields:
         return False
@@ -27,7 +27,7 @@ def has_keys_twice(fixture: FixtureTable) -> bool:
 
 
 @pytest.mark.parametrize("fixture", TABLES)
-def test_nothing_is_wrong_with_tables_of_hudi(fixture: FixtureTable, tmp_path: Path) -> None:
+def test_validation_finds_no_problem_in_tables_of_hudi(fixture: FixtureTable, tmp_path: Path) -> None:
     table = Table.open(str(fixture.unpack(tmp_path)))
     shallow, deep = table.validate(), table.validate(deep=True)
     expected = {"timeline.dead"} if fixture.name in INTERRUPTED else set()

@@ -1,6 +1,6 @@
-"""Damaged bytes and small bombs: every decoder answers with a value or a LakehouseError, in bounded memory and time.
+"""Test that each decoder returns a value or raises a LakehouseError for damaged and hostile bytes.
 
-`make reliability` runs many more of the damaged ones, and golden tables of Apache Hudi among them.
+Memory and time are bounded. `make reliability` runs many more damaged inputs, also with tables of Apache Hudi.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ JSON_DECODERS = (
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_decoder_names_what_is_wrong_with_damaged_bytes(name: str) -> None:
+def test_decoders_raise_lakehouse_errors_for_damaged_bytes(name: str) -> None:
     seeds, decode = DECODERS[name]
     for seed in seeds:
         decode(seed)
     assert fuzz_decoder(name, seeds, decode, DAMAGED_BYTES) == []
 
 
-def test_fuzzer_finds_decoders_that_fail_in_another_way() -> None:
+def test_fuzzer_reports_decoders_that_fail_in_another_way() -> None:
     def hungry(data: bytes) -> bytes:
         return bytes(1 << 40)
 
@@ -80,7 +80,7 @@ def test_fuzzer_finds_decoders_that_fail_in_another_way() -> None:
         ]
 
 
-def test_decoder_names_bytes_of_another_kind() -> None:
+def test_decoders_raise_lakehouse_errors_for_bytes_of_other_formats() -> None:
     defects: list[Defect] = []
     for name, (seeds, _) in DECODERS.items():
         for decode in CROSSED:
@@ -96,7 +96,7 @@ def test_table_with_a_damaged_file_is_read_or_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("name", JSON_DECODERS)
 @pytest.mark.parametrize("bomb", [DEEP, '{"files": ' + DEEP, '{"version": 1e999}', '{"a": NaN}', "9" * 5_000])
-def test_json_that_python_cannot_hold_is_refused(name: str, bomb: str) -> None:
+def test_json_that_python_cannot_represent_is_refused(name: str, bomb: str) -> None:
     with bounded(), pytest.raises(LakehouseError):
         DECODERS[name][1](bomb.encode())
 
@@ -119,7 +119,7 @@ EXTRAS: dict[str, Callable[[CommitMetadata], object]] = {
 
 @pytest.mark.parametrize("key", EXTRAS)
 @pytest.mark.parametrize("text", ["[", "3", '{"a": 1}', "[[]]", DEEP, '{"id": [1e999, 1, 1]}'])
-def test_extra_metadata_of_a_commit_that_makes_no_sense_is_refused(key: str, text: str) -> None:
+def test_invalid_extra_metadata_of_a_commit_is_refused(key: str, text: str) -> None:
     metadata = CommitMetadata(operation="upsert", stats=(), extra={key: text})
     allowed = text == '{"a": 1}' and key in (COLUMNS_KEY,)
     try:
@@ -127,11 +127,11 @@ def test_extra_metadata_of_a_commit_that_makes_no_sense_is_refused(key: str, tex
     except CorruptTableError as error:
         assert "of a commit" in str(error) and len(str(error)) < 500
     else:
-        assert allowed, f"{key} took {text[:20]}"
+        assert allowed, f"{key} accepted {text[:20]}"
 
 
 def container(schema: Any, datum: bytes, *, codec: bytes | None = None, count: int = 1) -> bytes:
-    """Return an Avro container file with a schema of our choice."""
+    """Return an Avro container file with this schema and datum."""
     meta = {"avro.schema": json.dumps(schema).encode()} | ({"avro.codec": codec} if codec else {})
     out, sync = io.BytesIO(), b"s" * 16
     fastavro.schemaless_writer(out, avro_file._HEADER, {"magic": avro_file.MAGIC, "meta": meta, "sync": sync})
@@ -149,25 +149,25 @@ EMPTY = {"type": "record", "name": "E0", "fields": [{"name": "n", "type": "null"
 
 
 def doubling(levels: int, first: Any) -> list[Any]:
-    """Return records, each of two of the one before."""
-    found = [first]
+    """Return fields with records, each of which has two fields of the previous record."""
+    result = [first]
     for level in range(1, levels):
         fields = [{"name": name, "type": f"E{level - 1}"} for name in "ab"]
-        found.append({"type": "record", "name": f"E{level}", "fields": fields})
-    return found
+        result.append({"type": "record", "name": f"E{level}", "fields": fields})
+    return result
 
 
 RECURSIVE = {"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]}
 SCHEMA_BOMBS: dict[str, tuple[Any, bytes, str]] = {
     "array of nulls": (commit_schema({"type": "array", "items": "null"}), MANY, "items of zero bytes"),
     "array of empty records": (commit_schema({"type": "array", "items": EMPTY}), MANY, "items of zero bytes"),
-    "array of fixed of nothing": (
+    "array of fixed of zero bytes": (
         commit_schema({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}),
         MANY,
         "items of zero bytes",
     ),
-    "records that double": (commit_schema(*doubling(60, EMPTY)), b"", "more than 100000 fields"),
-    "record inside itself": (commit_schema(RECURSIVE), b"\x02" * 1_000_000, "the recursive record"),
+    "exponential records": (commit_schema(*doubling(60, EMPTY)), b"", "more than 100000 fields"),
+    "recursive record": (commit_schema(RECURSIVE), b"\x02" * 1_000_000, "the recursive record"),
     "deep schema": (
         json.loads('{"type":"array","items":' * 70 + '"int"' + "}" * 70),
         b"",
@@ -177,13 +177,13 @@ SCHEMA_BOMBS: dict[str, tuple[Any, bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", SCHEMA_BOMBS)
-def test_timeline_file_with_a_schema_that_multiplies_steps_is_refused(name: str) -> None:
+def test_timeline_file_with_an_exponential_schema_is_refused(name: str) -> None:
     schema, datum, reason = SCHEMA_BOMBS[name]
     with bounded(), pytest.raises(CorruptTableError, match=reason):
         decode_commit(container(schema, datum))
 
 
-def test_timeline_file_that_unpacks_to_more_than_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeline_file_that_expands_above_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(avro_file, "MAX_INFLATED", 1 << 20)
     packer = zlib.compressobj(9, wbits=-15)
     bomb = packer.compress(bytes(4 << 20)) + packer.flush()
@@ -216,13 +216,13 @@ def test_compressed_timeline_file_is_read_like_a_plain_one() -> None:
         None,
     ],
 )
-def test_column_type_that_is_none_is_refused(field: Any) -> None:
+def test_invalid_column_type_is_refused(field: Any) -> None:
     text = json.dumps({"type": "record", "name": "t", "fields": [{"name": "c", "type": field}]})
     with pytest.raises(LakehouseError):
         avro_nodes(text)
 
 
-def test_table_schema_that_multiplies_fields_or_is_too_deep_is_refused() -> None:
+def test_table_schema_that_is_exponential_or_too_deep_is_refused() -> None:
     record: dict[str, Any] = {"type": "record", "name": "E0", "fields": [{"name": "n", "type": "int"}]}
     text = json.dumps(commit_schema(*doubling(40, record)))
     with bounded(), pytest.raises(UnsupportedError, match="more than 200000 fields"):
@@ -245,12 +245,12 @@ def test_table_schema_that_multiplies_fields_or_is_too_deep_is_refused() -> None
         (b"\x19\xf8" + b"\xff" * 9 + b"\x01", "values in"),
     ],
 )
-def test_thrift_that_nests_or_counts_without_end_is_refused(data: bytes, reason: str) -> None:
+def test_thrift_with_unbounded_nesting_or_counts_is_refused(data: bytes, reason: str) -> None:
     with bounded(), pytest.raises(CorruptTableError, match=reason):
         decode_struct(data)
 
 
-def test_positions_of_more_rows_than_a_file_holds_are_refused_before_they_are_made() -> None:
+def test_record_positions_above_the_bound_are_refused_before_allocation() -> None:
     containers = 1 << 16
     heads = np.stack([np.arange(containers), np.full(containers, 0xFFFF)], axis=1).astype("<u2").tobytes()
     runs = struct.pack("<HHH", 1, 0, 0xFFFF) * containers
@@ -261,40 +261,40 @@ def test_positions_of_more_rows_than_a_file_holds_are_refused_before_they_are_ma
         decode_positions(text)
 
 
-def test_bloom_filter_of_more_hashes_than_any_rate_needs_is_refused() -> None:
+def test_bloom_filter_with_too_many_hashes_is_refused() -> None:
     header = struct.pack(">iiBi", 1, 2**31 - 1, 1, 64)
     for data in (header + bytes(8), struct.pack(">iiBi", 1, 10, 1, 2**31 - 1) + bytes(8)):
         with bounded(), pytest.raises(CorruptTableError, match="bloom filter"):
             BloomFilter.from_text(base64.b64encode(data).decode(), SIMPLE)
 
 
-def test_properties_of_very_many_continued_lines_are_joined_once() -> None:
+def test_properties_with_many_continuation_lines_are_parsed_in_linear_time() -> None:
     lines = 200_000
     with bounded():
         assert parse_properties(b"a=" + b"xxxxxxxxx\\\n" * lines + b"y") == {"a": "x" * 9 * lines + "y"}
 
 
 class Counted(io.BytesIO):
-    """A file that counts the bytes it gives."""
+    """A file that counts the bytes that are read."""
 
-    given = 0
+    bytes_read = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(size)
-        self.given += len(data)
+        self.bytes_read += len(data)
         return data
 
 
 @pytest.mark.parametrize("size", [2**62, 30, 20_000])
-def test_log_file_of_broken_blocks_is_not_read_again_for_each(size: int) -> None:
+def test_log_file_of_incomplete_blocks_is_read_a_bounded_number_of_times(size: int) -> None:
     piece = struct.pack(">6sq", MAGIC, size) + bytes(10)
     source = Counted(piece * 20_000)
     blocks = scan_blocks(source)
     assert {block.kind for block in blocks} == {BlockType.CORRUPT} and len(blocks) == 20_000
-    assert source.given < 8 * len(source.getvalue())
+    assert source.bytes_read < 8 * len(source.getvalue())
 
 
-def test_checkpoint_unpacks_no_more_than_it_says() -> None:
+def test_checkpoint_is_not_expanded_above_its_declared_size() -> None:
     packed = base64.b64encode(zlib.compress(bytes(64 << 20), 9)).decode()
     text = json.dumps({"version": 1, "floor": None, "files": 1, "taken": packed})
     with bounded(), pytest.raises(CorruptTableError, match="checkpoint in the last commit is unreadable"):
@@ -308,6 +308,6 @@ NESTS = ("a: " + "[" * 200_000, "- " * 200_000, "a: " + "{b: " * 70, "\n".join("
 
 
 @pytest.mark.parametrize("text", NESTS, ids=["lists", "items", "mappings", "lines"])
-def test_spec_that_nests_deeper_than_the_loader_can_is_refused_with_its_line(text: str) -> None:
+def test_spec_nested_deeper_than_the_loader_allows_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(UserError, match=r"^here:\d+: more than 64 levels of nesting"):
         parse_spec(text, source="here")

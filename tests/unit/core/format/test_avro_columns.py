@@ -1,4 +1,4 @@
-"""Avro blocks column by column: known bytes and their values, both ways, and the words for what is wrong."""
+"""Test the columnar Avro codec on known bytes in both directions, and its errors for invalid input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 
 
 def schema_of(*kinds: Any, **named: Any) -> str:
-    """Return a record schema with fields a, b, .. of these types, or with the named ones."""
+    """Return a record schema with the fields a, b, .. of these types, or with the fields of `named`."""
     fields = named or dict(zip("abcdefgh", kinds, strict=False))
     return json.dumps(
         {"type": "record", "name": "t", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
@@ -30,13 +30,13 @@ def schema_of(*kinds: Any, **named: Any) -> str:
 
 
 def block(*datums: str, version: int = 3) -> bytes:
-    """Return the content of a block whose records are given in hex."""
+    """Return the content of a block with these records, which are hexadecimal text."""
     raw = [bytes.fromhex(datum) for datum in datums]
     return struct.pack(">ii", version, len(raw)) + b"".join(struct.pack(">i", len(datum)) + datum for datum in raw)
 
 
 def one(kind: Any, *datums: str) -> list[Any]:
-    """Return the values of a column of records of one field, having checked that they are written back the same."""
+    """Return the values of records with one field, and check that they are encoded to the same bytes."""
     content, schema = block(*datums), schema_of(kind)
     table = decode_avro_rows(content, schema)
     table.validate(full=True)
@@ -89,11 +89,11 @@ def fixed(size: int) -> dict[str, Any]:
         ({"type": {"type": "string", "avro.java.string": "String"}}, ["0261"], ["a"]),
     ],
 )
-def test_known_bytes_are_known_values(kind: Any, datums: list[str], values: list[Any]) -> None:
+def test_avro_columns_decode_and_encode_known_bytes(kind: Any, datums: list[str], values: list[Any]) -> None:
     assert one(kind, *datums) == values
 
 
-def test_nanoseconds_are_kept() -> None:
+def test_avro_columns_keep_nanoseconds() -> None:
     content = block("02")
     schema = schema_of({"type": "long", "logicalType": "timestamp-nanos"})
     table = decode_avro_rows(content, schema)
@@ -119,7 +119,7 @@ def test_nanoseconds_are_kept() -> None:
         (1 - 10**38, "b4c4b357a5793b85f675ddc000000001"),
     ],
 )
-def test_decimals_are_as_short_as_they_can_be_or_of_the_fixed_size(number: int, shortest: str) -> None:
+def test_decimals_have_the_fewest_bytes_or_the_fixed_size(number: int, shortest: str) -> None:
     value = [Decimal(number)]
     assert one(decimal("bytes", 38, 0), f"{len(shortest):02x}{shortest}") == value
     padding = ("ff" if number < 0 else "00") * (16 - len(shortest) // 2)
@@ -127,7 +127,7 @@ def test_decimals_are_as_short_as_they_can_be_or_of_the_fixed_size(number: int, 
     assert one(decimal(fixed(len(shortest) // 2), 38, 0), shortest) == value
 
 
-def test_records_lists_and_maps_nest() -> None:
+def test_nested_records_lists_and_maps_are_decoded_and_encoded() -> None:
     inner = {
         "type": "record",
         "name": "n",
@@ -145,7 +145,7 @@ def test_records_lists_and_maps_nest() -> None:
     assert values == [None, [], [("k", [None, {"x": 1, "y": "x"}])], [("a", []), ("b", [{"x": 2, "y": None}])]]
 
 
-def test_lists_may_come_in_blocks_with_sizes() -> None:
+def test_lists_in_blocks_with_sizes_are_decoded() -> None:
     schema = schema_of({"type": "array", "items": "double"}, "int")
     number = struct.pack("<d", 2.5).hex()
     content = block("04" + number * 2 + "0110" + number + "00" + "0e", "00" + "02")
@@ -153,13 +153,13 @@ def test_lists_may_come_in_blocks_with_sizes() -> None:
     assert table.to_pylist() == [{"a": [2.5, 2.5, 2.5], "b": 7}, {"a": [], "b": 1}]
 
 
-def test_lists_in_lists_may_come_in_blocks_with_sizes() -> None:
+def test_nested_lists_in_blocks_with_sizes_are_decoded() -> None:
     schema = schema_of({"type": "array", "items": {"type": "array", "items": "int"}})
     content = block("04" + "03040a0000" + "020600" + "00")
     assert decode_avro_rows(content, schema).column("a").to_pylist() == [[[5, 0], [3]]]
 
 
-def test_one_list_much_longer_than_many_others_is_read_to_its_end() -> None:
+def test_a_list_much_longer_than_the_others_is_decoded_completely() -> None:
     schema = schema_of({"type": "array", "items": ["null", "string"]}, {"type": "map", "values": "long"})
     lists = [["x" * (i % 3) if i % 7 else None for i in range(5000 if row == 50 else row % 4)] for row in range(100)]
     maps = [[(str(i), i) for i in range(700 if row == 20 else row % 3)] for row in range(100)]
@@ -169,8 +169,8 @@ def test_one_list_much_longer_than_many_others_is_read_to_its_end() -> None:
     assert decode_avro_rows(content, schema, ["b"]).equals(table.select(["b"]))
 
 
-def test_a_named_type_is_declared_once_and_used_again() -> None:
-    """Change records hold two images of one record type; the second refers to the first."""
+def test_a_named_type_is_resolved_by_its_name() -> None:
+    """Change records have two images of one record type; the second one refers to the type by name."""
     row = {"type": "record", "name": "row", "namespace": "n", "fields": [{"name": "id", "type": ["null", "string"]}]}
     schema = schema_of(op=["string", "null"], ts_ms=["string", "null"], before=["null", row], after=["null", "n.row"])
     rows = [
@@ -190,24 +190,24 @@ def test_a_named_type_is_declared_once_and_used_again() -> None:
 
 
 @pytest.mark.parametrize("wrap", [bytes, memoryview, pa.py_buffer, bytearray])
-def test_content_may_be_any_kind_of_bytes(wrap: Any) -> None:
+def test_content_is_accepted_as_bytes_memoryview_or_buffer(wrap: Any) -> None:
     assert decode_avro_rows(wrap(block("02", "04")), schema_of("int")).column("a").to_pylist() == [1, 2]
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_versions_with_a_count_lie_the_same(version: int) -> None:
+def test_block_versions_with_a_count_have_the_same_layout(version: int) -> None:
     content = block("02", version=version)
     assert decode_avro_rows(content, schema_of("int")).column("a").to_pylist() == [1]
 
 
-def test_a_block_without_records_has_all_columns() -> None:
+def test_a_block_without_records_decodes_to_all_columns() -> None:
     schema = schema_of("int", ["null", {"type": "array", "items": "string"}])
     table = decode_avro_rows(block(), schema)
     assert (table.num_rows, table.schema) == (0, avro_to_arrow(schema))
     assert encode_avro_rows(table, schema) == block()
 
 
-def test_only_named_columns_are_built_in_the_order_of_the_schema() -> None:
+def test_requested_columns_are_returned_in_schema_order() -> None:
     schema = schema_of("string", ["null", {"type": "map", "values": "int"}], fixed(2), "double")
     content = block("0261" + "02020278" + "0200" + "ffff" + "00" * 8, "00" + "00" + "0000" + "00" * 8)
     table = decode_avro_rows(content, schema, ["d", "a"])
@@ -256,7 +256,7 @@ def test_only_named_columns_are_built_in_the_order_of_the_schema() -> None:
         ({"type": "int", "logicalType": "time-millis"}, "01", "not a valid time32"),
     ],
 )
-def test_a_datum_that_does_not_parse_is_named(kind: Any, datum: str, message: str) -> None:
+def test_an_invalid_datum_raises_an_error_with_column_and_record(kind: Any, datum: str, message: str) -> None:
     good = {"int": "02", "long": "02", "boolean": "01", "double": "00" * 8, "string": "00"}
     first = good[kind] if isinstance(kind, str) else None
     content, record = (block(first, datum), 1) if first else (block(datum), 0)
@@ -280,12 +280,12 @@ def test_a_datum_that_does_not_parse_is_named(kind: Any, datum: str, message: st
         (block("02") + b"\0", "end at byte 13, but its content ends at 14"),
     ],
 )
-def test_a_block_whose_lengths_do_not_add_up_is_named(content: bytes, message: str) -> None:
+def test_a_block_with_inconsistent_lengths_is_corrupt(content: bytes, message: str) -> None:
     with pytest.raises(CorruptTableError, match=message):
         decode_avro_rows(content, schema_of("int"))
 
 
-def test_the_record_at_fault_is_counted_across_batches() -> None:
+def test_the_record_number_in_an_error_is_counted_across_batches() -> None:
     content = bytearray(block(*["02"] * 40_000))
     content[8 + 5 * 33_333 + 4] = 0x80
     with pytest.raises(CorruptTableError, match="column 'a' of record 33333 ") as caught:
@@ -304,13 +304,13 @@ def test_the_record_at_fault_is_counted_across_batches() -> None:
         (decimal(fixed(17), 38, 0), "column 'a' is a decimal of 17 bytes; at most 16"),
     ],
 )
-def test_what_no_column_can_hold_is_refused_by_name(kind: Any, message: str) -> None:
+def test_an_unsupported_type_is_refused_with_its_column(kind: Any, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message) as caught:
         decode_avro_rows(block(), schema_of(kind))
     assert caught.value.facts["column"] == "a"
 
 
-def test_a_nested_union_is_refused_by_its_path() -> None:
+def test_a_nested_union_is_refused_with_its_path() -> None:
     inner = {"type": "record", "name": "n", "fields": [{"name": "x", "type": ["int", "string"]}]}
     with pytest.raises(UnsupportedError, match=r"column 'a\.x' is a union"):
         decode_avro_rows(block(), schema_of(inner))
@@ -352,13 +352,13 @@ def test_rows_are_written_from_slices_chunks_dictionaries_and_wide_strings() -> 
         ),
     ],
 )
-def test_what_the_avro_type_cannot_hold_is_refused(kind: Any, column: pa.Array, message: str) -> None:
+def test_values_that_do_not_fit_the_avro_type_are_refused(kind: Any, column: pa.Array, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         encode_avro_rows(pa.table({"a": column}), schema_of(kind))
     assert str(caught.value.facts["column"]).startswith("a")
 
 
-def test_rows_have_exactly_the_columns_of_the_schema() -> None:
+def test_rows_with_missing_or_extra_columns_are_refused() -> None:
     for rows in (pa.table({"a": [1]}), pa.table({"a": [1], "b": [1], "c": [1]})):
         with pytest.raises(UserError, match="do not have exactly the columns"):
             encode_avro_rows(rows, schema_of("long", "long"))
@@ -367,7 +367,7 @@ def test_rows_have_exactly_the_columns_of_the_schema() -> None:
         encode_avro_rows(twice, schema_of("long", "long"))
 
 
-def test_many_rows_of_two_batches_come_back_in_order() -> None:
+def test_rows_of_two_batches_are_decoded_in_order() -> None:
     count = 70_001
     rows = pa.table({"a": np.arange(count), "b": pa.array(np.arange(count)).cast(pa.string())})
     schema = arrow_to_avro(rows.schema, table="t")
@@ -376,12 +376,12 @@ def test_many_rows_of_two_batches_come_back_in_order() -> None:
     assert decoded.column("a").num_chunks > 1
 
 
-def test_spread_fields_of_a_null_struct_are_empty_where_they_must_not_be_null() -> None:
+def test_spread_fills_non_nullable_fields_of_null_structs_with_empty_values() -> None:
     kind = pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("s", pa.string())])
     values = pa.array([{"x": 1, "s": None}, {"x": 2, "s": "b"}], kind)
     has_value = np.array([False, True, False, True])
-    found = spread(values, has_value, nullable=True)
-    found.validate(full=True)
-    assert found.to_pylist() == [None, {"x": 1, "s": None}, None, {"x": 2, "s": "b"}]
-    assert (found.field(0).null_count, found.field(0).to_pylist()) == (0, [0, 1, 0, 2])
+    array = spread(values, has_value, nullable=True)
+    array.validate(full=True)
+    assert array.to_pylist() == [None, {"x": 1, "s": None}, None, {"x": 2, "s": "b"}]
+    assert (array.field(0).null_count, array.field(0).to_pylist()) == (0, [0, 1, 0, 2])
     assert spread(values.field(1), has_value, nullable=True).to_pylist() == [None, None, None, "b"]

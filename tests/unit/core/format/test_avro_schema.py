@@ -1,4 +1,4 @@
-"""Avro schemas of tables, and partition metadata."""
+"""Test the conversion of table schemas between Arrow and Avro, and partition metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def kinds_of(schema: pa.Schema) -> dict[str, object]:
     return {field["name"]: field["type"] for field in json.loads(arrow_to_avro(schema, table="t"))["fields"]}
 
 
-def test_a_record_is_named_after_its_table_and_optional_columns_default_to_null() -> None:
+def test_a_record_has_the_tables_name_and_nullable_columns_default_to_null() -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
     assert json.loads(arrow_to_avro(schema, table="orders")) == {
         "type": "record",
@@ -35,12 +35,12 @@ def test_a_record_is_named_after_its_table_and_optional_columns_default_to_null(
 @pytest.mark.parametrize(
     ("table", "name"), [("sales.orders-eu", "sales__orders__eu"), ("2024", "__024"), ("_ok1", "_ok1")]
 )
-def test_characters_that_avro_forbids_are_masked_in_table_names_as_hudi_does(table: str, name: str) -> None:
+def test_table_names_mask_forbidden_characters_like_hudi(table: str, name: str) -> None:
     schema = json.loads(arrow_to_avro(pa.schema([("a", pa.int32())]), table=table))
     assert (schema["name"], schema["namespace"]) == (f"{name}_record", f"hoodie.{name}")
 
 
-def test_nested_types_are_named_as_sparks_converter_names_them() -> None:
+def test_nested_types_have_the_names_of_sparks_converter() -> None:
     schema = pa.schema([("p", POINT), ("ps", pa.list_(POINT)), ("m", pa.map_(pa.string(), POINT))])
     kinds = kinds_of(schema)
     record = kinds["p"][1]  # type: ignore[index]
@@ -60,7 +60,7 @@ def test_nested_types_are_named_as_sparks_converter_names_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "back"),
+    ("kind", "read_kind"),
     [
         (pa.int8(), pa.int32()),
         (pa.int16(), pa.int32()),
@@ -71,10 +71,10 @@ def test_nested_types_are_named_as_sparks_converter_names_them() -> None:
         (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("us", "UTC")),
     ],
 )
-def test_types_without_an_avro_form_of_their_own_come_back_as_the_nearest(
-    given: pa.DataType, back: pa.DataType
+def test_types_without_an_avro_equivalent_are_read_as_the_nearest_type(
+    kind: pa.DataType, read_kind: pa.DataType
 ) -> None:
-    assert avro_to_arrow(arrow_to_avro(pa.schema([("c", given)]), table="t")).field("c").type == back
+    assert avro_to_arrow(arrow_to_avro(pa.schema([("c", kind)]), table="t")).field("c").type == read_kind
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_dates_and_times_are_logical_types(kind: pa.DataType, logical: str) -> N
         pa.struct([]),
     ],
 )
-def test_a_type_that_cannot_be_held_is_refused_with_its_column(kind: pa.DataType) -> None:
+def test_an_unsupported_arrow_type_is_refused_with_its_column(kind: pa.DataType) -> None:
     with pytest.raises(UserError, match=r"column 's\.c'"):
         arrow_to_avro(pa.schema([("s", pa.struct([("c", kind)]))]), table="t")
 
@@ -148,7 +148,7 @@ def test_schemas_of_other_writers_are_read() -> None:
 
 
 @pytest.mark.parametrize("kind", [["null", "int", "string"], "null", "Unknown", {"type": "array", "items": "r"}])
-def test_an_avro_type_without_arrow_form_is_refused_with_its_column(kind: object) -> None:
+def test_an_unsupported_avro_type_is_refused_with_its_column(kind: object) -> None:
     fields = [{"name": "c", "type": kind}]
     with pytest.raises(UserError, match="column 'c'"):
         avro_to_arrow(json.dumps({"type": "record", "name": "r", "fields": fields}))
@@ -157,19 +157,19 @@ def test_an_avro_type_without_arrow_form_is_refused_with_its_column(kind: object
 @pytest.mark.parametrize(
     "text", ["{", '"string"', "[]", '{"type": "record", "name": "r"}', '{"type":"record","name":"r","fields":[1]}']
 )
-def test_text_that_is_no_record_schema_is_corrupt(text: str) -> None:
+def test_text_that_is_not_a_record_schema_is_corrupt(text: str) -> None:
     with pytest.raises(CorruptTableError, match="the table schema is"):
         avro_to_arrow(text)
 
 
-def test_meta_columns_stand_first_and_once() -> None:
+def test_meta_columns_are_first_and_unique() -> None:
     schema = with_meta_fields(pa.schema([pa.field("id", pa.int64(), nullable=False)], metadata={"k": "v"}))
     assert schema.names == [*META_COLUMNS, "id"]
     assert all(schema.field(name) == pa.field(name, pa.string()) for name in META_COLUMNS)
     assert with_meta_fields(schema) == schema and schema.metadata == {b"k": b"v"}
 
 
-def test_partition_metadata_reads_back_and_is_checked() -> None:
+def test_partition_metadata_round_trips_and_damage_is_detected() -> None:
     data = render_partition_metadata("20250101000000000", 2)
     assert data == b"#partition metadata\ncommitTime=20250101000000000\npartitionDepth=2\n"
     assert parse_partition_metadata(data) == ("20250101000000000", 2)

@@ -1,4 +1,4 @@
-"""Bloom filters over record keys."""
+"""Test Bloom filters over record keys."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ KEYS = pa.array([f"id:{i},region:{'x' * (i % 9)}" for i in range(3000)])
 STRANGERS = pa.array([f"no:{i}" for i in range(20_000)])
 
 
-def test_hudis_defaults_give_hudis_sizes() -> None:
+def test_default_parameters_give_the_sizes_of_hudi() -> None:
     built = BloomFilter.build(KEYS.slice(0, 1), entries=60_000, fpp=1e-9)
     assert (built.num_bits, built.num_hashes, len(built.to_text())) == (2_587_966, 30, 431_380)
     smaller = BloomFilter.build(KEYS.slice(0, 1), entries=10_000, fpp=1e-9)
     assert smaller.num_bits == 431_328
 
 
-def test_every_key_is_found_and_strangers_are_not() -> None:
+def test_added_keys_are_found_and_other_keys_are_mostly_not() -> None:
     built = BloomFilter.build(KEYS, entries=3000, fpp=1e-6)
     assert built.might_contain(KEYS).all()
     assert built.might_contain(STRANGERS).sum() <= 1
 
 
-def test_answers_stand_in_the_order_of_the_keys() -> None:
+def test_results_have_the_order_of_the_keys() -> None:
     built = BloomFilter.build(KEYS, entries=3000, fpp=1e-9)
     mixed = pa.chunked_array([STRANGERS.slice(0, 5), KEYS.slice(10, 40_000), STRANGERS.slice(5, 9)])
     assert built.might_contain(mixed).tolist() == [False] * 5 + [True] * 2990 + [False] * 9
@@ -35,7 +35,7 @@ def test_answers_stand_in_the_order_of_the_keys() -> None:
     assert built.might_contain(interleaved).tolist() == [False, True] * 3000
 
 
-def test_batches_build_the_same_filter_as_one_array() -> None:
+def test_adding_batches_builds_the_same_filter_as_one_array() -> None:
     for entries in (3000, 700):
         builder = BloomBuilder(entries, 1e-6, 2500)
         for at in range(0, 3000, 450):
@@ -44,16 +44,16 @@ def test_batches_build_the_same_filter_as_one_array() -> None:
         assert builder.finish().to_text() == whole.to_text()
 
 
-def test_a_full_row_opens_another_until_the_maximum() -> None:
+def test_a_full_row_adds_a_row_up_to_the_maximum() -> None:
     built = BloomFilter.build(KEYS.slice(0, 1500), entries=700, fpp=1e-6, dynamic_max=2500)
     assert (len(built.rows), built.count, built.remaining) == (3, 1500, 1300)
     full = built.add(KEYS.slice(1500))
     assert (len(full.rows), full.count, full.remaining) == (4, 3000, 0)
     assert full.might_contain(KEYS).all()
-    assert full.might_contain(STRANGERS).sum() < 20  # the first row holds 900 keys instead of 700
+    assert full.might_contain(STRANGERS).sum() < 20  # the first row has 900 keys instead of 700
 
 
-def test_adding_leaves_the_filter_itself_as_it_was() -> None:
+def test_adding_keys_does_not_change_the_original_filter() -> None:
     for few in (3, 2000):
         before = BloomFilter.build(KEYS.slice(0, 900), entries=3000, fpp=1e-6)
         text = before.to_text()
@@ -70,7 +70,7 @@ def test_an_empty_filter_has_one_empty_row() -> None:
     assert empty.add(KEYS.slice(0, 5)).might_contain(KEYS.slice(0, 5)).all()
 
 
-def test_keys_of_every_string_type_are_the_same_keys() -> None:
+def test_keys_of_each_string_type_are_equal() -> None:
     built = BloomFilter.build(KEYS, entries=3000, fpp=1e-9)
     for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
         assert BloomFilter.build(KEYS.cast(kind), entries=3000, fpp=1e-9).to_text() == built.to_text()
@@ -82,7 +82,7 @@ def test_null_keys_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("entries", "fpp"), [(0, 0.1), (10, 0.0), (10, 1.0), (2**31, 1e-9)])
-def test_sizes_that_no_filter_can_have_are_refused(entries: int, fpp: float) -> None:
+def test_impossible_filter_sizes_are_refused(entries: int, fpp: float) -> None:
     with pytest.raises(UserError, match="bloom filter"):
         BloomBuilder(entries, fpp)
 

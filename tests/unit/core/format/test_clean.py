@@ -1,4 +1,4 @@
-"""Cleaner plans and clean metadata: what is written is read, also as older releases wrote it."""
+"""Test the codecs of clean plans and clean metadata, also for files of older releases."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ reports = st.builds(
 
 @examples(50)
 @given(plan=plans(), report=reports)
-def test_what_is_written_is_read(plan: CleanPlan, report: CleanMetadata) -> None:
+def test_clean_plans_and_metadata_round_trip(plan: CleanPlan, report: CleanMetadata) -> None:
     data = encode_clean_plan(plan, base_path=BASE)
     assert decode_clean_plan(data, base_path=BASE) == plan
-    assert decode_clean_plan(data, base_path="s3a://lake/orders/") == plan, "by another scheme"
+    assert decode_clean_plan(data, base_path="s3a://lake/orders/") == plan, "with another scheme"
     assert encode_clean_plan(decode_clean_plan(data, base_path=BASE), base_path=BASE) == data
     written = encode_clean_metadata(report)
     assert decode_clean_metadata(written) == report
     assert encode_clean_metadata(decode_clean_metadata(written)) == written
 
 
-def test_numbers_and_versions_are_those_that_hudi_writes() -> None:
+def test_counters_and_versions_equal_those_of_hudi() -> None:
     part = CleanedPartition(policy="KEEP_LATEST_COMMITS", deleted=("x", "y"), failed=("z",))
     report = CleanMetadata(start_time="1", seconds=1.5, earliest="", last_completed="2", partitions={"a": part})
     record = read_record(encode_clean_metadata(report), CLEAN_METADATA)
@@ -93,7 +93,7 @@ def test_numbers_and_versions_are_those_that_hudi_writes() -> None:
     assert stored["earliestInstantToRetain"]["state"] == "COMPLETED"
 
 
-def test_files_of_version_1_hold_names_in_plans_and_paths_in_metadata() -> None:
+def test_version_1_files_with_names_in_plans_and_paths_in_metadata_are_read() -> None:
     plan = {"policy": "P", "filesToBeDeletedPerPartition": {"a/b": ["x"], "": ["y"]}, "version": 1}
     read = decode_clean_plan(write_record(CLEANER_PLAN, plan), base_path=BASE)
     assert read.files == {"a/b": ("a/b/x",), "": ("y",)} and read.earliest is None and read.extra == {}
@@ -108,7 +108,7 @@ def test_files_of_version_1_hold_names_in_plans_and_paths_in_metadata() -> None:
     assert decode_clean_metadata(write_record(CLEAN_METADATA, report)).deleted == ("a/x",)
 
 
-def test_what_cannot_be_carried_out_is_refused() -> None:
+def test_plans_with_bootstrap_files_or_invalid_instants_are_refused() -> None:
     def stored(**fields: object) -> bytes:
         return write_record(CLEANER_PLAN, {"policy": "P", "version": 2, **fields})
 

@@ -1,4 +1,4 @@
-"""Commit, replace and rollback metadata."""
+"""Test the codecs of commit, replace and rollback metadata."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def record_of(data: bytes) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
-def test_a_commit_reads_back_in_every_version(version: int) -> None:
+def test_a_commit_round_trips_in_each_table_version(version: int) -> None:
     assert decode_commit(encode_commit(COMMIT, table_version=version)) == COMMIT
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_replacecommit_keeps_what_it_replaced(version: int) -> None:
+def test_a_replacecommit_keeps_its_replaced_file_groups(version: int) -> None:
     overwrite = replace(COMMIT, operation="INSERT_OVERWRITE", replaced={"day=1": ("c-0", "d-0"), "": ()})
     assert decode_commit(encode_commit(overwrite, table_version=version, replace=True)) == overwrite
     with pytest.raises(CorruptTableError, match="only a replacecommit"):
@@ -73,18 +73,18 @@ def test_counters_are_zero_and_never_null() -> None:
     assert other["runtimeStats"] == {"totalScanTime": 0, "totalCreateTime": 0, "totalUpsertTime": 1250}
 
 
-def test_extra_metadata_is_a_map_even_if_empty() -> None:
+def test_empty_extra_metadata_is_encoded_as_a_map() -> None:
     record = record_of(encode_commit(CommitMetadata(operation="delete"), table_version=8))
     assert record["extraMetadata"] == {} and record["partitionToWriteStats"] == {}
     assert record["operationType"] == "DELETE"
 
 
-def test_equal_metadata_gives_equal_bytes_whatever_the_order_of_its_maps() -> None:
+def test_equal_metadata_is_encoded_as_equal_bytes_for_any_map_order() -> None:
     turned = replace(COMMIT, extra=dict(reversed(COMMIT.extra.items())))
     assert encode_commit(turned, table_version=9) == encode_commit(COMMIT, table_version=9)
 
 
-def test_the_header_holds_the_schema_and_nothing_else() -> None:
+def test_the_container_header_has_only_the_schema() -> None:
     reader = fastavro.reader(io.BytesIO(encode_commit(COMMIT, table_version=9)))
     assert list(reader.metadata) == ["avro.schema"]
     assert json.loads(reader.metadata["avro.schema"])["name"] == "HoodieCommitMetadata"
@@ -104,7 +104,7 @@ def test_an_inflight_profile_has_stats_without_paths() -> None:
     assert (stat["fileId"], stat["path"], stat["partitionPath"], stat["runtimeStats"]) == ("", None, None, None)
 
 
-def test_a_log_stat_names_its_log() -> None:
+def test_a_log_stat_names_its_log_file() -> None:
     name = ".b-0_20250102000000000.log.1_0-1-2"
     stat = WriteStat(partition="", file_id="b-0", path=name, prev_commit="20250102000000000", num_updates=1)
     data = encode_commit(CommitMetadata(operation="UPSERT", stats=(stat,)), table_version=9)
@@ -113,7 +113,7 @@ def test_a_log_stat_names_its_log() -> None:
     assert decode_commit(data).stats == (stat,)
 
 
-def test_a_log_stat_of_version_6_says_what_its_path_does_not() -> None:
+def test_a_version_6_log_stat_keeps_values_that_its_path_lacks() -> None:
     names = tuple(f".b-0_20250101000000000.log.{number}_0-1-2" for number in (1, 2))
     stat = WriteStat(
         partition="", file_id="b-0", path=names[1], prev_commit="1", base_file="b-0_0-0-0_1.parquet", log_files=names
@@ -121,12 +121,12 @@ def test_a_log_stat_of_version_6_says_what_its_path_does_not() -> None:
     data = encode_commit(CommitMetadata(operation="UPSERT", stats=(stat,)), table_version=6)
     (written,) = json.loads(data)["partitionToWriteStats"][""]
     assert (written["logVersion"], written["baseFile"], written["logFiles"]) == (2, stat.base_file, list(names))
-    assert "numUpdates" not in written, "version 6 does not know it"
+    assert "numUpdates" not in written, "version 6 does not have the field"
     assert decode_commit(data).stats == (stat,)
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_the_counts_of_a_compaction_and_its_change_logs_read_back(version: int) -> None:
+def test_compaction_counts_and_change_logs_round_trip(version: int) -> None:
     stat = replace(
         REWRITTEN,
         log_records=9,
@@ -165,12 +165,12 @@ def test_unknown_operations_are_kept_and_missing_ones_are_unknown() -> None:
         (encode_requested_replace(), "has a record HoodieRequestedReplaceMetadata; expected HoodieCommitMetadata or"),
     ],
 )
-def test_broken_commit_metadata_is_named(data: bytes, problem: str) -> None:
+def test_invalid_commit_metadata_is_corrupt(data: bytes, problem: str) -> None:
     with pytest.raises(CorruptTableError, match=problem):
         decode_commit(data)
 
 
-def test_a_container_must_hold_one_record() -> None:
+def test_a_container_without_exactly_one_record_is_corrupt() -> None:
     out = io.BytesIO()
     fastavro.writer(out, fastavro.parse_schema(COMMIT_METADATA), [])
     with pytest.raises(CorruptTableError, match="0 HoodieCommitMetadata records"):
@@ -182,14 +182,14 @@ def test_an_unknown_table_version_is_refused() -> None:
         encode_commit(COMMIT, table_version=10)
 
 
-def test_an_overwrite_requests_nothing_by_file_id() -> None:
+def test_the_request_of_an_overwrite_names_no_file_ids() -> None:
     assert decode_requested_replace(encode_requested_replace()) == {}
     assert decode_requested_replace(b"") == {}
     record = record_of(encode_requested_replace())
     assert set(record.values()) == {None} and len(record) == 4
 
 
-def test_a_clustering_plan_gives_the_file_ids_it_rewrites() -> None:
+def test_the_request_of_a_clustering_names_the_file_ids_it_rewrites() -> None:
     groups = [
         {"slices": [{"fileId": "a-0", "partitionPath": "p"}, {"fileId": "b-0", "partitionPath": "q"}]},
         {"slices": [{"fileId": "c-0", "partitionPath": "p"}]},
@@ -211,18 +211,18 @@ PLAN = RollbackPlan(
 
 
 @pytest.mark.parametrize("base", ["/data/t", "/data/t/", "file:/data/t", "file:///data/t", "s3://lake/t"])
-def test_a_rollback_plan_reads_back_from_every_spelling_of_the_base(base: str) -> None:
+def test_a_rollback_plan_round_trips_for_each_form_of_the_base_path(base: str) -> None:
     assert decode_rollback_plan(encode_rollback_plan(PLAN, base_path=base), base_path=base) == PLAN
 
 
-def test_a_rollback_plan_holds_absolute_paths_and_survives_a_move() -> None:
+def test_a_rollback_plan_has_absolute_paths_and_can_be_read_after_a_move() -> None:
     data = encode_rollback_plan(PLAN, base_path="file:///data/t")
     (first, _) = record_of(data)["RollbackRequests"]  # type: ignore[misc]
     assert first["filesToBeDeleted"] == ["/data/t/day=1/a.parquet", "/data/t/day=1/b.parquet"]
     assert decode_rollback_plan(data, base_path="s3a://elsewhere/t") == PLAN
 
 
-def test_logs_of_a_plan_are_files_to_delete_from_version_8_on() -> None:
+def test_log_files_in_a_rollback_plan_are_deleted_from_version_8_on() -> None:
     request = {
         "partitionPath": "p",
         "fileId": "a-0",
@@ -246,7 +246,7 @@ def test_a_path_outside_its_partition_is_corrupt(partition: str, path: str) -> N
         decode_rollback_plan(data, base_path="/t")
 
 
-def test_rollback_metadata_reads_back() -> None:
+def test_rollback_metadata_round_trips() -> None:
     done = RollbackMetadata(
         start_time="20250102000000000",
         seconds=0.195,

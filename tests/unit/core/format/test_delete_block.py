@@ -1,4 +1,4 @@
-"""Delete blocks: bytes that Hudi wrote, types of ordering values, and what is no delete block."""
+"""Test the codec of delete blocks: bytes of Hudi, types of ordering values, and invalid blocks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.delete_list import Entry, read_entries, write_entries
 
 KEYS = pa.array(["a", "b"])
 LATE, EARLY = datetime(2024, 1, 7, tzinfo=UTC), datetime(2024, 1, 3, tzinfo=UTC)
-#: Contents of delete blocks for the keys a and b of partition x, as Apache Hudi 1.2 on Spark writes them (dates are
-#: what it reads: it cannot write any).
+#: Contents of delete blocks of Apache Hudi 1.2 on Spark for the keys a and b of partition x. Hudi cannot write dates;
+#: their bytes are those that it reads.
 HUDIS = [
     (pa.int32(), [7, 3], "04 02 02 61 02 02 78 04 0e 02 02 62 02 02 78 04 06 00"),
     (pa.int64(), [7, 3], "04 02 02 61 02 02 78 06 0e 02 02 62 02 02 78 06 06 00"),
@@ -53,7 +53,7 @@ def content(payload: bytes, version: int = 3) -> bytes:
 
 
 @pytest.mark.parametrize(("kind", "values", "text"), HUDIS, ids=[str(kind) for kind, _, _ in HUDIS])
-def test_ordering_values_have_the_bytes_of_hudis(kind: pa.DataType, values: list[Any], text: str) -> None:
+def test_ordering_values_are_encoded_like_hudi(kind: pa.DataType, values: list[Any], text: str) -> None:
     theirs = content(bytes.fromhex(text))
     ordering = pa.array(values, kind)
     assert encode_deletes(KEYS, "x", ordering) == theirs
@@ -62,7 +62,7 @@ def test_ordering_values_have_the_bytes_of_hudis(kind: pa.DataType, values: list
     assert not read.default.any()
 
 
-def test_deletes_without_ordering_have_the_bytes_of_hudis() -> None:
+def test_deletes_without_ordering_values_are_encoded_like_hudi() -> None:
     theirs = content(bytes.fromhex("02 02 02 63 02 02 78 04 00 00"))
     assert encode_deletes(pa.array(["c"]), "x") == theirs
     read = decode_deletes(theirs, [pa.int64(), pa.string()])
@@ -71,7 +71,7 @@ def test_deletes_without_ordering_have_the_bytes_of_hudis() -> None:
     assert decode_deletes(theirs, []).ordering == ()
 
 
-def test_several_ordering_columns_come_in_an_array() -> None:
+def test_several_ordering_columns_are_encoded_as_an_array() -> None:
     theirs = content(
         bytes.fromhex("04 02 02 61 02 02 78 18 02 04 06 0a 0e 02 7a 00 02 02 62 02 02 78 18 02 04 06 0a 0e 02 61 00 00")
     )
@@ -82,7 +82,7 @@ def test_several_ordering_columns_come_in_an_array() -> None:
     assert decode_deletes(theirs, [pa.int64()] * 3).default.all()
 
 
-def test_dates_and_times_of_several_ordering_columns_read_as_hudi_writes_them() -> None:
+def test_dates_and_times_of_several_ordering_columns_are_read_from_hudi() -> None:
     theirs = content(bytes.fromhex("02 02 02 61 02 02 78 18 02 04 18 9e b4 02 06 80 80 eb b2 f8 93 87 06 00 00"))
     read = decode_deletes(theirs, [pa.date32(), pa.timestamp("us")])
     assert [column.to_pylist() for column in read.ordering] == [[date(2024, 1, 5)], [LATE.replace(tzinfo=None)]]
@@ -102,7 +102,7 @@ MIXED: list[Entry] = [
 ]
 
 
-def test_what_is_of_another_class_than_the_column_counts_as_no_value() -> None:
+def test_a_value_of_another_class_is_treated_as_no_ordering_value() -> None:
     read = decode_deletes(write_entries(MIXED), [pa.int64()])
     assert read.keys.to_pylist() == [key for key, _, _ in MIXED]
     assert read.partitions.to_pylist() == [partition for _, partition, _ in MIXED]
@@ -119,7 +119,7 @@ def test_dates_and_timestamps_are_read_from_either_wrapper() -> None:
     assert decode_deletes(times, [pa.timestamp("us")]).ordering[0].cast(pa.int64()).to_pylist() == [7_000, 7]
 
 
-def test_bytes_order_too_when_they_are_read() -> None:
+def test_ordering_values_of_binary_columns_are_read() -> None:
     read = decode_deletes(write_entries([("a", "x", ("Bytes", b"\x00\xff"))]), [pa.binary()])
     assert read.ordering[0].to_pylist() == [b"\x00\xff"]
 
@@ -127,7 +127,7 @@ def test_bytes_order_too_when_they_are_read() -> None:
 @pytest.mark.parametrize(
     "value", [Decimal("0.00"), Decimal("-0.01"), Decimal("123456789012345.67"), Decimal("-999999999999999.99")]
 )
-def test_decimals_of_every_size_read_back(value: Decimal) -> None:
+def test_decimals_of_each_size_round_trip(value: Decimal) -> None:
     ordering = pa.array([value], pa.decimal128(17, 2))
     read = decode_deletes(encode_deletes(pa.array(["k"]), "", ordering), [ordering.type])
     assert read.ordering[0].to_pylist() == [value]
@@ -139,13 +139,13 @@ def test_decimals_of_every_size_read_back(value: Decimal) -> None:
     )
 
 
-def test_runs_of_an_array_that_say_their_size_are_read() -> None:
+def test_array_blocks_with_sizes_are_read() -> None:
     entry = bytes.fromhex("02 02 61 02 02 78 04 00")
     payload = b"\x02" + entry + b"\x03" + b"\x20" + entry * 2 + b"\x00"
     assert decode_deletes(content(payload), []).keys.to_pylist() == ["a", "a", "a"]
 
 
-def test_slices_of_arrays_are_written_as_what_they_show() -> None:
+def test_sliced_arrays_are_encoded_without_hidden_values() -> None:
     keys, ordering = pa.array(["z", "a", "b", "y"])[1:3], pa.array([9, 7, 3, 8])[1:3]
     assert encode_deletes(keys, "x", ordering) == encode_deletes(KEYS, "x", pa.array([7, 3]))
     flags = pa.array([True, True, False, True])[1:3]
@@ -154,7 +154,7 @@ def test_slices_of_arrays_are_written_as_what_they_show() -> None:
     assert encode_deletes(keys, "x", decimals[1:3]) == encode_deletes(KEYS, "x", decimals.take(pa.array([1, 2])))
 
 
-def test_no_deletes_are_an_empty_array() -> None:
+def test_no_deletes_are_encoded_as_an_empty_array() -> None:
     empty = encode_deletes(pa.array([], pa.string()), "x")
     assert empty == content(b"\x00")
     assert len(decode_deletes(empty, [pa.int64()]).keys) == 0
@@ -162,7 +162,7 @@ def test_no_deletes_are_an_empty_array() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.list_(pa.int32()), pa.decimal128(20, 2), pa.timestamp("ns")])
-def test_types_that_hudi_cannot_order_by_are_refused(kind: pa.DataType) -> None:
+def test_unsupported_ordering_types_are_refused(kind: pa.DataType) -> None:
     with pytest.raises(UnsupportedError, match="cannot be the ordering column of deletes"):
         encode_deletes(pa.array(["a"]), "x", pa.array([None], kind))
 
@@ -194,12 +194,12 @@ WHOLE = encode_deletes(KEYS, "x", pa.array([7, 3]))
         (content(WHOLE[8:], version=4), "version 4"),
     ],
 )
-def test_what_is_no_delete_block_is_named(data: bytes, problem: str) -> None:
+def test_invalid_delete_blocks_are_corrupt(data: bytes, problem: str) -> None:
     with pytest.raises(CorruptTableError, match=problem):
         decode_deletes(data, [pa.int64()])
 
 
-def test_values_out_of_their_types_range_are_corrupt() -> None:
+def test_values_outside_the_range_of_their_type_are_corrupt() -> None:
     block = write_entries([("a", "x", ("Int", 70_000))])
     with pytest.raises(CorruptTableError, match="no int16"):
         decode_deletes(block, [pa.int16()])
@@ -207,7 +207,7 @@ def test_values_out_of_their_types_range_are_corrupt() -> None:
         decode_deletes(write_entries([("a", "x", ("Decimal", b"\x01"))]), [pa.decimal128(10, 2)])
 
 
-def test_keys_that_look_like_entries_do_not_confuse() -> None:
+def test_keys_that_look_like_entries_are_read() -> None:
     entry = "\x02\x02a\x02\x02x\x04\x00"
     keys = pa.array([entry, f"{entry}{entry}", "\x02", "", entry * 50])
     read = decode_deletes(encode_deletes(keys, entry, pa.array(np.arange(5))), [pa.int64()])

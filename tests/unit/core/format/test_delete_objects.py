@@ -1,7 +1,7 @@
-"""Delete blocks of versions 1 and 2: Java objects whose bytes Apache Hudi wrote, and what no Hudi wrote.
+"""Test the decoder of delete blocks of versions 1 and 2 on Java objects of Apache Hudi and on damaged bytes.
 
-All bytes but those of `DAMAGED` are what SerializationUtils.serialize of Apache Hudi returned, of the versions named,
-with the Avro named where it matters: run for these tests, with Kryo 4.0.2.
+All bytes except `DAMAGED` are results of Apache Hudi's SerializationUtils.serialize with Kryo 4.0.2. The tests name the
+version of Hudi and, where it matters, of Avro.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ RECORDS, KEYS = (
     b"\x01\0[Lorg.apache.hudi.common.model.HoodieKey\xbb",
 )
 FIRST = b"\x01\x01" + RECORD + b"\x01\x01\x02" + KEY
-#: One record, up to its ordering value, and of how many: Hudi 0.11.1, 0.12.3, 0.13.1 and 1.2.0 alike.
+#: The bytes of a block with one record, up to its ordering value; equal in Hudi 0.11.1, 0.12.3, 0.13.1 and 1.2.0.
 ONE = RECORDS + b"\x01\x02" + FIRST + b"\x01\x01p=\xb1\x01key\xb1"
 TWO = RECORDS + b"\x01\x03" + FIRST + b"\x01\x01p=\xb1\x01key\xb1"
-#: Several ordering values, up to 1 + their number.
+#: The start of an array of ordering values, up to the byte with 1 + their number.
 ARRAY = b"\x01\x03org.apache.hudi.common.util.collection.ArrayComparabl\xe5\x01\x01\x04[Ljava.lang.Comparable\xbb\x01"
 US = pa.timestamp("us")
-#: Ordering values of Hudi 0.13.1.
+#: Ordering values that Hudi 0.13.1 serialized.
 VALUES: dict[str, tuple[bytes, pa.DataType, Any]] = {
     "Integer": (b"\x02\x09", pa.int32(), -5),
-    "least Integer": (b"\x02\xff\xff\xff\xff\x0f", pa.int32(), -(2**31)),
-    "greatest Integer": (b"\x02\xfe\xff\xff\xff\x0f", pa.int32(), 2**31 - 1),
+    "smallest Integer": (b"\x02\xff\xff\xff\xff\x0f", pa.int32(), -(2**31)),
+    "largest Integer": (b"\x02\xfe\xff\xff\xff\x0f", pa.int32(), 2**31 - 1),
     "Integer of a date": (b"\x02\x09", pa.date32(), date(1969, 12, 27)),
     "Long": (b"\x09\xac\x02", pa.int64(), 150),
-    "least Long": (b"\x09" + b"\xff" * 9, pa.int64(), -(2**63)),
-    "greatest Long": (b"\x09\xfe" + b"\xff" * 8, pa.int64(), 2**63 - 1),
-    "Long of a time": (b"\x09\xac\x02", US, datetime(1970, 1, 1, 0, 0, 0, 150)),
+    "smallest Long": (b"\x09" + b"\xff" * 9, pa.int64(), -(2**63)),
+    "largest Long": (b"\x09\xfe" + b"\xff" * 8, pa.int64(), 2**63 - 1),
+    "Long of a timestamp": (b"\x09\xac\x02", US, datetime(1970, 1, 1, 0, 0, 0, 150)),
     "Float": (b"\x04\x3f\xc0\0\0", pa.float32(), 1.5),
     "Double": (b"\x0a\xc0\x04\0\0\0\0\0\0", pa.float64(), -2.5),
     "true": (b"\x05\x01", pa.bool_(), True),
@@ -89,24 +89,24 @@ VALUES: dict[str, tuple[bytes, pa.DataType, Any]] = {
         US,
         datetime(1969, 12, 31, 23, 59, 58, 999_999),
     ),
-    "Spark's text": (
+    "Spark UTF8String": (
         b"\x01\x03org.apache.spark.unsafe.types.UTF8Strin\xe7\x01\0\0\0\x07spark\xc3\xa9",
         pa.string(),
         "spark\u00e9",
     ),
-    "Avro's text of Hudi 0.13.1": (b"\x1d\x01\x05utf8", pa.string(), "utf8"),
-    "Avro's text of Hudi 0.12.3": (b"\x0c\x01\x05utf8", pa.string(), "utf8"),
-    "Avro's text of Hudi 0.11.1 with Avro 1.8.2": (
+    "Utf8 of Hudi 0.13.1": (b"\x1d\x01\x05utf8", pa.string(), "utf8"),
+    "Utf8 of Hudi 0.12.3": (b"\x0c\x01\x05utf8", pa.string(), "utf8"),
+    "Utf8 of Hudi 0.11.1 with Avro 1.8.2": (
         b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x05utf8\x08\x01utf\xb8",
         pa.string(),
         "utf8",
     ),
-    "Avro's text of Hudi 0.11.1 with Avro 1.10.2": (
+    "Utf8 of Hudi 0.11.1 with Avro 1.10.2": (
         b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x05utf8\0\x08\x01utf\xb8",
         pa.string(),
         "utf8",
     ),
-    "Avro's empty text of Hudi 0.11.1": (
+    "empty Utf8 of Hudi 0.11.1": (
         b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x01\0\0\x01\x81",
         pa.string(),
         "",
@@ -115,7 +115,7 @@ VALUES: dict[str, tuple[bytes, pa.DataType, Any]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_ordering_values_of_every_class_are_read(name: str) -> None:
+def test_ordering_values_of_each_java_class_are_read(name: str) -> None:
     data, kind, value = VALUES[name]
     read = decode_deletes(framed(2, ONE + data), [kind])
     assert (read.keys.to_pylist(), read.partitions.to_pylist()) == (["key1"], ["p=1"])
@@ -123,13 +123,13 @@ def test_ordering_values_of_every_class_are_read(name: str) -> None:
     assert read.default.tolist() == [False]
 
 
-def test_not_a_number_is_a_value() -> None:
+def test_nan_is_an_ordering_value() -> None:
     (ordering,) = decode_deletes(framed(2, ONE + b"\x04\x7f\xc0\0\0"), [pa.float32()]).ordering
     assert math.isnan(ordering[0].as_py())
 
 
 @pytest.mark.parametrize(("data", "kind"), [(b"\x02\0", pa.int32()), (b"\0", pa.int64()), (b"\x09\x0e", pa.string())])
-def test_no_value_and_one_of_another_class_than_the_column_count_as_none(data: bytes, kind: pa.DataType) -> None:
+def test_null_and_values_of_another_class_are_treated_as_no_ordering_value(data: bytes, kind: pa.DataType) -> None:
     read = decode_deletes(framed(2, ONE + data), [kind])
     assert read.default.tolist() == [True]
     assert read.ordering == (pa.nulls(1, kind),)
@@ -137,8 +137,8 @@ def test_no_value_and_one_of_another_class_than_the_column_count_as_none(data: b
     assert decode_deletes(framed(2, ONE + data), []).default.tolist() == [True]
 
 
-def test_several_ordering_columns_come_in_an_array() -> None:
-    """Bytes of Hudi 1.2.0: no Hudi that writes version 2 has several."""
+def test_several_ordering_columns_are_read_from_an_array() -> None:
+    """The bytes are of Hudi 1.2.0; releases that write version 2 do not support several ordering columns."""
     values = b"\x02\x02\x03\x01\x82x\x09\x0a\x01\x05java.time.LocalDat\xe5\x01\xe8\x0f\x01\x05\0"
     data = framed(2, ONE + ARRAY + b"\x06" + values)
     kinds = [pa.int32(), pa.string(), pa.int64(), pa.date32()]
@@ -150,8 +150,8 @@ def test_several_ordering_columns_come_in_an_array() -> None:
     assert decode_deletes(whole, kinds[:1]).default.tolist() == [True]
 
 
-def test_keys_of_version_1_hold_whatever_is_stored() -> None:
-    """Bytes of Hudi 0.10.1; the first and the last key have the same object for a partition."""
+def test_version_1_deletes_have_no_ordering_value() -> None:
+    """The bytes are of Hudi 0.10.1; the first and the last key share the object of their partition."""
     data = (
         KEYS
         + b"\x01\x04\x01\x01"
@@ -164,8 +164,8 @@ def test_keys_of_version_1_hold_whatever_is_stored() -> None:
     assert [column.null_count for column in read.ordering] == [3, 3]
 
 
-def test_objects_that_occur_again_are_the_same() -> None:
-    """Bytes of Hudi 0.12.3: one decimal in two records, one record twice, one partition in all but one."""
+def test_references_to_earlier_objects_are_resolved() -> None:
+    """The bytes are of Hudi 0.12.3; records share a decimal and a partition, and one record occurs twice."""
     data = (
         RECORDS + b"\x01\x05" + FIRST + b"\x01\x01p=\xb1\x01a\xb1\x01\x03java.math.BigDecima\xec\x01\x02\x0f\x02"
         b"\x01\x01\x01\x01\x02\x01\x05\x01b\xb1\x01\x03\x07\x01\x01\x03\x01\x01\x01\x01\x02\x01\0\x06\x09\x02"
@@ -189,22 +189,22 @@ def test_objects_that_occur_again_are_the_same() -> None:
     ],
     ids=["0.13.1", "0.12.3", "0.11.1, Avro 1.10.2", "0.11.1, Avro 1.8.2"],
 )
-def test_texts_of_avro_that_occur_again_are_the_same(text: bytes) -> None:
-    """Bytes of the Hudi named; the text knows its hash and its string."""
+def test_references_to_earlier_utf8_objects_are_resolved(text: bytes) -> None:
+    """The bytes are of the named release; the text has a cached hash and a cached string."""
     read = decode_deletes(framed(2, TWO + text), [pa.string()])
     assert read.keys.to_pylist() == ["key1", "key2"]
     assert read.ordering[0].to_pylist() == ["utf8", "utf8"]
 
 
-def test_the_avro_of_hudis_bundle_for_flink_has_another_name() -> None:
-    """Bytes of Hudi 0.11.1, but the name of the class is the one that the bundle gives it."""
+def test_the_relocated_utf8_of_hudis_flink_bundle_is_read() -> None:
+    """The bytes are of Hudi 0.11.1 with the class name of the bundle."""
     name = b"\x01\x03org.apache.hudi.org.apache.avro.util.Utf\xb8"
     read = decode_deletes(framed(2, ONE + name + b"\x01\x01\x05utf8\0\x08\x01utf\xb8"), [pa.string()])
     assert read.ordering[0].to_pylist() == ["utf8"]
 
 
-def test_long_texts_have_a_length_and_characters_of_one_byte_each() -> None:
-    """Bytes of Hudi 0.11.1; a partition of 63 letters, a key of 64, a partition with a zero, a key of 200."""
+def test_long_texts_with_a_length_are_read() -> None:
+    """The bytes are of Hudi 0.11.1; partitions have 63 letters and a zero character, keys 64 and 200 letters."""
     data = (
         RECORDS + b"\x01\x03" + FIRST + b"\x01\x01" + b"x" * 62 + b"\xf8\x01\xc1\x01" + b"x" * 64 + b"\x02\x02"
         b"\x01\x01\x01\x01\x02\x01\x01p\0\xf1\x01\xc9\x03" + b"y" * 200 + b"\x02\x04"
@@ -215,8 +215,8 @@ def test_long_texts_have_a_length_and_characters_of_one_byte_each() -> None:
     assert read.ordering[0].to_pylist() == [1, 2]
 
 
-def test_no_deletes_are_an_empty_array() -> None:
-    """Bytes of every Hudi from 0.11.1 on."""
+def test_an_empty_array_has_no_deletes() -> None:
+    """The bytes are equal in all releases since 0.11.1."""
     assert len(decode_deletes(framed(2, RECORDS + b"\x01\x01"), [pa.int64()]).keys) == 0
 
 
@@ -233,8 +233,8 @@ def test_no_deletes_are_an_empty_array() -> None:
         (b"\x01\x03java.sql.Dat\xe5\x01\x80\x8a\xdd\xa3\xcc\x31", "at byte 158 that is not midnight UTC"),
     ],
 )
-def test_other_classes_are_named_with_their_place(data: bytes, name: str) -> None:
-    """Bytes of Hudi 0.13.1, and of 1.2.0 for the class that is registered as 44."""
+def test_unknown_classes_are_refused_with_their_byte_position(data: bytes, name: str) -> None:
+    """The bytes are of Hudi 0.13.1; those of the class with the registered number 44 are of Hudi 1.2.0."""
     with pytest.raises(UnsupportedError, match=name) as raised:
         decode_deletes(framed(2, ONE + data), [pa.string()])
     assert raised.value.facts["position"] in (142, 158)
@@ -244,56 +244,64 @@ DAMAGED: dict[str, tuple[int, bytes, str]] = {
     "nothing": (2, b"", "inside a number, at byte 0"),
     "null": (2, b"\0", "has the object 'null'; expected .*DeleteRecord"),
     "another version": (1, ONE + b"\x02\x02", "version 1 has the object '.*DeleteRecord;'; expected .*HoodieKey"),
-    "null entries": (2, RECORDS + b"\0", "the array of entries is null"),
-    "entries of null": (2, RECORDS + b"\x01\0", "the array of entries is null"),
+    "a null class of entries": (2, RECORDS + b"\0", "the array of entries is null"),
+    "a null array of entries": (2, RECORDS + b"\x01\0", "the array of entries is null"),
     "a null entry": (2, RECORDS + b"\x01\x02\0", "an entry is null"),
     "one entry too few": (2, RECORDS + b"\x01\x04" + (ONE + b"\x02\x02")[len(RECORDS) + 2 :], "inside a number"),
     "one entry too many": (2, ONE + b"\x02\x02\0", "other bytes follow the 1 entries, at byte 144"),
-    "endless length": (2, RECORDS + b"\x01\xff\xff\xff\xff\xff", "not a valid length"),
-    "an object that is none": (2, RECORDS + b"\x01\x02\x01\x01" + RECORD + b"\x09", "object 7 does not exist"),
-    "an object within itself": (
+    "a number of six bytes": (2, RECORDS + b"\x01\xff\xff\xff\xff\xff", "not a valid length"),
+    "an unknown object": (2, RECORDS + b"\x01\x02\x01\x01" + RECORD + b"\x09", "object 7 does not exist"),
+    "an object that contains itself": (
         2,
         RECORDS + b"\x01\x02\x01\x01" + RECORD + b"\x02",
         "object 0 is not a '.*DeleteRecord'",
     ),
-    "a text that is a key": (2, RECORDS + b"\x01\x02" + FIRST + b"\x01\x04", "object 2 is not a 'java.lang.String'"),
-    "a text that is a whole key": (2, ONE + b"\x03\x04", "object 2 is not a 'java.lang.String'"),
-    "a text of Avro that is one of Java": (2, ONE + b"\x1d\x06", "object 4 is not a 'Utf8'"),
+    "a reference to a key as text": (
+        2,
+        RECORDS + b"\x01\x02" + FIRST + b"\x01\x04",
+        "object 2 is not a 'java.lang.String'",
+    ),
+    "a reference to a key as ordering value": (2, ONE + b"\x03\x04", "object 2 is not a 'java.lang.String'"),
+    "a reference to a Java string as Utf8": (2, ONE + b"\x1d\x06", "object 4 is not a 'Utf8'"),
     "a null key": (2, RECORDS + b"\x01\x02" + FIRST + b"\x01\x01p=\xb1\0", "a key is null"),
     "a record without key": (2, RECORDS + b"\x01\x02\x01\x01" + RECORD + b"\x01\0", "no key"),
     "a class without name": (2, b"\x01\x05", "class 5 has no name"),
-    "half a surrogate": (2, ONE + b"\x03\x01\x82\xed\xa0\xbd", "not valid UTF-16"),
-    "a text that does not end": (2, ONE + b"\x03\x01te", "has no end"),
-    "a wide text that does not end": (2, ONE + b"\x03\x01\x84\xc3\xa9", "has no end"),
-    "no UTF-8": (2, ONE + b"\x1d\x01\x02\xff", "not UTF-8"),
-    "no boolean": (2, ONE + b"\x05\x02", "2 is not a boolean"),
-    "no date": (2, ONE + b"\x01\x03java.time.LocalDat\xe5\x01\xe8\x0f\x0d\x05", "2024-13-5 is not a date"),
-    "a great decimal": (2, ONE + b"\x01\x03java.math.BigDecima\xec\x01\x22" + b"\x7f" * 33 + b"\0", "has 33 bytes"),
-    "a deep decimal": (
+    "an unpaired surrogate": (2, ONE + b"\x03\x01\x82\xed\xa0\xbd", "not valid UTF-16"),
+    "a text without end": (2, ONE + b"\x03\x01te", "has no end"),
+    "a wide text without end": (2, ONE + b"\x03\x01\x84\xc3\xa9", "has no end"),
+    "invalid UTF-8": (2, ONE + b"\x1d\x01\x02\xff", "not UTF-8"),
+    "an invalid boolean": (2, ONE + b"\x05\x02", "2 is not a boolean"),
+    "an invalid date": (2, ONE + b"\x01\x03java.time.LocalDat\xe5\x01\xe8\x0f\x0d\x05", "2024-13-5 is not a date"),
+    "a decimal of too many bytes": (
+        2,
+        ONE + b"\x01\x03java.math.BigDecima\xec\x01\x22" + b"\x7f" * 33 + b"\0",
+        "has 33 bytes",
+    ),
+    "a decimal of too many fractional digits": (
         2,
         ONE + b"\x01\x03java.math.BigDecima\xec\x01\x02\x01\xfe\xff\xff\xff\x0f",
         "fractional digits",
     ),
     "a null value": (2, ONE + b"\x03\0", "java.lang.String is null"),
-    "more bytes of Avro than there are": (
+    "a Utf8 length above its bytes": (
         2,
         ONE + b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x05utf8\0\x0a\0",
         "declares 5 bytes",
     ),
-    "less than no bytes": (
+    "a negative Utf8 length": (
         2,
         ONE + b"\x01\x03org.apache.spark.unsafe.types.UTF8Strin\xe7\x01\xff\xff\xff\xf0",
         "has -16 bytes",
     ),
-    "a long second": (
+    "too many nanoseconds": (
         2,
         ONE + b"\x01\x03java.time.Instan\xf4\x01\0\x80\x94\xeb\xdc\x03",
         "1000000000 nanoseconds",
     ),
-    "many values in one": (2, ONE + ARRAY + b"\x42" + b"\0" * 65, "has 65 ordering values"),
-    "null values": (2, ONE + ARRAY + b"\0", "has -1 ordering values"),
-    "an array of null": (2, ONE + ARRAY[:-1] + b"\0", "an array of ordering values is null"),
-    "a text of other bytes": (
+    "too many ordering values": (2, ONE + ARRAY + b"\x42" + b"\0" * 65, "has 65 ordering values"),
+    "a null array of values": (2, ONE + ARRAY + b"\0", "has -1 ordering values"),
+    "a null array of ordering values": (2, ONE + ARRAY[:-1] + b"\0", "an array of ordering values is null"),
+    "a Utf8 with another string": (
         2,
         ONE + b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x05utf8\0\x08\x01utf\xb9",
         "bytes and its string differ",
@@ -301,21 +309,22 @@ DAMAGED: dict[str, tuple[int, bytes, str]] = {
 }
 
 
-def test_arrays_hold_no_arrays_and_no_values_of_no_columns() -> None:
+def test_nested_arrays_are_refused_and_empty_arrays_have_no_ordering_value() -> None:
     with pytest.raises(UnsupportedError, match="ArrayComparable' at byte "):
         decode_deletes(framed(2, ONE + ARRAY + b"\x02\x01\x03\x01\x01\x04\x01\x01"), [pa.int32()])
     assert decode_deletes(framed(2, ONE + ARRAY + b"\x01"), []).default.tolist() == [True]
 
 
-def test_an_object_that_holds_itself_is_corrupt() -> None:
+def test_an_object_that_contains_itself_is_corrupt() -> None:
     with pytest.raises(CorruptTableError, match="object 0 is not a 'a'"):
         KryoReader(b"\x01\x02", {}).shared("a", lambda reader: reader.shared("a", KryoReader.text))
 
 
-def test_texts_that_may_be_of_either_avro_are_refused() -> None:
-    """As of Avro 1.10, the text of the fifth record has nine characters, and the sixth record is the first once more.
+def test_texts_that_are_ambiguous_between_avro_versions_are_refused() -> None:
+    """The bytes are valid for two versions of Avro, with different values.
 
-    As of Avro 1.8 it is empty as its string is, object 16, and the sixth record begins before the nine characters.
+    With Avro 1.10 the text of the fifth record has nine characters, and the sixth record is a reference to the first.
+    With Avro 1.8 that text is empty, like its string (object 16), and the sixth record starts before the characters.
     """
     nine = b"\x01\x01\x01\x02\x01\0\x06\x04?"
     again = b"\x01\x01\x01\x01\x02\x01\x01\x81\x01\x81"
@@ -326,18 +335,18 @@ def test_texts_that_may_be_of_either_avro_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damaged_objects_are_named(name: str) -> None:
+def test_damaged_objects_are_corrupt(name: str) -> None:
     version, data, problem = DAMAGED[name]
     with pytest.raises(CorruptTableError, match=problem):
         decode_deletes(framed(version, data), [pa.int64()])
 
 
-def test_a_block_of_another_length_than_it_says_is_corrupt() -> None:
+def test_a_block_with_a_wrong_length_is_corrupt() -> None:
     with pytest.raises(CorruptTableError, match="of version 2 has"):
         decode_deletes(framed(2, ONE + b"\x02\x02")[:-1], [])
 
 
-def test_values_out_of_their_types_range_are_corrupt() -> None:
+def test_values_outside_the_range_of_their_type_are_corrupt() -> None:
     with pytest.raises(CorruptTableError, match="no int16"):
         decode_deletes(framed(2, ONE + b"\x02\xfe\xff\xff\xff\x0f"), [pa.int16()])
     with pytest.raises(CorruptTableError, match="no decimal128"):
@@ -346,14 +355,14 @@ def test_values_out_of_their_types_range_are_corrupt() -> None:
         decode_deletes(framed(2, ONE + b"\x01\x03java.sql.Timestam\xf0\x01" + b"\xff" * 8 + b"\x7f"), [US])
 
 
-def test_types_that_deletes_cannot_be_ordered_by_are_refused_where_one_is() -> None:
+def test_unsupported_ordering_types_are_refused_if_a_delete_has_a_value() -> None:
     with pytest.raises(UnsupportedError, match="cannot be the ordering column of deletes"):
         decode_deletes(framed(2, ONE + b"\x02\x02"), [pa.list_(pa.int8())])
     for kind in (pa.list_(pa.int8()), pa.timestamp("ns")):
         assert decode_deletes(framed(2, ONE + b"\x02\0"), [kind]).default.tolist() == [True]
 
 
-def test_texts_that_many_objects_share_are_refused_where_they_would_not_fit() -> None:
+def test_shared_texts_above_the_bound_are_refused() -> None:
     entries: list[Entry] = [(str(i), "p" * 100_000, ("Int", 1)) for i in range(3_000)]
     with pytest.raises(CorruptTableError, match="share 3000"):
         decode_deletes(write_objects(entries, 2), [])
@@ -362,8 +371,8 @@ def test_texts_that_many_objects_share_are_refused_where_they_would_not_fit() ->
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        ("least Integer", "Int"),
-        ("greatest Long", "Long"),
+        ("smallest Integer", "Int"),
+        ("largest Long", "Long"),
         ("Float", "Float"),
         ("Double", "Double"),
         ("true", "Boolean"),
@@ -373,12 +382,12 @@ def test_texts_that_many_objects_share_are_refused_where_they_would_not_fit() ->
         ("wide BigDecimal", "Decimal"),
     ],
 )
-def test_the_writer_of_the_property_tests_writes_values_like_hudi(name: str, form: str) -> None:
+def test_the_test_encoder_writes_values_like_hudi(name: str, form: str) -> None:
     data, _, value = VALUES[name]
     assert write_objects([("key1", "p=1", (form, value))], 2) == framed(2, ONE + data)
 
 
-def test_the_writer_of_the_property_tests_writes_times_and_texts_of_avro_like_hudi() -> None:
+def test_the_test_encoder_writes_times_and_utf8_like_hudi() -> None:
     def written(form: str, value: Any, utf8: int = HUDI_0_13) -> bytes:
         return write_objects([("key1", "p=1", (form, value))], 2, utf8=utf8)[8:]
 
@@ -390,13 +399,13 @@ def test_the_writer_of_the_property_tests_writes_times_and_texts_of_avro_like_hu
     assert written("TimestampMicros", -1_000) == stored("Timestamp before 1970")
     assert written("TimestampMicros", 1_704_067_200_000_005) == stored("Instant")
     assert written("TimestampMicros", -1_000_001) == stored("Instant before 1970")
-    assert written("Utf8", "utf8", HUDI_0_12) == stored("Avro's text of Hudi 0.12.3")
+    assert written("Utf8", "utf8", HUDI_0_12) == stored("Utf8 of Hudi 0.12.3")
     again: list[Entry] = [("key1", "p=1", ("Utf8", "utf8")), ("key2", "p=1", ("Utf8", "utf8"))]
     assert write_objects(again, 2)[8:] == TWO + b"\x1d\x01\x05utf8\x01\x01\x01\x01\x02\x01\x05\x01key\xb2\x1d\x07"
 
 
 @pytest.mark.parametrize("utf8", [AVRO_8, AVRO_10])
-def test_the_writer_of_the_property_tests_writes_texts_of_every_avro(utf8: str) -> None:
+def test_the_test_encoder_writes_utf8_of_each_avro_version(utf8: str) -> None:
     entries: list[Entry] = [("k", None, ("Utf8", "abc")), ("l", "p", ("Utf8", "ab")), ("m", "p", ("Utf8", "abc"))]
     read = decode_deletes(write_objects(entries, 2, utf8=utf8), [pa.string()])
     assert read.ordering[0].to_pylist() == ["abc", "ab", "abc"]

@@ -1,4 +1,4 @@
-"""Names of data files, instants and markers."""
+"""Test the parsing and rendering of names of data files, instants and markers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UUID = "6e1d5cc4-c487-487d-abbe-fe9b30b1c0cc-0"
 T, C = "20251220210108078", "20251220210109999"
 
 
-def test_a_base_file_name_splits_into_group_token_and_instant() -> None:
+def test_a_base_file_name_is_parsed_into_file_id_token_and_instant() -> None:
     name = f"{UUID}_2-986-2794_{T}.parquet"
     parsed = parse_base_file(name, "region=us/day=1", 17)
     assert parsed is not None
@@ -40,11 +40,11 @@ def test_a_base_file_name_splits_into_group_token_and_instant() -> None:
         f".{UUID}_{T}.log.1_0-1-2",
     ],
 )
-def test_a_foreign_name_is_no_base_file(name: str) -> None:
+def test_another_name_is_not_a_base_file(name: str) -> None:
     assert parse_base_file(name, "", 1) is None
 
 
-def test_a_log_file_name_splits_into_group_instant_version_and_token() -> None:
+def test_a_log_file_name_is_parsed_into_file_id_instant_version_and_token() -> None:
     name = f".{UUID}_{T}.log.12_0-1-2"
     parsed = parse_log_file(name, "", 9)
     assert parsed is not None
@@ -53,11 +53,11 @@ def test_a_log_file_name_splits_into_group_instant_version_and_token() -> None:
 
 
 @pytest.mark.parametrize("name", [f".{UUID}_{T}.log.1_0-1-2.cdc", f".{UUID}_{T}.log.1_0-1-2.crc", ".hoodie", "x"])
-def test_change_logs_and_foreign_names_are_no_log_files(name: str) -> None:
+def test_change_logs_and_other_names_are_not_log_files(name: str) -> None:
     assert parse_log_file(name, "", 1) is None
 
 
-def test_a_log_without_write_token_is_refused_and_not_overlooked() -> None:
+def test_a_log_without_write_token_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="no write token"):
         parse_log_file(f".{UUID}_{T}.log.1", "", 1)
 
@@ -85,7 +85,7 @@ def test_pending_names_are_the_same_in_both_layouts(name: str, action: Action, s
 
 
 @pytest.mark.parametrize("action", ["commit", "deltacommit", "replacecommit", "clean", "rollback", "savepoint"])
-def test_completed_names_carry_the_completion_time_in_layout_2_only(action: str) -> None:
+def test_completed_names_have_the_completion_time_only_in_layout_2(action: str) -> None:
     old = Instant(requested=T, action=Action(action), state=State.COMPLETED)
     new = Instant(requested=T, action=Action(action), state=State.COMPLETED, completed=C)
     assert parse_instant(f"{T}.{action}") == old
@@ -100,7 +100,7 @@ def test_a_clustering_plan_is_a_replacecommit_in_layout_1() -> None:
     assert instant_name(planned, layout=2) == f"{T}.clustering.requested"
 
 
-def test_a_finished_compaction_is_named_as_a_commit() -> None:
+def test_a_completed_compaction_has_the_name_of_a_commit() -> None:
     done = Instant(requested=T, action=Action.COMPACTION, state=State.COMPLETED, completed=C)
     assert instant_name(done, layout=2) == f"{T}_{C}.commit"
 
@@ -129,7 +129,7 @@ def test_times_of_14_and_20_digits_are_instants() -> None:
         "2024.commit",
     ],
 )
-def test_other_names_are_no_instants(name: str) -> None:
+def test_other_names_are_not_instants(name: str) -> None:
     assert parse_instant(name) is None
 
 
@@ -142,7 +142,7 @@ def test_an_instant_that_cannot_be_named_is_refused() -> None:
         instant_name(Instant(requested=T, action=Action.COMMIT, state=State.REQUESTED), layout=0)
 
 
-def test_a_marker_gives_back_its_file_and_kind() -> None:
+def test_a_marker_name_is_parsed_into_file_and_kind() -> None:
     path = f"region=us/{UUID}_0-0-0_{T}.parquet"
     assert marker_name(path, "MERGE") == f"{path}.marker.MERGE"
     assert parse_marker(f"{path}.marker.MERGE") == (path, "MERGE")

@@ -1,4 +1,4 @@
-"""Tables of another party: nothing outside of them is read, whatever links and names they hold."""
+"""Test that links and paths in a table of another owner do not make the reader leave the table's directory."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def data_file(place: Path) -> Path:
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
-    """The partition of another table, which the reader may read and the owner of the foreign table may not."""
+    """A partition of another table, which the reader has access to, but the owner of the first table does not."""
     table_at(tmp_path / "secret")
     return tmp_path / "secret" / "b"
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-@pytest.mark.parametrize("what", ["partition", "data file", "metadata folder", "properties"])
-def test_symbolic_link_out_of_a_table_is_refused_by_name(
-    use: Callable[[str], object], what: str, tmp_path: Path, secret: Path
+@pytest.mark.parametrize("linked", ["partition", "data file", "metadata folder", "properties"])
+def test_symbolic_link_out_of_a_table_is_refused_with_its_name(
+    use: Callable[[str], object], linked: str, tmp_path: Path, secret: Path
 ) -> None:
     mine = tmp_path / "mine"
     table_at(mine)
@@ -59,7 +59,7 @@ def test_symbolic_link_out_of_a_table_is_refused_by_name(
         "data file": (data_file(mine / "b"), data_file(secret)),
         "metadata folder": (mine / ".hoodie" / "timeline", secret.parent / ".hoodie" / "timeline"),
         "properties": (mine / PROPERTIES, secret.parent / PROPERTIES),
-    }[what]
+    }[linked]
     shutil.rmtree(link) if link.is_dir() else link.unlink()
     link.symlink_to(target)
     with pytest.raises(CorruptTableError, match="reached through a symbolic link") as raised:
@@ -67,7 +67,7 @@ def test_symbolic_link_out_of_a_table_is_refused_by_name(
     assert str(raised.value.facts["path"]).startswith(str(link.relative_to(mine)))
 
 
-def test_link_that_closes_a_circle_is_refused(tmp_path: Path) -> None:
+def test_circular_link_is_refused(tmp_path: Path) -> None:
     table_at(tmp_path / "t")
     (tmp_path / "t" / "a" / "up").symlink_to(tmp_path / "t")
     with pytest.raises(CorruptTableError, match=r"'a/up' is reached through a symbolic link"):
@@ -75,7 +75,7 @@ def test_link_that_closes_a_circle_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["get", "get_range", "open_input", "list", "list_dir", "list_names"])
-def test_every_reading_verb_refuses_a_link_on_the_way(verb: str, tmp_path: Path, secret: Path) -> None:
+def test_each_read_verb_refuses_a_link_in_a_path(verb: str, tmp_path: Path, secret: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "link").symlink_to(secret)
     storage, name = LocalStorage(str(tmp_path / "root")), data_file(secret).name
@@ -120,7 +120,7 @@ def test_write_into_a_partition_that_is_a_link_commits_nothing(verb: str, tmp_pa
     assert len(table.commits()) == before and list((tmp_path / "other").iterdir()) == []
 
 
-def test_damaged_metadata_and_logs_are_named_with_their_file(tmp_path: Path) -> None:
+def test_errors_of_damaged_metadata_and_logs_name_the_file(tmp_path: Path) -> None:
     table_at(tmp_path / "t")
     (commit,) = (tmp_path / "t" / ".hoodie" / "timeline").glob("*_*.commit")
     commit.write_bytes(commit.read_bytes()[:50])
@@ -144,12 +144,12 @@ def test_root_of_a_table_may_be_a_link_and_landing_folders_may_hold_links(tmp_pa
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "newest").symlink_to(tmp_path / "real" / "a")
     landing = open_storage(str(tmp_path / "landing"), follow_links=True)
-    (found,) = [file for file in landing.list("") if file.name.endswith(".parquet")]
-    assert landing.get_range(found.path, 0, 4) == b"PAR1"
+    (landed,) = [file for file in landing.list("") if file.name.endswith(".parquet")]
+    assert landing.get_range(landed.path, 0, 4) == b"PAR1"
 
 
 @pytest.mark.parametrize("place", [PROPERTIES, "a/data"])
-def test_pipe_in_place_of_a_file_is_refused_and_not_waited_for(place: str, tmp_path: Path) -> None:
+def test_named_pipe_instead_of_a_file_is_refused_without_waiting(place: str, tmp_path: Path) -> None:
     table_at(tmp_path / "t")
     path = data_file(tmp_path / "t" / "a") if place == "a/data" else tmp_path / "t" / place
     path.unlink()
@@ -158,15 +158,15 @@ def test_pipe_in_place_of_a_file_is_refused_and_not_waited_for(place: str, tmp_p
         Table.open(str(tmp_path / "t")).scan().to_arrow()
 
 
-def test_file_of_any_declared_size_is_not_read_into_memory(tmp_path: Path) -> None:
+def test_file_of_huge_size_is_not_read_into_memory(tmp_path: Path) -> None:
     table_at(tmp_path / "t")
-    os.truncate(tmp_path / "t" / PROPERTIES, 1 << 40)  # sparse: it takes no space
+    os.truncate(tmp_path / "t" / PROPERTIES, 1 << 40)  # a sparse file, which uses no disk space
     with pytest.raises(CorruptTableError, match=r"1099511627776 bytes"):
         Table.open(str(tmp_path / "t"))
 
 
 @pytest.mark.parametrize("path", ["../secret/b/{name}", "b/../../secret/b/{name}"])
-def test_commit_that_names_a_file_outside_of_the_table_is_refused(path: str, tmp_path: Path, secret: Path) -> None:
+def test_commit_that_names_a_file_outside_the_table_is_refused(path: str, tmp_path: Path, secret: Path) -> None:
     mine = table_at(tmp_path / "mine")
     (commit,) = (tmp_path / "mine" / ".hoodie" / "timeline").glob("*_*.commit")
     metadata = decode_commit(commit.read_bytes())
@@ -179,16 +179,14 @@ def test_commit_that_names_a_file_outside_of_the_table_is_refused(path: str, tmp
             use(mine.location)
 
 
-def test_plans_that_name_files_outside_of_the_table_are_refused() -> None:
+def test_plans_that_name_files_outside_the_table_are_refused() -> None:
     for partition, path in (("../other", "/lake/t/../other/f"), ("a", "/lake/t/a/../../o/f"), ("a", "x/../t/a/f")):
         with pytest.raises(CorruptTableError, match="points outside the table"):
             relative_paths("/lake/t", partition, [path], what="plan")
 
 
 @pytest.mark.parametrize("folder", ["../../secret/.hoodie/timeline", "/etc", "timeline/../../../x"])
-def test_properties_that_put_the_timeline_outside_of_the_table_are_refused(
-    folder: str, tmp_path: Path, secret: Path
-) -> None:
+def test_properties_with_a_timeline_outside_the_table_are_refused(folder: str, tmp_path: Path, secret: Path) -> None:
     table_at(tmp_path / "t")
     path = tmp_path / "t" / PROPERTIES
     path.write_bytes(render_properties(parse_properties(path.read_bytes()) | {"hoodie.timeline.path": folder}))

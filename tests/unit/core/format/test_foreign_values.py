@@ -1,4 +1,4 @@
-"""Values in the metadata of another party's table: each is used, or refused by an error of ours, in bounded time."""
+"""Test that each value in another owner's table metadata is used or raises a LakehouseError, in bounded time."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from lakehouse.spec.table import parse_spec
 from tests.support.tables import make_env
 
 PROPERTIES = ".hoodie/hoodie.properties"
-#: A digit for Python's `isdigit`, and none for `int`.
+#: A digit for Python's `isdigit` but not for `int`.
 SUPERSCRIPT = "²"
-#: Times in digits that are not ASCII's, for `\d` and for `int`.
+#: Instant times with digits outside ASCII, which `\d` and `int` accept.
 FOREIGN_TIME = "".join(chr(0x660 + int(digit)) for digit in "20260101000000000")
 
 
 def with_properties(**changed: str) -> Table:
-    """Return a table whose properties were changed; names have `_` for `.`."""
+    """Return a table with changed properties; the names have `_` in place of `.`."""
     env = make_env(storage=MemoryStorage())
     table = Table.create(env.storage.root, name="t", record_key="id", partition_by="p", env=env)
     table.upsert(pa.table({"id": ["1"], "p": ["a"]}))
@@ -44,13 +44,13 @@ def with_properties(**changed: str) -> Table:
 
 
 @pytest.mark.parametrize("version", [SUPERSCRIPT, "9" * 5_000, "\N{ARABIC-INDIC DIGIT NINE}"])
-def test_version_that_is_no_number_is_refused(version: str) -> None:
+def test_version_that_is_not_a_number_is_refused(version: str) -> None:
     with pytest.raises(UnsupportedError, match="versions 6, 8, 9 are"):
         parse_table_config({"hoodie.table.name": "t", "hoodie.table.version": version}, "/t")
 
 
 @pytest.mark.parametrize("key", ["hoodie.table.name", "hoodie.timeline.path", "hoodie.table.type"])
-def test_half_a_character_in_properties_is_refused_by_every_use(key: str) -> None:
+def test_unpaired_surrogate_in_properties_is_refused_by_each_operation(key: str) -> None:
     table = with_properties()
     storage = table.refresh().env.storage
     storage.put(PROPERTIES, storage.get(PROPERTIES) + key.encode() + b"=\\uD800x\n")
@@ -59,11 +59,11 @@ def test_half_a_character_in_properties_is_refused_by_every_use(key: str) -> Non
     assert str(raised.value).encode()
 
 
-def test_pair_of_surrogates_in_properties_is_one_character() -> None:
+def test_surrogate_pair_in_properties_is_one_character() -> None:
     assert parse_properties(b"a=\\uD83D\\uDE00\n") == {"a": "\N{GRINNING FACE}"}
 
 
-def test_empty_delimiter_of_date_formats_is_the_default_one() -> None:
+def test_empty_delimiter_of_date_formats_is_replaced_by_the_default() -> None:
     lead = "hoodie.keygen.timebased."
     raw = {
         "hoodie.table.name": "t",
@@ -78,7 +78,7 @@ def test_empty_delimiter_of_date_formats_is_the_default_one() -> None:
 
 
 @pytest.mark.parametrize("count", ["many", SUPERSCRIPT, "9" * 5_000, "-1"])
-def test_bucket_count_that_is_no_number_is_refused_when_the_table_is_registered(count: str) -> None:
+def test_bucket_count_that_is_not_a_number_is_refused_at_registration(count: str) -> None:
     raw = {
         "hoodie.table.name": "t",
         "hoodie.table.version": "9",
@@ -90,7 +90,7 @@ def test_bucket_count_that_is_no_number_is_refused_when_the_table_is_registered(
         spec_of(parse_table_config(raw, "/t"), identifier="a.t", location="/t")
 
 
-def test_whole_number_of_a_spec_has_a_bound() -> None:
+def test_integer_of_a_spec_is_bounded() -> None:
     with pytest.raises(UserError, match="at most 18 digits"):
         parse_spec(
             f"table: a.b\nlocation: x\nrecord_key: id\nindex:\n  type: bucket\n  buckets: {'9' * 5_000}\n", source="s"
@@ -98,7 +98,7 @@ def test_whole_number_of_a_spec_has_a_bound() -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 5_000 + "d", "999999999w", f"{FOREIGN_TIME}d"])
-def test_duration_that_is_no_span_of_time_is_refused(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(UserError):
         parse_duration("age", text)
     with pytest.raises(UserError):
@@ -108,19 +108,19 @@ def test_duration_that_is_no_span_of_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [("Zy/" * 20, "+01021/" * 20 + "!"), ("MMM/" * 24, "May/" * 24 + "!")],
-    ids=["offset and year", "two names that are equal"],
+    ids=["offset and year", "ambiguous names"],
 )
-def test_date_pattern_of_a_table_is_searched_once(pattern: str, text: str) -> None:
-    # With two ways for each of 20 tokens the search would not end.
+def test_date_pattern_search_ends_if_tokens_are_ambiguous(pattern: str, text: str) -> None:
+    # A search with backtracking has two choices for each of 20 tokens, so it would take too long.
     assert parse(compile_pattern(pattern), text) is None
 
 
-def test_date_pattern_that_would_print_a_book_is_refused() -> None:
+def test_date_pattern_with_long_output_is_refused() -> None:
     with pytest.raises(UserError, match="longer than 256 characters"):
         compile_pattern("d" * 1_000_000)
 
 
-def test_names_with_digits_that_are_not_ascii_are_nobodys() -> None:
+def test_names_with_digits_that_are_not_ascii_are_ignored() -> None:
     assert parse_instant(f"{FOREIGN_TIME}_{FOREIGN_TIME}.commit") is None
     assert parse_base_file(f"f-0_0-0-0_{FOREIGN_TIME}.parquet", "p", 1) is None
     assert parse_history_file(f"{FOREIGN_TIME}_{FOREIGN_TIME}_0.parquet", 1) is None
@@ -129,13 +129,13 @@ def test_names_with_digits_that_are_not_ascii_are_nobodys() -> None:
 
 
 @pytest.mark.parametrize("value", [SUPERSCRIPT, "9" * 5_000])
-def test_partition_metadata_without_numbers_is_damaged(value: str) -> None:
+def test_partition_metadata_without_numbers_is_corrupt(value: str) -> None:
     escaped = value.encode("iso-8859-1")
     with pytest.raises(CorruptTableError, match="both must be numbers"):
         parse_partition_metadata(b"commitTime=20260101000000000\npartitionDepth=" + escaped + b"\n")
 
 
-def test_names_that_only_look_like_numbers_in_the_folders_of_writes_are_left_out() -> None:
+def test_folders_of_attempts_with_non_ascii_digits_are_ignored() -> None:
     table = with_properties()
     env = table.refresh().env
     env.storage.put(f".hoodie/.temp/{SUPERSCRIPT}/x", b"")
@@ -148,12 +148,12 @@ def test_names_that_only_look_like_numbers_in_the_folders_of_writes_are_left_out
     "rule",
     ['{"id": "x", "pattern": 7}', '{"id": 1}', '{"id": "x", "max_bytes": 1.5}', '{"id": "x", "max_bytes": true}'],
 )
-def test_ttl_rule_of_other_types_is_damaged(rule: str) -> None:
+def test_ttl_rule_with_values_of_another_type_is_corrupt(rule: str) -> None:
     with pytest.raises(CorruptTableError, match="is not of type"):
         decode_base(b'{"up_to": 1, "rules": [' + rule.encode() + b"]}", "here")
 
 
-def test_partitions_at_the_end_of_time_are_chosen_like_others() -> None:
+def test_partitions_with_the_largest_dates_are_selected_like_others() -> None:
     day = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
     end = (datetime(9999, 12, 30, tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
     partitions = ["p=9999-12-31", "9999/12", "2026-01-01"]
@@ -161,7 +161,7 @@ def test_partitions_at_the_end_of_time_are_chosen_like_others() -> None:
     assert partitions_in(partitions, end) == ["p=9999-12-31", "9999/12"]
 
 
-def test_control_characters_of_a_foreign_table_do_not_reach_the_terminal(
+def test_control_characters_in_table_metadata_are_not_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = Table.create(str(tmp_path), name="t", record_key="id", partition_by="p")

@@ -1,4 +1,4 @@
-"""Input that no table should break on: marks of deletes that are texts, cut files, endless keys, endless nesting."""
+"""Test hostile input: delete columns of a wrong type, truncated files, very long keys and very deep nesting."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
 
 
 def table_of(**declared: Any) -> Table:
-    """Return a new table of key `id`."""
+    """Return a new table with the record key `id`."""
     env = make_env(storage=MemoryStorage())
     return Table.create(env.storage.root, name="t", record_key="id", env=env, **declared)
 
 
 def rows_of(*keys: str, **columns: Any) -> pa.Table:
-    """Return rows of some keys."""
+    """Return rows with these record keys."""
     return pa.table({"id": list(keys), "v": [1] * len(keys), **columns})
 
 
-# Marks of deletes.
+# Delete columns.
 
 
 @pytest.mark.parametrize("table_type", TYPES)
@@ -67,14 +67,14 @@ def test_delete_column_that_is_not_boolean_is_refused(table_type: str, marks: pa
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_delete_column_that_is_boolean_deletes(table_type: str) -> None:
+def test_boolean_delete_column_deletes_rows(table_type: str) -> None:
     table = table_of(table_type=table_type)
     table.upsert(rows_of("a", "b", "c"))
     table.upsert(rows_of("a", "b", "c", **{DELETED: pa.array([True, False, None])}))
     assert sorted(table.scan("id").to_arrow()["id"].to_pylist()) == ["b", "c"]
 
 
-# Files that are cut off or garbage.
+# Truncated and damaged files.
 
 
 def _with_length(data: bytes, length: int) -> bytes:
@@ -91,18 +91,18 @@ def _garbage_bloom(data: bytes) -> bytes:
     return data[:at] + b"\xff*" + data[at + 2 :]
 
 
-#: How a parquet file is broken: name -> its new bytes.
+#: The ways to damage a parquet file: name -> function from the bytes of a file to the damaged bytes.
 BROKEN: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda data: b"",
     "one byte": lambda data: b"P",
-    "magic alone": lambda data: b"PAR1PAR1",
-    "last byte gone": lambda data: data[:-1],
-    "footer gone": lambda data: data[:-8],
-    "half of it": lambda data: data[: len(data) // 2],
+    "only the magic": lambda data: b"PAR1PAR1",
+    "without the last byte": lambda data: data[:-1],
+    "without the footer": lambda data: data[:-8],
+    "the first half": lambda data: data[: len(data) // 2],
     "garbage": lambda data: Random(1).randbytes(len(data)),
     "footer of 2 GiB": lambda data: _with_length(data, 0x7FFFFFFF),
     "footer of 4 GiB": lambda data: _with_length(data, 0xFFFFFFFF),
-    "footer of no bytes": lambda data: _with_length(data, 0),
+    "footer of zero bytes": lambda data: _with_length(data, 0),
     "garbage in the footer": _garbage_footer,
     "encrypted": lambda data: data[:-4] + b"PARE",
 }
@@ -110,7 +110,7 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.parametrize("verb", ["scan", "upsert"])
-def test_broken_parquet_file_is_named_by_readers_and_writers(verb: str, name: str) -> None:
+def test_errors_of_readers_and_writers_name_a_broken_parquet_file(verb: str, name: str) -> None:
     table = table_of()
     table.upsert(rows_of("a", "b"))
     storage = table.refresh().env.storage
@@ -120,7 +120,7 @@ def test_broken_parquet_file_is_named_by_readers_and_writers(verb: str, name: st
         _ = table.scan().to_arrow() if verb == "scan" else table.upsert(rows_of("a"))
 
 
-def test_broken_bloom_filter_is_named_by_writers() -> None:
+def test_errors_of_writers_name_the_file_of_a_broken_bloom_filter() -> None:
     table = table_of()
     table.upsert(rows_of("a", "b"))
     storage = table.refresh().env.storage
@@ -131,7 +131,7 @@ def test_broken_bloom_filter_is_named_by_writers() -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_file_of_the_archive_is_named(name: str) -> None:
+def test_errors_name_a_broken_archive_file(name: str) -> None:
     table = eager(table_of())
     for key in "abcdef":
         table.upsert(rows_of(key))
@@ -145,7 +145,7 @@ def test_broken_file_of_the_archive_is_named(name: str) -> None:
         Table.open(table.location, env=table.refresh().env).archived()
 
 
-# Keys without end.
+# Long record keys.
 
 
 @pytest.mark.parametrize("verb", ["upsert", "insert", "bulk_insert"])
@@ -164,11 +164,11 @@ def test_limit_of_record_keys_is_an_option() -> None:
     assert table.scan().count() == 1
 
 
-# Nesting without end.
+# Deep nesting.
 
 
 def nested(levels: int, wrap: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return a type of so many levels."""
+    """Return a type with this many levels of nesting."""
     kind = pa.int64()
     for _ in range(levels - 1):
         kind = wrap(kind)
@@ -176,7 +176,7 @@ def nested(levels: int, wrap: Callable[[pa.DataType], pa.DataType]) -> pa.DataTy
 
 
 @pytest.mark.parametrize("wrap", [pa.list_, lambda kind: pa.struct([("a", kind)])], ids=["list", "struct"])
-def test_columns_are_nested_as_deep_as_they_can_be_read_and_no_deeper(
+def test_nested_columns_are_refused_above_the_depth_that_can_be_read(
     wrap: Callable[[pa.DataType], pa.DataType],
 ) -> None:
     for levels in (41, 60, 500, 3_000):
@@ -202,13 +202,13 @@ def test_spec_that_is_nested_too_deep_is_refused_with_its_line(name: str, deep: 
 
 
 def laughs(levels: int) -> str:
-    """Return a list in whose last item each level names the one before ten times."""
+    """Return YAML aliases in which each level refers to the previous level ten times."""
     named = [f"&a{n} [{', '.join([f'*a{n - 1}'] * 10 if n else ['x'] * 10)}]" for n in range(levels)]
     return f"[{', '.join(named)}]"
 
 
 @pytest.mark.parametrize("place", ["services:\n  clean:\n    deadline: ", "record_key: ", "options: ", "services: "])
-def test_spec_of_aliases_that_name_each_other_is_refused_before_it_is_written_out(place: str) -> None:
+def test_spec_with_exponential_aliases_is_refused_before_expansion(place: str) -> None:
     lead = "" if place.startswith("record_key") else "record_key: id\n"
     with pytest.raises(UserError, match=r"orders\.yaml:\d+: more than 200000 values"):
         parse_spec(f"table: sales.orders\nlocation: x\n{lead}{place}{laughs(9)}\n", source="orders.yaml")
@@ -229,7 +229,7 @@ def test_spec_of_aliases_that_name_each_other_is_refused_before_it_is_written_ou
     ],
     ids=["commit", "publications", "manifest", "checkpoint", "schema", "report"],
 )
-def test_json_that_is_nested_too_deep_is_an_error_of_its_reader(decode: Callable[[], object]) -> None:
+def test_json_that_is_nested_too_deep_raises_the_error_of_its_decoder(decode: Callable[[], object]) -> None:
     with pytest.raises(LakehouseError):
         decode()
 
@@ -251,7 +251,7 @@ def test_json_records_that_are_nested_too_deep_have_no_names() -> None:
     assert _json_names('{"a":' * 100_000 + "1" + "}" * 100_000) == ()
 
 
-def test_value_of_a_policy_that_is_nested_too_deep_or_no_yaml_is_refused() -> None:
+def test_policy_value_that_is_nested_too_deep_or_invalid_yaml_is_refused() -> None:
     with pytest.raises(UserError, match=r"commits_retained:1: more than \d+ levels of nesting"):
         read_value(DEEP, source="commits_retained")
     with pytest.raises(UserError, match=r"commits_retained: .* is not valid YAML"):
@@ -259,7 +259,7 @@ def test_value_of_a_policy_that_is_nested_too_deep_or_no_yaml_is_refused() -> No
     assert read_value("[1, 2]", source="commits_retained") == [1, 2]
 
 
-def test_job_that_meets_endless_nesting_ends_with_an_error_of_the_input(capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_with_deeply_nested_input_ends_with_a_user_error(capsys: pytest.CaptureFixture[str]) -> None:
     def work(command: JobCommand) -> JobReport:
         return work(command)
 

@@ -1,4 +1,4 @@
-"""Rows as JSON texts."""
+"""Test the encoding of rows as JSON texts."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def text(value: Any, kind: pa.DataType) -> str:
         (None, pa.struct([("y", pa.string())]), "null"),
     ],
 )
-def test_a_value_is_written_as(value: Any, kind: pa.DataType, expected: str) -> None:
+def test_a_value_is_encoded_as_json(value: Any, kind: pa.DataType, expected: str) -> None:
     assert text(value, kind) == expected
 
 
-def test_names_are_escaped_and_rows_that_are_not_there_stay_null() -> None:
+def test_names_are_escaped_and_null_rows_stay_null() -> None:
     rows = pa.array([{'a"b': 1}, None, {'a"b': None}], pa.struct([('a"b', pa.int32())]))
     assert json_objects(rows).to_pylist() == ['{"a\\"b":1}', None, '{"a\\"b":null}']
 
 
-def test_slices_show_their_own_rows() -> None:
+def test_sliced_arrays_are_encoded_without_hidden_rows() -> None:
     kind = pa.struct([("l", pa.list_(pa.binary())), ("m", pa.map_(pa.string(), pa.list_(pa.int32())))])
     rows = pa.array(
         [{"l": [b"x"] * n, "m": [(str(i), [i] * i) for i in range(n)]} if n % 3 else {"l": None, "m": None}

@@ -1,4 +1,4 @@
-"""Java properties text."""
+"""Test the parser and writer of Java properties files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.errors import CorruptTableError
 
 
-def test_entries_are_read_with_every_separator_and_continuation() -> None:
+def test_entries_are_parsed_with_each_separator_and_continuation() -> None:
     text = b"#c\n! c\n\n a=1\nb : 2\nc 3\nd\ne=x\\\n   y\\\r\n z\n"
     text += b"f\\ g\\==\\ v \\u00e9\\ud83d\\ude00\\t.\nlatin=\xe9\na=last"
     assert parse_properties(text) == {
@@ -22,7 +22,7 @@ def test_entries_are_read_with_every_separator_and_continuation() -> None:
     }
 
 
-def test_rendering_escapes_as_java_does_and_sorts_keys() -> None:
+def test_properties_are_rendered_with_java_escapes_and_sorted_keys() -> None:
     values = {"z": " lead=a:b#c!d\\", "a k": "tab\tnl\n\u00e9\U0001f600"}
     assert render_properties(values, comments=("Updated at t", "two\nlines")) == (
         b"#Updated at t\n#two\n#lines\na\\ k=tab\\tnl\\n\\u00E9\\uD83D\\uDE00\nz=\\ lead\\=a\\:b\\#c\\!d\\\\\n"

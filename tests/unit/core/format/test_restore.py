@@ -1,4 +1,4 @@
-"""Savepoint metadata, restore plans and restore metadata."""
+"""Test the codecs of savepoint metadata, restore plans and restore metadata."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RESTORE = RestoreMetadata(
         "3": (RollbackMetadata(start_time="6", seconds=0.0, target="3", action="compaction", deleted={}),),
     },
 )
-# As Hudi 1.2 compiles them into its classes; a file's schema is what Java prints of that.
+# The schemas that Hudi 1.2 compiles into its classes; Java prints them into the headers of files.
 _TEXT = '{"type":"string","avro.java.string":"String"}'
 _INFO = (
     '{"type":"record","name":"HoodieInstantInfo","fields":[{"name":"commitTime","type":' + _TEXT + "},"
@@ -77,7 +77,7 @@ def record_of(data: bytes) -> dict[str, Any]:
     return record
 
 
-def test_a_savepoint_reads_back() -> None:
+def test_savepoint_metadata_round_trips() -> None:
     assert decode_savepoint(encode_savepoint(SAVEPOINT)) == SAVEPOINT
     record = record_of(encode_savepoint(SAVEPOINT))
     assert record["partitionMetadata"]["p=1"] == {
@@ -87,20 +87,20 @@ def test_a_savepoint_reads_back() -> None:
     assert record["version"] == 1
 
 
-def test_a_restore_plan_reads_back_and_says_what_it_restores_to() -> None:
+def test_a_restore_plan_round_trips_with_its_target() -> None:
     assert decode_restore_plan(encode_restore_plan(PLAN)) == PLAN
     record = record_of(encode_restore_plan(PLAN))
     assert record["version"] == 2 and record["savepointToRestoreTimestamp"] == "20250101000000000"
     assert record["instantsToRollback"][0] == {"commitTime": "3", "action": "compaction"}
 
 
-def test_a_restore_plan_of_version_1_names_no_target() -> None:
+def test_a_restore_plan_of_version_1_has_no_target() -> None:
     data = write_record(RESTORE_PLAN, {"instantsToRollback": [{"commitTime": "2", "action": "commit"}], "version": 1})
     assert decode_restore_plan(data) == RestorePlan(target=None, instants=(("2", "commit"),))
 
 
 @pytest.mark.parametrize("base", ["/data/t", "s3://lake/t"])
-def test_restore_metadata_reads_back_with_absolute_paths_in_the_file(base: str) -> None:
+def test_restore_metadata_round_trips_with_absolute_paths_in_the_file(base: str) -> None:
     data = encode_restore_metadata(RESTORE, base_path=base)
     assert decode_restore_metadata(data, base_path=base) == RESTORE
     record = record_of(data)
@@ -111,18 +111,18 @@ def test_restore_metadata_reads_back_with_absolute_paths_in_the_file(base: str) 
     assert rollback["commitsRollback"] == ["2"] and rollback["totalFilesDeleted"] == 2
 
 
-def test_a_restore_that_knows_nothing_of_a_rollback_is_read() -> None:
+def test_restore_metadata_without_details_of_a_rollback_is_read() -> None:
     record = record_of(encode_restore_metadata(RESTORE, base_path="/t"))
     data = write_record(RESTORE_METADATA, record | {"hoodieRestoreMetadata": {"2": [None]}, "restoreInstantInfo": []})
-    found = decode_restore_metadata(data, base_path="/t")
-    assert found.rollbacks == {"2": ()} and found.instants == (("3", ""), ("2", ""))
+    decoded = decode_restore_metadata(data, base_path="/t")
+    assert decoded.rollbacks == {"2": ()} and decoded.instants == (("3", ""), ("2", ""))
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(SAVEPOINT_METADATA, HUDI_SAVEPOINT), (RESTORE_PLAN, HUDI_PLAN)])
-def test_schemas_are_those_of_hudi(ours: Schema, theirs: str) -> None:
+def test_schemas_equal_those_of_hudi(ours: Schema, theirs: str) -> None:
     assert ours == json.loads(theirs)
 
 
-def test_a_file_of_another_kind_is_refused() -> None:
+def test_a_file_of_another_record_type_is_refused() -> None:
     with pytest.raises(CorruptTableError, match="has a record HoodieRestorePlan; expected HoodieSavepointMetadata"):
         decode_savepoint(encode_restore_plan(PLAN))

@@ -1,4 +1,4 @@
-"""Laws of properties text and of names."""
+"""Property tests of properties files and of instant names: they round trip."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ COMPLETED = sorted(set(Action) - {Action.COMPACTION, Action.LOGCOMPACTION, Actio
 
 
 @given(st.dictionaries(TEXT, TEXT), st.lists(TEXT, max_size=2))
-def test_what_is_rendered_is_parsed_back(values: dict[str, str], comments: list[str]) -> None:
+def test_properties_round_trip(values: dict[str, str], comments: list[str]) -> None:
     assert parse_properties(render_properties(values, comments=comments)) == values
 
 
 @given(TIMES, TIMES, st.sampled_from(COMPLETED))
-def test_completed_instants_are_parsed_back(requested: str, completed: str, action: Action) -> None:
+def test_names_of_completed_instants_round_trip(requested: str, completed: str, action: Action) -> None:
     instant = Instant(requested=requested, action=action, state=State.COMPLETED, completed=completed)
     assert parse_instant(instant_name(instant, layout=2)) == instant
 
 
 @given(TIMES, st.sampled_from(sorted(set(Action) - {Action.SAVEPOINT})), st.sampled_from(list(State)[:2]))
-def test_pending_instants_are_parsed_back(requested: str, action: Action, state: State) -> None:
+def test_names_of_pending_instants_round_trip(requested: str, action: Action, state: State) -> None:
     instant = Instant(requested=requested, action=action, state=state)
     assert parse_instant(instant_name(instant, layout=2)) == instant

@@ -1,4 +1,4 @@
-"""Laws of commit and rollback metadata: what is encoded decodes to the same value, and broken bytes are named."""
+"""Property tests of commit and rollback metadata: codecs round trip, and damaged bytes raise an error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def stats_of(draw: st.DrawFn, partition: str) -> WriteStat:
 def log_stats_of(draw: st.DrawFn, partition: str) -> WriteStat:
     group, version = draw(NAMES), draw(st.integers(1, 9))
     name = f".{group}_{draw(INSTANTS)}.log.{version}_0-1-2"
-    # What the path says anyway is not said again.
+    # Stats do not repeat values that follow from the path.
     logs = draw(st.lists(NAMES, min_size=1, max_size=2).map(tuple) | st.just(()))
     return WriteStat(
         partition=partition,
@@ -83,7 +83,7 @@ def commits(draw: st.DrawFn) -> CommitMetadata:
 
 
 @given(commits(), st.sampled_from([6, 8, 9]))
-def test_commit_metadata_decodes_to_what_was_encoded(metadata: CommitMetadata, version: int) -> None:
+def test_commit_metadata_round_trips(metadata: CommitMetadata, version: int) -> None:
     assert decode_commit(encode_commit(metadata, table_version=version, replace=True)) == metadata
 
 
@@ -95,7 +95,7 @@ SAMPLE = encode_commit(
 
 @settings(max_examples=200)
 @given(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255), st.booleans())
-def test_damaged_bytes_decode_or_are_called_corrupt(at: int, byte: int, is_cut: bool) -> None:
+def test_damaged_commit_metadata_is_decoded_or_corrupt(at: int, byte: int, is_cut: bool) -> None:
     damaged = SAMPLE[:at] if is_cut else SAMPLE[:at] + bytes([byte]) + SAMPLE[at + 1 :]
     try:
         decoded = decode_commit(damaged)
@@ -112,7 +112,7 @@ def files_of(draw: st.DrawFn, partition: str, *, min_size: int = 0) -> tuple[str
 
 
 @given(st.data(), st.sampled_from(["/t", "file:///data/t", "s3://lake/t/"]), INSTANTS)
-def test_rollbacks_decode_to_what_was_encoded(data: st.DataObject, base: str, target: str) -> None:
+def test_rollback_plans_and_metadata_round_trip(data: st.DataObject, base: str, target: str) -> None:
     partitions = data.draw(st.lists(PARTITIONS, unique=True, max_size=3))
     deleted = {partition: data.draw(files_of(partition)) for partition in partitions}
     failed = {partition: data.draw(files_of(partition, min_size=1)) for partition in partitions[:1]}

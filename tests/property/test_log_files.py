@@ -1,4 +1,4 @@
-"""Laws of log files: what is whole is found whatever follows it, what is broken is named, and codecs are inverses."""
+"""Property tests of log files: complete blocks are found, damage raises an error, and codecs round trip."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.tables import examples
 
 INSTANTS = st.sampled_from([f"2025010{day}000000000" for day in range(1, 7)])
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
-#: Contents that like to look like blocks, but hold no whole one.
+#: Contents with parts of blocks, but without a complete block.
 CONTENTS = st.lists(st.sampled_from([b"#HUDI#", b"#HUD", b"\0" * 7, b"\x01", b"abc" * 3]), max_size=6).map(b"".join)
 DATA_KINDS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA, BlockType.DELETE)
 
@@ -52,57 +52,57 @@ def scanned(data: bytes) -> list[LogBlock]:
 
 @examples(100)
 @given(st.lists(encoded_blocks(), max_size=5))
-def test_blocks_are_written_back_as_they_were(blocks: list[bytes]) -> None:
+def test_log_blocks_round_trip(blocks: list[bytes]) -> None:
     data = b"".join(blocks)
-    found = scanned(data)
-    again = [encode_block(b.kind, b.headers, data[b.offset : b.offset + b.length]) for b in found]
+    result = scanned(data)
+    again = [encode_block(b.kind, b.headers, data[b.offset : b.offset + b.length]) for b in result]
     assert again == blocks
 
 
 @examples(200)
 @given(st.lists(encoded_blocks(), min_size=1, max_size=4), st.data())
-def test_a_file_cut_anywhere_keeps_its_whole_blocks(blocks: list[bytes], data: st.DataObject) -> None:
+def test_a_truncated_file_keeps_its_complete_blocks(blocks: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(blocks)
     cut = data.draw(st.integers(0, len(whole)))
-    kept = sum(end <= cut for end in bounds(blocks))
-    found = scanned(whole[:cut])
-    assert found[:kept] == scanned(b"".join(blocks[:kept]))
-    assert all(block.kind is BlockType.CORRUPT for block in found[kept:])
-    rest = cut - len(b"".join(blocks[:kept]))
-    assert bool(found[kept:]) == (rest >= len(b"#HUDI#"))
+    complete = sum(end <= cut for end in bounds(blocks))
+    result = scanned(whole[:cut])
+    assert result[:complete] == scanned(b"".join(blocks[:complete]))
+    assert all(block.kind is BlockType.CORRUPT for block in result[complete:])
+    rest = cut - len(b"".join(blocks[:complete]))
+    assert bool(result[complete:]) == (rest >= len(b"#HUDI#"))
 
 
 @examples(300)
 @given(st.lists(encoded_blocks(), min_size=1, max_size=4), st.data())
-def test_damage_hides_no_block_that_ends_before_it(blocks: list[bytes], data: st.DataObject) -> None:
+def test_damage_does_not_hide_earlier_blocks(blocks: list[bytes], data: st.DataObject) -> None:
     whole = bytearray(b"".join(blocks))
     first = data.draw(st.integers(0, len(whole) - 1))
     for at in {first, *data.draw(st.lists(st.integers(first, len(whole) - 1), max_size=3))}:
         whole[at] ^= data.draw(st.integers(1, 255))
-    # A block counts only if the magic of the next one, or the end, is seen after it.
-    kept = sum(end + len(b"#HUDI#") <= first for end in bounds(blocks))
+    # A block is complete only if the magic of the next block or the end of the file follows it.
+    complete = sum(end + len(b"#HUDI#") <= first for end in bounds(blocks))
     try:
-        found = scanned(bytes(whole))
+        result = scanned(bytes(whole))
     except CorruptTableError:
         return
-    assert found[:kept] == scanned(b"".join(blocks[:kept]))
+    assert result[:complete] == scanned(b"".join(blocks[:complete]))
 
 
 @examples(100)
 @given(st.binary(max_size=200), st.binary(max_size=60))
-def test_garbage_is_named_or_stepped_over(garbage: bytes, more: bytes) -> None:
+def test_random_bytes_are_corrupt_or_skipped(garbage: bytes, more: bytes) -> None:
     for data in (garbage, b"#HUDI#" + garbage, b"#HUDI#" + struct.pack(">q", len(garbage)) + garbage + more):
         try:
-            found = scanned(data)
+            result = scanned(data)
         except CorruptTableError:
             continue
-        assert all(0 <= block.offset <= block.offset + block.length <= len(data) for block in found)
+        assert all(0 <= block.offset <= block.offset + block.length <= len(data) for block in result)
 
 
 @st.composite
 def slices(draw: st.DrawFn) -> list[LogBlock]:
-    """Blocks of the instants 1 to 6: data, rollbacks, and at most two log compactions of instants before them."""
-    found = []
+    """Draw blocks of the instants 1 to 6: data, rollbacks, and at most two log compactions of earlier instants."""
+    result = []
     for _ in range(draw(st.integers(0, 10))):
         instant = str(draw(st.integers(1, 6)))
         headers, kind = {BlockHeader.INSTANT_TIME: instant}, BlockType.AVRO_DATA
@@ -112,17 +112,17 @@ def slices(draw: st.DrawFn) -> list[LogBlock]:
             headers |= {BlockHeader.TARGET_INSTANT_TIME: target, BlockHeader.COMMAND_BLOCK_TYPE: "0"}
         elif draw(st.integers(0, 9)) == 0:
             kind, headers = BlockType.CORRUPT, {}
-        found.append(LogBlock(kind=kind, headers=headers, offset=len(found), length=0))
+        result.append(LogBlock(kind=kind, headers=headers, offset=len(result), length=0))
     for merged in ("7", "8")[: draw(st.integers(0, 2))]:
         times = draw(st.lists(st.sampled_from("123456" if merged == "7" else "1234567"), min_size=1, unique=True))
         compacted = {BlockHeader.INSTANT_TIME: merged, BlockHeader.COMPACTED_BLOCK_TIMES: ",".join(times)}
         for _ in range(draw(st.integers(1, 2))):
-            found.append(LogBlock(kind=BlockType.AVRO_DATA, headers=compacted, offset=len(found), length=0))
-    return found
+            result.append(LogBlock(kind=BlockType.AVRO_DATA, headers=compacted, offset=len(result), length=0))
+    return result
 
 
 def scanner_2(blocks: list[LogBlock], visible: str) -> list[LogBlock]:
-    """Java's scanner, line by line (DATA-4.6)."""
+    """Return the blocks in the order of Hudi's Java scanner, a direct translation of it (DATA-4.6)."""
     blocks_of: dict[str, list[LogBlock]] = {}
     ordered: list[str] = []
     for block in blocks:
@@ -154,13 +154,13 @@ def scanner_2(blocks: list[LogBlock], visible: str) -> list[LogBlock]:
 
 @examples(300)
 @given(slices(), st.sampled_from(["12345678", "123456", "2345678", "1345678"]))
-def test_blocks_settle_as_javas_scanner_has_it(blocks: list[LogBlock], visible: str) -> None:
+def test_settled_blocks_equal_those_of_javas_scanner(blocks: list[LogBlock], visible: str) -> None:
     settled = [block for _, block in settle_blocks(list(enumerate(blocks)), lambda instant: instant in visible)]
     expected = scanner_2(blocks, visible)
     if any(block.compacted for block in settled):
         assert settled == expected
     else:
-        # Without log compactions an instant's blocks stay where they stood; which they are is the same.
+        # Without log compactions the blocks stay in file order, so only the set of blocks is compared.
         assert sorted(settled, key=lambda b: b.offset) == sorted(expected, key=lambda b: b.offset)
         if not any(block.compacted for block in blocks):
             assert [b.offset for b in settled] == sorted(b.offset for b in settled)
@@ -182,7 +182,7 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @examples(200)
 @given(st.sampled_from(list(VALUES)), st.sampled_from(["", "x", "\x02\x02a", "region=\u00e9/y"]), st.data())
-def test_deletes_decode_to_what_was_encoded(kind: pa.DataType, partition: str, data: st.DataObject) -> None:
+def test_delete_blocks_round_trip(kind: pa.DataType, partition: str, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(KEYS, VALUES[kind]), max_size=8))
     keys, ordering = pa.array([key for key, _ in rows], pa.string()), pa.array([value for _, value in rows], kind)
     read = decode_deletes(encode_deletes(keys, partition, ordering), [kind])
@@ -210,7 +210,7 @@ ENTRIES = st.lists(st.tuples(KEYS, st.none() | KEYS, WRAPPED | ARRAYS), max_size
 
 @examples(300)
 @given(ENTRIES)
-def test_mixed_entries_decode_to_what_another_writer_wrote(entries: list[Entry]) -> None:
+def test_delete_blocks_of_another_writer_with_mixed_values_are_decoded(entries: list[Entry]) -> None:
     read = decode_deletes(write_entries(entries), [pa.int64()])
     assert read.keys.to_pylist() == [key for key, _, _ in entries]
     assert read.partitions.to_pylist() == [partition for _, partition, _ in entries]
@@ -230,7 +230,7 @@ def _pair(value: tuple[str, Any] | None) -> tuple[int | None, str | None]:
 
 @examples(300)
 @given(ENTRIES, st.data())
-def test_damaged_delete_blocks_are_named(entries: list[Entry], data: st.DataObject) -> None:
+def test_damaged_delete_blocks_are_decoded_or_corrupt(entries: list[Entry], data: st.DataObject) -> None:
     content = bytearray(write_entries(entries))
     if data.draw(st.booleans()):
         content = content[: data.draw(st.integers(0, len(content) - 1))]
@@ -241,11 +241,11 @@ def test_damaged_delete_blocks_are_named(entries: list[Entry], data: st.DataObje
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     for ordering in ([pa.string()], [pa.decimal128(20, 5), pa.float64()], [pa.int8()]):
         try:
-            found = decode_deletes(bytes(content), ordering)
+            result = decode_deletes(bytes(content), ordering)
         except (CorruptTableError, UnsupportedError):
             continue
-        found.keys.validate(full=True)
-        assert len(found.keys) == len(found.partitions) == len(found.default)
+        result.keys.validate(full=True)
+        assert len(result.keys) == len(result.partitions) == len(result.default)
 
 
 ROWS = st.sets(st.integers(0, 200) | st.integers(65_000, 66_000) | st.integers(0, 2**40), max_size=60)
@@ -253,22 +253,22 @@ ROWS = st.sets(st.integers(0, 200) | st.integers(65_000, 66_000) | st.integers(0
 
 @examples(150)
 @given(ROWS, st.lists(st.tuples(st.integers(0, 2**18), st.integers(1, 70_000)), max_size=2))
-def test_positions_decode_to_what_was_encoded(rows: set[int], ranges: list[tuple[int, int]]) -> None:
-    wanted = np.unique(np.concatenate([np.array(sorted(rows), np.int64), *(np.arange(s, s + n) for s, n in ranges)]))
-    assert np.array_equal(decode_positions(encode_positions(wanted[::-1])), wanted)
+def test_record_positions_round_trip(rows: set[int], ranges: list[tuple[int, int]]) -> None:
+    positions = np.unique(np.concatenate([np.array(sorted(rows), np.int64), *(np.arange(s, s + n) for s, n in ranges)]))
+    assert np.array_equal(decode_positions(encode_positions(positions[::-1])), positions)
 
 
 @examples(150)
 @given(ROWS, st.data())
-def test_damaged_positions_are_named(rows: set[int], data: st.DataObject) -> None:
+def test_damaged_record_positions_are_decoded_or_corrupt(rows: set[int], data: st.DataObject) -> None:
     text = bytearray(encode_positions(np.array(sorted(rows), np.int64)).encode())
     for _ in range(data.draw(st.integers(1, 4))):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.sampled_from(list(b"AQgw/+09=")))
     try:
-        found = decode_positions(text.decode())
+        result = decode_positions(text.decode())
     except CorruptTableError:
         return
-    assert (np.diff(found) > 0).all() and (found[:1] >= 0).all()
+    assert (np.diff(result) > 0).all() and (result[:1] >= 0).all()
 
 
 NAMES = st.text("ab-0", min_size=1, max_size=6)
@@ -294,13 +294,13 @@ def plans(draw: st.DrawFn) -> CompactionPlan:
 
 @examples(60)
 @given(plans(), st.booleans())
-def test_compaction_plans_decode_to_what_was_encoded(plan: CompactionPlan, log_compaction: bool) -> None:
+def test_compaction_plans_round_trip(plan: CompactionPlan, log_compaction: bool) -> None:
     assert decode_compaction_plan(encode_compaction_plan(plan, log_compaction=log_compaction)) == plan
 
 
 @examples(100)
 @given(plans(), st.data())
-def test_damaged_compaction_plans_are_named(plan: CompactionPlan, data: st.DataObject) -> None:
+def test_damaged_compaction_plans_are_decoded_or_corrupt(plan: CompactionPlan, data: st.DataObject) -> None:
     encoded = encode_compaction_plan(plan)
     with pytest.raises(CorruptTableError):
         decode_compaction_plan(encoded[: data.draw(st.integers(0, len(encoded) - 1))])

@@ -1,4 +1,4 @@
-"""Laws of bloom filters, against murmur written out byte by byte."""
+"""Property tests of Bloom filters, compared with a byte-by-byte implementation of the murmur hash."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def signed(value: int, bits: int) -> int:
 
 
 def murmur(key: bytes, seed: int) -> int:
-    """Hash as Hadoop does, with Java's signed bytes in the tail."""
+    """Return the hash of Hadoop's implementation, which uses Java's signed bytes in the tail."""
     m, length = 0x5BD1E995, len(key)
     h = (seed ^ length) & MASK
     for at in range(0, length - 3, 4):
         k = int.from_bytes(key[at : at + 4], "little") * m & MASK
         k = (k ^ k >> 24) * m & MASK
         h = h * m & MASK ^ k
-    left = length % 4
-    if left:
-        for back in range(left, 0, -1):
+    remainder = length % 4
+    if remainder:
+        for back in range(remainder, 0, -1):
             h ^= (signed(key[length - back], 8) << 8 * (back - 1)) & MASK
         h = h * m & MASK
     h = (h ^ h >> 13) * m & MASK
@@ -43,7 +43,7 @@ def bits_of(key: str, rounds: int, size: int) -> set[int]:
 
 
 @given(KEYS, st.integers(1, 40), st.sampled_from([0.5, 1e-3, 1e-9]))
-def test_a_row_has_exactly_the_bits_of_its_keys(keys: list[str], entries: int, fpp: float) -> None:
+def test_a_bloom_filter_row_has_exactly_the_bits_of_its_keys(keys: list[str], entries: int, fpp: float) -> None:
     built = BloomFilter.build(pa.array(keys, pa.string()), entries=max(entries, len(keys)), fpp=fpp)
     expected = set().union(*(bits_of(key, built.num_hashes, built.num_bits) for key in keys))
     (row,) = built.rows
@@ -51,7 +51,7 @@ def test_a_row_has_exactly_the_bits_of_its_keys(keys: list[str], entries: int, f
 
 
 @given(KEYS, KEYS, st.integers(1, 40), st.integers(1, 100))
-def test_no_key_is_ever_denied_and_text_reads_back(
+def test_a_bloom_filter_finds_all_its_keys_and_its_text_round_trips(
     keys: list[str], more: list[str], entries: int, dynamic_max: int
 ) -> None:
     first, second = pa.array(keys, pa.string()), pa.array(more, pa.string())
@@ -64,7 +64,7 @@ def test_no_key_is_ever_denied_and_text_reads_back(
 
 
 @given(KEYS, KEYS)
-def test_a_denied_key_was_not_added(keys: list[str], others: list[str]) -> None:
+def test_a_key_that_is_not_found_was_not_added(keys: list[str], others: list[str]) -> None:
     built = BloomFilter.build(pa.array(keys, pa.string()), entries=len(keys), fpp=0.1)
     answers = built.might_contain(pa.array(others, pa.string()))
     expected = [

@@ -1,4 +1,4 @@
-"""JSON texts parse to the values they were made of."""
+"""Property test of JSON texts of rows: they parse to the encoded values."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SCHEMA = pa.struct([(name, kind) for name, (kind, _) in COLUMNS.items()])
 
 
 def parsed(value: Any, name: str) -> Any:
-    """Return what the JSON of a value parses to."""
+    """Return the parsed value of a value's JSON."""
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    # A float is written with the digits that tell it from other floats, not from doubles.
+    # A float is written with enough digits to distinguish it from other floats, but not from other doubles.
     return pa.scalar(value, pa.float32()).as_py() if name == "real" and value is not None else value
 
 
@@ -42,11 +42,11 @@ def parsed(value: Any, name: str) -> Any:
     ),
     start=st.integers(0, 3),
 )
-def test_texts_parse_to_the_rows(rows: list[dict[str, Any] | None], start: int) -> None:
+def test_json_texts_parse_to_their_rows(rows: list[dict[str, Any] | None], start: int) -> None:
     made = pa.array([row and {**row, "counts": row["counts"] and list(row["counts"].items())} for row in rows], SCHEMA)
-    found = json_objects(made.slice(start)).to_pylist()
-    assert len(found) == len(rows[start:])
-    for text, row in zip(found, rows[start:], strict=True):
+    texts = json_objects(made.slice(start)).to_pylist()
+    assert len(texts) == len(rows[start:])
+    for text, row in zip(texts, rows[start:], strict=True):
         if row is None or text is None:
             assert text is None and row is None
             continue

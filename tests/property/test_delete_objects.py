@@ -1,4 +1,4 @@
-"""Delete blocks of Java objects say what the same entries say in version 3; damaged ones are named, and cost little."""
+"""Property tests of delete blocks with Java objects: they decode like version 3, and damage is detected cheaply."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.sample
 
 
 def fifths(number: int) -> Decimal:
-    """Return the decimal of five digits behind the point that is `number` of its least ones."""
+    """Return `number` * 1e-5 as a decimal with five fractional digits."""
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -5))
 
 
@@ -60,7 +60,7 @@ KINDS: list[list[pa.DataType]] = [
 
 
 def in_version_3(value: tuple[str, Any] | None, *, within: bool = False) -> tuple[str, Any] | None:
-    """Return a value as version 3 writes it."""
+    """Return a value in the representation of version 3."""
     if value is None:
         return None
     name, content = value
@@ -81,7 +81,7 @@ def read_or_refused(content: bytes, kinds: list[pa.DataType]) -> DeletedKeys | s
 
 @examples(400)
 @given(ENTRIES, st.booleans(), FORMS)
-def test_java_objects_say_what_version_3_says(entries: list[Entry], shared: bool, utf8: str | int) -> None:
+def test_java_objects_decode_like_version_3_entries(entries: list[Entry], shared: bool, utf8: str | int) -> None:
     plain = [(key, partition, in_version_3(value)) for key, partition, value in entries]
     objects, avro = write_objects(entries, 2, shared=shared, utf8=utf8), write_entries(plain)
     for kinds in KINDS:
@@ -96,7 +96,7 @@ def test_java_objects_say_what_version_3_says(entries: list[Entry], shared: bool
 
 @examples(100)
 @given(st.lists(st.tuples(TEXT, st.none() | TEXT, st.none()), max_size=8), st.booleans())
-def test_keys_of_version_1_are_deletes_without_ordering_value(entries: list[Entry], shared: bool) -> None:
+def test_version_1_deletes_have_no_ordering_value(entries: list[Entry], shared: bool) -> None:
     read = decode_deletes(write_objects(entries, 1, shared=shared), [pa.int64()])
     assert read.keys.to_pylist() == [key for key, _, _ in entries]
     assert read.partitions.to_pylist() == [partition for _, partition, _ in entries]
@@ -105,7 +105,7 @@ def test_keys_of_version_1_are_deletes_without_ordering_value(entries: list[Entr
 
 @examples(300)
 @given(ENTRIES, st.booleans(), FORMS, st.sampled_from([1, 2]), st.data())
-def test_what_is_cut_off_is_named(
+def test_truncated_java_objects_are_corrupt(
     entries: list[Entry], shared: bool, utf8: str | int, version: int, data: st.DataObject
 ) -> None:
     payload = write_objects(entries, version, shared=shared, utf8=utf8)[8:]
@@ -116,7 +116,7 @@ def test_what_is_cut_off_is_named(
 
 @examples(500)
 @given(ENTRIES, st.booleans(), FORMS, st.sampled_from([1, 2]), st.data())
-def test_damaged_bytes_are_named_or_make_whole_columns(
+def test_damaged_java_objects_are_refused_or_decode_to_complete_columns(
     entries: list[Entry], shared: bool, utf8: str | int, version: int, data: st.DataObject
 ) -> None:
     content = bytearray(write_objects(entries, version, shared=shared, utf8=utf8))
@@ -124,32 +124,32 @@ def test_damaged_bytes_are_named_or_make_whole_columns(
         content[data.draw(st.integers(8, len(content) - 1))] = data.draw(st.integers(0, 255))
     for kinds in ([pa.string()], [pa.decimal128(20, 5), pa.float64()], [pa.timestamp("us")], [pa.int8()]):
         try:
-            found = decode_deletes(bytes(content), kinds)
+            result = decode_deletes(bytes(content), kinds)
         except (CorruptTableError, UnsupportedError):
             continue
-        found.keys.validate(full=True)
-        assert len(found.keys) == len(found.partitions) == len(found.default)
-        assert [column.type for column in found.ordering] == kinds
-        for column in found.ordering:
+        result.keys.validate(full=True)
+        assert len(result.keys) == len(result.partitions) == len(result.default)
+        assert [column.type for column in result.ordering] == kinds
+        for column in result.ordering:
             column.validate(full=True)
-            assert column.is_null().to_pylist() == found.default.tolist()
+            assert column.is_null().to_pylist() == result.default.tolist()
 
 
 @examples(300)
 @given(st.sampled_from([1, 2]), st.binary(max_size=200), st.booleans())
-def test_random_bytes_are_named(version: int, tail: bytes, after_the_head: bool) -> None:
+def test_random_bytes_are_refused(version: int, tail: bytes, after_the_head: bool) -> None:
     head = write_objects([("k", "p", ("Int", 1))], version)[8:-6] if after_the_head else b""
     try:
-        found = decode_deletes(framed(version, head + tail), [pa.int64()])
+        result = decode_deletes(framed(version, head + tail), [pa.int64()])
     except (CorruptTableError, UnsupportedError):
         return
-    assert len(found.keys) == len(found.default)
+    assert len(result.keys) == len(result.default)
 
 
 @pytest.mark.parametrize(
     "tail", [b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x07" + b"\x01" * 500, b"\x01\xff\xff\xff\x07"]
 )
-def test_lengths_that_lie_take_no_memory(tail: bytes) -> None:
+def test_wrong_lengths_allocate_no_memory(tail: bytes) -> None:
     heads = {
         "entries": write_objects([], 2)[8:-1],
         "a key": write_objects([("key", None, ("Int", 0))], 2)[8:-6] + b"\x01\xff",

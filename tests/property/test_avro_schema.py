@@ -1,4 +1,4 @@
-"""Law of table schemas: what Avro can hold comes back as it was."""
+"""Property test of table schemas: each schema that Avro can represent round trips."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ TYPES = st.recursive(LEAVES, nested, max_leaves=5)
 
 
 @given(structs_of(TYPES))
-def test_a_schema_comes_back_from_avro_as_it_was(fields: list[pa.Field]) -> None:
+def test_table_schemas_round_trip_through_avro(fields: list[pa.Field]) -> None:
     schema = pa.schema(fields)
     text = arrow_to_avro(schema, table="t")
-    fastavro.parse_schema(json.loads(text))  # legal Avro: in particular, no name is declared twice
+    fastavro.parse_schema(json.loads(text))  # valid Avro; in particular, no name is declared twice
     assert avro_to_arrow(text) == schema

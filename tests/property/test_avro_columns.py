@@ -1,4 +1,4 @@
-"""Laws of the Avro column codec: fastavro, which reads and writes datum by datum, agrees; broken bytes are named."""
+"""Property tests of the columnar Avro codec: it agrees with fastavro, and damaged bytes raise an error."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def decimals(draw: st.DrawFn, name: str) -> Kind:
     if draw(st.booleans()):
         declared |= {"type": "fixed", "name": f"{name}_decimal", "size": draw(st.integers(fitting, 16))}
     limit = 10**precision - 1
-    # Of -128, -32768 and so on Java and we write as few bytes as hold them; fastavro writes one more.
+    # For -128, -32768 and so on, Java and this package write the fewest bytes; fastavro writes one more.
     edges = {-(2 ** (8 * size - 1)) for size in range(1, 17)}
     numbers = st.integers(-limit, limit).filter(lambda number: number not in edges)
     return declared, numbers.map(lambda number: Decimal(f"{number}E-{scale}"))
@@ -75,7 +75,7 @@ def decimals(draw: st.DrawFn, name: str) -> Kind:
 
 @st.composite
 def kinds(draw: st.DrawFn, name: str, depth: int) -> Kind:
-    """Draw a type, named types after `name`, with what values it has."""
+    """Draw a type and a strategy for its values; named types derive their names from `name`."""
     choices = ["primitive", "primitive", "decimal", "enum", "fixed"]
     if depth:
         choices += ["record", "array", "map"]
@@ -121,9 +121,9 @@ def records(draw: st.DrawFn, name: str, depth: int) -> Kind:
 
 @st.composite
 def written(draw: st.DrawFn) -> tuple[str, list[dict[str, Any]], bytes]:
-    """Draw a schema, rows, and the block in which fastavro writes them.
+    """Draw a schema, rows, and the block that fastavro writes for them.
 
-    Half of the blocks have so many rows that lists are read round by round; the others walk over their items.
+    Half of the blocks have enough rows for the decoder to read lists in rounds; in the others it walks over the items.
     """
     declared, values = draw(records("f", 2))
     rows = draw(st.lists(values, max_size=12)) * draw(st.sampled_from([1, 12]))
@@ -146,7 +146,7 @@ def pylist(table: pa.Table) -> list[dict[str, Any]]:
 
 @given(written())
 @examples(150)
-def test_what_fastavro_writes_is_read_and_written_back_byte_for_byte(case: tuple[str, list[Any], bytes]) -> None:
+def test_blocks_of_fastavro_are_decoded_and_encoded_to_equal_bytes(case: tuple[str, list[Any], bytes]) -> None:
     schema, rows, content = case
     table = decode_avro_rows(content, schema)
     table.validate(full=True)
@@ -156,7 +156,7 @@ def test_what_fastavro_writes_is_read_and_written_back_byte_for_byte(case: tuple
 
 @given(written(), st.integers(0, 20))
 @examples(80)
-def test_slices_in_other_encodings_are_written_as_they_would_be_alone(
+def test_sliced_and_dictionary_columns_are_encoded_like_plain_columns(
     case: tuple[str, list[Any], bytes], start: int
 ) -> None:
     schema, rows, content = case
@@ -172,7 +172,7 @@ def test_slices_in_other_encodings_are_written_as_they_would_be_alone(
 
 @given(written(), st.data())
 @examples(80)
-def test_columns_left_out_change_nothing_in_the_others(case: tuple[str, list[Any], bytes], data: st.DataObject) -> None:
+def test_requested_columns_decode_like_all_columns(case: tuple[str, list[Any], bytes], data: st.DataObject) -> None:
     schema, _, content = case
     table = decode_avro_rows(content, schema)
     names = data.draw(st.lists(st.sampled_from(table.column_names), min_size=1, unique=True))
@@ -182,7 +182,7 @@ def test_columns_left_out_change_nothing_in_the_others(case: tuple[str, list[Any
 
 @given(written())
 @examples(80)
-def test_what_is_read_can_be_stored_as_parquet(case: tuple[str, list[Any], bytes]) -> None:
+def test_decoded_columns_can_be_written_as_parquet(case: tuple[str, list[Any], bytes]) -> None:
     schema, rows, content = case
     file = io.BytesIO()
     pq.write_table(decode_avro_rows(content, schema), file)
@@ -191,9 +191,7 @@ def test_what_is_read_can_be_stored_as_parquet(case: tuple[str, list[Any], bytes
 
 @given(written(), st.data())
 @examples(250)
-def test_changed_bytes_are_read_or_named_and_nothing_else(
-    case: tuple[str, list[Any], bytes], data: st.DataObject
-) -> None:
+def test_damaged_blocks_are_decoded_or_corrupt(case: tuple[str, list[Any], bytes], data: st.DataObject) -> None:
     schema, _, content = case
     broken = bytearray(content)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -210,7 +208,7 @@ def test_changed_bytes_are_read_or_named_and_nothing_else(
 
 @given(written(), st.binary(max_size=200))
 @examples(80)
-def test_any_bytes_as_a_record_are_read_or_named(case: tuple[str, list[Any], bytes], datum: bytes) -> None:
+def test_random_records_are_decoded_or_corrupt(case: tuple[str, list[Any], bytes], datum: bytes) -> None:
     schema = case[0]
     content = struct.pack(">iii", 3, 1, len(datum)) + datum
     try:
@@ -224,7 +222,7 @@ def test_any_bytes_as_a_record_are_read_or_named(case: tuple[str, list[Any], byt
 
 
 def varint(value: int) -> bytes:
-    """Encode as the Avro specification says."""
+    """Encode an integer by the rules of the Avro specification."""
     raw, out = (value << 1) ^ (value >> 63), bytearray()
     while raw > 0x7F:
         out.append(raw & 0x7F | 0x80)
@@ -234,7 +232,7 @@ def varint(value: int) -> bytes:
 
 @given(st.lists(st.one_of(I64, st.integers(-200, 200)), min_size=1, max_size=30))
 @examples(150)
-def test_varints_are_those_of_the_specification(values: list[int]) -> None:
+def test_varints_equal_those_of_the_avro_specification(values: list[int]) -> None:
     expected = [varint(value) for value in values]
     data, sizes = encode_varints(np.array(values, np.int64))
     assert data.tobytes() == b"".join(expected)
@@ -248,7 +246,7 @@ LISTS = st.lists(st.lists(st.lists(st.none() | I64, min_size=1, max_size=4), max
 
 @given(LISTS, st.data())
 @examples(80)
-def test_lists_in_several_blocks_with_and_without_sizes_read_as_one(
+def test_lists_in_several_blocks_decode_like_lists_in_one_block(
     rows: list[list[list[int | None]]], data: st.DataObject
 ) -> None:
     rows = rows * data.draw(st.sampled_from([1, 12]))
