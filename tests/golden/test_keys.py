@@ -18,7 +18,7 @@ from tests.support.shared import fixtures
 
 KEY, PATH = "_hoodie_record_key", "_hoodie_partition_path"
 
-# Copy-on-write parquet tables with meta columns. cow_0x_trips_partitioned is missing because it has no record key.
+# Copy-on-write parquet tables with meta columns. cow_0x_trips_partitioned declares no record key columns.
 TABLES = (
     "cow_0x_trips_partitioned",
     "cow_v6_complexkeygen_hivestyle",

@@ -93,7 +93,7 @@ def _column(values: list[Value | None], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(plain, stored).cast(kind)
     except (pa.ArrowInvalid, OverflowError) as error:
-        raise CorruptTableError(f"a delete block has an ordering value that is no {kind}: {error}") from error
+        raise CorruptTableError(f"a delete block has an ordering value that is not a valid {kind}: {error}") from error
 
 
 def _utf8(reader: KryoReader) -> Value:

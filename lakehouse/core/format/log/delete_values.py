@@ -177,7 +177,7 @@ def _decode(window: Window, wrapper: I64, position: I64, kind: pa.DataType) -> p
         narrow = pa.int32() if kind == pa.date32() else kind
         return pa.array(values).cast(narrow).cast(kind)
     except pa.ArrowInvalid as error:
-        raise CorruptTableError(f"a delete block has an ordering value that is no {kind}: {error}") from error
+        raise CorruptTableError(f"a delete block has an ordering value that is not a valid {kind}: {error}") from error
 
 
 def _decode_decimals(window: Window, begin: I64, length: I64, kind: pa.DataType) -> pa.Array:
@@ -194,7 +194,7 @@ def _decode_decimals(window: Window, begin: I64, length: I64, kind: pa.DataType)
     try:
         return pa.Array.from_buffers(stored, len(length), [None, pa.py_buffer(little)]).cast(kind)
     except pa.ArrowInvalid as error:
-        raise CorruptTableError(f"a delete block has an ordering value that is no {kind}: {error}") from error
+        raise CorruptTableError(f"a delete block has an ordering value that is not a valid {kind}: {error}") from error
 
 
 def _encode_tuples(ordering: pa.Array) -> pa.Array:

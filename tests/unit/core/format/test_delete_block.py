@@ -201,9 +201,9 @@ def test_invalid_delete_blocks_are_corrupt(data: bytes, problem: str) -> None:
 
 def test_values_outside_the_range_of_their_type_are_corrupt() -> None:
     block = write_entries([("a", "x", ("Int", 70_000))])
-    with pytest.raises(CorruptTableError, match="no int16"):
+    with pytest.raises(CorruptTableError, match="not a valid int16"):
         decode_deletes(block, [pa.int16()])
-    with pytest.raises(CorruptTableError, match="no decimal128"):
+    with pytest.raises(CorruptTableError, match="not a valid decimal128"):
         decode_deletes(write_entries([("a", "x", ("Decimal", b"\x01"))]), [pa.decimal128(10, 2)])
 
 

@@ -347,11 +347,11 @@ def test_a_block_with_a_wrong_length_is_corrupt() -> None:
 
 
 def test_values_outside_the_range_of_their_type_are_corrupt() -> None:
-    with pytest.raises(CorruptTableError, match="no int16"):
+    with pytest.raises(CorruptTableError, match="not a valid int16"):
         decode_deletes(framed(2, ONE + b"\x02\xfe\xff\xff\xff\x0f"), [pa.int16()])
-    with pytest.raises(CorruptTableError, match="no decimal128"):
+    with pytest.raises(CorruptTableError, match="not a valid decimal128"):
         decode_deletes(framed(2, ONE + VALUES["BigDecimal"][0]), [pa.decimal128(9, 2)])
-    with pytest.raises(CorruptTableError, match="no timestamp"):
+    with pytest.raises(CorruptTableError, match="not a valid timestamp"):
         decode_deletes(framed(2, ONE + b"\x01\x03java.sql.Timestam\xf0\x01" + b"\xff" * 8 + b"\x7f"), [US])
 
 
