@@ -33,7 +33,7 @@ from tests.support.publishing import make_job, rows_of
 from tests.support.tables import Shape, batch, data_rows, make_env, make_table, row
 
 PROPERTIES = ".hoodie/hoodie.properties"
-#: Names that no plan and no marker may delete, as metadata may spell them.
+#: Paths in metadata that no plan and no marker may delete.
 FORGED = (
     PROPERTIES,
     "../other/a/f-0_0-1-1_20250101000000000.parquet",
@@ -54,7 +54,7 @@ def filled(location: Path | None = None) -> Table:
 
 
 def paths(storage: Storage) -> set[str]:
-    """Return all files."""
+    """Return the paths of all files."""
     return {file.path for file in storage.list("")}
 
 
@@ -65,7 +65,7 @@ def pending(table: Table, action: Action, content: bytes) -> Instant:
 
 
 def expired_write(table: Table, *marked: str) -> tuple[LoadedTable, Instant]:
-    """Leave a pending write whose markers name these files and one file of its own."""
+    """Create an expired write with one data file, whose markers name this file and the files `marked`."""
     loaded = table.refresh()
     instant = loaded.store.start(loaded.store.request(loaded.timeline, Action.COMMIT, b""), b"")
     own = f"a/expired-0_0-9-9_{instant.requested}.parquet"
@@ -226,9 +226,9 @@ def test_only_files_of_finished_writes_are_leftover_files(path: str) -> None:
 
 @pytest.fixture
 def linked(tmp_path: Path) -> tuple[Table, Table, str]:
-    """Return a table whose partition b is a link to that of another one, that one, and a file behind the link.
+    """A table whose partition b is a link to a partition of another table, the other table, and a file behind the link.
 
-    Its store follows links, as stores of tables do not: what deletes must not depend on what was read.
+    The store follows links, unlike the default store. Deletions must be refused even if a read followed the link.
     """
     mine, other = filled(tmp_path / "mine"), filled(tmp_path / "other")
     following = LocalStorage(mine.location, follow_links=True)

@@ -1,4 +1,4 @@
-"""Writers that would not exclude each other are refused before the lock is acquired."""
+"""Writers whose locks do not exclude each other are refused before the lock is acquired."""
 
 from __future__ import annotations
 

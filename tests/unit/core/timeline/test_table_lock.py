@@ -1,4 +1,4 @@
-"""The filesystem lock beside Hudi's, and `table_lock`. The contract of all providers is in tests/contract."""
+"""The filesystem lock together with Hudi's lock, and `table_lock`. tests/contract has the contract of all providers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_filesystem_options(**options: Any) -> TransactionPolicy:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Processes of a host: this one, and the others that run."""
+    """The processes of a host: this process and other running processes."""
 
     host: str = "here"
     pid: int = 1
@@ -89,7 +89,7 @@ class SetBackClock(SteadyClock):
     sleeps = 0
 
     def sleep(self, seconds: float) -> None:
-        """Move the time on, or back."""
+        """Advance the time, or set it back at every fifth call."""
         self.sleeps += 1
         assert self.sleeps < 1_000, "the wait does not end"
         super().sleep(seconds - (3_600 if self.sleeps % 5 == 0 else 0))
