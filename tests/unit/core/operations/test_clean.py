@@ -353,7 +353,7 @@ def test_clean_skips_a_plan_with_an_active_executor() -> None:
     heartbeat.start(planned.requested)
     with pytest.raises(RetryableError, match="another executor, whose heartbeat is valid"):
         table.services.clean.run(instant=planned.requested)
-    with pytest.raises(RetryableError, match=f"the clean {planned.requested} is being run"):
+    with pytest.raises(RetryableError, match=f"the clean {planned.requested} is active"):
         table.restore(writes(table)[-2])
     heartbeat.discard()
     assert cleaned(table).instant.requested == planned.requested
@@ -405,7 +405,7 @@ def test_orphans_are_old_files_that_no_commit_names(tmp_path: Path) -> None:
     assert found == {
         repeated: f"the write {base.instant} does not name it",
         undone: f"there is no write {int(last) + 1}",
-        "b/.x.parquet.1.tmp": "its writer died before it had a name",
+        "b/.x.parquet.1.tmp": "its writer ended before it named the file",
     }
     loaded = table.refresh()
     pending = loaded.store.request(loaded.timeline, Action.COMMIT, b"")

@@ -256,7 +256,7 @@ def test_ttl_deletes_nothing_after_repeated_conflicts(monkeypatch: pytest.Monkey
     made = table(options={"lakehouse.ttl.partition.age": "2d", "hoodie.write.num.retries.on.conflict.failures": "2"})
     intruders = [lambda ts=ts: other(made).upsert(rows([2], ts)) for ts in range(2, 9)]
     intruding(monkeypatch, *intruders)
-    with pytest.raises(RetryableError, match=r"wrote to 'p=2025-06-02' since.*run ttl again"):
+    with pytest.raises(RetryableError, match=r"wrote to 'p=2025-06-02' after this.*run ttl again"):
         made.services.ttl.run()
     assert len(made.partitions()) == 7
 
