@@ -1,7 +1,7 @@
-# Airflow with lakehouse, and beside it a virtual environment of its own for Spark: the Spark provider of Airflow and
-# pyspark overwrite each other's files, so they never share one.
+# Airflow with lakehouse, and a separate virtual environment for Spark. The Spark provider of Airflow and pyspark
+# overwrite each other's files, so they must not be in one environment.
 #
-#   Airflow's Python   what the base image pins, plus the Spark provider and the light core of lakehouse
+#   Airflow's Python   the packages of the base image, plus the Spark provider and the light core of lakehouse
 #   /opt/spark-env     lakehouse[spark]; tasks reach it through LAKEHOUSE_SPARK_HOME
 ARG AIRFLOW_VERSION=3.3.2
 ARG PYTHON_VERSION=3.11
@@ -22,8 +22,8 @@ COPY --chown=airflow:0 lakehouse ./lakehouse
 RUN python -m venv /opt/spark-env \
     && /opt/spark-env/bin/pip install --no-cache-dir --constraint constraints-spark.txt '.[spark,hive,metrics,postgresql]' \
     && /opt/spark-env/bin/python -c "import lakehouse.core.table.table, pyspark, pyarrow"
-# --no-deps: the base image has what the provider and the light core need, but for pyspark-client, which must not come
-# in, and the engine of patterns.
+# --no-deps: the base image has the dependencies of the provider and of the light core. pyspark-client must not be
+# installed, and the regular expression engine is installed separately.
 RUN pip install --no-cache-dir --no-deps "apache-airflow-providers-apache-spark==${SPARK_PROVIDER_VERSION}" . \
         "$(grep '^google-re2==' constraints-spark.txt)" \
     && python -c "import airflow.providers.apache.spark.operators.spark_submit, lakehouse.spec.table"

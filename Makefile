@@ -1,4 +1,4 @@
-# Everything this project does, as one command each: `make help` lists them.
+# One command for each task of the project: `make help` lists them.
 #
 # Two virtual environments, because Airflow's Spark provider and pyspark overwrite each other's files:
 #   .venv          Spark, tests and tools
@@ -62,7 +62,7 @@ endif
 
 s3a: $(S3A_READY) ## the jars with which Spark opens s3a:// in tests (needs mvn)
 
-# Only here may something be missing: without mvn there is no jar. In CI that is a failure, on a laptop a sentence.
+# Without mvn there is no jar: CI then fails, and a laptop skips these tests with a message.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
 interop: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) ## the interoperability tests against Apache Hudi (needs mvn)
 	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m jvm --ignore=tests/airflow
@@ -85,8 +85,8 @@ $(SPARK_READY): pyproject.toml constraints-spark.txt | preflight
 	.venv/bin/python -m pip install $(PIP_FLAGS) -c constraints-spark.txt -e '.[spark,test]'
 	@touch $@
 
-# The constraints are the full list of packages, and nothing else gets in: pip would add pyspark-client, whose files
-# are an older pyspark under the same name.
+# The constraints list all packages. Without --no-deps pip would add pyspark-client, which contains an older pyspark
+# under the same name.
 $(AIRFLOW_READY): pyproject.toml constraints-airflow.txt | preflight
 	@echo "Airflow's environment: .venv-airflow (takes a minute the first time)"
 	@test -x .venv-airflow/bin/python || $(PYTHON) -m venv .venv-airflow
@@ -112,7 +112,7 @@ $(S3A_READY): tests/s3/s3a.pom.xml
 		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/s3a
 	@touch $@
 
-# Says everything that is missing at once, in words.
+# Prints all missing tools at once.
 preflight:
 	@missing=0; \
 	if ! $(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
@@ -127,7 +127,7 @@ preflight:
 	fi; \
 	exit $$missing
 
-clean: ## remove what runs leave behind; keep the environments
+clean: ## remove the files of earlier runs; keep the environments
 	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info \
 		spark-warehouse metastore_db derby.log
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

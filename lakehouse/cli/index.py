@@ -31,8 +31,8 @@ def index_command(words: Sequence[str]) -> int:
         return 0
     outcome = services.index.run(spark=spark)
     if isinstance(outcome, NothingToDo):
-        result = BuiltFilters(files=0, reason=outcome.reason)
+        result = BuiltFilters(built_files=0, reason=outcome.reason)
     else:
-        result = BuiltFilters(files=len(outcome.metadata.stats), instant=outcome.instant.requested)
+        result = BuiltFilters(built_files=len(outcome.metadata.stats), instant=outcome.instant.requested)
     show_document(result, given.output)
     return 0

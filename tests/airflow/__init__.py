@@ -1,1 +1,1 @@
-"""What runs in Airflow's environment, where there is no pyspark."""
+"""Tests that run in Airflow's environment, which has no pyspark."""

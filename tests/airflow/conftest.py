@@ -1,4 +1,4 @@
-"""An Airflow of its own for these tests: a home and a database below the temporary directory, no examples."""
+"""Configure a separate Airflow for these tests: home and database in the temporary directory, no example DAGs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ os.environ |= {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder, and pass over the warnings that Airflow's own dependencies raise in it."""
+    """Mark the tests of this folder, and ignore the warnings of Airflow's own dependencies."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.airflow)
@@ -44,7 +44,7 @@ def database() -> None:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory, hive_uri: str) -> Shop:
-    """A place for tables and their specs, and a metastore."""
+    """A folder for tables and their specs, and a metastore."""
     if not (SPARK_HOME / "bin" / "spark-submit").exists():
         pytest.skip("missing: .venv with Spark; run 'make venvs'")
     place = tmp_path_factory.mktemp("shop")

@@ -1,4 +1,4 @@
-"""A folder of tables with publications, and a real Hive Metastore that shows them."""
+"""A folder of tables with publications, and a real Hive Metastore that presents them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Shop:
         return str(spec)
 
     def python(self, *words: str) -> str:
-        """Run Python in Spark's environment; return what it printed."""
+        """Run Python in Spark's environment; return its output."""
         environ = {"PATH": "/usr/bin:/bin", **self.environment()}
         command = [SPARK_HOME / "bin" / "python", *words]
         done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
@@ -77,6 +77,6 @@ class Shop:
         return done.stdout
 
     def shown(self, name: str) -> dict[str, dict[str, str]]:
-        """Return the partitions that the metastore shows of `shop.<name>`, with their parameters."""
+        """Return the partitions of `shop.<name>` in the metastore, with their parameters."""
         found: dict[str, dict[str, str]] = json.loads(self.python("-c", SHOWN, self.uri, name))
         return found

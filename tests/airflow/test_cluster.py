@@ -1,4 +1,4 @@
-"""The same DAGs on clusters: a Spark standalone cluster for real, YARN and Kubernetes as far as their commands go."""
+"""The same DAGs on clusters: a real Spark standalone cluster, and the spark-submit commands for YARN and Kubernetes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def compose_command(service: str, ports: dict[str, str]) -> list[str]:
-    """Return the command that docker-compose.yml starts a part of the cluster with, on other ports."""
+    """Return the command with which docker-compose.yml starts a service of the cluster, on other ports."""
     parts = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"][service]["command"]
     words = [str(part) for part in parts]
     for old, new in {**ports, "spark-master": HOST, "${LAKEHOUSE_WORKER_CORES:-2}": "2"}.items():
@@ -53,7 +53,7 @@ def compose_command(service: str, ports: dict[str, str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A master and a worker, by the commands of docker-compose.yml; the master's URL, and that of its page."""
+    """Start a master and a worker as docker-compose.yml does; yield the URLs of the master and of its page."""
     if not (SPARK_HOME / "bin" / "spark-class").exists():
         pytest.skip("missing: .venv with Spark; run 'make venvs'")
     place = tmp_path_factory.mktemp("cluster")
@@ -101,11 +101,11 @@ def _wait_for(url: str, holds: Any) -> None:
         except (URLError, OSError):
             pass
         time.sleep(0.5)
-    raise AssertionError(f"{url} does not answer as it should within {START_S} s")
+    raise AssertionError(f"{url} gave no expected answer within {START_S} s")
 
 
 @pytest.mark.slow
-def test_a_service_runs_on_a_standalone_cluster(
+def test_service_runs_on_a_standalone_cluster(
     cluster: tuple[str, str], tmp_path: Path, database: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master, page = cluster
@@ -132,7 +132,7 @@ def test_a_service_runs_on_a_standalone_cluster(
         ({"host": "spark://m1:7077,m2:7077"}, ["--master", "spark://m1:7077,m2:7077"]),
     ],
 )
-def test_the_connection_says_which_cluster_a_job_goes_to(
+def test_connection_selects_the_cluster_of_a_job(
     submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], expected: list[str]
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", **connection}))
@@ -153,17 +153,15 @@ def service_task(**kwargs: Any) -> Any:
 KUBERNETES = {"conn_type": "spark", "host": "k8s://https://kubernetes", "port": 6443}
 
 
-def test_kubernetes_without_its_provider_is_refused_by_name(
-    submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kubernetes_master_is_refused_without_its_provider(submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(KUBERNETES))
     task = service_task()
     with pytest.raises(AirflowFailException, match="apache-airflow-providers-cncf-kubernetes"):
         task.execute(run_context(task))
 
 
-def test_a_job_goes_to_kubernetes_where_the_provider_is(submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Only the presence of the provider and of its client is pretended: the command is what they leave alone.
+def test_job_is_submitted_to_kubernetes_with_the_provider(submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The test only pretends that the provider and its client are installed; they do not change the command.
     monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
     monkeypatch.setattr(operators, "find_spec", lambda name: name)
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(KUBERNETES))

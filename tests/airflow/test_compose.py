@@ -1,4 +1,4 @@
-"""docker-compose.yml and Dockerfile, as far as a machine without Docker can tell."""
+"""Checks of docker-compose.yml and Dockerfile that need no Docker."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def services() -> dict[str, Any]:
     return parsed
 
 
-def test_every_part_of_airflow_is_there_and_has_a_health_check(services: dict[str, Any]) -> None:
+def test_compose_has_all_airflow_components_with_health_checks(services: dict[str, Any]) -> None:
     assert set(services) == {"postgres", "demo-data", *AIRFLOW, *BESIDE}
-    # The collector's image has nothing in it to ask with.
+    # The image of the collector has no program for a health check.
     watched = {"postgres", *AIRFLOW[1:], *BESIDE} - {"otel-collector"}
     assert [name for name in sorted(watched) if "healthcheck" not in services[name]] == []
 
 
-def test_all_parts_share_their_secrets_and_have_none_by_default(services: dict[str, Any]) -> None:
+def test_airflow_components_share_secrets_without_defaults(services: dict[str, Any]) -> None:
     for key in ("AIRFLOW__API_AUTH__JWT_SECRET", "AIRFLOW__API__SECRET_KEY", "AIRFLOW__CORE__FERNET_KEY"):
         values = {services[name]["environment"][key] for name in AIRFLOW}
         assert len(values) == 1
         assert re.fullmatch(r"\$\{LAKEHOUSE_\w+_SECRET:\?[^}]+\}", values.pop())
 
 
-def test_parts_wait_for_the_migrated_database(services: dict[str, Any]) -> None:
+def test_airflow_components_wait_for_the_migrated_database(services: dict[str, Any]) -> None:
     waiting = [services[name]["depends_on"]["init"]["condition"] for name in AIRFLOW[1:]]
     assert waiting == ["service_completed_successfully"] * 4
     assert services["init"]["environment"]["_AIRFLOW_DB_MIGRATE"] == "true"
 
 
-def test_the_pools_that_specs_and_services_use_are_made(services: dict[str, Any]) -> None:
+def test_compose_creates_the_pools_of_specs_and_services(services: dict[str, Any]) -> None:
     pools = {
         spec.ingest.pool
         for spec in map(load_spec, sorted((ROOT / "dags" / "tables").glob("*.yaml")))
@@ -59,7 +59,7 @@ def test_the_pools_that_specs_and_services_use_are_made(services: dict[str, Any]
     assert made == {*pools, POOL, PUBLISH_POOL}
 
 
-def test_what_is_mounted_is_declared(services: dict[str, Any]) -> None:
+def test_mounted_volumes_are_declared(services: dict[str, Any]) -> None:
     whole = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     named = {v.split(":")[0] for s in services.values() for v in s.get("volumes", ()) if not v.startswith(".")}
     assert named == set(whole["volumes"])
@@ -74,7 +74,7 @@ def test_images_are_pinned(services: dict[str, Any]) -> None:
     assert [image for image in foreign if not re.search(r":[^:]*\d", image)] == []
 
 
-def test_jobs_find_the_catalog_that_the_database_is_made_with(services: dict[str, Any]) -> None:
+def test_jobs_use_the_catalog_that_the_database_creates(services: dict[str, Any]) -> None:
     whole = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     name = re.search(r"CREATE DATABASE (\w+)", whole["configs"]["catalog.sql"]["content"])
     assert name is not None
@@ -83,7 +83,7 @@ def test_jobs_find_the_catalog_that_the_database_is_made_with(services: dict[str
     assert "postgresql" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
-def test_the_image_keeps_pyspark_out_of_airflows_environment() -> None:
+def test_image_has_no_pyspark_in_the_airflow_environment() -> None:
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     version = re.search(r"^apache-airflow==(\S+)$", (ROOT / "constraints-airflow.txt").read_text(), re.MULTILINE)
     assert version is not None
@@ -92,13 +92,13 @@ def test_the_image_keeps_pyspark_out_of_airflows_environment() -> None:
     assert re.search(r"^RUN pip install .*--no-deps .*providers-apache-spark", text, re.MULTILINE) is not None
 
 
-def test_ports_are_published_to_this_machine_alone(services: dict[str, Any]) -> None:
+def test_ports_are_published_on_the_loopback_interface_only(services: dict[str, Any]) -> None:
     published = [port for service in services.values() for port in service.get("ports", ())]
     assert len(published) >= 5
     assert [port for port in published if not port.startswith("127.0.0.1:")] == []
 
 
-def test_the_metastore_is_reached_from_its_own_network_alone(services: dict[str, Any]) -> None:
+def test_metastore_is_reachable_from_its_own_network_only(services: dict[str, Any]) -> None:
     whole = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     metastore = services["hive-metastore"]
     assert "ports" not in metastore and metastore.get("network_mode") is None
@@ -106,10 +106,10 @@ def test_the_metastore_is_reached_from_its_own_network_alone(services: dict[str,
     assert whole["networks"]["metastore"] == {"internal": True}
     members = {name for name, service in services.items() if "metastore" in service.get("networks", ())}
     assert members == {*AIRFLOW, "demo-data", "spark-master", "spark-worker", "hive-metastore", "s3"}
-    assert metastore["environment"]["AWS_ENDPOINT_URL"] == "http://s3:9000", "it looks at places in S3"
+    assert metastore["environment"]["AWS_ENDPOINT_URL"] == "http://s3:9000", "the metastore checks locations in S3"
 
 
-def test_no_password_has_a_default(services: dict[str, Any]) -> None:
+def test_passwords_have_no_defaults(services: dict[str, Any]) -> None:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     assert re.findall(r"\$\{\w*(?:PASSWORD|SECRET)\w*(?:\}|:?-|:?\+)", text) == []
     required = re.compile(r"\$\{LAKEHOUSE_\w+:\?[^}]+\}")
@@ -121,7 +121,7 @@ def test_no_password_has_a_default(services: dict[str, Any]) -> None:
     assert urls and [url for url in urls if not re.search(rf"://\w+:{required.pattern}@", url)] == []
 
 
-def test_the_documented_lines_make_an_env_file_with_all_that_is_required(tmp_path: Path) -> None:
+def test_documented_commands_create_an_env_file_with_all_required_names(tmp_path: Path) -> None:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     example = (ROOT / ".env.example").read_text(encoding="utf-8")
     required = set(re.findall(r"\$\{(\w+):\?", text))
@@ -137,4 +137,4 @@ def test_the_documented_lines_make_an_env_file_with_all_that_is_required(tmp_pat
     assert all(re.fullmatch(r"[0-9a-f]{48}", value) for value in made.values()), "they are parts of URLs"
     assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
     again = subprocess.run(["bash", "-ec", lines], cwd=tmp_path, check=False, capture_output=True)
-    assert again.returncode != 0, "what the volumes were made with is not overwritten"
+    assert again.returncode != 0, "the passwords of existing volumes are not overwritten"

@@ -1,4 +1,4 @@
-"""The DAG files: what they build, what a bad spec does to them, what parsing costs; runs through Airflow itself."""
+"""The DAG files: their DAGs, the effect of a bad spec, the cost of parsing, and runs in Airflow."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WriteSpecs = Callable[..., Path]
 
 @pytest.fixture
 def write_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteSpecs:
-    """Write specs, by name of their files, where the DAG files look for them."""
+    """Return a function that writes specs, by file name, into the folder that the DAG files read."""
     folder = tmp_path / "specs"
     folder.mkdir()
     monkeypatch.setenv("LAKEHOUSE_SPECS", str(folder))
@@ -64,13 +64,13 @@ def ingest_dags(bag: DagBag) -> list[str]:
     return sorted(dag_id for dag_id in bag.dags if dag_id.startswith("ingest."))
 
 
-def test_the_dags_of_the_repository_have_no_import_errors() -> None:
+def test_dags_of_the_repository_have_no_import_errors() -> None:
     bag = DagBag(DAGS)
     assert bag.import_errors == {}
     assert ingest_dags(bag) == ["ingest.ride_orders", "ingest.ride_trips"]
 
 
-def test_a_spec_becomes_a_dag_with_its_schedule_retries_and_pool(write_specs: WriteSpecs) -> None:
+def test_spec_becomes_a_dag_with_its_schedule_retries_and_pool(write_specs: WriteSpecs) -> None:
     write_specs(orders=ORDERS)
     dag = DagBag(DAGS).dags["ingest.sales.orders"]
     assert isinstance(dag.timetable, CronDataIntervalTimetable)
@@ -86,7 +86,7 @@ def test_a_spec_becomes_a_dag_with_its_schedule_retries_and_pool(write_specs: Wr
     assert task.outlets == [Asset(name="sales.orders", uri="lakehouse://sales.orders", group="lakehouse")]
 
 
-def test_the_trigger_form_offers_interval_refresh_and_options(write_specs: WriteSpecs) -> None:
+def test_trigger_form_has_interval_refresh_and_options(write_specs: WriteSpecs) -> None:
     write_specs(orders=ORDERS)
     dag = DagBag(DAGS).dags["ingest.sales.orders"]
     defaults = {"interval_start": None, "interval_end": None, "full_refresh": False, "options": {}}
@@ -95,7 +95,7 @@ def test_the_trigger_form_offers_interval_refresh_and_options(write_specs: Write
     assert dag.params.get_param("full_refresh").schema["type"] == "boolean"
 
 
-def test_a_spec_without_ingest_has_no_dag_and_one_without_schedule_waits_for_people(write_specs: WriteSpecs) -> None:
+def test_spec_without_ingest_has_no_dag_and_without_schedule_a_manual_one(write_specs: WriteSpecs) -> None:
     write_specs(quiet="table: quiet\nlocation: lake/quiet\nrecord_key: id\n", manual=minimal("manual"))
     bag = DagBag(DAGS)
     assert ingest_dags(bag) == ["ingest.manual"]
@@ -112,9 +112,7 @@ def test_a_spec_without_ingest_has_no_dag_and_one_without_schedule_waits_for_peo
         (minimal("good"), "table 'good' is declared in"),
     ],
 )
-def test_a_bad_spec_leaves_the_others_standing_and_shows_as_an_import_error(
-    write_specs: WriteSpecs, bad: str, words: str
-) -> None:
+def test_bad_spec_is_an_import_error_and_does_not_affect_others(write_specs: WriteSpecs, bad: str, words: str) -> None:
     # The first file is valid. The order of paths decides which file is the duplicate.
     write_specs(a_good=minimal("good"), bad=bad, worse="- nothing")
     bag = DagBag(DAGS)
@@ -125,20 +123,20 @@ def test_a_bad_spec_leaves_the_others_standing_and_shows_as_an_import_error(
     assert "worse.yaml:1:" in shown
 
 
-def test_a_missing_folder_of_specs_shows_as_an_import_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_folder_of_specs_is_an_import_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LAKEHOUSE_SPECS", str(tmp_path / "nowhere"))
     (shown,) = DagBag(DAGS).import_errors.values()
     assert "nowhere is not a directory: create it for table specs" in shown
 
 
-def test_dags_are_the_same_at_every_parse(write_specs: WriteSpecs) -> None:
+def test_dags_are_equal_at_every_parse(write_specs: WriteSpecs) -> None:
     write_specs(orders=ORDERS, manual=minimal("manual"))
     first, second = ({name: DagSerialization.to_dict(dag) for name, dag in DagBag(DAGS).dags.items()} for _ in range(2))
     assert {"ingest.manual", "ingest.sales.orders", "services.clean"} <= set(first)
     assert first == second
 
 
-def test_a_task_builds_its_own_dag_only(write_specs: WriteSpecs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_builds_its_own_dag_only(write_specs: WriteSpecs, monkeypatch: pytest.MonkeyPatch) -> None:
     write_specs(one=minimal("one"), two=minimal("two"))
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "ingest.two")
     assert ingest_dags(DagBag(DAGS)) == ["ingest.two"]
@@ -178,7 +176,7 @@ for number in range(100):
 
 
 @pytest.mark.parametrize(("file", "dags"), [("ingest.py", 100), ("clustering.py", 1)])
-def test_a_hundred_specs_parse_with_bounded_work_and_import_nothing_heavy(
+def test_hundred_specs_parse_with_bounded_work_and_no_heavy_imports(
     write_specs: WriteSpecs, tmp_path: Path, file: str, dags: int
 ) -> None:
     """The processor time of parsing is measured in `tests.bench`; the number of function calls bounds it here."""
@@ -196,7 +194,7 @@ def parsed(file: Path) -> dict[str, Any]:
     return dict(json.loads(ran.stdout.splitlines()[-1]))
 
 
-def test_the_plugins_folder_has_no_errors_and_shadows_no_module() -> None:
+def test_plugins_folder_has_no_errors_and_shadows_no_module() -> None:
     script = """
         import json, sys
         from airflow import plugins_manager
@@ -211,9 +209,7 @@ def test_the_plugins_folder_has_no_errors_and_shadows_no_module() -> None:
     assert (errors, shadows) == ({}, [])
 
 
-def test_a_run_through_airflow_leaves_the_report_and_the_asset_event(
-    submit: FakeSubmit, write_specs: WriteSpecs
-) -> None:
+def test_dag_run_stores_the_report_and_the_asset_event(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
     folder = write_specs(orders=ORDERS)
     report = JobReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260102000000001", rows=3)
     submit.plan(report=report.to_json())
@@ -227,7 +223,7 @@ def test_a_run_through_airflow_leaves_the_report_and_the_asset_event(
     assert command.interval_start == "2026-01-01T00:00:00+00:00"
 
 
-def test_a_final_error_fails_the_run_at_the_first_try(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
+def test_final_error_fails_the_run_at_the_first_try(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
     write_specs(manual=minimal("manual", "{path: landing, retries: 3}"))
     error = JobError(kind="UserError", message="column 'id' is missing", retryable=False)
     submit.plan(exit_code=64, report=JobReport(status=JobStatus.FAILED, error=error).to_json())
@@ -235,7 +231,7 @@ def test_a_final_error_fails_the_run_at_the_first_try(submit: FakeSubmit, write_
     assert (state, xcom, events) == ("failed", None, [])
 
 
-def test_a_run_with_nothing_to_do_succeeds_and_emits_no_event(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
+def test_run_with_nothing_to_do_succeeds_without_event(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
     write_specs(idle=minimal("idle"))
     submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, table="idle").to_json())
     state, xcom, events = run_dag("ingest.idle", {})
@@ -247,10 +243,10 @@ def test_a_run_with_nothing_to_do_succeeds_and_emits_no_event(submit: FakeSubmit
     assert [event["instant"] for event in run_dag("ingest.idle", {})[2]] == ["20260101000000001"]
 
 
-def test_what_follows_a_service_without_work_runs_too_unless_it_is_to_skip(submit: FakeSubmit) -> None:
+def test_downstream_task_runs_after_a_service_without_work_unless_skip_is_set(submit: FakeSubmit) -> None:
     submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, table="default.ride_trips").to_json())
     dag = DagBag(DAGS).dags["nightly.ride_trips"]
-    # A run without a queue, as here, has no deadline: Airflow 3.3 fails to look it up.
+    # Airflow 3.3 fails to look up the deadline of a run without a queue, as in this test.
     dag.deadline = None
     date = datetime(2026, 3, 2, tzinfo=UTC)
     assert task_states(dag.test(logical_date=date)) == {"lay_out": "success", "clean": "success"}

@@ -1,4 +1,4 @@
-"""Real files become a real table through Airflow and Spark: one DAG run, and a whole Airflow with its scheduler."""
+"""Ingest real files into a table through Airflow and Spark: one DAG run, and a complete Airflow with its scheduler."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the specs of the real data, a landing zone, and a place for tables."""
+    """Create a folder with the specs of the real data, a landing zone, and a folder for tables."""
     if not (SPARK_HOME / "bin" / "spark-submit").exists():
         pytest.skip("missing: .venv with Spark; run 'make venvs'")
     root = tmp_path_factory.mktemp("world")
@@ -53,7 +53,7 @@ def environment(world: Path) -> dict[str, str]:
 
 
 def rows_of(location: Path) -> int:
-    """Count the rows of a table, in Spark's environment: this one has no Arrow."""
+    """Count the rows of a table in Spark's environment, because this environment has no Arrow."""
     script = "import sys; from lakehouse import Table; print(Table.open(sys.argv[1]).scan().to_arrow().num_rows)"
     command = [SPARK_HOME / "bin" / "python", "-c", script, str(location)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -61,9 +61,7 @@ def rows_of(location: Path) -> int:
     return int(done.stdout.split()[-1])
 
 
-def test_two_batches_of_stock_ticks_leave_197_rows(
-    world: Path, database: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_batches_of_stock_ticks_make_197_rows(world: Path, database: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environment(world).items():
         monkeypatch.setenv(name, value)
     landing, table = world / "landing" / "stock_ticks", world / "tables" / "stock_ticks"
@@ -87,7 +85,7 @@ def run_dag(dag_id: str) -> str:
 
 @pytest.fixture(scope="module")
 def airflow(world: Path) -> Iterator[Standalone]:
-    """A running Airflow with the specs, one that never ends soon, and one that is broken."""
+    """Start Airflow with the specs, a spec whose run takes long, and a broken spec."""
     specs = world / "specs"
     taxi = specs / "nyc_taxi.yaml"
     taxi.write_text(taxi.read_text(encoding="utf-8").replace("catchup: true", "catchup: false"), encoding="utf-8")
@@ -110,7 +108,7 @@ def tasks(airflow: Standalone, dag_id: str) -> list[dict[str, Any]]:
     return list(airflow.call(f"dags/{dag_id}/dagRuns/~/taskInstances")["task_instances"])
 
 
-def test_a_broken_spec_shows_as_an_import_error_while_the_others_stand(airflow: Standalone) -> None:
+def test_broken_spec_is_an_import_error_and_other_dags_remain(airflow: Standalone) -> None:
     (error,) = airflow.call("importErrors")["import_errors"]
     assert error["filename"] == "spec_errors.py"
     assert "broken.yaml:2: unknown name 'locaton'" in error["stack_trace"]
@@ -119,11 +117,11 @@ def test_a_broken_spec_shows_as_an_import_error_while_the_others_stand(airflow: 
     assert airflow.call("plugins/importErrors")["import_errors"] == []
 
 
-def test_marking_a_run_failed_ends_jvm_and_driver(airflow: Standalone) -> None:
+def test_marking_a_run_failed_ends_the_jvm_and_the_driver(airflow: Standalone) -> None:
     airflow.command("dags", "unpause", "-y", "ingest.stopped")
     run_id = airflow.call("dags/ingest.stopped/dagRuns", {"logical_date": None})["dag_run_id"]
     job_id = f"ingest.stopped/{run_id}/ingest"
-    # A JVM and below it the Python driver.
+    # The job has a JVM, and the JVM starts the Python driver.
     airflow.until(lambda: {"java", "python"} <= set(processes(job_id)), "the driver runs", timeout_s=120)
     url = f"dags/ingest.stopped/dagRuns/{quote(run_id)}/taskInstances/ingest"
     airflow.call(url, {"new_state": "failed"}, method="PATCH")
@@ -143,13 +141,13 @@ def processes(job_id: str) -> list[str]:
     return found
 
 
-def test_a_backfill_brings_in_six_months_of_trips_once(airflow: Standalone, world: Path) -> None:
+def test_backfill_ingests_six_months_of_trips_once(airflow: Standalone, world: Path) -> None:
     dag_id = "ingest.taxi.trips"
     airflow.backfill(dag_id, "2018-11-01", "2019-04-30")
     cancelled = ended(airflow, dag_id)
     airflow.command("dags", "unpause", "-y", dag_id)
     wait_s = int(timedelta(minutes=15).total_seconds())
-    airflow.until(lambda: count(airflow, dag_id, "success") == MONTHS, "six months are in", timeout_s=wait_s)
+    airflow.until(lambda: count(airflow, dag_id, "success") == MONTHS, "six months are ingested", timeout_s=wait_s)
     assert rows_of(world / "tables" / "nyc_taxi") == 60_000
     events = airflow.call("assets/events?source_dag_id=" + dag_id)["asset_events"]
     assert sum(event["extra"]["rows"] for event in events) == 60_000
@@ -158,7 +156,7 @@ def test_a_backfill_brings_in_six_months_of_trips_once(airflow: Standalone, worl
         "2018-11", "2018-12", "2019-01", "2019-02", "2019-03", "2019-04"
     }  # fmt: skip
 
-    # A month again: its run finds its interval in a commit, and makes no other.
+    # The second run of a month finds its interval in a commit and makes no new commit.
     airflow.until(lambda: ended(airflow, dag_id) > cancelled, "the backfill ended", timeout_s=120)
     before = ended(airflow, dag_id)
     airflow.backfill(dag_id, "2018-11-01", "2018-11-30", "--reprocess-behavior", "completed")
@@ -167,7 +165,7 @@ def test_a_backfill_brings_in_six_months_of_trips_once(airflow: Standalone, worl
     again = airflow.call("assets/events?source_dag_id=" + dag_id)["asset_events"]
     assert {event["extra"]["instant"] for event in again} == {event["extra"]["instant"] for event in events}
 
-    # Voided trips have a negative total. They go, and nothing else does.
+    # Voided trips have a negative total. Only these rows are deleted.
     voided = sum(voided_trips(path) for path in (shared_dir() / "data" / "nyc_taxi").glob("*.csv.gz"))
     assert voided > 0
     command = ["-m", "lakehouse", "table", "delete", "--table", str(world / "tables" / "nyc_taxi")]
@@ -179,7 +177,7 @@ def test_a_backfill_brings_in_six_months_of_trips_once(airflow: Standalone, worl
     assert rows_of(world / "tables" / "nyc_taxi") == 60_000 - voided
 
 
-def test_an_interval_without_a_file_fails_at_the_first_try_with_the_reason_in_its_log(airflow: Standalone) -> None:
+def test_interval_without_a_file_fails_at_the_first_try_with_a_logged_reason(airflow: Standalone) -> None:
     # Unpausing ran the latest past month, for which there is no file.
     dag_id = "ingest.taxi.trips"
     (failed,) = airflow.until(

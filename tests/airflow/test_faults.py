@@ -1,6 +1,6 @@
-"""Service DAGs in a whole Airflow, disturbed: each plan is executed once, and Airflow shows what is true within 60 s.
+"""Faults of service DAGs in a complete Airflow: plans are executed once, and Airflow shows their state within 60 s.
 
-Jobs run without Spark, so each takes a second. What random moments do to a run is in tests/property/test_service_runs.
+Jobs run without Spark, so each takes a second. tests/property/test_service_runs has faults at random moments.
 
 LAKEHOUSE_EXAMPLES=20 pytest tests/airflow/test_faults.py      each fault happens to 20 runs, five tables at a time
 """
@@ -36,12 +36,12 @@ PYTHON = ROOT / ".venv" / "bin" / "python"
 DAG = "services.compaction"
 TRUE_WITHIN_S = 60
 FAULTS = int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
-#: As many tables have the same fault at once, each in a task of its own.
+#: The number of tables that have the same fault at once, each in its own task.
 WIDTH = min(FAULTS, 5)
 ROUNDS = math.ceil(FAULTS / WIDTH)
 TABLES = [f"t{n}" for n in range(WIDTH)]
 DAYS = [str(date(2026, 3, 1) + timedelta(days=n)) for n in range(max(2, FAULTS))]
-#: How long Airflow and the jobs may take to get somewhere: each task starts Python twice.
+#: The longest time until Airflow and the jobs reach a state; each task starts Python twice.
 PATIENCE_S = 60 + 20 * WIDTH
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ COMPACTION = """
 from datetime import UTC, datetime
 from lakehouse_airflow.services import service_dag
 
-# A task for each table, and two runs at once, as of two schedulers.
+# A task for each table, and two concurrent runs, as two schedulers would make.
 service_dag(
     "compaction",
     schedule="0 0 1 1 *",
@@ -79,7 +79,7 @@ trips = Table.create(f"{home}/trips", name="trips", record_key=["id"], partition
 for n in range(3):
     trips.bulk_insert(pa.table({"id": [f"{day}-{n}" for day in days], "day": days, "v": [n] * len(days)}))
 catalog.register_table("ride.trips", trips.location)
-# Only what is asked for: the runs of the schedule find nothing to do.
+# Only requested services run: the scheduled runs find nothing to do.
 catalog.set_policy("ride", "clustering", {"enabled": False})
 catalog.set_policy("sales", "clustering", {"enabled": False})
 catalog.set_policy("sales", "compaction", {"enabled": False})
@@ -115,7 +115,7 @@ print(json.dumps({name: facts(name) for name in sys.argv[2].split()}))
 
 
 class Lake:
-    """Tables in a catalog, the submit that their jobs go through, and a running Airflow."""
+    """Tables in a catalog, the fake spark-submit of their jobs, and a running Airflow."""
 
     def __init__(self, home: Path, catalog: str, database: Server | None = None) -> None:
         self.home, self.catalog, self.database, self.spark = home, catalog, database, home / "spark"
@@ -136,7 +136,7 @@ class Lake:
         return dict(json.loads(self.python(TELL, service, " ".join(tables))))
 
     def slots(self, count: int) -> None:
-        """Give the pool of services so many slots."""
+        """Set the number of slots of the pool of services."""
         self.airflow.command("pools", "set", POOL, str(count), "Spark jobs of table services")
 
     def hold(self) -> None:
@@ -249,7 +249,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
             "LAKEHOUSE_HOME": str(home),
             "LAKEHOUSE_REPORTS": str(home / "reports"),
             "LAKEHOUSE_SPARK_HOME": str(install(home / "spark", PYTHON)),
-            # One table with a spec is an asset, so the schedule of clustering is one of time and assets.
+            # One table with a spec is an asset, so the schedule of clustering consists of time and assets.
             "LAKEHOUSE_SPECS": str(ROOT / "tests" / "support" / "specs"),
             **{name: str(home) for name in ("LAKEHOUSE_SHARED", "LAKEHOUSE_LANDING", "LAKEHOUSE_TABLES")},
         }
@@ -264,7 +264,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         for dag in wanted:
             airflow.call(f"dags/{dag}", {"is_paused": False}, method="PATCH")
         for dag in wanted:
-            # The newest interval of the schedule that is over runs at once.
+            # The newest completed interval of the schedule runs at once.
             airflow.until(lambda dag=dag: finished(airflow, dag) > 0, f"{dag} ran", timeout_s=120)
         yield lake
 
@@ -275,12 +275,12 @@ def finished(airflow: Standalone, dag: str) -> int:
 
 
 def rounds(test: Any) -> Any:
-    """Run a test as often as is needed for each fault to happen as often as is asked."""
+    """Run a test as many times as LAKEHOUSE_EXAMPLES requires."""
     return pytest.mark.parametrize("number", range(ROUNDS))(test)
 
 
 @rounds
-def test_runs_that_are_cleared_while_they_run_are_ended_and_run_once(lake: Lake, number: int) -> None:
+def test_cleared_active_runs_are_stopped_and_run_again_once(lake: Lake, number: int) -> None:
     lake.due()
     lake.hold()
     run_id = lake.trigger()
@@ -292,7 +292,7 @@ def test_runs_that_are_cleared_while_they_run_are_ended_and_run_once(lake: Lake,
     lake.release()
     lake.become(run_id, "success")
     lake.compacted(run_id)
-    # Cleared once more, they find what they did, and no other plan is made.
+    # Cleared again, the tasks find their own commits, and no new plan is scheduled.
     made = dict(lake.made)
     lake.clear(run_id)
     lake.airflow.until(lambda: lake.state(run_id) != "success", "it runs again", timeout_s=TRUE_WITHIN_S)
@@ -302,7 +302,7 @@ def test_runs_that_are_cleared_while_they_run_are_ended_and_run_once(lake: Lake,
 
 
 @rounds
-def test_runs_that_are_marked_failed_are_ended_and_the_next_one_compacts(lake: Lake, number: int) -> None:
+def test_runs_marked_failed_are_stopped_and_the_next_run_compacts(lake: Lake, number: int) -> None:
     lake.due()
     lake.hold()
     run_id = lake.trigger()
@@ -321,7 +321,7 @@ def test_runs_that_are_marked_failed_are_ended_and_the_next_one_compacts(lake: L
 
 
 @rounds
-def test_workers_that_are_killed_after_submit_are_followed_by_ones_that_run(lake: Lake, number: int) -> None:
+def test_new_workers_run_the_tasks_of_workers_killed_after_submit(lake: Lake, number: int) -> None:
     lake.due()
     lake.hold()
     run_id = lake.trigger()
@@ -338,7 +338,7 @@ def test_workers_that_are_killed_after_submit_are_followed_by_ones_that_run(lake
 
 
 @rounds
-def test_of_two_runs_at_once_one_compacts_and_a_pool_without_slots_starves_both(lake: Lake, number: int) -> None:
+def test_one_of_two_concurrent_runs_compacts_and_an_empty_pool_delays_both(lake: Lake, number: int) -> None:
     lake.due()
     lake.slots(0)
     first, second = lake.trigger(), lake.trigger()
@@ -352,7 +352,7 @@ def test_of_two_runs_at_once_one_compacts_and_a_pool_without_slots_starves_both(
     lake.slots(2 * WIDTH)
     lake.held(2 * WIDTH)
     lake.release()
-    # A run that finds another run at its table is rescheduled. Then there is nothing left to do.
+    # A run whose table is busy is rescheduled. Afterwards it has nothing to do.
     lake.airflow.until(
         lambda: (lake.state(first), lake.state(second)) == ("success", "success"),
         lambda: f"both are over, and not {lake.states(first)} and {lake.states(second)}",
@@ -364,7 +364,7 @@ def test_of_two_runs_at_once_one_compacts_and_a_pool_without_slots_starves_both(
 
 
 @rounds
-def test_a_catalog_that_restarts_under_runs_ends_none_untruly(lake: Lake, number: int) -> None:
+def test_catalog_restart_causes_no_wrong_outcome_of_active_runs(lake: Lake, number: int) -> None:
     if lake.database is None:
         pytest.skip("missing: PostgreSQL (initdb); on Debian: apt-get install postgresql")
     lake.due()
@@ -388,18 +388,18 @@ def test_a_catalog_that_restarts_under_runs_ends_none_untruly(lake: Lake, number
     lake.compacted(run_id)
 
 
-def test_a_backfill_that_is_made_twice_clusters_the_partition_of_each_day_once(lake: Lake) -> None:
+def test_repeated_backfill_clusters_the_partition_of_each_day_once(lake: Lake) -> None:
     airflow, dag_id, ends = lake.airflow, "services.clustering", (DAYS[0], DAYS[-1])
     airflow.backfill(dag_id, *ends)
     cancelled = ended(airflow)
     with pytest.raises(AssertionError, match="Another backfill is running"):
         airflow.backfill(dag_id, *ends)
-    # All days are of one table, so each waits for its turn.
+    # All days belong to one table, so their runs execute one after the other.
     airflow.until(lambda: ended(airflow) > cancelled, "the backfill is over", timeout_s=60 * len(DAYS))
     runs = airflow.call("dags/services.clustering/dagRuns?run_type=backfill&limit=100")["dag_runs"]
     assert sorted((run["data_interval_start"][:10], run["state"]) for run in runs) == [(d, "success") for d in DAYS]
     assert clustered(lake) == [[day] for day in DAYS]
-    # The same days again: nothing is created, or nothing is left to do.
+    # For the same days again, no run is created, or a run has nothing to do.
     before = ended(airflow)
     airflow.backfill(dag_id, *ends, "--reprocess-behavior", "completed")
     airflow.until(lambda: ended(airflow) > before, "the second backfill is over", timeout_s=60 * len(DAYS))

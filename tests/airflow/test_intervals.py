@@ -1,4 +1,4 @@
-"""Schedules whose runs have no data interval are refused where one is asked for, when the DAG is parsed."""
+"""Parsing refuses schedules whose runs have no data interval, if a task needs one."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_by_interval_accepts_schedules_with_intervals_and_without_a_clock(
         assert make(by_interval=True) in dag.tasks
 
 
-def test_by_interval_is_checked_where_the_dag_comes_later_and_where_a_task_is_mapped() -> None:
+def test_by_interval_is_checked_for_a_later_dag_and_a_mapped_task() -> None:
     late = OPERATORS["service"](by_interval=True)
     with pytest.raises(UserError, match="CronDataIntervalTimetable"):
         DAG("nightly", schedule="@daily").add_task(late)
@@ -88,7 +88,7 @@ def test_by_interval_is_checked_where_the_dag_comes_later_and_where_a_task_is_ma
     assert dag.task_ids == ["t"]
 
 
-def test_a_dag_file_with_a_cron_string_is_a_broken_dag_that_names_the_timetable(tmp_path: Path) -> None:
+def test_dag_file_with_a_cron_string_is_an_import_error_that_names_the_timetable(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from airflow.sdk import DAG\n"
         "from lakehouse_airflow.services import ServiceOperator\n"
@@ -101,12 +101,12 @@ def test_a_dag_file_with_a_cron_string_is_a_broken_dag_that_names_the_timetable(
     assert "CronDataIntervalTimetable('@daily', timezone='UTC')" in shown
 
 
-def test_a_service_of_whole_tables_takes_no_interval() -> None:
+def test_service_of_whole_tables_refuses_an_interval() -> None:
     with pytest.raises(UserError, match="clean works on whole tables; compaction and clustering take"):
         ServiceOperator(task_id="t", service="clean", table="sales.orders", by_interval=True)
 
 
-def test_a_backfill_without_an_interval_does_not_run_on_the_whole_table() -> None:
+def test_backfill_without_an_interval_fails_instead_of_using_the_whole_table() -> None:
     run = SimpleNamespace(run_type="backfill")
     moment = {"data_interval_start": "2026-03-01T00:00:00", "data_interval_end": "2026-03-01T00:00:00"}
     with pytest.raises(UserError, match=r"is empty.*CronDataIntervalTimetable"):
@@ -117,7 +117,7 @@ def test_a_backfill_without_an_interval_does_not_run_on_the_whole_table() -> Non
 
 
 def commands_of(monkeypatch: pytest.MonkeyPatch, **context: Any) -> tuple[dict[str, Any], list[list[str]]]:
-    """Return the result of a publication by interval, and the `publish run` commands that it gave."""
+    """Return the result of a publication by interval, and its `publish run` commands."""
     words: list[list[str]] = []
     answers = {"due": PublicationDue(target="shop.orders"), "status": PublicationStatus(target="shop.orders")}
 
@@ -133,7 +133,7 @@ def commands_of(monkeypatch: pytest.MonkeyPatch, **context: Any) -> tuple[dict[s
     return result, [command for command in words if command[1] == "run"]
 
 
-def test_a_publication_shows_its_interval_needs_one_by_the_clock_and_none_by_an_event(
+def test_publication_needs_an_interval_for_scheduled_runs_and_none_for_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bounds = {"data_interval_start": "2026-03-01T00:00:00", "data_interval_end": "2026-03-02T00:00:00"}

@@ -1,4 +1,4 @@
-"""The operator, run against a spark-submit that is a fake."""
+"""The operators, run with a fake spark-submit."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def command_of(argv: list[str]) -> JobCommand:
     return JobCommand.from_argv(argv[argv.index("ingest") :])
 
 
-def test_a_commit_is_returned_and_put_into_the_asset_event(submit: FakeSubmit) -> None:
+def test_operator_returns_a_commit_and_adds_it_to_the_asset_event(submit: FakeSubmit) -> None:
     submit.plan(report=COMMITTED.to_json())
     task = operator()
     context = run_context(task)
@@ -93,7 +93,7 @@ def test_a_commit_is_returned_and_put_into_the_asset_event(submit: FakeSubmit) -
     assert extra["late_rows_dropped"] == 4
 
 
-def test_schema_drift_is_in_the_xcom_and_in_the_asset_event(submit: FakeSubmit) -> None:
+def test_operator_reports_schema_drift_in_xcom_and_asset_event(submit: FakeSubmit) -> None:
     drift = (ColumnDrift(column="tip", change=Drift.ADDED, rows=7),)
     submit.plan(report=replace(COMMITTED, drift=drift).to_json())
     task = operator()
@@ -103,7 +103,7 @@ def test_schema_drift_is_in_the_xcom_and_in_the_asset_event(submit: FakeSubmit) 
     assert context["outlet_events"][ORDERS].extra["drift"] == drift
 
 
-def test_the_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -> None:
+def test_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -> None:
     submit.plan(report=COMMITTED.to_json())
     task = operator(options={"hoodie.parquet.compression.codec": "snappy"}, conf={"spark.executor.memory": "2g"})
     task.execute(run_context(task, params={"full_refresh": True, "options": {"hoodie.combine.before.insert": True}}))
@@ -143,12 +143,12 @@ def test_job_environment_has_the_spec_folders_and_the_author(
     run = {"dag_run": SimpleNamespace(triggering_user_name="bo")}
     monkeypatch.setattr("lakehouse_airflow.job_environment.get_current_context", lambda: run)
     assert spec_variables(os.environ)["LAKEHOUSE_AUTHOR"] == "bo (Airflow, d/r)"
-    # What a deployment sets itself stays.
+    # A variable that the deployment sets is kept.
     assert spec_variables({"LAKEHOUSE_SPECS": str(tmp_path), "LAKEHOUSE_SYNC_SPECS": "/specs"}) == {}
 
 
 @pytest.mark.parametrize("master", ["local[2]", "yarn"])
-def test_the_job_gets_secrets_in_its_environment_and_in_no_argument(
+def test_job_gets_secrets_in_its_environment_and_in_no_argument(
     submit: FakeSubmit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str
 ) -> None:
     connection = {"conn_type": "postgres", "login": "me", "password": "hunter2", "host": "db", "schema": "lake"}
@@ -171,7 +171,7 @@ def test_the_job_gets_secrets_in_its_environment_and_in_no_argument(
     assert "LAKEHOUSE_CATALOG" not in os.environ
 
 
-def test_a_secret_among_the_options_of_a_run_fails_before_spark_starts(submit: FakeSubmit) -> None:
+def test_operator_refuses_a_secret_option_before_spark_starts(submit: FakeSubmit) -> None:
     task = operator()
     context = run_context(task)
     context["params"] = {"options": {"lakehouse.lock.sqlalchemy.url": "postgresql://me:hunter2@db/locks"}}
@@ -180,7 +180,7 @@ def test_a_secret_among_the_options_of_a_run_fails_before_spark_starts(submit: F
     assert "hunter2" not in str(error.value) and not (submit.directory / "call.json").exists()
 
 
-def test_run_named_like_the_folder_above_leaves_its_report_in_a_folder_of_its_own(submit: FakeSubmit) -> None:
+def test_run_named_like_a_parent_folder_writes_its_report_into_its_own_folder(submit: FakeSubmit) -> None:
     submit.plan(report=COMMITTED.to_json())
     task = operator()
     context = run_context(task)
@@ -190,7 +190,7 @@ def test_run_named_like_the_folder_above_leaves_its_report_in_a_folder_of_its_ow
     assert Path(report).parts[-4:] == (context["ti"].dag_id, "_", task.task_id, "report.json")
 
 
-def test_a_folder_of_reports_that_another_user_made_is_not_used(
+def test_operator_does_not_use_a_report_folder_of_another_user(
     submit: FakeSubmit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LAKEHOUSE_REPORTS")
@@ -216,7 +216,7 @@ def test_a_folder_of_reports_that_another_user_made_is_not_used(
         ({"by_interval": False}, {}, (None, None)),
     ],
 )
-def test_params_come_before_the_data_interval_and_a_checkpoint_needs_none(
+def test_params_override_the_data_interval_and_a_checkpoint_needs_none(
     submit: FakeSubmit, kwargs: dict[str, Any], params: dict[str, str], expected: tuple[str | None, str | None]
 ) -> None:
     submit.plan(report=COMMITTED.to_json())
@@ -234,7 +234,7 @@ def test_params_come_before_the_data_interval_and_a_checkpoint_needs_none(
     ("hours", "words"),
     [(None, "needs a data interval and has none"), (0, r"is empty: it starts and ends at 2026-01-01T00:00:00\+00:00")],
 )
-def test_a_run_without_the_interval_that_it_works_by_fails_before_spark_starts(
+def test_operator_refuses_a_run_without_its_interval_before_spark_starts(
     submit: FakeSubmit, hours: int | None, words: str
 ) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
@@ -258,7 +258,7 @@ def test_a_run_without_the_interval_that_it_works_by_fails_before_spark_starts(
         ({"options": ["a"]}, "expected a mapping"),
     ],
 )
-def test_params_that_make_no_sense_fail_before_spark_starts(
+def test_operator_refuses_invalid_params_before_spark_starts(
     submit: FakeSubmit, params: dict[str, Any], words: str
 ) -> None:
     task = operator(by_interval="options" not in params)
@@ -267,26 +267,26 @@ def test_params_that_make_no_sense_fail_before_spark_starts(
     assert not (submit.directory / "call.json").exists()
 
 
-def test_an_interval_for_a_table_read_by_checkpoint_is_refused(submit: FakeSubmit) -> None:
+def test_operator_refuses_an_interval_for_a_table_with_a_checkpoint(submit: FakeSubmit) -> None:
     task = operator()
     with pytest.raises(AirflowFailException, match="ingested by checkpoint"):
         task.execute(run_context(task, params={"interval_start": "2026-01-01", "interval_end": "2026-01-02"}))
 
 
 @pytest.mark.parametrize("code", sorted(FINAL_EXIT_CODES))
-def test_an_error_that_a_retry_cannot_help_fails_at_once_with_its_own_words(submit: FakeSubmit, code: int) -> None:
+def test_final_error_fails_without_retry_and_shows_its_message(submit: FakeSubmit, code: int) -> None:
     submit.plan(exit_code=code, report=error_report(CorruptTableError, "footer of part-7 is cut short"))
     task = operator()
     with pytest.raises(AirflowFailException, match=r"^CorruptTableError: footer of part-7 is cut short$"):
         task.execute(run_context(task))
 
 
-def test_the_final_exit_codes_are_those_of_the_errors() -> None:
+def test_final_exit_codes_match_the_error_classes() -> None:
     assert frozenset({64, 65, 69, 76}) == FINAL_EXIT_CODES
 
 
 @pytest.mark.parametrize("code", [1, 70, 75, 137])
-def test_any_other_error_is_retried_with_its_own_words(submit: FakeSubmit, code: int) -> None:
+def test_other_errors_are_retried_and_show_their_message(submit: FakeSubmit, code: int) -> None:
     submit.plan(exit_code=code, report=error_report(RetryableError, "the lock is held"))
     task = operator()
     with pytest.raises(AirflowException, match=r"^RetryableError: the lock is held$") as raised:
@@ -294,7 +294,7 @@ def test_any_other_error_is_retried_with_its_own_words(submit: FakeSubmit, code:
     assert not isinstance(raised.value, AirflowFailException)
 
 
-def test_a_table_that_another_run_is_at_is_waited_for_and_no_try_is_spent_on_it(submit: FakeSubmit) -> None:
+def test_busy_table_is_rescheduled_without_using_a_try(submit: FakeSubmit) -> None:
     submit.plan(exit_code=75, report=error_report(TableBusyError, "run x is at it"))
     task = operator(execution_timeout=timedelta(hours=1))
     context = run_context(task)
@@ -330,20 +330,20 @@ def test_operator_reschedules_while_data_is_missing_and_fails_after_its_deadline
         task.execute(context)
 
 
-def test_a_job_that_dies_without_a_report_shows_the_end_of_its_output(submit: FakeSubmit) -> None:
+def test_failed_job_without_report_shows_the_end_of_its_output(submit: FakeSubmit) -> None:
     submit.plan(exit_code=1, output="java.lang.OutOfMemoryError: heap")
     task = operator()
     with pytest.raises(AirflowException, match="OutOfMemoryError: heap"):
         task.execute(run_context(task))
 
 
-def test_a_job_that_ends_well_without_a_report_has_failed(submit: FakeSubmit) -> None:
+def test_job_with_exit_code_zero_and_no_report_fails(submit: FakeSubmit) -> None:
     task = operator()
     with pytest.raises(AirflowException, match="left no report"):
         task.execute(run_context(task))
 
 
-def test_the_report_of_an_earlier_try_is_not_believed(submit: FakeSubmit) -> None:
+def test_operator_ignores_the_report_of_an_earlier_try(submit: FakeSubmit) -> None:
     submit.plan(report=COMMITTED.to_json())
     task = operator()
     task.execute(run_context(task))
@@ -352,7 +352,7 @@ def test_the_report_of_an_earlier_try_is_not_believed(submit: FakeSubmit) -> Non
         operator().execute(run_context(task))
 
 
-def test_nothing_to_do_succeeds_with_its_report_and_without_an_event(submit: FakeSubmit) -> None:
+def test_nothing_to_do_succeeds_with_a_report_and_no_event(submit: FakeSubmit) -> None:
     submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO).to_json())
     alias = AssetAlias("any")
     task = operator(outlets=[ORDERS, alias])
@@ -362,7 +362,7 @@ def test_nothing_to_do_succeeds_with_its_report_and_without_an_event(submit: Fak
     assert task.outlets == [alias], "Airflow makes an event of each asset among the outlets"
 
 
-def test_nothing_to_do_is_skipped_with_its_report_where_that_is_asked_for(submit: FakeSubmit) -> None:
+def test_nothing_to_do_is_skipped_with_a_report_if_skip_is_set(submit: FakeSubmit) -> None:
     submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, reason="no new files").to_json())
     task = operator(skip_if_nothing_to_do=True)
     context = run_context(task)
@@ -372,7 +372,7 @@ def test_nothing_to_do_is_skipped_with_its_report_where_that_is_asked_for(submit
     assert context["outlet_events"][ORDERS].extra == {}
 
 
-def test_a_retry_that_finds_its_own_commit_emits_the_event_again(submit: FakeSubmit) -> None:
+def test_retry_that_finds_its_own_commit_emits_the_event_again(submit: FakeSubmit) -> None:
     submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, instant="20260101000000001").to_json())
     task = operator()
     context = run_context(task)
@@ -380,7 +380,7 @@ def test_a_retry_that_finds_its_own_commit_emits_the_event_again(submit: FakeSub
     assert context["outlet_events"][ORDERS].extra["instant"] == "20260101000000001"
 
 
-def test_stopping_the_task_ends_the_driver_too_though_it_ignores_sigterm(submit: FakeSubmit) -> None:
+def test_stopping_the_task_ends_a_driver_that_ignores_sigterm(submit: FakeSubmit) -> None:
     submit.plan(hang=True)
     task = operator()
     raised: list[BaseException] = []
@@ -402,7 +402,7 @@ def test_stopping_the_task_ends_the_driver_too_though_it_ignores_sigterm(submit:
     assert len(raised) == 1
 
 
-def test_a_driver_that_outlives_its_jvm_is_ended_with_the_task(submit: FakeSubmit) -> None:
+def test_stopping_the_task_ends_a_driver_that_outlives_its_jvm(submit: FakeSubmit) -> None:
     submit.plan(orphan=True, exit_code=75)
     task = operator()
     with pytest.raises(AirflowException):
@@ -411,11 +411,11 @@ def test_a_driver_that_outlives_its_jvm_is_ended_with_the_task(submit: FakeSubmi
     assert not (psutil.pid_exists(submit.driver_pid) and lives(psutil.Process(submit.driver_pid)))
 
 
-def test_without_a_connection_the_master_comes_from_the_environment(
+def test_master_comes_from_the_environment_without_a_connection(
     submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_SPARK_MASTER", "local[1]")
-    # Set, then deleted: what the operator sets is undone at the end of the test.
+    # monkeypatch restores the variable at the end of the test, although the operator sets it.
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     submit.plan(report=COMMITTED.to_json())
     task = operator()
@@ -424,7 +424,7 @@ def test_without_a_connection_the_master_comes_from_the_environment(
 
 
 @pytest.mark.parametrize("connection", [None, "spark://local[*]"])
-def test_without_a_usable_connection_the_task_says_what_to_set_and_does_not_go_to_yarn(
+def test_task_without_usable_connection_names_the_setting_and_does_not_use_yarn(
     submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, connection: str | None
 ) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
@@ -436,7 +436,7 @@ def test_without_a_usable_connection_the_task_says_what_to_set_and_does_not_go_t
 
 
 @pytest.mark.parametrize("home", [None, "nowhere"])
-def test_without_a_spark_environment_the_task_says_what_to_set(
+def test_task_without_spark_environment_names_the_setting(
     submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str | None
 ) -> None:
     monkeypatch.delenv("LAKEHOUSE_SPARK_HOME")
@@ -448,7 +448,7 @@ def test_without_a_spark_environment_the_task_says_what_to_set(
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["LAKEHOUSE_MODULES", "the folder of the DAGs"])
-def test_a_job_finds_the_modules_that_specs_name(submit: FakeSubmit, tmp_path: Path, named: bool) -> None:
+def test_job_finds_the_modules_that_specs_name(submit: FakeSubmit, tmp_path: Path, named: bool) -> None:
     (tmp_path / "dags").mkdir()
     environ = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": "/of/the/user"}
     environ.pop("AIRFLOW__CORE__DAGS_FOLDER", None)
@@ -461,7 +461,7 @@ def test_a_job_finds_the_modules_that_specs_name(submit: FakeSubmit, tmp_path: P
 
 
 def lives(process: psutil.Process) -> bool:
-    # An orphan stays a zombie where no process reaps it, as in a container.
+    # An orphan process stays a zombie if no process reaps it, as in a container.
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -476,7 +476,7 @@ def wait_for_driver(submit: FakeSubmit) -> int:
     raise AssertionError(f"no driver after 30 s in {os.listdir(submit.directory)}")
 
 
-def test_operators_take_a_text_as_a_list_of_one() -> None:
+def test_operators_accept_a_text_as_a_list_of_one() -> None:
     with DAG("publish"):
         task = PublishPartitionsOperator(task_id="publish", table="/specs/orders.yaml", partitions="dt=2026-01-01")
     assert task.partitions == ["dt=2026-01-01"]
@@ -485,7 +485,7 @@ def test_operators_take_a_text_as_a_list_of_one() -> None:
     assert (command.tables, command.partitions) == (("sales.orders",), ("day=1",))
 
 
-def test_operators_refuse_values_that_are_no_texts() -> None:
+def test_operators_refuse_values_that_are_not_texts() -> None:
     with DAG("publish"), pytest.raises(UserError, match="partitions holds 7, which is of type int"):
         PublishPartitionsOperator(task_id="publish", table="/specs/orders.yaml", partitions=[7])
     empty = ServiceOperator(task_id="clean", service="clean", table=[])
@@ -493,7 +493,7 @@ def test_operators_refuse_values_that_are_no_texts() -> None:
         empty._command(run_context(empty))
 
 
-def test_due_tables_take_a_table_of_the_form_as_a_list_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_due_tables_accept_one_table_of_the_form_as_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     def answer(words: list[str]) -> str:

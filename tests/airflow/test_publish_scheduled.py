@@ -1,4 +1,4 @@
-"""Publication by a whole Airflow: signals, sensors, runs per partition and backfills, through its scheduler."""
+"""Publication in a complete Airflow with its scheduler: signals, sensors, runs per partition, backfills."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def airflow(shop: Shop) -> Iterator[Standalone]:
-    """A running Airflow with the DAG of one publication and the example that waits for it, all unpaused but that."""
+    """Start Airflow with the DAG of one publication and the example DAGs that wait for it, all unpaused."""
     spec = shop.add("live", f"{DAY}T10:00:00", f"{DAY}T11:00:00", ready="[event_time, signal]")
     folder = shop.place / "dags"
     folder.mkdir()
@@ -52,7 +52,7 @@ def events(airflow: Standalone, uri: str) -> list[dict[str, Any]]:
 
 
 def settled(airflow: Standalone) -> bool:
-    """Whether the run by the clock that unpausing starts is over."""
+    """Return whether the scheduled run that unpausing starts has ended."""
     states = [run["state"] for run in airflow.call(f"dags/{DAG_ID}/dagRuns")["dag_runs"]]
     return bool(states) and not {"queued", "running"} & set(states)
 
@@ -65,8 +65,8 @@ def test_event_with_a_day_publishes_it_and_starts_waiting_runs(airflow: Standalo
         return [task["state"] for task in mine] == ["deferred"]
 
     airflow.until(waiting, "the sensor is deferred", timeout_s=90)
-    airflow.until(lambda: settled(airflow), "the run by the clock is over", timeout_s=90)
-    assert shop.shown("live") == {}, "nothing says that the day is over"
+    airflow.until(lambda: settled(airflow), "the scheduled run has ended", timeout_s=90)
+    assert shop.shown("live") == {}, "no signal or event says that the day is complete"
 
     (asset,) = [a for a in airflow.call("assets?limit=100")["assets"] if a["name"] == "sales.live"]
     at = time.time()
@@ -97,7 +97,7 @@ def test_event_with_a_day_publishes_it_and_starts_waiting_runs(airflow: Standalo
     assert airflow.until(by_partition, "the run of the partition", timeout_s=60) == [name]
 
 
-def test_a_backfill_publishes_its_day_again(airflow: Standalone, shop: Shop) -> None:
+def test_backfill_publishes_its_day_again(airflow: Standalone, shop: Shop) -> None:
     before = len(events(airflow, "hive://shop/live"))
     airflow.until(lambda: settled(airflow), "nothing runs", timeout_s=90)
     airflow.backfill(DAG_ID, DAY, DAY, "--reprocess-behavior", "completed")

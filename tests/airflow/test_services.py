@@ -1,4 +1,4 @@
-"""The DAGs of table services: what they are, and that they serve real tables of a real catalog through Spark."""
+"""The DAGs of table services: their structure, and runs on tables of a catalog through Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bag() -> DagBag:
     return DagBag(ROOT / "dags")
 
 
-def test_every_service_has_a_dag_with_a_form_and_slots_of_its_own(bag: DagBag) -> None:
+def test_every_service_has_a_dag_with_its_own_form_and_pool(bag: DagBag) -> None:
     assert bag.import_errors == {}
     assert sorted(dag_id for dag_id in bag.dags if dag_id.startswith("services.")) == [
         f"services.{s}" for s in SERVICES
@@ -55,17 +55,17 @@ def test_every_service_has_a_dag_with_a_form_and_slots_of_its_own(bag: DagBag) -
         ({"conn_type": "generic", "extra": '{"url": "sqlite:///x.db"}'}, "sqlite:///x.db"),
     ],
 )
-def test_an_airflow_connection_names_the_catalog(connection: dict[str, Any], url: str) -> None:
+def test_airflow_connection_names_the_catalog(connection: dict[str, Any], url: str) -> None:
     assert catalog_url(Connection(conn_id="lakehouse_catalog", **connection)) == url
 
 
-def test_a_backfill_narrows_what_can_be_narrowed_and_other_runs_see_whole_tables() -> None:
+def test_backfill_limits_services_by_partition_and_other_runs_use_whole_tables() -> None:
     bounds = {"data_interval_start": "2026-03-01T00:00:00", "data_interval_end": "2026-03-02T00:00:00"}
     backfill = {"dag_run": SimpleNamespace(run_type="backfill"), **bounds}
     expected = ("2026-03-01T00:00:00+00:00", "2026-03-02T00:00:00+00:00")
     assert service_interval("clustering", backfill) == expected
     assert service_interval("clean", backfill) is None
-    # Partitions are of whole days, whenever the runs are.
+    # Partitions are whole days, at any time of the run.
     at_three = {**backfill, "data_interval_start": "2026-03-01T03:00:00", "data_interval_end": "2026-03-02T03:00:00"}
     assert service_interval("clustering", at_three) == expected
     quarter = {**backfill, "data_interval_start": "2026-03-01T03:00:00", "data_interval_end": "2026-03-01T03:15:00"}
@@ -107,7 +107,7 @@ catalog.set_policy("sales", "clean", {"commits_retained": 1})
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two tables in a catalog: of one the logs are due for compaction, of the other old files may go."""
+    """Create two tables in a catalog: one is due for compaction, the other one for clean."""
     if not (SPARK_HOME / "bin" / "spark-submit").exists():
         pytest.skip("missing: .venv with Spark; run 'make venvs'")
     home = tmp_path_factory.mktemp("lake")
@@ -130,7 +130,7 @@ def python(home: Path, *words: str) -> str:
 
 def run_dag(service: str, **conf: Any) -> dict[str, list[str]]:
     """Run a DAG in this process; return the states of its tasks."""
-    # A DAG keeps the params of the run before.
+    # A DAG object keeps the params of its previous run, so load the DAG again.
     run = DagBag(ROOT / "dags").dags[f"services.{service}"].test(run_conf=conf)
     states: dict[str, list[str]] = {}
     for instance in run.get_task_instances():
@@ -173,7 +173,7 @@ load_catalog().register_table("ride_trips", table.location)
 
 
 @pytest.mark.slow
-def test_a_dag_of_ones_own_lays_out_the_partitions_of_its_day(
+def test_user_dag_clusters_the_partitions_of_its_day(
     lake: Path, database: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python(lake, "-c", dedent(TRIPS), str(lake))
@@ -183,9 +183,9 @@ def test_a_dag_of_ones_own_lays_out_the_partitions_of_its_day(
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     before = {path.name for path in (lake / "trips").rglob("*.parquet")}
     dag = DagBag(ROOT / "dags").dags["nightly.ride_trips"]
-    # A run without a queue, as here, has no deadline: Airflow 3.3 fails to look it up.
+    # Airflow 3.3 fails to look up the deadline of a run without a queue, as in this test.
     dag.deadline = None
-    # By hand, the interval is the last one that was over.
+    # A manual run has the last completed interval.
     run = dag.test(logical_date=datetime(2026, 3, 2, tzinfo=UTC))
     assert {i.task_id: str(i.state) for i in run.get_task_instances()} == {"lay_out": "success", "clean": "success"}
     new = [path for path in (lake / "trips").rglob("*.parquet") if path.name not in before]

@@ -197,7 +197,7 @@ class BuiltFilters(Document):
     `instant` is None without a commit, and `reason` says why.
     """
 
-    files: int
+    built_files: int
     instant: str | None = None
     reason: str = ""
 

@@ -1,4 +1,4 @@
-"""`lakehouse clean`: what it prints, what it removes, how it exits."""
+"""Output, effects and exit codes of `lakehouse clean`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _signals() -> Iterator[None]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """A table of one file in five versions."""
+    """Create a table of one file group with five versions."""
     made = make_table(Shape(rows_per_file=1_000), env=Env(storage=open_storage(str(tmp_path / "t"))))
     for number in range(5):
         made.upsert(batch([row("k0", ts=number, v=f"v{number}")]))
@@ -43,7 +43,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, output: bool = True) ->
     return code, json.loads(printed.out) if printed.out.strip() else printed.err
 
 
-def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_due_prints_the_condition_and_its_reason(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run(capsys, "clean", "due", "--table", table.location)
     assert (code, answer["due"], answer["inputs"]["commits"]) == (0, False, 5) and "all of them are retained" in answer[
         "reason"
@@ -52,7 +52,7 @@ def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
-def test_a_dry_run_shows_what_would_go_and_removes_nothing(
+def test_clean_dry_run_prints_the_plan_and_deletes_nothing(
     verb: str, table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {file.path for file in table.refresh().env.storage.list("")}
@@ -70,7 +70,7 @@ def test_a_dry_run_shows_what_would_go_and_removes_nothing(
     assert "earliest retained" in capsys.readouterr().out
 
 
-def test_a_plan_is_made_and_run(table: Table, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_clean_plan_is_scheduled_and_executed(table: Table, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(capsys, "clean", "plan", "--table", table.location)[1]["instant"] is None
     code, answer = run(capsys, "clean", "plan", "--table", table.location, *TWO)
     assert code == 0 and answer["action"] == "clean"
@@ -84,7 +84,7 @@ def test_a_plan_is_made_and_run(table: Table, capsys: pytest.CaptureFixture[str]
     assert code == 0 and printed["status"] == "nothing_to_do"
 
 
-def test_clean_orphans_prints_them_and_deletes_them_with_a_flag(
+def test_clean_orphans_prints_orphan_files_and_deletes_them_by_flag(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = base_files(table.refresh().env.storage)[0]
@@ -101,7 +101,9 @@ def test_clean_orphans_prints_them_and_deletes_them_with_a_flag(
     assert not stray.exists() and data_rows(table, ["v"]) == [{"v": "v4"}]
 
 
-def test_unknown_verbs_and_options_name_the_nearest(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_verb_and_option_errors_suggest_the_nearest_name(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, message = run(capsys, "clean", "orphan", output=False)
     assert code != 0 and "did you mean 'orphans'" in message.lower()
     code, message = run(capsys, "clean", "due", "--table", table.location, "--option", "hoodie.clean.commit.retained=1")

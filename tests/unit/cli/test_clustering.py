@@ -1,4 +1,4 @@
-"""`lakehouse clustering`: what it prints, what it writes, how it exits."""
+"""Output, effects and exit codes of `lakehouse clustering`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _signals() -> Iterator[None]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """A table of two partitions; one has three small files, the other one."""
+    """Create a table of two partitions: one with three small files, one with one file."""
     return _made(tmp_path)
 
 
@@ -51,7 +51,7 @@ def files(table: Table) -> dict[str, int]:
     return {file.path: file.size_bytes for file in table.refresh().env.storage.list("")}
 
 
-def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clustering_due_prints_the_condition_and_its_reason(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run(capsys, "clustering", "due", "--table", table.location)
     assert (code, answer) == (
         0,
@@ -68,7 +68,7 @@ def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
-def test_a_dry_run_shows_the_plan_and_writes_nothing(
+def test_clustering_dry_run_prints_the_plan_and_writes_nothing(
     verb: str, table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = files(table)
@@ -85,7 +85,9 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
     assert files(table) == before
 
 
-def test_a_plan_by_force_is_made_once_and_run_by_its_instant(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forced_clustering_plan_is_scheduled_once_and_executed_by_instant(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = data_rows(table)
     code, none = run(capsys, "clustering", "plan", "--table", table.location)
     assert (code, none["instant"]) == (0, None) and "due after 4" in none["reason"]
@@ -102,7 +104,7 @@ def test_a_plan_by_force_is_made_once_and_run_by_its_instant(table: Table, capsy
     assert code == 64 and "is completed; pending plans: none" in error
 
 
-def test_clustering_run_sorts_by_the_given_columns_and_then_has_nothing_to_do(
+def test_clustering_run_sorts_by_columns_and_then_has_nothing_to_do(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("clustering", "run", "--table", table.location, "--force", "--sort-columns", "v", "--layout", "z-order")
@@ -124,7 +126,7 @@ def test_clustering_run_sorts_by_the_given_columns_and_then_has_nothing_to_do(
         (("due", "--layout", "hilbrt"), 64, "Did you mean 'hilbert'?"),
     ],
 )
-def test_bad_words_are_refused(
+def test_invalid_clustering_arguments_are_refused(
     words: tuple[str, ...], code: int, message: str, table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -133,14 +135,16 @@ def test_bad_words_are_refused(
 
 
 @pytest.mark.parametrize("verb", ["due", "plan", "run"])
-def test_bucket_tables_are_not_clustered(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clustering_refuses_tables_with_a_bucket_index(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bucketed = _made(tmp_path, index="BUCKET")
     code, error = run(capsys, "clustering", verb, "--table", bucketed.location)
     assert code == 69
     assert "finds the file group of a row by the hash of its key" in error
 
 
-def test_columns_that_have_no_order_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clustering_refuses_sort_columns_without_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nested = Table.create(str(tmp_path / "n"), name="n", record_key=["id"])
     nested.insert(pa.table({"id": ["a"], "tags": pa.array([["x"]])}))
     words = ("clustering", "plan", "--force", "--table", nested.location, "--sort-columns", "tags")

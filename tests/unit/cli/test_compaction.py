@@ -1,4 +1,4 @@
-"""`lakehouse compaction` and `lakehouse logcompaction`: what they print, what they write, how they exit."""
+"""Output, effects and exit codes of `lakehouse compaction` and `lakehouse logcompaction`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _signals() -> Iterator[None]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """A table of two partitions; one has logs of two commits, the other none."""
+    """Create a table of two partitions; only one has log files, of two commits."""
     made = _made(tmp_path, "MERGE_ON_READ")
     made.upsert(batch(row(f"k{n}", v="new") for n in range(3)))
     made.upsert(batch(row(f"k{n}", v="newer") for n in range(2)))
@@ -55,7 +55,7 @@ def files(table: Table) -> dict[str, int]:
     return {file.path: file.size_bytes for file in table.refresh().env.storage.list("")}
 
 
-def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compaction_due_prints_the_condition_and_its_reason(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run(capsys, "compaction", "due", "--table", table.location)
     assert (code, answer["due"], answer["inputs"]["delta_commits"]) == (0, False, 3)
     assert "due after 5 delta commits" in answer["reason"]
@@ -64,7 +64,7 @@ def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("noun", ["compaction", "logcompaction"])
-def test_a_dry_run_shows_the_plan_and_writes_nothing(
+def test_compaction_dry_run_prints_the_plan_and_writes_nothing(
     noun: str, table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = files(table)
@@ -75,7 +75,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
     assert files(table) == before
 
 
-def test_a_plan_that_is_not_due_is_not_made(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compaction_plan_is_not_scheduled_if_not_due(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(table)
     code, answer = run(capsys, "compaction", "plan", "--table", table.location)
     assert (code, answer["instant"]) == (0, None)
@@ -83,7 +83,9 @@ def test_a_plan_that_is_not_due_is_not_made(table: Table, capsys: pytest.Capture
     assert files(table) == before
 
 
-def test_a_plan_by_force_is_made_once_and_run_by_its_instant(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forced_compaction_plan_is_scheduled_once_and_executed_by_instant(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = data_rows(table)
     code, planned = run(capsys, "compaction", "plan", "--table", table.location, "--force")
     assert code == 0 and planned["action"] == "compaction"
@@ -97,7 +99,7 @@ def test_a_plan_by_force_is_made_once_and_run_by_its_instant(table: Table, capsy
     assert run(capsys, *words, json_output=False)[0] == 64
 
 
-def test_run_makes_the_plan_itself_or_has_nothing_to_do(
+def test_compaction_run_schedules_its_plan_or_has_nothing_to_do(
     table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "report.json"
@@ -110,7 +112,7 @@ def test_run_makes_the_plan_itself_or_has_nothing_to_do(
     assert run(capsys, *words, "--force", json_output=False)[1]["status"] == "nothing_to_do"
 
 
-def test_log_compaction_makes_one_log_of_two(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_compaction_merges_two_log_files_into_one(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     rows = data_rows(table)
     code, report = run(capsys, "logcompaction", "run", "--table", table.location, *TWO_LOGS, json_output=False)
     assert (code, report["status"], report["files"], report["rows"]) == (0, "committed", 1, 3)
@@ -126,7 +128,7 @@ def test_log_compaction_makes_one_log_of_two(table: Table, capsys: pytest.Captur
         (("compaction", "due", "--option", "hoodie.compaction.strategi=UnBounded"), 64, "hoodie.compaction.strategy"),
     ],
 )
-def test_bad_words_are_refused(
+def test_invalid_compaction_arguments_are_refused(
     words: tuple[str, ...], code: int, message: str, table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rest = () if words[1] in ("rum",) or words[0] == "logcompaction" else ("--table", table.location)
@@ -136,14 +138,14 @@ def test_bad_words_are_refused(
 
 
 @pytest.mark.parametrize("verb", ["due", "plan", "run"])
-def test_a_table_without_logs_has_no_compaction(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compaction_refuses_copy_on_write_tables(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copied = _made(tmp_path, "COPY_ON_WRITE")
     code, error = run(capsys, "compaction", verb, "--table", copied.location, json_output=False)
     assert code == 69
     assert "copy-on-write" in error
 
 
-def test_a_plan_that_another_executor_is_at_may_be_tried_again(
+def test_compaction_run_is_retryable_while_another_executor_is_active(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     planned = table.services.compaction.schedule(force=True)

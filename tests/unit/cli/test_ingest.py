@@ -1,4 +1,4 @@
-"""What `lakehouse ingest run` does around the ingestion: catalog and metrics are never in its way."""
+"""Catalog, metrics and sync of `lakehouse ingest run`: their errors do not stop the ingestion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakehouse.spec.contracts.job import JobReport, JobStatus
 
 @pytest.fixture
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A spec whose ingestion is a report: that one is tested with Spark."""
+    """Return a spec; its ingestion is replaced by a report, because tests with Spark cover it."""
     done = JobReport(status=JobStatus.COMMITTED, table="orders", instant="20260101000000000", rows=3)
     monkeypatch.setattr(command, "job_session", lambda name: None)
     monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: done)
@@ -27,7 +27,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_an_ingestion_goes_on_without_a_catalog_that_is_down(
+def test_ingest_continues_if_the_catalog_is_unavailable(
     spec: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_CATALOG", "postgresql+psycopg://user@127.0.0.1:9/none")
@@ -35,7 +35,7 @@ def test_an_ingestion_goes_on_without_a_catalog_that_is_down(
     assert "the run is not recorded in the catalog" in caplog.text
 
 
-def test_runs_are_recorded_and_failures_too(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingest_records_successful_and_failed_runs(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     assert main(["ingest", "run", "--table", str(spec), "--run-id", "r1"]) == 0
 
@@ -50,7 +50,7 @@ def test_runs_are_recorded_and_failures_too(spec: Path, tmp_path: Path, monkeypa
     assert (runs["r2"].state, runs["r2"].error) == (RunState.FAILED, "UserError: no such file")
 
 
-def test_settings_that_are_wrong_are_said_before_anything_is_ingested(
+def test_ingest_reports_invalid_settings_before_ingestion(
     spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: pytest.fail("it was ingested"))
@@ -62,7 +62,7 @@ def test_settings_that_are_wrong_are_said_before_anything_is_ingested(
 SYNCED = "options: {hoodie.datasource.hive_sync.enable: true}\n"
 
 
-def test_a_sync_that_fails_is_a_warning_of_a_run_that_succeeds(
+def test_failed_sync_is_a_warning_of_a_successful_ingest(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(command, "storage_options_of", lambda session: {})
@@ -77,7 +77,7 @@ def test_a_sync_that_fails_is_a_warning_of_a_run_that_succeeds(
     assert "the sync to the metastore failed" in caplog.text
 
 
-def test_a_run_that_is_to_sync_tells_the_metastore(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingest_with_sync_updates_the_metastore(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metastore = MemoryMetastore()
     monkeypatch.setattr(command, "storage_options_of", lambda session: {})
     for module in ("lakehouse.cli.ingest", "lakehouse.cli.sync"):
@@ -88,7 +88,7 @@ def test_a_run_that_is_to_sync_tells_the_metastore(spec: Path, tmp_path: Path, m
     assert metastore.table("default", "orders") is not None
 
 
-def test_a_sync_without_metastore_is_said_before_anything_is_ingested(
+def test_ingest_reports_sync_without_metastore_before_ingestion(
     spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: pytest.fail("it was ingested"))

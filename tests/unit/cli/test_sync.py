@@ -49,7 +49,7 @@ def test_sync_run_makes_the_changes_and_a_second_run_has_none(
     assert "default.rides" in capsys.readouterr().out
 
 
-def test_many_partitions_are_counted_in_text(
+def test_sync_plan_text_shows_the_first_partitions_and_the_count_of_others(
     metastore: MemoryMetastore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = str(tmp_path / "wide")
@@ -69,7 +69,7 @@ def test_many_partitions_are_counted_in_text(
         (["sync", "plan", "--option", "hoodie.datasource.hive_sync.database=a.b"], "is not a valid name"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_invalid_sync_arguments_are_refused(
     metastore: MemoryMetastore, location: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words, "--table", location] if words[1] == "plan" else words) == 64
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_said(
     assert metastore.requests == []
 
 
-def test_no_metastore_is_said(
+def test_sync_run_without_metastore_names_the_option(
     location: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("LAKEHOUSE_METASTORE", raising=False)

@@ -1,4 +1,4 @@
-"""`lakehouse ttl`: what it prints, what it writes, how it exits."""
+"""Output, effects and exit codes of `lakehouse ttl`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _signals() -> Iterator[None]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """Four partitions, the days of a week long ago."""
+    """Create a table of four partitions, which are old days."""
     made = make_table(Shape(hive_style=True), env=Env(storage=open_storage(str(tmp_path / "t"))))
     made.bulk_insert(batch(row(f"k{n}", p=f"2020-01-0{n}") for n in range(1, 5)))
     return made
@@ -45,7 +45,7 @@ def files(table: Table) -> dict[str, int]:
     return {file.path: file.size_bytes for file in table.refresh().env.storage.list("")}
 
 
-def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ttl_due_prints_the_condition_and_its_reason(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run(capsys, "ttl", "due", "--table", table.location, *TWO)
     assert (code, answer["due"], answer["inputs"]["partitions"]) == (0, True, 2)
     assert answer["reason"].startswith("p=2020-01-01: not among the newest 2 partitions")
@@ -53,7 +53,7 @@ def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("words", [("plan",), ("plan", "--dry-run"), ("run", "--dry-run"), ("plan", "--force")])
-def test_a_plan_is_shown_and_nothing_is_written(
+def test_ttl_plan_is_printed_and_nothing_is_written(
     words: tuple[str, ...], table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = files(table)
@@ -65,7 +65,7 @@ def test_a_plan_is_shown_and_nothing_is_written(
     assert files(table) == before
 
 
-def test_a_run_is_a_job_with_a_report(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ttl_run_writes_a_job_report(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "report.json"
     words = ["ttl", "run", "--table", table.location, *TWO, "--report", str(report)]
     assert main(words) == 0
@@ -78,7 +78,7 @@ def test_a_run_is_a_job_with_a_report(table: Table, tmp_path: Path, capsys: pyte
     capsys.readouterr()
 
 
-def test_rules_are_set_listed_and_removed(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ttl_policy_sets_lists_and_removes_rules(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("--table", table.location)
     code, answer = run(capsys, "ttl", "policy", "set", *where, "--pattern", "*", "--partition-age", "400d")
     limits = {name: value for name, value in answer["rule"].items() if value not in (None, "")}
@@ -109,7 +109,7 @@ def test_rules_are_set_listed_and_removed(table: Table, capsys: pytest.CaptureFi
         (["ttl", "due", "--option", "nothing"], "expected key=value"),
     ],
 )
-def test_wrong_words_are_named(
+def test_invalid_ttl_arguments_are_refused(
     words: list[str], message: str, table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main([*words, "--table", table.location] if len(words) > 2 else words)

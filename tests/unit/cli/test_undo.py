@@ -1,4 +1,4 @@
-"""`lakehouse rollback`, `lakehouse savepoint` and `lakehouse restore`: what they print, what they do, how they exit."""
+"""Output, effects and exit codes of `lakehouse rollback`, `lakehouse savepoint` and `lakehouse restore`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.core.operations.test_rollback import pending_write, times
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """A table of three commits."""
+    """Create a table of three commits."""
     made = make_table(Shape(), env=Env(storage=open_storage(str(tmp_path / "t"))))
     for number in range(3):
         made.upsert(batch([row("k1", ts=number, v=str(number))]))
@@ -39,7 +39,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def run(capsys: pytest.CaptureFixture[str], table: Table, *words: str) -> tuple[int, Any]:
-    """Run a command; return its exit code and what it printed: values, or the error's text."""
+    """Run a command; return its exit code and its output: JSON values, or the error message."""
     capsys.readouterr()
     code = main([*words, "--table", table.location, "--output", "json"])
     out = capsys.readouterr()
@@ -71,20 +71,20 @@ def test_rollback_run_refuses_by_exit_code(table: Table, capsys: pytest.CaptureF
     first = times(table)[0]
     code, text = run(capsys, table, "rollback", "run", "--instant", first)
     assert code == UserError.exit_code and f"completed after {first}" in text
-    alive, _ = pending_write(table, alive=True)
-    code, text = run(capsys, table, "rollback", "run", "--instant", alive)
+    active, _ = pending_write(table, alive=True)
+    code, text = run(capsys, table, "rollback", "run", "--instant", active)
     assert code == RetryableError.exit_code and "--force" in text
-    code, answer = run(capsys, table, "rollback", "run", "--instant", alive, "--force")
-    assert code == 0 and answer["target"] == alive
+    code, answer = run(capsys, table, "rollback", "run", "--instant", active, "--force")
+    assert code == 0 and answer["target"] == active
 
 
 def test_rollback_failed_reports_reverted_and_active_writes(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    dead, _ = pending_write(table, alive=False)
-    alive, _ = pending_write(table, alive=True)
-    expected = FailedWritesResult(dry_run=False, rolled_back=(dead,), active=(alive,)).to_mapping()
+    expired, _ = pending_write(table, alive=False)
+    active, _ = pending_write(table, alive=True)
+    expected = FailedWritesResult(dry_run=False, rolled_back=(expired,), active=(active,)).to_mapping()
     code, answer = run(capsys, table, "rollback", "failed", "--dry-run")
     assert (code, answer) == (0, expected | {"dry_run": True})
-    assert table.timeline.find(dead) is not None
+    assert table.timeline.find(expired) is not None
     code, answer = run(capsys, table, "rollback", "failed")
     assert (code, answer) == (0, expected)
 
