@@ -49,7 +49,7 @@ def rows_of_rewrite(document: ServicePlan) -> list[dict[str, Any]] | None:
 
 @plan_document.register
 def _(plan: NothingToDo, service: str) -> ServicePlan:
-    return PLAN_DOCUMENTS[service](service=service, reason=plan.reason)
+    return PLAN_DOCUMENTS[service](service=service, code=plan.code, reason=plan.reason)
 
 
 @plan_document.register

@@ -75,7 +75,7 @@ def _plan(spec: ServiceSpec, verb: str, words: Sequence[str]) -> int:
         return 0
     planned = service.schedule(force=given.force, pinned=pinned)
     if isinstance(planned, NothingToDo):
-        result = ScheduledPlan(service=spec.name, instant=None, reason=planned.reason)
+        result = ScheduledPlan(service=spec.name, instant=None, code=planned.code, reason=planned.reason)
     else:
         result = ScheduledPlan(service=spec.name, instant=planned.requested, action=str(planned.action))
     show_document(result, given.output)

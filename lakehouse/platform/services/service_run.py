@@ -43,7 +43,7 @@ def _report(table: str, outcome: ServiceOutcome | NothingToDo, seconds: float) -
             status=JobStatus.NOTHING_TO_DO,
             table=table,
             reason=outcome.reason,
-            code=JobReason.NOT_DUE,
+            code=JobReason(outcome.code.value),
             seconds=seconds,
         )
     return JobReport(

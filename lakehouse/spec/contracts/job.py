@@ -182,6 +182,16 @@ class JobReason(StrEnum):
     #: The job did something, or failed.
     NONE = "none"
     NOT_DUE = "not_due"
+    #: No file group, file, action or partition qualifies for the service.
+    NO_CANDIDATES = "no_candidates"
+    #: A plan of the service is pending and has to be executed first.
+    ALREADY_PENDING = "already_pending"
+    #: The plan could not be executed and was removed from the timeline.
+    PLAN_DROPPED = "plan_dropped"
+    #: The service schedules no plans: a run plans and executes.
+    SINGLE_STEP = "single_step"
+    #: The table already has the requested state.
+    NO_CHANGES = "no_changes"
     NO_MATCHING_PARTITION = "no_matching_partition"
     #: Another run of the service holds the table's lease.
     OTHER_RUN_ACTIVE = "other_run_active"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.ttl import TtlRule
 from lakehouse.spec.contracts.document import Document
 
@@ -28,20 +29,25 @@ class ServiceCondition(Document):
 class ScheduledPlan(Document):
     """Result of `lakehouse <service> plan`: the instant of the plan on the timeline.
 
-    `instant` and `action` are None if no plan was scheduled, and `reason` says why.
+    If no plan was scheduled, `instant` and `action` are None, `code` is the reason for programs and `reason` a text.
     """
 
     service: str
     instant: str | None
     action: str | None = None
+    code: NothingToDoReason | None = None
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePlan(Document):
-    """The plan of a service that was not scheduled. `reason` says why there is nothing to do, else it is empty."""
+    """The plan of a service that was not scheduled.
+
+    `code` and `reason` say why there is nothing to do; None and empty if there is a plan.
+    """
 
     service: str
+    code: NothingToDoReason | None = None
     reason: str = ""
 
 

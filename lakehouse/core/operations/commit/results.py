@@ -8,6 +8,7 @@ from lakehouse.core.planning.tombstones import LATE_ROWS_KEY
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.drift import ColumnDrift, decode_drift
 from lakehouse.model.instant import Instant
+from lakehouse.model.nothing_to_do import NothingToDoReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +62,12 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToDo:
-    """Nothing was committed, and no files remain; see `Committed` for `late_rows_dropped`."""
+    """Nothing was committed, and the operation left no files behind.
 
+    `code` is the reason for programs, `reason` a text for people. See `Committed` for `late_rows_dropped`.
+    """
+
+    code: NothingToDoReason
     reason: str
     late_rows_dropped: int = 0
 

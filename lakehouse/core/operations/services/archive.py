@@ -41,6 +41,7 @@ from lakehouse.errors import UnsupportedError
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,11 @@ def plan(
     `request.force` keeps `hoodie.keep.min.commits` only, even if no archive is due.
     """
     planned = _plan(table, policies, force=request.force)
-    return planned if planned.instants else NothingToDo(reason=planned.kept)
+    if planned.instants:
+        return planned
+    few = too_few(table.timeline, policies.archive, policies.clean)
+    code = NothingToDoReason.NO_CANDIDATES if request.force or few is None else NothingToDoReason.NOT_DUE
+    return NothingToDo(code=code, reason=planned.kept)
 
 
 def schedule(
@@ -95,7 +100,10 @@ def schedule(
     """Return NothingToDo: an archive has no plan on the timeline."""
     del policies, request
     _require_archive(table)
-    return NothingToDo(reason="archive puts no plan on the timeline; run plans and executes in one step")
+    return NothingToDo(
+        code=NothingToDoReason.SINGLE_STEP,
+        reason="archive puts no plan on the timeline; run plans and executes in one step",
+    )
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
@@ -118,7 +126,8 @@ def run(
     table.store.refuse_during_restore(table.timeline)
     reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
     if reason is not None:
-        return NothingToDo(reason=reason)
+        code = NothingToDoReason.NO_CANDIDATES if force else NothingToDoReason.NOT_DUE
+        return NothingToDo(code=code, reason=reason)
     # Delete leftover files of failed writes first: readers cannot recognise them once the commits are archived.
     clean_up_ended_writes(table, policies.transaction)
     deleted, archived = DeletedFiles(), list[Instant]()
@@ -139,7 +148,7 @@ def run(
         if len(planned.instants) <= _BATCH:
             break
     if not archived:
-        return NothingToDo(reason=planned.kept)
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=planned.kept)
     logger.info("%s: archived %d actions up to %s", table.env.storage.root, len(archived), archived[-1].requested)
     return Archived(instants=tuple(archived), kept=planned.kept)
 

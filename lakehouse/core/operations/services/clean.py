@@ -68,6 +68,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.clean import CleanedPartition, CleanMetadata, CleanPlan
 from lakehouse.model.files import LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.clean import CleanPolicy
 from lakehouse.spec.options.policies import Policies
 
@@ -127,7 +128,11 @@ def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAU
             _check_plan(table, pending.requested, stored)
             return stored
     refusal = _not_due(table, policies, request)
-    return refusal or _plan(table, policies, request.pinned) or NothingToDo(reason=_NOTHING)
+    return (
+        refusal
+        or _plan(table, policies, request.pinned)
+        or NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_NOTHING)
+    )
 
 
 def schedule(
@@ -141,7 +146,9 @@ def schedule(
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     for pending in table.timeline.where(action=Action.CLEAN, pending=True):
-        return NothingToDo(reason=f"the clean {pending.requested} is pending; run it first")
+        return NothingToDo(
+            code=NothingToDoReason.ALREADY_PENDING, reason=f"the clean {pending.requested} is pending; run it first"
+        )
     refusal = _not_due(table, policies, request)
     if refusal is not None:
         return refusal
@@ -150,15 +157,18 @@ def schedule(
     published = read_pins(table.env)
     planned = _plan(table, policies, request.pinned)
     if planned is None:
-        return NothingToDo(reason=_NOTHING)
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_NOTHING)
     with table_lock(table.env, policies.transaction) as lock:
         now = table.reload()
         if not still_holds(table.timeline, now.timeline) or read_pins(table.env) != published:
             for pending in now.timeline.where(action=Action.CLEAN, pending=True):
-                return NothingToDo(reason=f"another process scheduled the clean {pending.requested} meanwhile; run it")
+                return NothingToDo(
+                    code=NothingToDoReason.ALREADY_PENDING,
+                    reason=f"another process scheduled the clean {pending.requested} meanwhile; run it",
+                )
             planned = _plan(now, policies, request.pinned)
         if planned is None:
-            return NothingToDo(reason=_NOTHING)
+            return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_NOTHING)
         lock.check()
         data = encode_clean_plan(planned, base_path=table.env.storage.root)
         instant = table.store.request(now.timeline, Action.CLEAN, data)
@@ -213,7 +223,7 @@ def _run(table: LoadedTable, engine: Engine, policies: Policies, request: Servic
 
 def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) -> NothingToDo | None:
     answer = due(table, policies)
-    return None if answer.due or request.force else NothingToDo(reason=answer.reason)
+    return None if answer.due or request.force else NothingToDo(code=NothingToDoReason.NOT_DUE, reason=answer.reason)
 
 
 def _plan(table: LoadedTable, policies: Policies, pinned: Collection[str]) -> CleanPlan | None:
@@ -312,7 +322,9 @@ def _execute(
         with table_lock(table.env, policies.transaction) as lock:
             lock.check()
             table.store.remove_pending(pending)
-        return NothingToDo(reason=f"the clean {pending.requested} had no plan and was dropped")
+        return NothingToDo(
+            code=NothingToDoReason.PLAN_DROPPED, reason=f"the clean {pending.requested} had no plan and was dropped"
+        )
     _check_plan(table, pending.requested, stored)
     started_ms = table.env.clock.now_ms()
     execution = CleanExecution(engine=engine, stored=stored, pins=pins, started_ms=started_ms)

@@ -69,6 +69,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.clustering import SORT_COLUMNS
 from lakehouse.spec.options.policies import Policies
 
@@ -93,7 +94,11 @@ def plan(
 ) -> ClusteringPlan | NothingToDo:
     """Return the plan that would be scheduled now; writes nothing. Raises UserError as `schedule` does."""
     refusal = _not_due(table, policies, request)
-    return refusal or _plan(table, policies, request) or NothingToDo(reason=NO_GROUPS)
+    return (
+        refusal
+        or _plan(table, policies, request)
+        or NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=NO_GROUPS)
+    )
 
 
 def schedule(
@@ -120,7 +125,7 @@ def schedule_plan(
         if now.timeline != table.timeline:
             planned = make_plan(now)
         if planned is None:
-            return NothingToDo(reason=NO_GROUPS)
+            return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=NO_GROUPS)
         lock.check()
         data = encode_clustering_plan(planned, base_path=table.env.storage.root)
         instant = table.store.request(now.timeline, Action.CLUSTERING, data)
@@ -240,7 +245,7 @@ def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) ->
     answer = due(table, policies)
     if request.force or answer.commits >= max(policies.clustering.max_commits, 1):
         return None
-    return NothingToDo(reason=answer.reason)
+    return NothingToDo(code=NothingToDoReason.NOT_DUE, reason=answer.reason)
 
 
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:

@@ -28,6 +28,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.instant import Action, Instant
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 
 
@@ -43,7 +44,11 @@ def plan(
 ) -> CompactionPlan | NothingToDo:
     """Return the plan that would be scheduled now; writes nothing."""
     refusal = _not_due(table, policies, request)
-    return refusal or _plan(table, policies, request) or NothingToDo(reason=COMPACTION.no_groups)
+    return (
+        refusal
+        or _plan(table, policies, request)
+        or NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=COMPACTION.no_groups)
+    )
 
 
 def schedule(
@@ -80,7 +85,7 @@ def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) ->
         require_merge_on_read(table)
         return None
     answer = due(table, policies)
-    return None if answer.due else NothingToDo(reason=answer.reason)
+    return None if answer.due else NothingToDo(code=NothingToDoReason.NOT_DUE, reason=answer.reason)
 
 
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> CompactionPlan | None:

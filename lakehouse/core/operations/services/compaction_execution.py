@@ -39,6 +39,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ def schedule_compaction(
         if now.timeline != table.timeline:
             planned = kind.plan(now, policies, request)
         if planned is None:
-            return NothingToDo(reason=kind.no_groups)
+            return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=kind.no_groups)
         lock.check()
         data = encode_compaction_plan(planned, log_compaction=kind.merges_logs_only)
         instant = table.store.request(now.timeline, kind.action, data)

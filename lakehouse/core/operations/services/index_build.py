@@ -30,6 +30,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Instant
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 
 _BLOOM = "hoodie.parquet.bloom.filter.enabled"
@@ -66,9 +67,11 @@ def plan(table: LoadedTable, engine: Engine, policies: Policies) -> ClusteringPl
     """Return the clustering plan that would be scheduled now; writes nothing. Raises as `run` does."""
     paths = _paths_to_build(table, engine, policies)
     if not paths:
-        return NothingToDo(reason=_COMPLETE)
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_COMPLETE)
     clustering.require_clusterable(table, policies)
-    return _plan(table, policies=policies, paths=paths) or NothingToDo(reason=clustering.NO_GROUPS)
+    return _plan(table, policies=policies, paths=paths) or NothingToDo(
+        code=NothingToDoReason.NO_CANDIDATES, reason=clustering.NO_GROUPS
+    )
 
 
 def schedule(table: LoadedTable, engine: Engine, policies: Policies) -> Instant | NothingToDo:
@@ -77,7 +80,7 @@ def schedule(table: LoadedTable, engine: Engine, policies: Policies) -> Instant 
     table.store.refuse_during_restore(table.timeline)
     paths = _paths_to_build(table, engine, policies)
     if not paths:
-        return NothingToDo(reason=_COMPLETE)
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_COMPLETE)
     clustering.require_clusterable(table, policies)
     clustering.require_recorded_writes(table, policies, None)
     return clustering.schedule_plan(table, policies, partial(_plan, policies=policies, paths=paths))

@@ -35,6 +35,7 @@ from lakehouse.model.commit import Operation
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 
 
@@ -48,7 +49,9 @@ def plan(
 ) -> CompactionPlan | NothingToDo:
     """Return the plan that would be scheduled now; writes nothing."""
     require_merge_on_read(table)
-    return _plan(table, policies, request) or NothingToDo(reason=LOG_COMPACTION.no_groups)
+    return _plan(table, policies, request) or NothingToDo(
+        code=NothingToDoReason.NO_CANDIDATES, reason=LOG_COMPACTION.no_groups
+    )
 
 
 def schedule(

@@ -33,6 +33,7 @@ from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.instant import Action, Instant, Timeline
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.transaction import TransactionPolicy
 
@@ -259,7 +260,10 @@ def _drop_without_plan(claimed: ClaimedPlan) -> NothingToDo:
     claimed.heartbeat.stop()
     instant = claimed.instant
     drop_plan(claimed.table, claimed.policies.transaction, instant, partial(_check_before_drop, claimed))
-    return NothingToDo(reason=f"the {instant.action} {instant.requested} had no plan and was dropped")
+    return NothingToDo(
+        code=NothingToDoReason.PLAN_DROPPED,
+        reason=f"the {instant.action} {instant.requested} had no plan and was dropped",
+    )
 
 
 def _drop_unusable(claimed: ClaimedPlan, partitions: Collection[str] | None, error: UnusablePlanError) -> NothingToDo:
@@ -271,7 +275,9 @@ def _drop_unusable(claimed: ClaimedPlan, partitions: Collection[str] | None, err
         drop_plan(table.reload(), claimed.policies.transaction, plan, partial(_check_before_drop, claimed))
     finally:
         abandon_plan(claimed, partitions)
-    return NothingToDo(reason=f"the {plan.action} {plan.requested} was dropped: {error}")
+    return NothingToDo(
+        code=NothingToDoReason.PLAN_DROPPED, reason=f"the {plan.action} {plan.requested} was dropped: {error}"
+    )
 
 
 def _check_before_drop(claimed: ClaimedPlan, _now: LoadedTable, timeline: Timeline) -> None:

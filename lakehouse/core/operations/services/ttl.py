@@ -46,6 +46,7 @@ from lakehouse.core.timeline.ttl_policy_log import read_rules, set_rule
 from lakehouse.errors import ConflictError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Instant, State
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -89,7 +90,10 @@ def schedule(
     """Return NothingToDo: ttl has no plan on the timeline."""
     del policies, request
     _require_partitioned(table)
-    return NothingToDo(reason="ttl puts no plan on the timeline; run plans and executes in one step")
+    return NothingToDo(
+        code=NothingToDoReason.SINGLE_STEP,
+        reason="ttl puts no plan on the timeline; run plans and executes in one step",
+    )
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
@@ -119,7 +123,7 @@ def run(
         table.store.refuse_during_restore(table.timeline)
         planned = _plan(table, policies, _rules(table, policies), request, save=True)
         if not planned.expired:
-            return NothingToDo(reason=_nothing(planned))
+            return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_nothing(planned))
         outcome = write(table, LocalEngine(), single_attempt, _write_request(table, planned))
         if not isinstance(outcome, Conflict):
             return outcome

@@ -47,6 +47,7 @@ from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
 from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.restore import RestoreMetadata, RestorePlan
 from lakehouse.spec.options.transaction import TransactionPolicy
 
@@ -96,7 +97,9 @@ def restore(
     if not plan.instants:
         if not dry_run:
             _remove_rollbacks_of_finished(table, policy, to)
-        return NothingToDo(reason=f"{to} is the newest completed write, and nothing is pending")
+        return NothingToDo(
+            code=NothingToDoReason.NO_CHANGES, reason=f"{to} is the newest completed write, and nothing is pending"
+        )
     with table_lock(table.env, policy) as lock:
         now = table.reload()
         now.store.refuse_during_restore(now.timeline)

@@ -43,6 +43,7 @@ from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
 from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
@@ -225,9 +226,14 @@ def _finish(
             _execute(table, policy, undoing, plan)
         return plan
     if table.timeline.find(requested) is not None:
-        return NothingToDo(reason=f"the plan {requested} is not being executed, so there is nothing to roll back")
+        return NothingToDo(
+            code=NothingToDoReason.NO_CHANGES,
+            reason=f"the plan {requested} is not being executed, so there is nothing to roll back",
+        )
     if undoing is not None:
-        return NothingToDo(reason=f"{requested} was rolled back already, by {undoing.requested}")
+        return NothingToDo(
+            code=NothingToDoReason.NO_CHANGES, reason=f"{requested} was rolled back already, by {undoing.requested}"
+        )
     newest = table.timeline.writes().by_completion()[-1:]
     pending = [i.requested for i in table.timeline.where(action=UNDOABLE_ACTIONS, pending=True)]
     raise UserError(

@@ -18,6 +18,7 @@ from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.restore import Savepoint, SavepointMetadata
 from lakehouse.spec.options.transaction import TransactionPolicy
 
@@ -53,7 +54,7 @@ def create_savepoint(
     table.store.refuse_during_restore(table.timeline)
     target = completed_write(table, requested)
     if target.requested in table.timeline.savepoints():
-        return NothingToDo(reason=f"a savepoint keeps {target.requested} already")
+        return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=f"a savepoint keeps {target.requested} already")
     kept = _kept_files(table, target)
     metadata = SavepointMetadata(user=user, comment=comment, at_ms=table.env.clock.now_ms(), files=kept)
     instant = Instant(requested=target.requested, action=Action.SAVEPOINT, state=State.INFLIGHT)

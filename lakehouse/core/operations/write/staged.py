@@ -41,6 +41,7 @@ from lakehouse.errors import RetryableError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.model.nothing_to_do import NothingToDoReason
 
 # The number of bytes that a task appends in about 0.1 s.
 _LIGHT_BYTES = 4 * 1024 * 1024
@@ -77,7 +78,10 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGro
     entries = [entry for run in runs for entry in run.entries]
     if not entries:
         by_key = attempt.request.operation is Operation.DELETE and context.ordered_deletes
-        return NothingToDo(reason="no stored row matches the batch" if by_key else "the batch has no rows")
+        return NothingToDo(
+            code=NothingToDoReason.NO_CHANGES,
+            reason="no stored row matches the batch" if by_key else "the batch has no rows",
+        )
     partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
     listing = None if attempt.request.replaces else load_listing(table, partitions)
     slices = () if listing is None else listing.slices
@@ -91,7 +95,7 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGro
     tags = [tag for found in engine.run(partial(_tag, context, read), lookups, light=True) for tag in found]
     tasks = index.groups(entries, slices, tags, in_clustering=frozenset(in_clustering), new_uuid=table.env.ids.uuid)
     if not tasks:
-        return NothingToDo(reason="no stored row matches the batch")
+        return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason="no stored row matches the batch")
     for task in tasks:
         refuse_if_clustered(closed, (task.partition, task.file_id))
     if listing is not None:
@@ -132,7 +136,7 @@ def _write_groups(
     if not stats:
         # The tasks wrote no file, so there is nothing to roll back.
         markers.withdraw()
-        return NothingToDo(reason="the batch changes nothing")
+        return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason="the batch changes nothing")
     return WrittenGroups(stats=stats, touched=touched)
 
 

@@ -46,6 +46,7 @@ from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -245,7 +246,9 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     attempt, stats, applied = written.attempt, written.stats, written.applied
     replaced = _replaced_groups(table, request, stats) if request.replaces else {}
     if not stats and not replaced and not request.allow_empty and not applied.files:
-        return NothingToDo(reason="the batch has no rows and there is nothing to replace")
+        return NothingToDo(
+            code=NothingToDoReason.NO_CHANGES, reason="the batch has no rows and there is nothing to replace"
+        )
     metadata = _commit_metadata(attempt, stats, replaced)
     if deletes is not None:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
@@ -279,6 +282,7 @@ def _write_rows(attempt: WriteAttempt, deletes: RememberedDeletes | None) -> _Wr
 
 def _only_late_rows(rows: int) -> NothingToDo:
     return NothingToDo(
+        code=NothingToDoReason.NO_CHANGES,
         reason=f"all {rows} rows that would change something are older than a delete of their key",
         late_rows_dropped=rows,
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.ttl import TtlRule
 from lakehouse.spec.contracts.document import Document
+from lakehouse.spec.contracts.job import JobReason
 from lakehouse.spec.contracts.services import (
     PLAN_DOCUMENTS,
     ArchivedInstant,
@@ -42,7 +44,7 @@ GROUP = ClusteredGroups(partition="a", file_groups=3, log_files=0, output_groups
     [
         ServiceCondition(service="clean", due=True, reason="5 commits", inputs={"commits": 5, "pending": []}),
         ScheduledPlan(service="clean", instant="1", action="clean"),
-        ScheduledPlan(service="clean", instant=None, reason="not due"),
+        ScheduledPlan(service="clean", instant=None, code=NothingToDoReason.NOT_DUE, reason="not due"),
         CompactionPlanDocument(service="compaction", operations=(OPERATION,)),
         CompactionPlanDocument(service="logcompaction", reason="no file group has enough logs"),
         ClusteringPlanDocument(service="clustering", groups=(GROUP,)),
@@ -78,8 +80,12 @@ def test_service_contract_round_trips_through_json(document: Document) -> None:
     assert type(document).from_json(document.to_json()) == document
 
 
+def test_job_reasons_include_all_reasons_of_operations() -> None:
+    assert {reason.value for reason in NothingToDoReason} <= {reason.value for reason in JobReason}
+
+
 def test_every_service_has_a_plan_document_that_can_be_empty() -> None:
     assert set(PLAN_DOCUMENTS) == set(SERVICES)
     for service, kind in PLAN_DOCUMENTS.items():
-        empty = kind(service=service, reason="not due")
+        empty = kind(service=service, code=NothingToDoReason.NOT_DUE, reason="not due")
         assert kind.from_json(empty.to_json()) == empty
