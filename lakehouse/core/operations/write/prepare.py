@@ -33,6 +33,7 @@ from lakehouse.core.rows.keys import required_columns
 from lakehouse.core.rows.record_merge import DELETED_COLUMN, check_delete_column
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_mergeable, require_writable
+from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
@@ -403,8 +404,12 @@ def _sniffed_keys(table: LoadedTable) -> KeyConfig:
     for metadata in recent_metadata(table, 10):
         for stat in metadata.stats:
             if stat.num_writes and stat.path.endswith(".parquet"):
-                reader = BaseFileReader(table.env.storage, stat.path)
-                first = reader.footer("hoodie_min_record_key")
-                key = first if first is not None else reader.column(_KEY)[0].as_py()
+                try:
+                    reader = BaseFileReader(table.env.storage, stat.path)
+                    first = reader.footer("hoodie_min_record_key")
+                    key = first if first is not None else reader.column(_KEY)[0].as_py()
+                except NotFoundError:
+                    # A clean deleted the file; a file of another commit may exist.
+                    continue
                 return replace(keys, field_prefix=str(key).startswith(f"{keys.record_key_fields[0]}:"))
     return keys

@@ -422,3 +422,13 @@ def aged(path: Path) -> None:
     """Write a file that is older than any grace time."""
     path.write_bytes(b"x")
     os.utime(path, (10**9, 10**9))
+
+
+def test_write_after_clean_of_all_files_reads_no_deleted_file() -> None:
+    table = make_table(Shape(keys="complex_single", rows_per_file=4, fills_small_files=False))
+    table.upsert(batch([row("k0")]))
+    table.delete_partitions(sorted({stat.partition for _, metadata in table.commits() for stat in metadata.stats}))
+    options = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": "1"}
+    table.with_options(options).services.clean.run(force=True)
+    table.upsert(batch([row("k1")]))
+    assert table.scan().to_arrow().num_rows == 1
