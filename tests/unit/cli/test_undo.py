@@ -71,7 +71,7 @@ def test_rollback_run_refuses_by_exit_code(table: Table, capsys: pytest.CaptureF
     first = times(table)[0]
     code, text = run(capsys, table, "rollback", "run", "--instant", first)
     assert code == UserError.exit_code and f"completed after {first}" in text
-    active, _ = pending_write(table, alive=True)
+    active, _ = pending_write(table, active=True)
     code, text = run(capsys, table, "rollback", "run", "--instant", active)
     assert code == RetryableError.exit_code and "--force" in text
     code, answer = run(capsys, table, "rollback", "run", "--instant", active, "--force")
@@ -79,8 +79,8 @@ def test_rollback_run_refuses_by_exit_code(table: Table, capsys: pytest.CaptureF
 
 
 def test_rollback_failed_reports_reverted_and_active_writes(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    expired, _ = pending_write(table, alive=False)
-    active, _ = pending_write(table, alive=True)
+    expired, _ = pending_write(table, active=False)
+    active, _ = pending_write(table, active=True)
     expected = FailedWritesResult(dry_run=False, rolled_back=(expired,), active=(active,)).to_mapping()
     code, answer = run(capsys, table, "rollback", "failed", "--dry-run")
     assert (code, answer) == (0, expected | {"dry_run": True})

@@ -1,4 +1,4 @@
-"""Patterns of users and tables: linear time, and a clear refusal of what the engine lacks."""
+"""Regular expressions of users and tables: matched in linear time; unsupported syntax is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakehouse.spec.bucket_rules import BucketRules, parse_rules
 from lakehouse.spec.options.clustering import ClusteringPolicy
 from lakehouse.spec.options.compaction import CompactionPolicy
 
-# An engine that backtracks takes 2^5000 steps for this text.
+# A backtracking engine needs 2^5000 steps for this text.
 SLOW, TEXT = "(a|a|aa)+$", "a" * 5000 + "!"
 
 
@@ -24,7 +24,7 @@ def test_pattern_is_searched_and_matched_as_in_java() -> None:
     pattern = Pattern(r"^day=\d{4}")
     assert pattern.found_in("day=2026-01") and not pattern.found_in("x/day=2026")
     assert pattern.matches("day=2026") and not pattern.matches("day=2026-01")
-    # Arabic digits are no \d, and a name that is not UTF-8 is asked about, too.
+    # Arabic digits do not match \d, and a name that is not UTF-8 can be matched too.
     assert not Pattern(r"\d").found_in("\u0663") and not Pattern("b$").found_in("a\udcff")
     text = "a-b c/d.ü*[]\n"
     assert Pattern(escaped(text)).matches(text)
@@ -44,13 +44,13 @@ def test_pattern_is_searched_and_matched_as_in_java() -> None:
         ("a" * (MAX_PATTERN + 1), "4097 characters"),
     ],
 )
-def test_pattern_that_the_engine_lacks_is_refused_with_what_declares_it(text: str, reason: str) -> None:
+def test_unsupported_pattern_is_refused_with_the_name_of_its_option(text: str, reason: str) -> None:
     with pytest.raises(UserError, match=r"^option x .* is not a regular expression") as raised:
         compile_pattern(text, "option x")
     assert reason in raised.value.message and len(raised.value.message) < 600
 
 
-def test_pattern_that_backtracking_engines_never_finish_is_answered_wherever_patterns_are_taken() -> None:
+def test_patterns_are_matched_in_linear_time_in_all_options() -> None:
     assert not Pattern(SLOW).found_in(TEXT)
     assert BucketRules(7, parse_rules(f"{SLOW},3")).of(TEXT) == 7
     assert not TtlRule(id="x", pattern=f"re:{SLOW}").covers(TEXT)
@@ -69,7 +69,7 @@ DECLARATIONS: dict[str, Callable[[str], object]] = {
 
 
 @pytest.mark.parametrize("declare", DECLARATIONS.values(), ids=DECLARATIONS)
-def test_look_around_is_refused_where_a_pattern_is_declared(declare: Callable[[str], object]) -> None:
+def test_look_around_is_refused_by_each_option(declare: Callable[[str], object]) -> None:
     with pytest.raises(UserError, match="no look-around, back-references"):
         declare("(?!a)b")
 

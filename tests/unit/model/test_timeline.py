@@ -1,4 +1,4 @@
-"""The timeline as a value: legal steps, explicit orders, bounds (TL-3)."""
+"""The timeline as a value: transitions, orders and filters (TL-3)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from lakehouse.model.instant import Action, Instant, State, Timeline
 
 
 def done(requested: str, completed: str, action: Action = Action.COMMIT) -> Instant:
-    """A completed instant."""
+    """Return a completed instant."""
     return Instant(requested=requested, action=action, state=State.COMPLETED, completed=completed)
 
 
 def pending(requested: str, action: Action = Action.COMMIT, state: State = State.REQUESTED) -> Instant:
-    """A pending instant."""
+    """Return a pending instant."""
     return Instant(requested=requested, action=action, state=state)
 
 
@@ -23,13 +23,13 @@ EARLY = done("2", "3", Action.REPLACECOMMIT)
 OPEN = pending("4")
 
 
-def test_orders_by_request_and_by_completion_are_two_things() -> None:
+def test_timeline_orders_by_request_or_by_completion() -> None:
     timeline = Timeline((OPEN, EARLY, LATE))
     assert [i.requested for i in timeline] == ["1", "2", "4"]
     assert [i.requested for i in timeline.by_completion()] == ["2", "1"]
 
 
-def test_filters_compose() -> None:
+def test_timeline_filters_are_combined() -> None:
     timeline = Timeline((LATE, EARLY, OPEN))
     assert tuple(timeline.where(pending=True)) == (OPEN,)
     assert tuple(timeline.where(completed_after="3")) == (LATE,)
@@ -39,7 +39,7 @@ def test_filters_compose() -> None:
     assert tuple(timeline.writes()) == (LATE, EARLY)
 
 
-def test_a_step_leads_to_the_next_state_only() -> None:
+def test_transition_allows_only_the_next_state() -> None:
     timeline = Timeline(()).transition(pending("5"), State.REQUESTED)
     timeline = timeline.transition(pending("5"), State.INFLIGHT)
     with pytest.raises(CorruptTableError, match="cannot go from 1"):
@@ -52,31 +52,31 @@ def test_a_step_leads_to_the_next_state_only() -> None:
 
 
 @pytest.mark.parametrize("completed", [None, "4", "3"])
-def test_nothing_completes_before_it_was_requested(completed: str | None) -> None:
+def test_transition_refuses_a_completion_before_the_request(completed: str | None) -> None:
     timeline = Timeline((pending("4", state=State.INFLIGHT),))
     with pytest.raises(CorruptTableError, match="not after its request"):
         timeline.transition(pending("4"), State.COMPLETED, completed)
 
 
-def test_a_finished_compaction_is_a_commit_and_the_same_instant() -> None:
+def test_completed_compaction_becomes_a_commit() -> None:
     compaction = pending("4", Action.COMPACTION, State.INFLIGHT)
     moved = Timeline((compaction,)).transition(compaction, State.COMPLETED, "5")
     assert [(i.action, i.state) for i in moved] == [(Action.COMMIT, State.COMPLETED)]
 
 
-def test_the_latest_time_counts_requests_and_completions() -> None:
+def test_latest_time_includes_requests_and_completions() -> None:
     assert Timeline((LATE, OPEN)).latest_time() == "9"
     assert Timeline((EARLY, OPEN)).latest_time() == "4"
     assert Timeline(()).latest_time() == ""
 
 
-def test_a_savepoint_shares_the_time_of_its_commit_and_is_not_found_for_it() -> None:
+def test_find_ignores_the_savepoint_of_a_commit() -> None:
     savepoint = done("1", "8", Action.SAVEPOINT)
     assert Timeline((savepoint, LATE)).find("1") == LATE
     assert Timeline((savepoint,)).find("1") is None
 
 
-def test_an_instant_of_version_6_is_ordered_by_its_request() -> None:
+def test_instant_of_version_6_is_ordered_by_its_request_time() -> None:
     old = Instant(requested="5", action=Action.COMMIT, state=State.COMPLETED)
     assert old.completion == "5"
     assert Timeline((old, LATE)).by_completion() == (old, LATE)

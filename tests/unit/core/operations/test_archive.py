@@ -1,4 +1,4 @@
-"""The archive service: what it moves, what it leaves, what it refuses, and what others find after it."""
+"""The archive service: archived and kept instants, refusals, recovery, and reads of archived commits."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ HISTORY = ".hoodie/timeline/history"
 
 def written(table: Table, numbers: range, **metadata: str) -> list[str]:
     """Write some commits and return their requested times."""
-    made = []
+    times = []
     for number in numbers:
         rows = [row(f"k{i}", p="ab"[i % 2], ts=number, v=f"{number}") for i in range(number % 3, 4)]
         outcome = table.upsert(batch(rows), commit_metadata=metadata)
         assert isinstance(outcome, Committed)
-        made.append(outcome.instant.requested)
-    return made
+        times.append(outcome.instant.requested)
+    return times
 
 
 def archived(table: Table, *, force: bool = True) -> Archived:
@@ -165,25 +165,25 @@ def test_replacecommit_is_not_archived_while_a_replaced_file_still_exists() -> N
     table.insert_overwrite(batch([row("z", p="a", v="new")]))
     written(table, range(3, 7))
     table.services.clean.run(force=True)
-    left = next(path for path in old if path.endswith(".parquet"))
-    storage.put(left, old[left])
+    leftover = next(path for path in old if path.endswith(".parquet"))
+    storage.put(leftover, old[leftover])
     rows = data_rows(table)
     outcome = archived(table)
     assert "still there" in outcome.kept and data_rows(table) == rows
-    storage.delete(left)
+    storage.delete(leftover)
     assert Action.REPLACECOMMIT in {i.action for i in archived(table).instants} and data_rows(table) == rows
 
 
 def test_archive_deletes_leftover_files_of_a_rolled_back_write() -> None:
     table = eager(make_table())
     written(table, range(2))
-    dead = table.upsert(batch([row("dead", v="dead")]))
-    assert isinstance(dead, Committed)
+    undone = table.upsert(batch([row("undone", v="undone")]))
+    assert isinstance(undone, Committed)
     storage = table.refresh().env.storage
-    stray = next(stat.path for stat in dead.metadata.stats)
+    stray = next(stat.path for stat in undone.metadata.stats)
     data = storage.get(stray)
-    table.rollback(dead.instant.requested)
-    storage.put(stray, data)  # its writer woke up, late
+    table.rollback(undone.instant.requested)
+    storage.put(stray, data)  # The rolled back writer continued late.
     written(table, range(2, 6))
     rows = data_rows(table)
     archived(table)
@@ -205,7 +205,7 @@ def test_archive_keeps_files_of_a_compaction_that_ran_again_after_a_rollback() -
         table.upsert(batch([row("c", v=f"{number}", ts=number)]))
     table.services.clean.run(force=True)
     rows = data_rows(table)
-    # The rollback is younger than the compaction, so one archive may take this without that.
+    # The rollback is newer than the compaction, so an archive run may move only the compaction.
     taken = [i for i in table.refresh().timeline if i.requested <= first.instant.requested]
     with table_lock(table.refresh().env, TransactionPolicy()) as lock:
         move_to_archive(table.refresh(), taken, lock)
@@ -236,8 +236,8 @@ def test_savepointed_commits_are_not_archived_and_the_savepoint_can_be_deleted(b
     times += written(table, range(3, 7))
     before = seen(table, ranges=False)
     archived(table)
-    left = [i.requested for i in table.timeline.writes()]
-    assert left == (times[1:2] + times[-1:] if beyond else times[1:])
+    remaining = [i.requested for i in table.timeline.writes()]
+    assert remaining == (times[1:2] + times[-1:] if beyond else times[1:])
     assert_same(seen(table, ranges=False), before)
     if beyond:
         with pytest.raises(UserError, match="after it are archived"):
@@ -288,12 +288,12 @@ def test_commits_that_the_metadata_table_has_not_compacted_are_not_archived() ->
 
 
 def test_write_detects_a_conflict_with_a_commit_that_was_archived_meanwhile() -> None:
-    """The rival is pending when the write begins, and is completed and archived, as by Hudi, before it commits."""
+    """The other write is pending when the write begins; it is completed and archived before the write commits."""
     table = eager(make_table(), **MANY, **{"hoodie.write.num.retries.on.conflict.failures": "0"})
     written(table, range(2))
     outcomes: list[object] = []
 
-    def rival(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
+    def other_write(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
         def ours(candidate_of_ours: PreparedCommit, _: TransactionPolicy) -> Committed | Conflict:
             patch.undo()
             outcomes.append(complete_commit(candidate, policy))
@@ -311,11 +311,11 @@ def test_write_detects_a_conflict_with_a_commit_that_was_archived_meanwhile() ->
         return outcomes[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write, "complete_commit", rival)
-        table.upsert(batch([row("k0", p="a", v="rival", ts=9)]))
+        patch.setattr(write, "complete_commit", other_write)
+        table.upsert(batch([row("k0", p="a", v="other", ts=9)]))
     table.upsert(batch([row("k1", p="b", v="later")]))
     assert len(table.archived()) == 3
-    assert data_rows(table, ["id", "v"], where="id = 'k0'") == [{"id": "k0", "v": "rival"}]
+    assert data_rows(table, ["id", "v"], where="id = 'k0'") == [{"id": "k0", "v": "other"}]
 
 
 def test_archive_replaces_the_leftovers_of_an_interrupted_archive(tmp_path: Path) -> None:
@@ -360,21 +360,21 @@ def test_archive_commands_print_plans_and_archived_instants(tmp_path: Path, caps
         for word in ("--option", f"hoodie.{key}={value}")
     ]
 
-    def said(*words: str) -> object:
+    def printed(*words: str) -> object:
         assert main([*words, "--table", location, "--output", "json", *options[: 0 if "show" in words else None]]) == 0
         return json.loads(capsys.readouterr().out)
 
-    assert said("archive", "due")["due"] is True  # type: ignore[index]
+    assert printed("archive", "due")["due"] is True  # type: ignore[index]
     for verb in (("archive", "plan"), ("archive", "run", "--dry-run")):
-        assert [found["requested"] for found in said(*verb)["instants"]] == times[:3]  # type: ignore[index]
-    assert said("timeline", "show", "--archived")["instants"] == []  # type: ignore[index]
+        assert [found["requested"] for found in printed(*verb)["instants"]] == times[:3]  # type: ignore[index]
+    assert printed("timeline", "show", "--archived")["instants"] == []  # type: ignore[index]
     report = str(tmp_path / "report.json")
     assert main(["archive", "run", "--table", location, "--report", report, *options]) == 0
     assert json.loads(Path(report).read_text())["status"] == "committed"
     capsys.readouterr()
-    shown = said("timeline", "show", "--archived")["instants"]  # type: ignore[index]
+    shown = printed("timeline", "show", "--archived")["instants"]  # type: ignore[index]
     assert [found["requested"] for found in shown] == times[:3]
-    assert said("archive", "plan")["instants"] == []  # type: ignore[index]
+    assert printed("archive", "plan")["instants"] == []  # type: ignore[index]
     assert main(["archive", "rum"]) != 0
     assert open_storage(location).root == location
 
@@ -389,7 +389,7 @@ def test_archive_section_of_a_spec_sets_the_options() -> None:
 
 
 def test_log_completed_after_a_compaction_plan_keeps_its_slice_after_archive() -> None:
-    """A delta commit is requested, a compaction of its file group planned, then the delta commit completes."""
+    """A compaction of a file group is scheduled while a delta commit of that group is pending."""
     shape = Shape(type="MERGE_ON_READ", index="BUCKET", buckets=1, keys="non_partition")
     table = eager(make_table(shape), **{"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"})
     table.upsert(batch([row("a", v="1"), row("b", v="1")]))

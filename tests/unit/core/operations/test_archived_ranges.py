@@ -1,4 +1,4 @@
-"""Data skipping works on archived commits as before: their column ranges are read from the archive."""
+"""Data skipping after an archive: column ranges of archived commits are read from the archived timeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILES = 8
 
 
 def made(tmp_path: Path, table_type: str) -> tuple[Table, CountingStorage]:
-    """Return a table of eight files (and a log, if it is merge-on-read), each with values of its own."""
+    """Return a table of eight files (and a log if it is merge-on-read) with distinct values."""
     storage = CountingStorage(LocalStorage(str(tmp_path / "table")))
     table = Table.create(
         storage.root,
@@ -40,7 +40,7 @@ def batch(number: int, value: int) -> pa.Table:
 
 
 def opened(storage: CountingStorage, table: Table, where: str) -> tuple[set[str], list[int]]:
-    """Return the data files that a query of a fresh process opens, and the values that it finds."""
+    """Return the data files that a query of a new process opens, and the values that it returns."""
     fresh = Table.open(storage.root, options=EAGERLY, env=Env(storage=storage))
     scan = fresh.scan(["v"], where).plan()
     files = {file.path for s in scan.plan.slices for file in (*((s.base,) if s.base else ()), *s.logs)}
@@ -64,13 +64,13 @@ def test_archive_is_read_once_and_only_if_column_ranges_can_skip_files(tmp_path:
     table.services.archive.run()
     fresh = Table.open(storage.root, options=EAGERLY, env=Env(storage=storage))
 
-    def price(where: str | None) -> dict[str, int]:
+    def requests(where: str | None) -> dict[str, int]:
         storage.reset()
         fresh.scan(["v"], where).plan()
         return storage.counts()
 
-    plain = price(None)
-    assert price("p = 'a'")["GET"] <= plain["GET"]
-    first, second = price("v = 700"), price("v = 700")
-    assert first["LIST"] == plain["LIST"] and second == price("v = 100")
+    plain = requests(None)
+    assert requests("p = 'a'")["GET"] <= plain["GET"]
+    first, second = requests("v = 700"), requests("v = 700")
+    assert first["LIST"] == plain["LIST"] and second == requests("v = 100")
     assert second["GET"] <= plain["GET"] < first["GET"]

@@ -77,8 +77,8 @@ def upserted(mode: str, **declared: Any) -> Table:
     """Return a table after an update, an update with an older version, a delete and an insert."""
     table = make(mode, **declared)
     table.upsert(batch([row(f"k{i}", v=str(i)) for i in range(4)]))
-    dead = row("k2", ts=5) | {DELETED: True}
-    table.upsert(batch([row("k0", ts=2, v="new"), row("k1", ts=0, v="too old"), dead, row("k9", v="ins")]))
+    delete = row("k2", ts=5) | {DELETED: True}
+    table.upsert(batch([row("k0", ts=2, v="new"), row("k1", ts=0, v="too old"), delete, row("k9", v="ins")]))
     return table
 
 
@@ -239,7 +239,7 @@ def test_change_log_of_a_repeated_task_is_deleted_before_the_commit(markers: str
         def open_output(self, path: str) -> OutputFile:
             if path.endswith(".cdc") and not strays:
                 strays.append(path.replace("_0-", "_7-"))
-                storage.put(strays[0], b"an attempt that lost")
+                storage.put(strays[0], b"an attempt that is not committed")
                 directory = f".hoodie/.temp/{table.refresh().timeline.latest_time()}"
                 if markers == "DIRECT":
                     storage.put(f"{directory}/{strays[0]}.marker.CREATE", b"")

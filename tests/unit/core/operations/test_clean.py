@@ -1,4 +1,4 @@
-"""Cleans: which files are deleted, which are kept, what stays readable, and concurrent cleans."""
+"""The clean service: deleted and kept files, readable versions, and concurrent cleans."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 
 def opened(table: Table, options: Mapping[str, str]) -> Table:
-    """Return the table with these options, in the same world."""
+    """Return the table opened again with these options and the same environment."""
     return Table.open(table.location, options=options, env=table.refresh().env)
 
 
 def updated(times: int, kind: str = "COPY_ON_WRITE", options: Mapping[str, str] = TWO, env: Env | None = None) -> Table:
-    """Return a table of two partitions, one of which was updated this often."""
+    """Return a table of two partitions; partition a was updated `times` times."""
     table = make_table(Shape(type=kind, rows_per_file=1_000), env=env)
     table.insert(batch([row("k0", v="v0"), row("k9", p="b", v="v0")]))
     for number in range(1, times + 1):
@@ -46,13 +46,13 @@ def updated(times: int, kind: str = "COPY_ON_WRITE", options: Mapping[str, str] 
 
 
 def files(table: Table) -> set[str]:
-    """Return the paths of the data files that are there."""
+    """Return the paths of the existing data files."""
     storage = table.refresh().env.storage
     return {file.path for file in (*base_files(storage), *log_files(storage))}
 
 
 def cleaned(table: Table, **call: Any) -> Cleaned:
-    """Clean and return what was removed."""
+    """Run a clean and return its outcome."""
     outcome = table.services.clean.run(**call)
     assert isinstance(outcome, Cleaned)
     return outcome
@@ -63,7 +63,7 @@ def writes(table: Table) -> list[str]:
 
 
 def versions(table: Table) -> dict[str, Any]:
-    """Return the rows as of every write that can still be read."""
+    """Return the rows as of each write that is still readable."""
     found = {}
     for requested in writes(table):
         try:
@@ -84,7 +84,7 @@ def test_clean_keeps_retained_commits_readable_and_deletes_older_files(kind: str
     assert set(after) >= set(writes(table)[-2:])
     assert after == {requested: before[requested] for requested in after}
     assert strays(table.refresh().env.storage) == []
-    # Nothing was written since, so there is nothing to do.
+    # A clean without a write since the last one has nothing to do.
     assert isinstance(table.services.clean.run(force=True), NothingToDo)
 
 
@@ -113,15 +113,15 @@ def test_clean_keeps_latest_file_versions(kind: str) -> None:
 
 def test_clean_keeps_latest_hours() -> None:
     table = updated(2, options={"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS", "hoodie.clean.hours.retained": "2"})
-    assert isinstance(table.services.clean.run(), NothingToDo), "all writes are of the last two hours"
+    assert isinstance(table.services.clean.run(), NothingToDo), "all writes are at most two hours old"
     clock = table.refresh().env.clock
     clock.sleep(3 * 3600)
-    assert isinstance(table.services.clean.run(), NothingToDo), "no write is, so none is the first to retain"
+    assert isinstance(table.services.clean.run(), NothingToDo), "all writes are older, so none is the earliest retained"
     table.upsert(batch([row("k0", ts=8, v="v8")]))
     clock.sleep(3600)
     table.upsert(batch([row("k0", ts=9, v="v9")]))
     assert cleaned(table).metadata.earliest == writes(table)[-2]
-    assert set(versions(table)) == set(writes(table)[-3:]), "and the one before, whose slice is in reach"
+    assert set(versions(table)) == set(writes(table)[-3:]), "the slice before the earliest retained commit is kept"
 
 
 def test_clean_does_not_block_active_writers() -> None:
@@ -134,7 +134,7 @@ def test_clean_does_not_block_active_writers() -> None:
     lazy = opened(table, TWO | {"hoodie.clean.failed.writes.policy": "LAZY"})
     for number in range(3):
         lazy.upsert(batch([row("k0", ts=20 + number, v="later")]))
-    # The writer read the table as it was when it began.
+    # The writer reads the version of the table at its start.
     earliest = writes(table)[3]
     assert earliest < pending.requested and cleaned(lazy).metadata.earliest == earliest
     assert data_rows(lazy, ["v"], as_of=pending.requested) == [{"v": "v0"}, {"v": "v3"}]
@@ -162,7 +162,7 @@ def test_clean_keeps_the_files_of_savepoints(kind: str) -> None:
     assert data_rows(table, ["id", "v"], as_of=kept.requested) == expected
     with pytest.raises(UserError, match=f"or as of a savepoint \\({kept.requested}\\)"):
         data_rows(table, as_of=writes(table)[1])
-    # Without it, its files go, although nothing was written to the partition since.
+    # After the savepoint is deleted, its files are deleted even from partitions without later writes.
     table.delete_savepoint(kept.requested)
     table.upsert(batch([row("k9", p="b", ts=30)]))
     later = cleaned(table)
@@ -177,7 +177,7 @@ def test_clean_keeps_the_files_of_pinned_instants() -> None:
     assert cleaned(table, pinned=[pin]).metadata.extra == {"lakehouse.pinned_timestamps": pin}
     assert data_rows(table, ["id", "v"], as_of=pin) == expected
     assert isinstance(table.services.clean.run(pinned=[pin], force=True), NothingToDo)
-    assert cleaned(table, force=True).files == 1, "a pin that is gone keeps nothing any more"
+    assert cleaned(table, force=True).files == 1, "without the pin the file is deleted"
     with pytest.raises(UserError, match=f"cannot be read as of {pin} any more: cleans removed 1 of its files"):
         data_rows(table, as_of=pin)
 
@@ -203,7 +203,7 @@ def test_clean_deletes_replaced_groups_and_empty_partitions_that_no_version_read
     before = data_rows(table, ["id"], as_of=writes(table)[-2])
     table.upsert(batch([row("k9", p="b", ts=2)]))
     assert isinstance(table.services.clean.run(), NothingToDo)
-    assert data_rows(table, ["id"], as_of=writes(table)[-3]) == before, "readable as of the write before"
+    assert data_rows(table, ["id"], as_of=writes(table)[-3]) == before, "the previous version is readable"
     table.upsert(batch([row("k9", p="b", ts=3)]))
     outcome = cleaned(table)
     assert outcome.metadata.partitions["a"].is_deleted and outcome.metadata.earliest > replaced
@@ -275,7 +275,7 @@ def test_clean_deletes_change_logs_with_their_slices(kind: str) -> None:
     begin = table.timeline.writes().by_completion()[-3].completion
     expected = table.incremental(begin, format="cdc").to_arrow()
     gone = set(cleaned(table).metadata.deleted)
-    assert bool(logs & gone) is (kind == "COPY_ON_WRITE"), "logs of rows are logs of changes"
+    assert bool(logs & gone) is (kind == "COPY_ON_WRITE"), "merge-on-read tables have log files instead"
     assert gone.isdisjoint({path for path in logs if instants[-1] in path})
     assert table.incremental(begin, format="cdc").to_arrow() == expected
     with pytest.raises(UserError, match="clean"):
@@ -290,8 +290,8 @@ def test_reads_of_cleaned_versions_are_refused_with_a_hint() -> None:
         data_rows(table, as_of=writes(table)[1])
     with pytest.raises(UserError, match=f"as of {ends[1]} any more"):
         table.incremental("earliest", ends[1]).to_arrow()
-    assert table.incremental(ends[0], None).count() == 1, "what is now is there"
-    assert data_rows(table, ["v"], where="p = 'b'", as_of=writes(table)[1]) == [{"v": "v0"}], "b lost nothing"
+    assert table.incremental(ends[0], None).count() == 1, "the newest version is readable"
+    assert data_rows(table, ["v"], where="p = 'b'", as_of=writes(table)[1]) == [{"v": "v0"}], "no file of b was deleted"
     assert data_rows(table, as_of="2020-01-01") == []
 
 

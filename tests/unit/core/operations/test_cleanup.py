@@ -19,7 +19,7 @@ COMMITS = 8
 
 
 def leave_markers(storage: Storage, instant: str, files: list[str], kind: str) -> None:
-    """Put markers of a write back, as a process leaves them that dies right after its commit."""
+    """Create the markers of a write again, as a crash right after the commit leaves them."""
     names = [marker_name(path, "CREATE") for path in files]
     if kind == "batch":
         MarkerBatch(storage, instant, 0).write(names)

@@ -35,7 +35,7 @@ def made(tmp_path: Path) -> Table:
 
 
 def clean_up_while_renaming(monkeypatch: pytest.MonkeyPatch, suffix: str, cleanup: Callable[[], None]) -> list[str]:
-    """Let `cleanup` run once between the writing of a file and the moment at which it gets its name."""
+    """Run `cleanup` once, after a file was written and before it is renamed to its final name."""
     give_name, cleaned = local._give_name, []
 
     def give(temporary: str, target: str) -> None:
@@ -49,7 +49,7 @@ def clean_up_while_renaming(monkeypatch: pytest.MonkeyPatch, suffix: str, cleanu
 
 
 def delete_markers(table: Table) -> None:
-    """Remove the markers of all pending instants, unfinished files too, as the cleanup of an expired write does."""
+    """Delete the markers of all pending instants, including temporary files, like the cleanup of expired writes."""
     storage = table.refresh().env.storage
     for instant in table.refresh().timeline.where(pending=True):
         storage.delete_many([file.path for file in storage.list(marker_directory(instant.requested))])

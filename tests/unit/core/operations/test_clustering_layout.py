@@ -1,4 +1,4 @@
-"""What a layout is for: queries on any of its columns open few files. And the ways clusterings and writes meet."""
+"""Clustering layouts let queries on their columns skip files; clusterings and concurrent writes conflict."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS, FILES = 20_000, 16
 
 
 def points(options: Mapping[str, str]) -> Table:
-    """Return a table of points that came in no order, in as many files as it is clustered into."""
+    """Return a table of points in random order, in the same number of files as a clustering writes."""
     env, random = make_env(), np.random.default_rng(7)
     made = Table.create(
         env.storage.root, name="points", record_key=["id"], env=env, options={"hoodie.parquet.small.file.limit": "0"}
@@ -108,7 +108,7 @@ def test_clustering_aborts_after_a_conflicting_allowed_write(kind: str, verb: st
     rows = data_rows(table)
     outcome = table.services.clustering.run(instant=planned.requested)
     assert isinstance(outcome, NothingToDo)
-    assert table.timeline.find(planned.requested) is None, "its plan is gone, nobody waits for it"
+    assert table.timeline.find(planned.requested) is None, "the plan is removed from the timeline"
     assert data_rows(table) == rows
     check_storage(table)
 
@@ -142,8 +142,8 @@ def test_clustering_has_no_changes() -> None:
     first, last = (table.commits()[number][0] for number in (0, -1))
     assert isinstance(table.services.clustering.run(force=True), Committed)
     table.upsert(pa.table({"id": ["k1"], "v": [9]}))
-    told = table.incremental(first.completion, format="cdc").to_arrow().to_pylist()
-    assert [(change["op"], change["before"], change["after"]) for change in told] == [
+    changes = table.incremental(first.completion, format="cdc").to_arrow().to_pylist()
+    assert [(change["op"], change["before"], change["after"]) for change in changes] == [
         ("i", None, {"id": "k1", "v": 1}),
         ("i", None, {"id": "k2", "v": 2}),
         ("u", {"id": "k1", "v": 1}, {"id": "k1", "v": 9}),
@@ -170,10 +170,10 @@ def test_clustering_is_refused_during_a_write_without_recorded_file_groups() -> 
     heartbeat = Heartbeat(loaded.env, table.services.policies.transaction)
     write = loaded.store.request(loaded.timeline, Action.COMMIT, b"", announce=heartbeat.start)
     try:
-        assert isinstance(table.services.clustering.run(), NothingToDo), "none is due"
+        assert isinstance(table.services.clustering.run(), NothingToDo), "no clustering is due"
         with pytest.raises(RetryableError, match=f"{write.requested} is pending and has not recorded"):
             table.services.clustering.run(force=True)
-        assert not table.timeline.where(action=Action.CLUSTERING), "no other write is held back meanwhile"
+        assert not table.timeline.where(action=Action.CLUSTERING), "no plan blocks other writes meanwhile"
         planned = table.services.clustering.schedule(force=True)
         assert isinstance(planned, Instant)
         with pytest.raises(RetryableError, match=f"{write.requested} is pending and has not recorded"):
@@ -189,4 +189,4 @@ def test_clustering_is_refused_during_a_write_without_recorded_file_groups() -> 
         assert rest is not None and stat.file_id not in {piece.file_id for piece in rest.slices}
     finally:
         heartbeat.discard()
-    assert isinstance(table.services.clustering.run(force=True), Committed), "a dead writer is in nobody's way"
+    assert isinstance(table.services.clustering.run(force=True), Committed), "an expired write does not conflict"

@@ -1,4 +1,4 @@
-"""Compaction beside a writer that changes the schema: neither is in the other's way, and no column is lost."""
+"""Compaction with a concurrent write that changes the schema: both commit, and no column is lost."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, row
 
 
 class Interrupting(LocalEngine):
-    """Runs `act` once, after the tasks of a run and before its result is used."""
+    """Calls `act` once, after the tasks of a run and before the run returns."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         super().__init__(parallelism=1)
         self._act: Callable[[], Any] | None = act
 
     def run(self, function: Any, tasks: Any, *, light: bool = False) -> list[Any]:
-        """Run the tasks, then let the other party act."""
+        """Run the tasks, then call `act` once."""
         results = super().run(function, tasks, light=light)
         act, self._act = self._act, None
         if act is not None:

@@ -167,9 +167,9 @@ def test_commit_file_stores_event_times_like_hudi() -> None:
     assert (written["minEventTime"], written["maxEventTime"]) == (ms("2025-03-01"), ms("2025-03-05"))
     again = decode_commit(encode_commit(outcome.metadata, table_version=9, replace=False))
     assert again.stats[0].event_time == stat.event_time
-    untold = upsert(table.with_options({"hoodie.write.track.event.time.watermark": "false"}), ("a", "2025-03-06"))
-    assert event_times(untold) is None
-    assert untold.metadata.extra.keys().isdisjoint({WATERMARKS_KEY, PAST_KEY})
+    untracked = upsert(table.with_options({"hoodie.write.track.event.time.watermark": "false"}), ("a", "2025-03-06"))
+    assert event_times(untracked) is None
+    assert untracked.metadata.extra.keys().isdisjoint({WATERMARKS_KEY, PAST_KEY})
 
 
 def test_batch_without_event_time_column_is_refused_before_the_write() -> None:
@@ -233,10 +233,10 @@ def test_concurrent_writers_each_advance_their_source() -> None:
 
     shop.upsert(pa.RecordBatchReader.from_batches(TIMED, meanwhile()))
     newest = shop.commits()[-1][1]
-    assert "bank" not in newest.extra[WATERMARKS_KEY], "it did not see the other commit"
+    assert "bank" not in newest.extra[WATERMARKS_KEY], "the other commit completed after the write began"
     assert shop.watermark().sources == {"shop": at("2025-03-02"), "bank": at("2025-03-01")}
     assert newest.extra[WATERMARKS_KEY] != "{}"
-    # The shop requested first and committed last: a write continues from completed commits, not from requested ones.
+    # The write of the shop is requested first and completed last, so it does not contain the watermark of the bank.
     assert data_rows(shop, ["id"], as_of_event_time="2025-03-02") == [{"id": "b"}]
     upsert(shop, ("a", "2025-03-03"))
     assert "bank" in shop.commits()[-1][1].extra[WATERMARKS_KEY]
@@ -309,16 +309,16 @@ def test_archived_commits_are_used_for_versions_and_watermarks(shape: Shape) -> 
     table = tracked(shape, **EAGERLY)
     for day in range(1, 8):
         upsert(table, ("a", f"2025-03-0{day}"), (f"k{day}", f"2025-03-0{day}T12:00"))
-    asked = ["2025-02-01", *(f"2025-03-0{day}" for day in range(1, 10)), "2025-03-03T06:00"]
-    before = [table.version_at(time) for time in asked]
+    bounds = ["2025-02-01", *(f"2025-03-0{day}" for day in range(1, 10)), "2025-03-03T06:00"]
+    before = [table.version_at(time) for time in bounds]
     table.services.archive.run()
     assert len(table.archived()) >= 2
-    assert [table.version_at(time) for time in asked] == before
+    assert [table.version_at(time) for time in bounds] == before
     assert table.watermark().value == at("2025-03-07T12:00")
     upsert(table, ("late", "2025-03-02T13:00"))
     found = table.version_at("2025-03-03")
     assert (found.instant, found.is_clean) == (table.commits()[-1][0], False)
-    assert found.first_later == before[asked.index("2025-03-03")].first_later
+    assert found.first_later == before[bounds.index("2025-03-03")].first_later
 
 
 def test_archive_is_not_read_if_the_timeline_is_sufficient(monkeypatch: pytest.MonkeyPatch) -> None:

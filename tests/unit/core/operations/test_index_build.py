@@ -1,4 +1,4 @@
-"""Bloom filters for files that have none: found, built without changing a row, and used."""
+"""The index service finds files without a bloom filter and builds the filters without changing rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_index_build_adds_bloom_filters_and_keeps_rows(type: str) -> None:
     assert len(outcome.metadata.stats) == len(found)
     assert data_rows(table) == before
     assert table.services.index.due().files == ()
-    assert isinstance(table.services.index.run(), NothingToDo), "a second time there is nothing to do"
+    assert isinstance(table.services.index.run(), NothingToDo), "a second run has nothing to do"
     table.upsert(batch([row("k1", p="b", v="newer", ts=10)]))
     assert next(r["v"] for r in data_rows(table) if r["id"] == "k1") == "newer"
 

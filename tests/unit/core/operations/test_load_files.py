@@ -56,7 +56,7 @@ def put_commit(
 
 @pytest.fixture
 def storage() -> CountingStorage:
-    """An empty merge-on-read table."""
+    """Return the storage of an empty merge-on-read table."""
     counted = CountingStorage(MemoryStorage())
     counted.put(PROPERTIES, render_properties(PROPERTIES_TEXT))
     return counted
@@ -102,16 +102,16 @@ def test_listing_skips_directories_that_keep_rejects(storage: CountingStorage) -
     days = [f"region={region}/day={day}" for region in ("eu", "us") for day in (1, 2, 3)]
     put_files(storage, *(base(partition) for partition in days), *(log(partition) for partition in days))
     table = loaded(storage)
-    asked: list[str] = []
+    checked: list[str] = []
 
     def keep(path: str) -> bool:
-        asked.append(path)
+        checked.append(path)
         return path in ("region=eu", "region=eu/day=2")
 
     assert {file.partition for file in list_data_files(table, keep=keep)} == {"region=eu/day=2"}
-    # The root, region=eu, and its day 2; nothing below region=us was even asked about.
+    # Only the root, region=eu and its day 2 are listed; nothing below region=us is.
     assert storage.counts()["LIST"] == 3
-    assert sorted(asked) == ["region=eu", "region=eu/day=1", "region=eu/day=2", "region=eu/day=3", "region=us"]
+    assert sorted(checked) == ["region=eu", "region=eu/day=1", "region=eu/day=2", "region=eu/day=3", "region=us"]
     everything = {file.path for file in list_data_files(table, keep=lambda _: True)}
     assert everything == {file.path for file in list_data_files(table)}
     assert {file.partition for file in list_data_files(table, days, keep=keep)} == {"region=eu/day=2"}

@@ -40,7 +40,7 @@ SMALL_LOGS = {"hoodie.logfile.max.size": "1", "lakehouse.write.memory.budget": "
 
 
 class Watched(FaultyStorage):
-    """Checks the law, a name before its file, whenever a file is opened; tells which objects held names."""
+    """Checks at each opening of a file that a marker names it; records the objects that contain markers."""
 
     def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
@@ -50,7 +50,7 @@ class Watched(FaultyStorage):
 
     @property
     def requests(self) -> int:
-        """Times that an object with names was written."""
+        """Return the number of writes of marker objects."""
         return sum(TEMP in step and not step.startswith(("list", "delete", "get")) for step in self.trace)
 
     def open_output(self, path: str) -> OutputFile:
@@ -66,14 +66,14 @@ class Watched(FaultyStorage):
 
 
 def watched(storage: Storage, **options: str) -> tuple[Table, Watched]:
-    """Return the table of a store, and the watch over what is asked of it."""
+    """Return the table of a storage, and the storage that records its requests."""
     watch = Watched(storage)
     env = make_env(storage=watch)
     return Table.open(watch.root, options=options, env=env), watch
 
 
 def partitions(count: int, ts: int = 1) -> pa.Table:
-    """Return a row for each of many partitions."""
+    """Return one row for each of `count` partitions."""
     return batch(row(f"k{n}", p=f"p{n:03d}", ts=ts) for n in range(count))
 
 
@@ -84,14 +84,14 @@ def test_write_of_two_hundred_files_creates_one_marker_object_per_task(verb: str
     table, watch = watched(storage, **{TYPE: markers})
     getattr(table, verb)(partitions(200))
     assert watch.files == 200
-    # The one shard of a bulk insert names the files of all its partitions before the first, an upsert does at once.
+    # A bulk insert announces the files of all partitions in one object; an upsert knows its files at the start.
     assert len(watch.objects) == (1 if markers == BATCHED else 200)
     assert watch.requests == (2 if markers == BATCHED else 200)
     assert watch.list(TEMP) == []
 
 
 def test_commit_of_two_hundred_files_needs_a_fixed_number_of_requests() -> None:
-    """An object store is asked for 198 puts less, and for no other request more."""
+    """Batched markers save 198 PUT requests and add no other request."""
     counts = {}
     for markers in (BATCHED, DIRECT):
         storage = CountingStorage(make_table().refresh().env.storage)
@@ -125,7 +125,7 @@ def test_task_doubles_the_announced_files_at_each_rollover() -> None:
     watched_table, watch = watched(table.refresh().env.storage, **SMALL_LOGS)
     watched_table.upsert(batch(row(f"k{n}", ts=2) for n in range(4_000)))
     assert watch.files > 8
-    # The driver names the first, the task 2-3, 4-7, 8-15 and so on, in one object of its own.
+    # The driver announces the first file; the task announces files 2-3, 4-7, 8-15 and so on, in its own object.
     assert len(watch.objects) == 2
     assert watch.requests == 2 + (watch.files.bit_length() - 1)
     check_storage(watched_table)
@@ -145,11 +145,11 @@ def test_files_of_several_partitions_are_announced_in_one_marker_object() -> Non
     check_storage(small)
 
 
-class Stumbling(LocalEngine):
-    """Runs each task, loses what it said, and runs it again: as an executor does that dies when its task is done."""
+class RepeatingEngine(LocalEngine):
+    """Runs each task twice and drops the first result, as if an executor failed after its task."""
 
     def run(self, function: Any, tasks: Sequence[Any], *, light: bool = False) -> list[Any]:
-        """Return the results of second tries."""
+        """Return the results of the second attempts."""
 
         def twice(attempt: Attempt, task: Any) -> Any:
             function(attempt, task)
@@ -167,7 +167,7 @@ def test_commit_keeps_the_files_of_one_try_of_a_repeated_task(
     table = make_table(Shape(type=type, options=logs_changes))
     table.upsert(partitions(5))
     with monkeypatch.context() as patch:
-        patch.setattr(engine_module, "LocalEngine", Stumbling)
+        patch.setattr(engine_module, "LocalEngine", RepeatingEngine)
         again, watch = watched(table.refresh().env.storage, **{TYPE: markers})
         again.upsert(partitions(5, ts=2))
         if type == "MERGE_ON_READ":
@@ -175,7 +175,7 @@ def test_commit_keeps_the_files_of_one_try_of_a_repeated_task(
     stats = [stat for _, metadata in again.commits()[1:] for stat in metadata.stats]
     assert {(write_token_of(stat.path) or "").rpartition("-")[2] for stat in stats} == {"7"}
     if markers == BATCHED:
-        assert len(watch.objects) == (1 + 5) * (2 if type == "MERGE_ON_READ" else 1), "one of the driver, one of a try"
+        assert len(watch.objects) == (1 + 5) * (2 if type == "MERGE_ON_READ" else 1), "one per driver and attempt"
     assert {r["ts"] for r in data_rows(again)} == {2}
     made = [stat.path for _, metadata in again.commits() for stat in metadata.stats]
     made += [path for stat in stats for path in stat.cdc_files]

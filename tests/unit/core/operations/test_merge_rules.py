@@ -1,4 +1,4 @@
-"""Merge rules of a table: both table types return what a fold over the versions of each record returns."""
+"""Merge rules of a table: both table types return the same rows as a model that merges version by version."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def later(new: Row, old: Row, names: Sequence[str]) -> bool:
 
 
 def whole(names: Sequence[str]) -> Decide:
-    """The rule of event time over several columns, with op = d for a delete."""
+    """Return the event time rule over several ordering columns; op = d marks a delete."""
 
     def decide(old: Row, new: Row) -> Row | None:
         winner = new if later(new, old, names) else old
@@ -70,7 +70,10 @@ def whole(names: Sequence[str]) -> Decide:
 
 
 def filled(names: Sequence[str], yields: Callable[[Any], bool]) -> Decide:
-    """Event time over some columns (none: commit time), where values that yield come from the other row."""
+    """Return a partial update rule: values for which `yields` is true come from the other row.
+
+    `names` are the ordering columns; without names, versions are ordered by commit time.
+    """
 
     def decide(old: Row, new: Row) -> Row | None:
         high, low = (new, old) if later(new, old, names) else (old, new)
@@ -108,9 +111,15 @@ RULES: Mapping[str, tuple[dict[str, Any], Decide]] = {
 
 
 def versions(seed: int, *, deletes: bool = False, distinct: bool = True, late: bool = True) -> list[list[Row]]:
-    """Batches of rows; with `distinct`, a key comes once a batch; with `late`, ordering values may decrease.
+    """Return batches of random rows.
 
-    Logs are merged before they meet the base file, so late rows fill other gaps in logs than they do one by one.
+    Logs are merged before the base file. Late rows therefore fill other gaps than a merge version by version.
+
+    Args:
+        seed: Seed of the random values.
+        deletes: Whether some rows have a delete marker.
+        distinct: Whether each batch has a key at most once.
+        late: Whether ordering values may decrease.
     """
     draw = random.Random(seed)
     made = []
@@ -169,7 +178,7 @@ def test_tables_return_the_rows_of_the_merge_rule(rule: str, kind: str, seed: in
 def test_repeated_keys_in_a_batch_are_merged_by_the_rule(rule: str, seed: int) -> None:
     declared, decide = RULES[rule]
     ordering = declared.get("ordering", ())
-    # Rows of one batch are merged the lowest first; by equal ordering values their other values decide.
+    # Rows of one batch are merged in ascending order; rows with equal ordering values by their other values.
     unordered = ("a", "b", "op", "v", "w", "n")
     order = [*ordering, *(name for name in unordered if name not in ordering)]
     batches = [
@@ -210,7 +219,7 @@ def test_merger_deletes_a_record_by_the_delete_column(kind: str, index: str) -> 
     table.upsert(batch([row("a", n=3), row("b", n=3)], schema))
     table.upsert(batch([row("a", n=-4), row("b", n=-2)], schema))
     assert [(r["id"], r["n"]) for r in data_rows(table)] == [("b", 1)]
-    # The record is new: nothing is left of what was deleted.
+    # The record is new: values of the deleted record have no effect.
     table.upsert(batch([row("a", n=7)], schema))
     expected = [("a", 7), ("b", 1)] if index == "SIMPLE" or kind == "COPY_ON_WRITE" else [("a", 6), ("b", 1)]
     assert [(r["id"], r["n"]) for r in data_rows(table)] == expected
@@ -227,7 +236,7 @@ def test_debezium_changes_of_a_postgres_table_are_merged(kind: str, index: str) 
     table.upsert(
         pa.Table.from_pylist([change("a", 1, "r", "long"), change("b", 2, "c", "b"), change("c", 3, "c", "c")])
     )
-    # A text that did not change is not in the change; of one row it may come with the text and once more without.
+    # Debezium sends a placeholder for an unchanged text; one batch may have a row with the text and one without.
     table.upsert(
         pa.Table.from_pylist(
             [
@@ -238,7 +247,7 @@ def test_debezium_changes_of_a_postgres_table_are_merged(kind: str, index: str) 
             ]
         )
     )
-    # Delivered again: older than what is stored.
+    # Changes that are delivered again are older than the stored rows.
     table.upsert(pa.Table.from_pylist([change("c", 1, "d", None), change("a", 1, "r", "long")]))
     found = [(r["id"], r["_event_lsn"], r["text"]) for r in data_rows(table)]
     assert found == [("a", 4, "long"), ("c", 3, "c"), ("d", 7, "d")]

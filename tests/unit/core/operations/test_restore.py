@@ -39,7 +39,7 @@ def test_restore_to_each_write_in_turn_returns_its_rows(kind: str) -> None:
         outcome = table.restore(requested)
         assert isinstance(outcome, Restored) and outcome.target == requested
         assert data_rows(table) == rows[requested]
-        # A compaction that was planned before the target stays planned.
+        # A compaction that was scheduled before the target stays pending.
         plans = [i.requested for i in table.timeline.where(action=Action.COMPACTION, pending=True)]
         check_storage(table, plans=plans)
         assert all(plan < requested for plan in plans)
@@ -109,11 +109,11 @@ def test_restore_has_nothing_to_do_when_repeated(kind: str) -> None:
 def test_restore_rolls_back_expired_writes_and_active_writes_only_with_force() -> None:
     table, rows = history("COPY_ON_WRITE")
     to = times(table)[-1]
-    dead, _ = pending_write(table, alive=False)
+    expired, _ = pending_write(table, active=False)
     assert isinstance(table.restore(to), Restored)
-    assert table.timeline.find(dead) is None
-    alive, path = pending_write(table, alive=True)
-    with pytest.raises(RetryableError, match=f"the write {alive} is active.*--force"):
+    assert table.timeline.find(expired) is None
+    active, path = pending_write(table, active=True)
+    with pytest.raises(RetryableError, match=f"the write {active} is active.*--force"):
         table.restore(to)
     assert isinstance(table.restore(to, force=True), Restored)
     assert path not in {base.path for base in base_files(table.refresh().env.storage)}
@@ -143,7 +143,7 @@ def test_restore_to_an_unknown_write_names_the_existing_ones() -> None:
 
 
 def clean(table: Table, paths: list[str]) -> str:
-    """Remove files as a clean does, with its instant; return the time of that."""
+    """Delete files and complete a clean instant; return its requested time."""
     loaded = table.refresh()
     instant = loaded.store.request(loaded.timeline, Action.CLEAN, b"plan")
     started = loaded.store.start(instant, b"")
@@ -183,8 +183,8 @@ def test_restore_drops_a_pending_clean_after_the_target_and_keeps_an_older_one()
     assert [i.requested for i in table.timeline.where(action=Action.CLEAN)] == [older.requested]
 
 
-def begun(table: Table, plan: bytes) -> Instant:
-    """Put a restore on the timeline that died right after."""
+def pending_restore(table: Table, plan: bytes) -> Instant:
+    """Return a requested restore on the timeline, as a crash leaves it."""
     loaded = table.refresh()
     return loaded.store.request(loaded.timeline, Action.RESTORE, plan)
 
@@ -193,7 +193,7 @@ def test_restore_is_refused_while_another_restore_is_pending() -> None:
     table, _ = history("COPY_ON_WRITE")
     to, other = times(table)[0], times(table)[1]
     plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
-    pending = begun(table, write_record(RESTORE_PLAN, plan))
+    pending = pending_restore(table, write_record(RESTORE_PLAN, plan))
     assert table.describe().pending_restore == pending.requested
     with pytest.raises(UserError, match=f"restore {pending.requested} to {to} is not finished.*--to {to}"):
         table.restore(other)
@@ -201,7 +201,7 @@ def test_restore_is_refused_while_another_restore_is_pending() -> None:
 
 def test_restore_refuses_a_pending_restore_without_target() -> None:
     table, _ = history("COPY_ON_WRITE")
-    pending = begun(table, write_record(RESTORE_PLAN, {"instantsToRollback": [], "version": 1}))
+    pending = pending_restore(table, write_record(RESTORE_PLAN, {"instantsToRollback": [], "version": 1}))
     with pytest.raises(UnsupportedError, match=f"{pending.requested} does not name its target"):
         table.restore(times(table)[0])
 
@@ -210,7 +210,7 @@ def test_writers_services_and_savepoints_wait_for_a_pending_restore() -> None:
     table, rows = history("MERGE_ON_READ")
     to, last = times(table)[0], times(table)[-1]
     plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
-    begun(table, write_record(RESTORE_PLAN, plan))
+    pending_restore(table, write_record(RESTORE_PLAN, plan))
     lazy = Table.open(table.location, options={"hoodie.clean.failed.writes.policy": "LAZY"}, env=table.refresh().env)
     for verb in (
         lambda: table.upsert(batch([row("x")])),
@@ -224,11 +224,11 @@ def test_writers_services_and_savepoints_wait_for_a_pending_restore() -> None:
     ):
         with pytest.raises(RetryableError, match=rf"to {to} is not finished; .*restore run --table .* --to {to}"):
             verb()
-    assert data_rows(table) == rows[last], "readers read on"
+    assert data_rows(table) == rows[last], "readers are not blocked"
 
 
 def with_metadata_table(table: Table) -> Table:
-    """Give the table a metadata table, as far as others can see."""
+    """Return the table after it declares a metadata table and contains one file of it."""
     env = table.refresh().env
     update_properties(env, {"hoodie.table.metadata.partitions": "files"})
     env.storage.put(".hoodie/metadata/.hoodie/hoodie.properties", b"x=y")
@@ -243,7 +243,7 @@ def test_restore_drops_the_metadata_table() -> None:
     table = with_metadata_table(filled())
     to = times(table)[0]
     plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
-    begun(table, write_record(RESTORE_PLAN, plan))
+    pending_restore(table, write_record(RESTORE_PLAN, plan))
     table.restore(to)
     assert not table.refresh().config.metadata_partitions
     assert table.refresh().env.storage.list(".hoodie/metadata") == []

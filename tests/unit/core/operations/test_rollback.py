@@ -123,16 +123,16 @@ def test_rollback_refuses_instants_that_are_not_writes() -> None:
         table.rollback(rollback.requested)
 
 
-def pending_write(table: Table, *, alive: bool) -> tuple[str, str]:
-    """Leave a pending write with one data file; return its time and the file."""
+def pending_write(table: Table, *, active: bool) -> tuple[str, str]:
+    """Create a pending write with one data file; return its requested time and the path of the file."""
     loaded = table.refresh()
     action = Action.DELTACOMMIT if loaded.config.is_merge_on_read else Action.COMMIT
     instant = loaded.store.request(loaded.timeline, action, b"")
     loaded.store.start(instant, b"")
-    path = f"a/dead-0_0-9-9_{instant.requested}.parquet"
+    path = f"a/failed-0_0-9-9_{instant.requested}.parquet"
     loaded.env.storage.put(f".hoodie/.temp/{instant.requested}/{path}.marker.CREATE", b"")
     loaded.env.storage.put(path, b"PAR1 half a file")
-    if alive:
+    if active:
         heartbeat = Heartbeat(loaded.env, TransactionPolicy(heartbeat_interval_ms=10_000_000))
         heartbeat.start(instant.requested)
         heartbeat.stop()
@@ -142,7 +142,7 @@ def pending_write(table: Table, *, alive: bool) -> tuple[str, str]:
 @pytest.mark.parametrize("kind", TYPES)
 def test_rollback_of_a_pending_write_allows_later_completed_writes(kind: str) -> None:
     table = filled(kind)
-    requested, path = pending_write(table, alive=False)
+    requested, path = pending_write(table, active=False)
     lazy = Table.open(table.location, options={"hoodie.clean.failed.writes.policy": "LAZY"}, env=table.refresh().env)
     lazy.upsert(batch([row("later", p="c")]))
     rows = data_rows(table)
@@ -153,7 +153,7 @@ def test_rollback_of_a_pending_write_allows_later_completed_writes(kind: str) ->
 
 def test_rollback_of_an_active_write_needs_force() -> None:
     table = filled()
-    requested, path = pending_write(table, alive=True)
+    requested, path = pending_write(table, active=True)
     with pytest.raises(RetryableError, match=f"the write {requested} is active.*--force"):
         table.rollback(requested)
     assert undone(table.rollback(requested, force=True)) == [path]
@@ -162,19 +162,19 @@ def test_rollback_of_an_active_write_needs_force() -> None:
 
 def test_rollback_failed_rolls_back_expired_writes_and_keeps_active_ones() -> None:
     table = filled()
-    dead, _ = pending_write(table, alive=False)
-    alive, path = pending_write(table, alive=True)
+    expired, _ = pending_write(table, active=False)
+    active, path = pending_write(table, active=True)
     outcome = table.rollback_failed()
-    assert (outcome.rolled_back, outcome.alive) == ((dead,), (alive,))
-    assert [i.requested for i in table.timeline.where(pending=True)] == [alive]
+    assert (outcome.rolled_back, outcome.alive) == ((expired,), (active,))
+    assert [i.requested for i in table.timeline.where(pending=True)] == [active]
     assert path in {base.path for base in base_files(table.refresh().env.storage)}
     outcome = table.rollback_failed()
-    assert (outcome.rolled_back, outcome.alive) == ((), (alive,))
+    assert (outcome.rolled_back, outcome.alive) == ((), (active,))
 
 
 def test_rollback_of_a_completed_write_is_refused_while_a_write_is_pending() -> None:
     table = filled()
-    requested, _ = pending_write(table, alive=False)
+    requested, _ = pending_write(table, active=False)
     last = times(table)[-1]
     with pytest.raises(UserError, match=f"{requested} is pending and depends on {last}.*rollback failed"):
         table.rollback(last)

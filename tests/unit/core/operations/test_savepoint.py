@@ -107,10 +107,10 @@ def _completed(second: int, action: Action = Action.COMMIT) -> Instant:
 @pytest.mark.parametrize(
     ("kept", "others", "shown"),
     [
-        # The archive took 3, between a savepointed commit and 5.
+        # Commit 3, between a savepointed commit and commit 5, is archived.
         ((1,), (5, 6), {1, 2, 3, 5, 6}),
         ((1,), (), {1}),
-        # After a restore to 5 both are savepointed, and 3 is archived.
+        # After a restore to commit 5, commits 1 and 5 have savepoints, and commit 3 is archived.
         ((1, 5), (), {1, 2, 3, 5}),
         ((), (5,), {1, 2, 3, 5}),
         ((5,), (3, 6), {1, 2, 3, 5, 6}),

@@ -155,7 +155,7 @@ def test_validation_compares_stored_keys_with_their_columns(monkeypatch: pytest.
     table = make({"order_id": pa.int64(), "p": pa.int32()}, table_type=table_type, partition_by=["p"])
     table.upsert(pa.table({"order_id": [1, 2], "p": pa.array([7, 8], pa.int32())}))
     assert [finding.invariant for finding in table.validate(deep=True).findings] == []
-    # What a writer does that changes the type of a key unasked.
+    # Simulate a writer that changes the type of a key column.
     monkeypatch.setattr(schema_module._Merge, "_check_fixed", lambda *_: None)
     floats = pa.table({"order_id": [1.0, 2.0], "p": [7.0, 8.0]})
     table.upsert(floats, options={"lakehouse.schema.type.change": "any"})

@@ -33,7 +33,7 @@ from tests.support.tables import DELETED, SCHEMA, Shape, SteadyClock, batch, dat
 
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
-REMEMBERS = {"lakehouse.delete_retention": "7d"}
+RETENTION = {"lakehouse.delete_retention": "7d"}
 Row = dict[str, Any]
 
 
@@ -47,28 +47,28 @@ def ids(table: Table) -> list[str]:
     return [r["id"] for r in data_rows(table, ["id"])]
 
 
-def remembering(**shape: Any) -> Table:
-    """Return a table that remembers the delete of d@10 in partition a."""
-    table = make_table(replace(Shape(options=REMEMBERS, rows_per_file=100), **shape))
+def with_tombstone(**shape: Any) -> Table:
+    """Return a table with a tombstone of key d with ordering value 10 in partition a."""
+    table = make_table(replace(Shape(options=RETENTION, rows_per_file=100), **shape))
     table.upsert(batch([row("d", ts=5), row("e", ts=5)]))
     table.upsert(batch([deleted("d", 10)]))
     return table
 
 
 def files_of(table: Table) -> list[str]:
-    """Return the names of the files that remember deletes, those that no commit names included."""
+    """Return the names of all tombstone files, including those that no commit names."""
     return table.refresh().env.storage.list_names(TOMBSTONES)
 
 
-def pass_time(table: Table, milliseconds: int) -> None:
-    """Move the clock of the table."""
+def advance_clock(table: Table, milliseconds: int) -> None:
+    """Advance the clock of the table."""
     clock = table.refresh().env.clock
     assert isinstance(clock, SteadyClock)
     clock.now += milliseconds
 
 
 def test_late_row_is_counted_in_result_commit_and_reason() -> None:
-    table = remembering()
+    table = with_tombstone()
     outcome = table.upsert(batch([row("d", ts=7), row("f", ts=7)]))
     assert isinstance(outcome, Committed) and (outcome.late_rows_dropped, outcome.rows) == (1, 1)
     assert table.commits()[-1][1].extra[LATE_ROWS_KEY] == "1"
@@ -79,13 +79,13 @@ def test_late_row_is_counted_in_result_commit_and_reason() -> None:
 
 
 def test_tie_goes_to_the_row_that_arrives_after_the_delete() -> None:
-    table = remembering()
+    table = with_tombstone()
     assert table.upsert(batch([row("d", ts=10)])).late_rows_dropped == 0
     assert ids(table) == ["d", "e"]
 
 
 def test_flagged_delete_without_ordering_value_deletes_the_row_and_writes_no_tombstone() -> None:
-    table = remembering()
+    table = with_tombstone()
     table.upsert(batch([{**deleted("e", 0), "ts": None}]))
     assert ids(table) == []
     assert table.upsert(batch([row("e", ts=1)])).late_rows_dropped == 0
@@ -95,13 +95,13 @@ def test_flagged_delete_without_ordering_value_deletes_the_row_and_writes_no_tom
 @pytest.mark.parametrize("index", ["SIMPLE", "BUCKET", "GLOBAL_SIMPLE"])
 @pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_delete_by_key_has_the_ordering_value_of_the_stored_row(type: str, index: str) -> None:
-    table = remembering(type=type, index=index, new_buckets="log")
+    table = with_tombstone(type=type, index=index, new_buckets="log")
     table.upsert(batch([row(f"k{number}", p="ab"[number % 2], ts=number, v="first") for number in range(20)]))
     keys = [f"k{number}" for number in range(10)]
     assert isinstance(table.delete([*keys, "d", "unknown"]), Committed)
     late = table.upsert(batch([row(f"k{n}", p="ab"[n % 2], ts=n - 1) for n in range(10)]))
     assert (late.late_rows_dropped, ids(table)) == (10, ["e", *(f"k{number}" for number in range(10, 20))])
-    # A key that was not found has no version.
+    # A key without a stored row gets no tombstone.
     newer = batch([row("k3", p="b", ts=4, v="newer"), row("unknown", ts=0), row("k4", ts=3, v="late")])
     assert table.upsert(newer).late_rows_dropped == 1
     for _ in range(2):
@@ -115,18 +115,18 @@ def test_delete_by_key_has_the_ordering_value_of_the_stored_row(type: str, index
 
 @pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_delete_with_ordering_column_keeps_newer_rows_and_writes_a_tombstone(type: str) -> None:
-    table = remembering(type=type)
+    table = with_tombstone(type=type)
     table.upsert(batch([row("new", ts=20), row("old", ts=3), row("old", p="b", ts=3)]))
     table.delete(batch([row("new", ts=10), row("old", ts=10)]).select(["id", "p", "ts"]))
     assert [(r["id"], r["p"]) for r in data_rows(table, ["id", "p"])] == [("e", "a"), ("new", "a"), ("old", "b")]
-    # Without partition columns it is a delete in all partitions.
+    # Without partition columns the delete applies to all partitions.
     table.delete(batch([row("old", ts=10)]).select(["id", "ts"]))
     assert table.upsert(batch([row("old", p=p, ts=9) for p in "abc"])).late_rows_dropped == 3
     assert ids(table) == ["e", "new"]
 
 
 def test_delete_where_writes_tombstones_with_the_ordering_values_of_stored_rows() -> None:
-    table = remembering()
+    table = with_tombstone()
     table.delete_where("id = 'e'")
     assert table.upsert(batch([row("e", ts=4)])).late_rows_dropped == 1
     table.upsert(batch([row("e", ts=6)]))
@@ -134,7 +134,7 @@ def test_delete_where_writes_tombstones_with_the_ordering_values_of_stored_rows(
 
 
 def test_tombstones_are_kept_by_compaction_clustering_and_archive() -> None:
-    table = remembering(type="MERGE_ON_READ")
+    table = with_tombstone(type="MERGE_ON_READ")
     for number in range(6):
         table.upsert(batch([row("e", ts=11 + number)]))
         table.services.compaction.run(force=True)
@@ -148,7 +148,7 @@ def test_tombstones_are_kept_by_compaction_clustering_and_archive() -> None:
 
 
 def test_tombstones_are_read_from_archived_commits_if_later_commits_name_none() -> None:
-    table = remembering()
+    table = with_tombstone()
     silent = {"lakehouse.delete_retention": ""}
     for number in range(6):
         table.upsert(batch([row("e", ts=11 + number)]), options=silent)
@@ -160,21 +160,21 @@ def test_tombstones_are_read_from_archived_commits_if_later_commits_name_none() 
 
 
 def test_tombstone_expires_after_the_retention_and_its_file_is_deleted() -> None:
-    table = remembering()
-    pass_time(table, WEEK_MS - HOUR_MS)
+    table = with_tombstone()
+    advance_clock(table, WEEK_MS - HOUR_MS)
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
     table.services.clean.run(force=True)
     assert len(files_of(table)) == 1
-    pass_time(table, HOUR_MS)
+    advance_clock(table, HOUR_MS)
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 0
     assert ids(table) == ["d", "e"]
-    pass_time(table, HOUR_MS)
+    advance_clock(table, HOUR_MS)
     table.services.clean.run(force=True)
     assert files_of(table) == []
 
 
 def test_tombstones_of_an_undone_write_are_ignored_after_a_restore() -> None:
-    table = remembering()
+    table = with_tombstone()
     kept = table.commits()[0][0].requested
     table.restore(kept)
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 0
@@ -182,7 +182,7 @@ def test_tombstones_of_an_undone_write_are_ignored_after_a_restore() -> None:
 
 
 def test_rollback_removes_only_the_tombstones_of_its_write() -> None:
-    table = remembering()
+    table = with_tombstone()
     outcome = table.upsert(batch([deleted("e", 10)]))
     assert isinstance(outcome, Committed)
     table.rollback(outcome.instant.requested)
@@ -192,20 +192,20 @@ def test_rollback_removes_only_the_tombstones_of_its_write() -> None:
 
 @pytest.mark.parametrize("verb", ["delete_partitions", "insert_overwrite", "insert_overwrite_table"])
 def test_overwrite_of_a_partition_removes_its_tombstones(verb: str) -> None:
-    table = remembering()
+    table = with_tombstone()
     table.upsert(batch([row("x", p="b", ts=5), deleted("y", 10, p="b")]))
     argument = ["a"] if verb == "delete_partitions" else batch([row("g")])
     getattr(table, verb)(argument)
     outcome = table.upsert(batch([row("d", ts=7), row("y", p="b", ts=7)]))
     assert outcome.late_rows_dropped == (0 if verb == "insert_overwrite_table" else 1)
     assert "d" in ids(table)
-    # What is deleted afterwards is remembered again.
+    # A delete after the overwrite has a tombstone again.
     table.upsert(batch([deleted("d", 8)]))
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
 
 
 def test_overwrites_are_stored_only_while_they_affect_tombstones() -> None:
-    table = remembering()
+    table = with_tombstone()
 
     def stored_overwrites() -> dict[str, str]:
         overwritten: dict[str, str] = json.loads(table.commits()[-1][1].extra[TOMBSTONES_KEY])["wiped"]
@@ -214,16 +214,16 @@ def test_overwrites_are_stored_only_while_they_affect_tombstones() -> None:
     table.upsert(batch([deleted("x", 10), deleted("x", 10, p="c"), row("y", p="b")]))
     table.delete_partitions(["b"])
     assert stored_overwrites().keys() == {"b"}
-    pass_time(table, WEEK_MS // 2)
+    advance_clock(table, WEEK_MS // 2)
     table.upsert(batch([deleted("x", 11), deleted("x", 11, p="c")]))
     assert stored_overwrites().keys() == {"b"}
-    pass_time(table, WEEK_MS // 2)
+    advance_clock(table, WEEK_MS // 2)
     table.upsert(batch([deleted("x", 12), row("y", p="b")]))
     assert stored_overwrites() == {}
 
 
 def test_tombstone_files_are_merged_after_many_deletes() -> None:
-    table = make_table(Shape(options=REMEMBERS, rows_per_file=1000))
+    table = make_table(Shape(options=RETENTION, rows_per_file=1000))
     table.upsert(batch([row("stays", ts=1)]))
     for number in range(24):
         table.upsert(batch([deleted(f"k{number}", 10), row("stays", ts=number)]))
@@ -235,7 +235,7 @@ def test_tombstone_files_are_merged_after_many_deletes() -> None:
 
 
 def test_late_rows_are_dropped_with_little_memory_and_many_partitions() -> None:
-    table = make_table(Shape(options=REMEMBERS, rows_per_file=10_000, budget=1 << 20))
+    table = make_table(Shape(options=RETENTION, rows_per_file=10_000, budget=1 << 20))
     partitions = [f"p{n % 20}" for n in range(2000)]
     deletes = pa.table({"id": [f"k{n}" for n in range(2000)], "p": partitions, "ts": pa.array([10] * 2000, pa.int64())})
     table.upsert(batch([row("z", p="p0")]))
@@ -258,7 +258,7 @@ def test_late_row_is_absent_from_snapshot_incremental_and_change_reads(type: str
         schema=SCHEMA,
         table_type=type,
         cdc="DATA_BEFORE_AFTER",
-        options=REMEMBERS,
+        options=RETENTION,
         env=env,
     )
     table.upsert(batch([row("d", ts=5), row("e", ts=5)]))
@@ -276,7 +276,7 @@ def test_late_row_is_absent_from_snapshot_incremental_and_change_reads(type: str
 PARTIAL = {"lakehouse.write.partial.update": "true"}
 
 
-@pytest.mark.parametrize("options", [{}, REMEMBERS], ids=["as-hudi", "remembering"])
+@pytest.mark.parametrize("options", [{}, RETENTION], ids=["as-hudi", "with-retention"])
 def test_newer_partial_update_of_a_key_deleted_in_a_log_inserts_a_full_row(options: dict[str, str]) -> None:
     schema = pa.schema([field for field in SCHEMA if field.name != DELETED])
     table = make_table(
@@ -286,7 +286,7 @@ def test_newer_partial_update_of_a_key_deleted_in_a_log_inserts_a_full_row(optio
     if options:
         table.delete(batch([row("d", ts=10)], schema).select(["id", "p", "ts"]))
     else:
-        # Of a table with such a column rows of partial updates are always written whole.
+        # A batch with a delete column is always written with full rows.
         table.upsert(batch([row("d", ts=10)], schema).append_column(DELETED, pa.array([True])))
     columns = ["id", "region", "p", "at", "ts", "v"]
     for ts, shown in ((7, [("e", 2.5)]), (12, [("d", None), ("e", 2.5)])):
@@ -298,7 +298,7 @@ def test_newer_partial_update_of_a_key_deleted_in_a_log_inserts_a_full_row(optio
 
 
 def test_missing_tombstone_file_raises_an_error_and_late_rows_do_not_return() -> None:
-    table = remembering()
+    table = with_tombstone()
     loaded = table.refresh()
     loaded.env.storage.delete_many([f"{TOMBSTONES}/{name}" for name in files_of(table)])
     with pytest.raises(CorruptTableError, match=r"\.tombstones.* is missing.*delete_retention= \(empty\)"):
@@ -308,7 +308,7 @@ def test_missing_tombstone_file_raises_an_error_and_late_rows_do_not_return() ->
 
 
 def test_retention_is_a_table_property_that_all_writers_use() -> None:
-    table = remembering()
+    table = with_tombstone()
     again = Table.open(table.location, env=table.refresh().env)
     assert again.config.raw["lakehouse.delete_retention"] == "7d"
     assert again.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
@@ -322,9 +322,9 @@ def test_retention_of_a_very_long_duration_is_accepted() -> None:
 
 def test_retention_is_refused_without_event_time_ordering() -> None:
     with pytest.raises(UserError, match="orders versions by commit time"):
-        make_table(Shape(merge="commit", options=REMEMBERS))
+        make_table(Shape(merge="commit", options=RETENTION))
     with pytest.raises(UserError, match="orders versions by commit time"):
-        make_table(Shape(merge="commit_ordered")).upsert(batch([row("a")]), options=REMEMBERS)
+        make_table(Shape(merge="commit_ordered")).upsert(batch([row("a")]), options=RETENTION)
     with pytest.raises(UserError, match="is not a duration"):
         make_table(Shape(options={"lakehouse.delete_retention": "a week"}))
 
@@ -348,15 +348,15 @@ def test_spec_declares_retention_only_together_with_ordering() -> None:
 
 
 def counted(tmp_path: Path, options: dict[str, str]) -> tuple[Table, CountingStorage]:
-    """Return a table on a store that counts requests."""
+    """Return a table on a storage that counts requests."""
     storage = CountingStorage(LocalStorage(str(tmp_path / "table")))
     table = make_table(Shape(rows_per_file=100, options=options), env=make_env(storage=storage), schema=SCHEMA)
     table.upsert(batch([row("e", ts=5)]))
     return table, storage
 
 
-def price(storage: CountingStorage, table: Table, rows: list[Row]) -> dict[str, int]:
-    """Return the requests of an upsert."""
+def upsert_requests(storage: CountingStorage, table: Table, rows: list[Row]) -> dict[str, int]:
+    """Return the number of requests of an upsert, by verb."""
     storage.reset()
     table.upsert(batch(rows))
     return storage.counts()
@@ -364,29 +364,35 @@ def price(storage: CountingStorage, table: Table, rows: list[Row]) -> dict[str, 
 
 def test_retention_adds_only_the_requests_for_tombstone_files(tmp_path: Path) -> None:
     plain, counts = counted(tmp_path / "off", {})
-    table, counter = counted(tmp_path / "on", REMEMBERS)
+    table, counter = counted(tmp_path / "on", RETENTION)
     rows = [row("e", ts=6), row("f", ts=6)]
-    base = price(counts, plain, rows)
-    assert price(counter, table, rows) == base
-    deleting, remembered = price(counts, plain, [deleted("e", 7)]), price(counter, table, [deleted("e", 7)])
-    # The staged rows are opened once more, for the file that is made of them.
-    assert remembered == deleting | {"PUT": deleting["PUT"] + 1, "GET": deleting["GET"] + 1}
-    # From then on the one file is read, and nothing is listed for it.
-    looking, finding = price(counts, plain, [row("f", ts=8)]), price(counter, table, [row("f", ts=8)])
-    assert finding["GET"] > looking["GET"] and finding["LIST"] == looking["LIST"]
-    assert price(counter, table, [row("f", ts=9)]) == finding
-    # Deletes of other partitions are not even opened.
+    base = upsert_requests(counts, plain, rows)
+    assert upsert_requests(counter, table, rows) == base
+    plain_delete, retained_delete = (
+        upsert_requests(counts, plain, [deleted("e", 7)]),
+        upsert_requests(counter, table, [deleted("e", 7)]),
+    )
+    # The staged rows are read once more to write the tombstone file.
+    assert retained_delete == plain_delete | {"PUT": plain_delete["PUT"] + 1, "GET": plain_delete["GET"] + 1}
+    # Later writes read the tombstone file without another LIST.
+    plain_requests, retention_requests = (
+        upsert_requests(counts, plain, [row("f", ts=8)]),
+        upsert_requests(counter, table, [row("f", ts=8)]),
+    )
+    assert retention_requests["GET"] > plain_requests["GET"] and retention_requests["LIST"] == plain_requests["LIST"]
+    assert upsert_requests(counter, table, [row("f", ts=9)]) == retention_requests
+    # Tombstone files of other partitions are not opened.
     elsewhere = [row("g", p="b", ts=8)]
-    assert price(counter, table, elsewhere) == price(counts, plain, elsewhere)
+    assert upsert_requests(counter, table, elsewhere) == upsert_requests(counts, plain, elsewhere)
 
 
 def file(instant: int, rows: int, first: str = "a", last: str = "z") -> TombstoneFile:
-    """Return a file of deletes written at this instant, remembered for long."""
+    """Return a tombstone file of this instant that never expires in these tests."""
     return TombstoneFile(name=f"{instant:017}_9999999999999_0-0-0.parquet", rows=rows, first=first, last=last)
 
 
 def commit(at: int, known: Tombstones | None, action: Action = Action.COMMIT, **more: Any) -> tuple[Instant, Any]:
-    """Return a write that was requested at `at`, completed just after it, and tells of `known`."""
+    """Return a write requested at `at` and completed 5 later, whose metadata contains `known`."""
     extra = {} if known is None else {TOMBSTONES_KEY: encode_tombstones(known)}
     instant = Instant(requested=f"{at:017}", action=action, state=State.COMPLETED, completed=f"{at + 5:017}")
     return instant, CommitMetadata(operation=more.pop("operation", "UPSERT"), extra=extra, **more)
@@ -398,16 +404,16 @@ def test_tombstones_of_concurrent_writers_are_combined() -> None:
     other = commit(21, Tombstones(up_to=f"{15:017}", files=(file(21, 9),)))
     known = known_tombstones([other, one, first], Tombstones())
     assert {found.instant for found in known.files} == {f"{20:017}", f"{21:017}"}
-    # The last one merged the file of the first, which the one before still names.
+    # The second write merged the first file; the last write still names it.
     assert known.is_complete
 
 
 def test_overwrite_removes_only_earlier_tombstones() -> None:
-    wipe = commit(30, None, Action.REPLACECOMMIT, operation="DELETE_PARTITION", replaced={"a": ("f",)})
-    of_wiped, of_both, later = file(20, 1, "a", "a"), file(19, 2, "a", "b"), file(40, 1, "a", "a")
-    # The last one did not know of the wipe.
-    after = commit(40, Tombstones(up_to=f"{25:017}", files=(of_wiped, of_both, later)))
-    known = known_tombstones([after, wipe], Tombstones()).counting(0)
+    overwrite = commit(30, None, Action.REPLACECOMMIT, operation="DELETE_PARTITION", replaced={"a": ("f",)})
+    of_overwritten, of_both, later = file(20, 1, "a", "a"), file(19, 2, "a", "b"), file(40, 1, "a", "a")
+    # The last write does not include the overwrite.
+    after = commit(40, Tombstones(up_to=f"{25:017}", files=(of_overwritten, of_both, later)))
+    known = known_tombstones([after, overwrite], Tombstones()).counting(0)
     assert known.files == (of_both, later)
     assert known.overwritten == {"a": f"{30:017}"}
     everything = commit(50, None, Action.REPLACECOMMIT, operation="INSERT_OVERWRITE_TABLE")

@@ -1,4 +1,4 @@
-"""Runs of ttl on tables: which partitions are deleted, which are kept, and conflicts with writers."""
+"""Runs of the ttl service: deleted partitions, kept partitions, and conflicts with writers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lakehouse.model.instant import Action
 from lakehouse.model.ttl import TtlPlan
 from tests.support.tables import Shape, base_files, batch, data_rows, make_env, make_table, row
 
-#: The clock of these tables stands in the middle of June 2025.
+#: The clock of these tables starts in the middle of June 2025.
 DAY_MS = 86_400_000
 MANY = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
 
@@ -43,7 +43,7 @@ def table(days: Sequence[int] = range(1, 8), **shape: Any) -> Table:
 
 
 def other(made: Table, **options: str) -> Table:
-    """The same table in other hands."""
+    """Return the table opened by another process with these options."""
     return Table.open(made.location, env=made.refresh().env, options=options)
 
 
@@ -97,7 +97,7 @@ def test_savepoint_keeps_the_files_of_expired_partitions() -> None:
     made.services.clean.run(force=True)
     assert len(data_rows(made, as_of=kept)) == 7 and len(data_rows(made)) == 3
     made.restore(kept)
-    # Back they are, and old as before.
+    # The restored partitions have their old ages.
     assert len(made.partitions()) == 7
     assert list(made.services.ttl.plan().partitions) == june(1, 2, 3, 4)
 
@@ -109,9 +109,11 @@ def test_late_rows_recreate_an_expired_partition() -> None:
     assert len(committed(made.services.ttl.run()).metadata.replaced) == 7
     made.upsert(rows([3], 2))
     assert list(made.partitions()) == june(3)
-    assert isinstance(made.services.ttl.run(), NothingToDo), "its first commit is that of the late rows"
+    assert isinstance(made.services.ttl.run(), NothingToDo), (
+        "the first commit of the partition is that of the late rows"
+    )
     by_value = other(made, **{"lakehouse.ttl.partition.age": "2d"})
-    assert list(by_value.services.ttl.plan().partitions) == june(3), "its value is as old as it was"
+    assert list(by_value.services.ttl.plan().partitions) == june(3), "the age of the partition value is unchanged"
 
 
 def test_ttl_strategies_of_hudi_use_the_last_or_the_first_commit() -> None:
@@ -167,13 +169,13 @@ def test_ttl_is_not_due_without_a_limit_and_refused_without_partitions() -> None
     assert STATISTICS not in [file.path for file in made.refresh().env.storage.list(".hoodie")]
     flat = make_table(Shape(keys="non_partition"))
     assert flat.services.ttl.due().due is False
-    for ask in (
+    for call in (
         flat.services.ttl.run,
         flat.services.ttl.plan,
         other(flat, **{"lakehouse.ttl.max.partitions": "1"}).services.ttl.due,
     ):
         with pytest.raises(UserError, match="has no partitions"):
-            ask()
+            call()
 
 
 def test_ttl_keeps_pinned_partitions_and_partitions_beyond_its_limit() -> None:
@@ -185,27 +187,27 @@ def test_ttl_keeps_pinned_partitions_and_partitions_beyond_its_limit() -> None:
     assert isinstance(limited.services.ttl.run(pinned=june(*range(1, 8))), NothingToDo)
 
 
-def intruding(monkeypatch: pytest.MonkeyPatch, *intruders: Callable[[], object]) -> None:
-    """Let others write between the plan of a run and its commit, one per try."""
-    left = list(intruders)
+def write_after_plan(monkeypatch: pytest.MonkeyPatch, *writes: Callable[[], object]) -> None:
+    """Run one of `writes` between the plan and the write of each attempt of a run."""
+    remaining = list(writes)
 
-    def late(*given: Any) -> Any:
-        if left:
-            left.pop(0)()
-        return write.write(*given)
+    def late(*arguments: Any) -> Any:
+        if remaining:
+            remaining.pop(0)()
+        return write.write(*arguments)
 
     monkeypatch.setattr(ttl, "write", late)
 
 
-def begin_late(monkeypatch: pytest.MonkeyPatch, intruder: Callable[[], object]) -> None:
-    """Let somebody write when the instant of the run is there and its commit is not."""
+def write_before_commit(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Run `action` once, after the instant of a run was created and before its commit."""
     done: list[bool] = []
     complete = write.complete_commit
 
     def late(candidate: Any, policy: Any) -> Any:
         if not done:
             done.append(True)
-            intruder()
+            action()
         return complete(candidate, policy)
 
     monkeypatch.setattr(write, "complete_commit", late)
@@ -216,7 +218,7 @@ def test_ttl_plans_again_after_a_conflicting_commit(options: dict[str, str], mon
     made = table(options={"lakehouse.ttl.modification.age": "2d", **options})
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
-    intruding(monkeypatch, lambda: other(made).upsert(rows([2], 2)))
+    write_after_plan(monkeypatch, lambda: other(made).upsert(rows([2], 2)))
     done = committed(made.services.ttl.run())
     assert sorted(done.metadata.replaced) == june(1, 3, 4, 5, 6, 7)
     assert [r["ts"] for r in data_rows(made)] == [2]
@@ -226,7 +228,7 @@ def test_concurrent_commit_wins_over_ttl(monkeypatch: pytest.MonkeyPatch) -> Non
     made = table(options={"lakehouse.ttl.modification.age": "2d", **MANY})
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
-    begin_late(monkeypatch, lambda: other(made, **MANY).insert(batch([row("new", p="2025-06-02", ts=5)])))
+    write_before_commit(monkeypatch, lambda: other(made, **MANY).insert(batch([row("new", p="2025-06-02", ts=5)])))
     done = committed(made.services.ttl.run())
     assert sorted(done.metadata.replaced) == june(1, 3, 4, 5, 6, 7)
     assert [r["id"] for r in data_rows(made)] == ["k2", "new"]
@@ -243,19 +245,19 @@ def test_ttl_loses_no_row_of_non_blocking_writers(first: str, monkeypatch: pytes
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
     if first == "the run":
-        # What the writer says to be at is left, and what it begins anew there is not in the way.
-        begin_late(monkeypatch, lambda: committed(runs.services.ttl.run(pinned=june(1))))
+        # The run keeps the partition of the pending write, and the writer does not conflict with the run.
+        write_before_commit(monkeypatch, lambda: committed(runs.services.ttl.run(pinned=june(1))))
         writes.upsert(rows([2], 2))
     else:
-        begin_late(monkeypatch, lambda: writes.upsert(rows([2], 2)))
+        write_before_commit(monkeypatch, lambda: writes.upsert(rows([2], 2)))
         committed(runs.services.ttl.run(pinned=june(1)))
     assert [(r["id"], r["ts"]) for r in data_rows(made)] == [("k1", 1), ("k2", 2)]
 
 
 def test_ttl_deletes_nothing_after_repeated_conflicts(monkeypatch: pytest.MonkeyPatch) -> None:
     made = table(options={"lakehouse.ttl.partition.age": "2d", "hoodie.write.num.retries.on.conflict.failures": "2"})
-    intruders = [lambda ts=ts: other(made).upsert(rows([2], ts)) for ts in range(2, 9)]
-    intruding(monkeypatch, *intruders)
+    writes = [lambda ts=ts: other(made).upsert(rows([2], ts)) for ts in range(2, 9)]
+    write_after_plan(monkeypatch, *writes)
     with pytest.raises(RetryableError, match=r"wrote to 'p=2025-06-02' after this.*run ttl again"):
         made.services.ttl.run()
     assert len(made.partitions()) == 7
@@ -265,7 +267,7 @@ def test_ttl_keeps_a_partition_with_a_pending_write(monkeypatch: pytest.MonkeyPa
     options = {"lakehouse.ttl.max.partitions": "3", **MANY}
     made = table(options=options)
     seen: list[TtlPlan] = []
-    begin_late(monkeypatch, lambda: seen.append(other(made, **options).services.ttl.plan()))
+    write_before_commit(monkeypatch, lambda: seen.append(other(made, **options).services.ttl.plan()))
     made.upsert(rows([2], 2))
     assert list(seen[0].partitions) == june(1, 3, 4)
     assert [kept.partition for kept in seen[0].kept] == june(2) and "is pending" in seen[0].kept[0].reason
@@ -283,7 +285,7 @@ def test_ttl_keeps_a_partition_of_a_pending_compaction_until_it_completes() -> N
 
 def test_ttl_of_a_single_writer_table_is_refused_during_an_active_write(monkeypatch: pytest.MonkeyPatch) -> None:
     made = table(options={"lakehouse.ttl.max.partitions": "3"})
-    begin_late(monkeypatch, lambda: refused(other(made, **{"lakehouse.ttl.max.partitions": "3"})))
+    write_before_commit(monkeypatch, lambda: refused(other(made, **{"lakehouse.ttl.max.partitions": "3"})))
     made.upsert(rows([7], 2))
     assert len(made.partitions()) == 7
 
@@ -303,7 +305,7 @@ def test_ttl_request_count_does_not_depend_on_the_number_of_partitions() -> None
     services = rules.services
     counting.reset()
     assert services.ttl.due().partitions == 6
-    # Base and end of the policy log, statistics; the timeline was loaded before.
+    # The requests read the base and the end of the policy log, and the statistics; the timeline is cached.
     assert {verb: number for verb, number in counting.counts().items() if number} == {"GET": 3}
 
 

@@ -422,7 +422,7 @@ def test_files_cleaned_by_an_archived_clean_are_not_reported() -> None:
     actions = open_as(storage, 1).refresh().store.archived_actions(Action.CLEAN, "")
     assert actions and report(storage).findings == ()
     youngest = max(action.instant.requested for action in actions)
-    # Hudi archives cleans by their own number, so the commits of that time are still on the timeline.
+    # Hudi counts cleans separately, so it may archive a clean before the commits of the same time.
     for path, data in before.items():
         if ".clean" not in path and path.rpartition("/")[2][:17] < youngest:
             storage.put(path, data)
@@ -431,7 +431,7 @@ def test_files_cleaned_by_an_archived_clean_are_not_reported() -> None:
 
 def test_concurrent_changes_are_no_findings() -> None:
     class Late(MemoryStorage):
-        """A storage whose table is cleaned between the listing and the load of the timeline."""
+        """Runs a clean between the listing and the load of the timeline."""
 
         turn: Callable[[], object] | None = None
 
@@ -458,7 +458,7 @@ def test_concurrent_changes_are_no_findings() -> None:
 
 def test_key_that_moves_during_a_validation_is_no_duplicate() -> None:
     class Late(MemoryStorage):
-        """A storage whose table is written to after one partition was listed and before the other is."""
+        """Runs a write after the listing of one partition and before the listing of the other."""
 
         turn: Callable[[], object] | None = None
         listed = threading.Event()

@@ -20,13 +20,13 @@ def test_priority_makes_other_writers_wait_until_its_release_or_expiry() -> None
     assert [file.path for file in storage.list(".hoodie")] == [PATH]
     began = env.clock.now_ms()
     loser.wait(2, 500)
-    assert env.clock.now_ms() - began < 100, "its own turn"
+    assert env.clock.now_ms() - began < 100, "a writer with priority does not wait"
     other.request(2, 500)
     other.wait(0, 0)
-    assert 1900 < env.clock.now_ms() - began < 4000, "twice the last try, and a second"
+    assert 1900 < env.clock.now_ms() - began < 4000, "twice the duration of the last attempt plus one second"
     other.request(2, 500)
     loser.release()
-    assert storage.list(".hoodie"), "the turn is the other one's by now"
+    assert storage.list(".hoodie"), "the other writer has the priority now"
     other.release()
     assert not storage.list(".hoodie")
 
@@ -45,10 +45,10 @@ def test_priority_is_not_used_by_writers_that_cannot_lose() -> None:
     WriterPriority(env, OPTIMISTIC).request(5, 500)
     began = env.clock.now_ms()
     for mode in ("SINGLE_WRITER", "NON_BLOCKING_CONCURRENCY_CONTROL"):
-        turn = WriterPriority(env, TransactionPolicy(concurrency=mode))
-        turn.wait(0, 0)
-        turn.request(5, 500)
-        turn.release()
+        priority = WriterPriority(env, TransactionPolicy(concurrency=mode))
+        priority.wait(0, 0)
+        priority.request(5, 500)
+        priority.release()
     assert env.clock.now_ms() - began < 100
 
 
@@ -63,7 +63,9 @@ def test_waiting_writer_that_lost_as_often_gets_the_next_priority() -> None:
     first.request(2, 500)
     first.release()
     second.wait(2, 500)
-    assert [file.path for file in storage.list(".hoodie")] == [PATH], "taken before it begins"
+    assert [file.path for file in storage.list(".hoodie")] == [PATH], (
+        "the waiting writer gets the priority before its attempt"
+    )
     began = env.clock.now_ms()
     fresh.wait(1, 500)
     assert 1900 < env.clock.now_ms() - began < 4000, "a writer that lost once waits"

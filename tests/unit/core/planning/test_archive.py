@@ -1,4 +1,4 @@
-"""Which instants leave the timeline, by values."""
+"""Archive plans as values: the instants that are moved out of the active timeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def at(number: int) -> str:
 
 
 def done(number: int, action: Action = Action.COMMIT, completed: int | None = None) -> Instant:
-    """An action requested at second `number`, completed half a second later."""
+    """Return an action requested at second `number` and completed half a second later by default."""
     ends = f"{at(number)[:-3]}500" if completed is None else f"{at(completed)[:-3]}500"
     return Instant(requested=at(number), action=action, state=State.COMPLETED, completed=ends)
 
@@ -33,7 +33,7 @@ def pending(number: int, action: Action = Action.COMMIT, state: State = State.IN
     return Instant(requested=at(number), action=action, state=state)
 
 
-def taken(
+def archived(
     *instants: Instant, policy: ArchivePolicy = POLICY, bounds: tuple[Bound, ...] = (), force: bool = False
 ) -> list[int]:
     found = plan_archive(Timeline(instants), policy, CLEAN, bounds, force=force)
@@ -45,50 +45,50 @@ def commits(*numbers: int) -> list[Instant]:
     return [done(number) for number in numbers]
 
 
-def test_commits_leave_once_there_are_too_many_and_the_least_stay() -> None:
-    assert taken(*commits(1, 2, 3, 4)) == []
-    assert taken(*commits(1, 2, 3, 4, 5)) == [1, 2, 3]
-    assert taken(*commits(1, 2, 3), force=True) == [1]
-    assert taken(*commits(1, 2), force=True) == []
+def test_archive_starts_above_max_commits_and_keeps_min_commits() -> None:
+    assert archived(*commits(1, 2, 3, 4)) == []
+    assert archived(*commits(1, 2, 3, 4, 5)) == [1, 2, 3]
+    assert archived(*commits(1, 2, 3), force=True) == [1]
+    assert archived(*commits(1, 2), force=True) == []
 
 
-def test_cleans_and_rollbacks_before_them_go_along_but_the_newest_clean_stays() -> None:
+def test_cleans_and_rollbacks_are_archived_with_older_commits_except_the_newest_clean() -> None:
     beside = [done(2, Action.CLEAN), done(4, Action.ROLLBACK), done(5, Action.CLEAN), pending(3, Action.CLEAN)]
-    assert taken(*commits(1, 6, 7, 8, 9), *beside) == [1, 2, 4, 6, 7]
-    assert taken(*commits(1, 6, 7, 8, 9), *beside, done(10, Action.CLEAN)) == [1, 2, 4, 5, 6, 7]
+    assert archived(*commits(1, 6, 7, 8, 9), *beside) == [1, 2, 4, 6, 7]
+    assert archived(*commits(1, 6, 7, 8, 9), *beside, done(10, Action.CLEAN)) == [1, 2, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("action", [Action.COMMIT, Action.COMPACTION, Action.CLUSTERING, Action.LOGCOMPACTION])
 @pytest.mark.parametrize("state", [State.REQUESTED, State.INFLIGHT])
-def test_the_last_commit_before_a_pending_write_stays_and_all_after_it(action: Action, state: State) -> None:
-    assert taken(*commits(1, 2, 4, 5, 6, 7), pending(3, action, state)) == [1]
-    assert taken(*commits(2, 3, 4, 5, 6), pending(1, action, state)) == []
+def test_archive_stops_at_the_last_commit_before_a_pending_write(action: Action, state: State) -> None:
+    assert archived(*commits(1, 2, 4, 5, 6, 7), pending(3, action, state)) == [1]
+    assert archived(*commits(2, 3, 4, 5, 6), pending(1, action, state)) == []
 
 
-def test_what_completed_after_a_pending_write_was_requested_stays() -> None:
+def test_archive_keeps_commits_that_completed_after_the_request_of_a_pending_write() -> None:
     late = done(2, completed=9)
-    assert taken(done(1), late, *commits(3, 4, 5, 6, 7), pending(8)) == [1]
-    assert taken(done(1), late, *commits(3, 4, 5, 6, 10)) == [1, 2, 3, 4, 5]
+    assert archived(done(1), late, *commits(3, 4, 5, 6, 7), pending(8)) == [1]
+    assert archived(done(1), late, *commits(3, 4, 5, 6, 10)) == [1, 2, 3, 4, 5]
 
 
-def test_the_commit_that_completed_last_stays() -> None:
-    assert taken(done(1), done(2, completed=20), *commits(3, 4, 5)) == [1]
+def test_archive_keeps_the_commit_that_completed_last() -> None:
+    assert archived(done(1), done(2, completed=20), *commits(3, 4, 5)) == [1]
 
 
-def test_savepoints_stay_and_hold_back_what_came_after_unless_told_otherwise() -> None:
+def test_archive_stops_at_the_first_savepoint_unless_beyond_savepoint_is_set() -> None:
     saved = [*commits(1, 2, 3, 4, 5, 6), done(2, Action.SAVEPOINT)]
-    assert taken(*saved) == [1]
+    assert archived(*saved) == [1]
     beyond = ArchivePolicy(min_commits=2, max_commits=4, beyond_savepoint=True)
-    assert taken(*saved, policy=beyond) == [1, 3, 4, 5]
+    assert archived(*saved, policy=beyond) == [1, 3, 4, 5]
     half = [*commits(1, 2, 3, 4, 5, 6), pending(2, Action.SAVEPOINT)]
-    assert taken(*half) == [1]
+    assert archived(*half) == [1]
 
 
-def test_a_bound_that_is_given_holds() -> None:
-    assert taken(*commits(1, 2, 3, 4, 5), bounds=(Bound(requested=at(2), reason="so"),)) == [1]
+def test_archive_stops_at_a_given_bound() -> None:
+    assert archived(*commits(1, 2, 3, 4, 5), bounds=(Bound(requested=at(2), reason="so"),)) == [1]
 
 
-def test_more_stay_than_a_clean_looks_at() -> None:
+def test_archive_keeps_more_commits_than_the_clean_policy_retains() -> None:
     timeline = Timeline(tuple(commits(*range(1, 10))))
     by_commits = CleanPolicy(commits_retained=5)
     assert len(plan_archive(timeline, POLICY, by_commits, ()).instants) == 3
@@ -98,7 +98,7 @@ def test_more_stay_than_a_clean_looks_at() -> None:
     assert len(plan_archive(timeline, POLICY, by_versions, ()).instants) == 7
 
 
-def test_a_replacecommit_stays_until_it_was_cleaned() -> None:
+def test_archive_bound_is_the_first_replacecommit_that_is_not_cleaned() -> None:
     timeline = Timeline((*commits(1, 3), done(2, Action.REPLACECOMMIT), done(5, Action.REPLACECOMMIT)))
 
     def plan(earliest: int | None, **extra: str) -> CleanPlan:
@@ -119,7 +119,7 @@ def test_a_replacecommit_stays_until_it_was_cleaned() -> None:
     assert bound_of_clean(Timeline(tuple(commits(1, 2))), None) is None
 
 
-def test_delta_commits_stay_by_which_a_compaction_is_due() -> None:
+def test_archive_keeps_delta_commits_that_make_a_compaction_due() -> None:
     policy = CompactionPolicy(max_delta_commits=2)
     deltas = [done(number, Action.DELTACOMMIT) for number in (1, 2, 4, 5, 6)]
     timeline = Timeline((*deltas, done(3)))
@@ -144,12 +144,12 @@ def test_delta_commits_stay_by_which_a_compaction_is_due() -> None:
         {"hoodie.timeline.compaction.batch.size": "1"},
     ],
 )
-def test_numbers_that_contradict_each_other_are_refused(options: dict[str, str]) -> None:
+def test_contradicting_archive_options_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(UserError, match=next(iter(options))):
         parse_options(options)
 
 
-def test_full_levels_are_merged_from_the_oldest_on() -> None:
+def test_history_files_of_a_full_level_are_merged_oldest_first() -> None:
     def file(number: int, level: int = 0, size: int = 10) -> HistoryFile:
         found = parse_history_file(f"{at(number)}_{at(number + 1)}_{level}.parquet", size)
         assert found is not None

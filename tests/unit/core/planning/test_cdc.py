@@ -1,4 +1,4 @@
-"""What tells the changes of a commit: inferred from its stats and from the slices before and after."""
+"""Plans of change reads: the cases of Hudi, inferred from write stats and from the slices before and after."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def one(
 C1, C2 = instant(10, 19), instant(20, 29)
 
 
-def test_a_first_file_is_inserted() -> None:
+def test_first_base_file_of_a_group_is_an_insert() -> None:
     change = one(slices((base(10), ())), C1, commit(stat(base(10))))
     assert (change.case, change.before) == (ChangeCase.BASE_FILE_INSERT, None)
     assert change.after is not None and change.after.base == base(10)
 
 
-def test_a_change_log_is_taken_as_it_is() -> None:
+def test_change_log_of_a_commit_is_read_directly() -> None:
     found = stat(base(20), 10, cdc_files={log(20, ".cdc").path: 7})
     change = one(slices((base(20), ()), (base(10), ())), C2, commit(found), C1)
     assert change.case is ChangeCase.AS_IS
@@ -85,34 +85,34 @@ def test_a_change_log_is_taken_as_it_is() -> None:
     assert change.before is not None and change.before.base == base(10)
 
 
-def test_a_change_log_needs_no_file_beside_it() -> None:
+def test_change_log_needs_no_data_files() -> None:
     found = stat(base(20), 10, cdc_files={log(20, ".cdc").path: 7})
     change = one({}, C2, commit(found), C1)
     assert (change.case, change.before, change.after) == (ChangeCase.AS_IS, None, None)
 
 
-def test_the_slice_before_is_never_one_that_a_savepoint_kept() -> None:
+def test_slice_before_is_the_previous_base_file_of_the_write_stat() -> None:
     found = stat(base(20), 15, cdc_files={log(20, ".cdc").path: 7})
     assert one(slices((base(20), ()), (base(10), ())), C2, commit(found), C1).before is None
     with pytest.raises(UserError, match="cleaned"):
         one(slices((base(20), ()), (base(10), ())), C2, commit(stat(base(20), 15)), C1)
 
 
-def test_files_without_change_log_are_compared_or_all_gone() -> None:
+def test_base_files_without_change_log_are_compared_or_deleted() -> None:
     known = slices((base(20), ()), (base(10), ()))
     assert one(known, C2, commit(stat(base(20), 10)), C1).case is ChangeCase.BASE_FILE_COMPARE
     empty = commit(stat(base(20), 10, num_writes=0, num_deletes=3), operation="DELETE")
     assert one(known, C2, empty, C1).case is ChangeCase.BASE_FILE_DELETE
 
 
-def test_logs_are_told_by_the_slices_around_them() -> None:
+def test_log_file_changes_have_the_slices_before_and_after() -> None:
     change = one(slices((base(10), (log(15), log(20)))), C2, commit(stat(log(20))), C1, instant(15, 17))
     assert (change.case, change.logs) == (ChangeCase.LOG_FILE, (log(20),))
     assert change.before is not None and change.before.logs == (log(15),)
     assert change.after is not None and change.after.logs == (log(15), log(20))
 
 
-def test_what_completes_later_is_in_neither_slice() -> None:
+def test_slices_of_a_change_exclude_files_completed_later() -> None:
     # The compaction at 16 and the log at 18 were requested before the commit, and completed after it.
     known = slices((base(16), (log(18), log(20))), (base(10), (log(15),)))
     others = (C1, instant(15, 155), instant(16, 40, Action.COMMIT), instant(18, 50))
@@ -122,12 +122,12 @@ def test_what_completes_later_is_in_neither_slice() -> None:
     assert (change.after.base, change.after.logs) == (base(10), (log(20),))
 
 
-def test_a_log_of_a_new_group_has_nothing_before_it() -> None:
+def test_log_of_a_new_group_has_no_slice_before() -> None:
     change = one(slices((None, (log(10),))), C1, commit(stat(log(10))))
     assert (change.case, change.before, change.logs) == (ChangeCase.LOG_FILE, None, (log(10),))
 
 
-def test_replaced_groups_are_gone_as_they_were_before() -> None:
+def test_replaced_group_has_its_previous_slice_and_no_slice_after() -> None:
     replacing = instant(20, 29, Action.REPLACECOMMIT)
     metadata = commit(operation="INSERT_OVERWRITE", replaced={"p": ("g",)})
     change = one(slices((base(10), (log(15),))), replacing, metadata, C1, instant(15, 17))
@@ -138,12 +138,12 @@ def test_replaced_groups_are_gone_as_they_were_before() -> None:
 
 
 @pytest.mark.parametrize("operation", ["COMPACT", "LOG_COMPACT", "CLUSTER"])
-def test_services_change_nothing(operation: str) -> None:
+def test_services_have_no_changes(operation: str) -> None:
     metadata = commit(stat(base(20), 10), operation=operation, replaced={"p": ("g",)})
     assert plan_changes([(C2, metadata)], slices((base(20), ()), (base(10), ())), Timeline((C1, C2)), layout=2) == ()
 
 
-def test_changes_come_by_commit_and_then_by_group() -> None:
+def test_changes_are_sorted_by_commit_partition_and_group() -> None:
     files = {
         (partition, name): (
             FileSlice(

@@ -1,4 +1,4 @@
-"""Planning of cleans, on values: what is due, what is retained, which slices go."""
+"""Clean plans as values: due cleans, retained commits and deleted slices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def at(number: int) -> str:
 
 
 def write(requested: int, completed: int | None = None, action: Action = Action.COMMIT) -> Instant:
-    """Return a completed write; it completes right after its request unless told otherwise."""
+    """Return a completed write; by default it completes right after its request."""
     done = at(completed) if completed is not None else f"{at(requested)[:-1]}5"
     return Instant(requested=at(requested), action=action, state=State.COMPLETED, completed=done)
 
@@ -54,7 +54,7 @@ def base(instant: int, partition: str = "p", file_id: str = "g") -> BaseFile:
 
 
 def version(instant: int, *logs: int, partition: str = "p", file_id: str = "g") -> FileSlice:
-    """Return a slice that begins with a base file of this time, under logs of these."""
+    """Return a slice with a base file of `instant` and logs of the times `logs`."""
     return FileSlice(
         partition=partition,
         file_id=file_id,
@@ -77,8 +77,8 @@ def state(timeline: Timeline, slices: Sequence[FileSlice], **more: object) -> Cl
     return CleanState(timeline=timeline, visible=visible_timeline(timeline, ()), groups=groups, **more)  # type: ignore[arg-type]
 
 
-def gone(timeline: Timeline, slices: Sequence[FileSlice], policy: CleanPolicy, **more: object) -> list[str]:
-    """Return the times of the base files that a plan removes."""
+def removed(timeline: Timeline, slices: Sequence[FileSlice], policy: CleanPolicy, **more: object) -> list[str]:
+    """Return the instant times of the base files that a plan deletes."""
     horizon = horizon_of(timeline, policy, at(0))
     plan = None if horizon is None else plan_clean(state(timeline, slices, **more), policy, horizon)
     return sorted(path.rpartition("_")[2].partition(".")[0] for path in plan.paths) if plan is not None else []
@@ -90,13 +90,13 @@ def earliest(timeline: Timeline, policy: CleanPolicy, since: int = 0) -> str | N
     return None if horizon is None or horizon.earliest is None else horizon.earliest.requested
 
 
-def test_so_many_writes_are_retained() -> None:
+def test_horizon_keeps_the_retained_number_of_commits() -> None:
     assert earliest(line(*WRITES), CleanPolicy(commits_retained=2)) == at(50)
     assert earliest(line(*WRITES), CleanPolicy(commits_retained=5)) == at(20)
     assert earliest(line(*WRITES), CleanPolicy(commits_retained=6)) is None
 
 
-def test_writes_from_a_time_on_are_retained() -> None:
+def test_horizon_by_hours_keeps_commits_from_a_time_on() -> None:
     policy = CleanPolicy(policy=HOURS)
     assert earliest(line(*WRITES), policy, since=35) == at(40)
     assert earliest(line(*WRITES), policy, since=40) == at(40)
@@ -106,43 +106,45 @@ def test_writes_from_a_time_on_are_retained() -> None:
 @pytest.mark.parametrize(
     "action", [Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT, Action.COMPACTION, Action.CLUSTERING]
 )
-def test_what_is_pending_holds_the_earliest_write_back(action: Action) -> None:
+def test_horizon_is_before_pending_writes_and_plans(action: Action) -> None:
     timeline = line(*WRITES, pending(25, action))
     for policy in (CleanPolicy(commits_retained=1), CleanPolicy(policy=HOURS)):
         assert earliest(timeline, policy, since=50) == at(20)
     assert earliest(line(*WRITES, pending(5, action)), CleanPolicy(commits_retained=1)) is None
-    # Services that change nothing a reader sees do not.
+    # Pending services that do not change data have no effect.
     for harmless in (Action.CLEAN, Action.ROLLBACK, Action.INDEXING):
         assert earliest(line(*WRITES, pending(25, harmless)), CleanPolicy(commits_retained=1)) == at(60)
 
 
-def test_versions_are_counted_and_heed_pending_writes_only() -> None:
+def test_versions_policy_keeps_slices_that_pending_writes_read() -> None:
     policy = CleanPolicy(policy=VERSIONS, versions_retained=2)
     slices = [version(10 * number) for number in range(1, 7)]
-    assert gone(line(*WRITES), slices, policy) == [at(10), at(20), at(30), at(40)]
-    assert gone(line(*WRITES, pending(35)), slices, policy) == [at(10)], "what it read, and one slice before"
-    assert gone(line(*WRITES, pending(5)), slices, policy) == []
-    assert gone(line(*WRITES, pending(35, Action.COMPACTION)), slices, policy) == [at(10), at(20), at(30), at(40)]
+    assert removed(line(*WRITES), slices, policy) == [at(10), at(20), at(30), at(40)]
+    assert removed(line(*WRITES, pending(35)), slices, policy) == [at(10)], (
+        "the slice that the pending write reads and one before it are kept"
+    )
+    assert removed(line(*WRITES, pending(5)), slices, policy) == []
+    assert removed(line(*WRITES, pending(35, Action.COMPACTION)), slices, policy) == [at(10), at(20), at(30), at(40)]
 
 
-def test_the_newest_slice_and_the_one_before_the_earliest_write_stay() -> None:
+def test_clean_keeps_the_newest_slice_and_one_before_the_horizon() -> None:
     policy = CleanPolicy(commits_retained=2)
-    assert gone(line(*WRITES), [version(10 * number) for number in range(1, 7)], policy) == [at(10), at(20), at(30)]
-    assert gone(line(*WRITES), [version(10), version(30)], policy) == [at(10)]
-    assert gone(line(*WRITES), [version(10)], policy) == []
-    assert gone(line(*WRITES), [version(10), version(60)], policy) == []
+    assert removed(line(*WRITES), [version(10 * number) for number in range(1, 7)], policy) == [at(10), at(20), at(30)]
+    assert removed(line(*WRITES), [version(10), version(30)], policy) == [at(10)]
+    assert removed(line(*WRITES), [version(10)], policy) == []
+    assert removed(line(*WRITES), [version(10), version(60)], policy) == []
 
 
-def test_a_compaction_that_took_longer_than_others_hides_nothing_from_who_reads_before_its_end() -> None:
-    # E is 40, which completed before the compaction of 30 did: as of then, the slice of 10 is what there was.
+def test_clean_keeps_the_slice_before_a_compaction_that_completed_late() -> None:
+    # The horizon 40 completed before the compaction 30 did. A read as of 40 therefore needs the slice of 10.
     timeline = line(*WRITES[:2], write(30, completed=55), *WRITES[3:])
     slices = [version(10, 20), version(30, 40)]
-    assert gone(timeline, slices, CleanPolicy(commits_retained=3)) == []
+    assert removed(timeline, slices, CleanPolicy(commits_retained=3)) == []
     later = line(*timeline, write(70), write(80), write(90))
-    assert len(gone(later, slices, CleanPolicy(commits_retained=3))) == 2
+    assert len(removed(later, slices, CleanPolicy(commits_retained=3))) == 2
 
 
-def test_logs_go_with_their_slice_and_change_logs_with_theirs() -> None:
+def test_clean_deletes_logs_and_change_logs_with_their_slices() -> None:
     timeline, policy = line(*WRITES), CleanPolicy(commits_retained=2)
     changes = [log(10, ".cdc"), log(20, ".cdc"), log(30, ".cdc"), log(60, ".cdc"), log(65, ".cdc")]
     horizon = horizon_of(timeline, policy, "")
@@ -156,15 +158,17 @@ def test_logs_go_with_their_slice_and_change_logs_with_theirs() -> None:
     }
 
 
-def test_what_a_savepoint_a_pin_or_a_plan_of_compaction_needs_stays() -> None:
+def test_clean_keeps_slices_of_savepoints_pins_and_compaction_plans() -> None:
     slices = [version(10, 15), version(30), version(50)]
     policy = CleanPolicy(commits_retained=1)
-    assert len(gone(line(*WRITES), slices, policy)) == 3
-    assert gone(line(*WRITES), slices, policy, kept=frozenset({log(15).path})) == [at(30)], "slices stay whole"
-    assert gone(line(*WRITES), slices, policy, held={("p", "g"): at(10)}) == []
-    assert len(gone(line(*WRITES), slices, policy, held={("p", "g"): at(30)})) == 2
+    assert len(removed(line(*WRITES), slices, policy)) == 3
+    assert removed(line(*WRITES), slices, policy, kept=frozenset({log(15).path})) == [at(30)], (
+        "all files of a slice are kept"
+    )
+    assert removed(line(*WRITES), slices, policy, held={("p", "g"): at(10)}) == []
+    assert len(removed(line(*WRITES), slices, policy, held={("p", "g"): at(30)})) == 2
     versions = CleanPolicy(policy=VERSIONS, versions_retained=2)
-    assert gone(line(*WRITES), slices, versions, held={("p", "g"): at(50)})[1:] != []
+    assert removed(line(*WRITES), slices, versions, held={("p", "g"): at(50)})[1:] != []
 
 
 def metadata(earliest: int | None, extra: Mapping[str, str] | None = None, failed: Sequence[str] = ()) -> CleanMetadata:
@@ -185,34 +189,36 @@ def touched(last: CleanMetadata | None, *more: Instant, pinned: frozenset[str] =
     return None if found is None else [instant.requested for instant in found]
 
 
-def test_partitions_of_writes_between_two_horizons_are_looked_at() -> None:
+def test_incremental_clean_lists_partitions_of_writes_between_two_horizons() -> None:
     assert touched(metadata(30)) == [at(30), at(40)]
     assert touched(metadata(50)) == []
-    # It completed too late for the clean before.
+    # The write 22 completed after the horizon of the last clean.
     assert touched(metadata(30), write(22, completed=45)) == [at(22), at(30), at(40)]
-    assert touched(metadata(30), write(42, completed=58)) == [at(30), at(40)], "and this one for the clean to come"
+    assert touched(metadata(30), write(42, completed=58)) == [at(30), at(40)], (
+        "the write 42 completes after the new horizon"
+    )
 
 
-def test_everything_is_looked_at_where_the_last_clean_does_not_tell_enough() -> None:
+def test_clean_lists_all_partitions_if_the_last_clean_is_insufficient() -> None:
     assert touched(None) is None
     assert touched(metadata(None)) is None
-    assert touched(metadata(5)) is None, "its earliest write is archived"
+    assert touched(metadata(5)) is None, "the earliest retained commit of the last clean is archived"
     assert touched(metadata(30, failed=["x"])) is None
     savepoint = Instant(requested=at(20), action=Action.SAVEPOINT, state=State.COMPLETED, completed=at(21))
-    told = metadata(30, {"savepointed_timestamps": at(20)})
-    assert touched(told) is None and touched(told, savepoint) == [at(30), at(40)]
+    last_clean = metadata(30, {"savepointed_timestamps": at(20)})
+    assert touched(last_clean) is None and touched(last_clean, savepoint) == [at(30), at(40)]
     pins = metadata(30, {"lakehouse.pinned_timestamps": f"{at(20)},{at(30)}"})
     assert touched(pins, pinned=frozenset({at(20)})) is None
     assert touched(pins, pinned=frozenset({at(20), at(30)})) == [at(30), at(40)]
 
 
-def test_partitions_are_those_written_to_and_those_replaced() -> None:
+def test_partitions_of_commits_include_written_and_replaced_ones() -> None:
     stat = WriteStat(partition="p", file_id="g", path="p/x")
     commit = CommitMetadata(operation="INSERT_OVERWRITE", stats=(stat,), replaced={"q": ("g",)})
     assert partitions_of([(WRITES[0], commit)]) == ("p", "q")
 
 
-def test_due_counts_writes_since_the_last_clean_looked() -> None:
+def test_clean_due_counts_writes_since_the_last_clean() -> None:
     policy = CleanPolicy(commits_retained=2, max_commits=2)
     assert clean_due(line(*WRITES), policy, None, "").due
     answer = clean_due(line(*WRITES), policy, metadata(30), "")
@@ -223,7 +229,7 @@ def test_due_counts_writes_since_the_last_clean_looked() -> None:
     assert unfinished.due and f"the clean {at(80)} is not finished" in unfinished.reason
 
 
-def test_a_plan_outlives_writes_and_nothing_that_goes_back() -> None:
+def test_clean_plan_holds_after_writes_and_not_after_undo_or_savepoint() -> None:
     before = line(*WRITES)
     assert still_holds(before, line(*WRITES, write(70), pending(80)))
     assert still_holds(line(*WRITES, pending(80)), line(*WRITES, write(80)))

@@ -1,4 +1,4 @@
-"""When a clustering is due, what it puts together, and when it may not complete any more."""
+"""Clustering plans: due clusterings, groups of slices, and plans overtaken by other writes."""
 
 from __future__ import annotations
 
@@ -38,51 +38,51 @@ def file_slice(
     return FileSlice(partition=partition, file_id=group, base_instant=instant, base=base, logs=files)
 
 
-def policy(**given: object) -> ClusteringPolicy:
-    return ClusteringPolicy(**given)  # type: ignore[arg-type]
+def policy(**settings: object) -> ClusteringPolicy:
+    return ClusteringPolicy(**settings)  # type: ignore[arg-type]
 
 
 def grouped(plan: ClusteringPlan | None) -> list[tuple[list[str], int]]:
     return [] if plan is None else [([piece.file_id for piece in g.slices], g.outputs) for g in plan.groups]
 
 
-def test_so_many_commits_since_the_last_clustering_make_one_due() -> None:
+def test_clustering_is_due_after_max_commits_since_the_last_one() -> None:
     commits = [done(number) for number in (10, 20, 30)]
     answer = clustering_due(Timeline(tuple(commits)), None, policy())
     assert (answer.due, answer.commits, answer.reason) == (False, 3, "3 commits; due after 4")
     assert clustering_due(Timeline((*commits, done(40))), None, policy()).due
     last = done(25, Action.REPLACECOMMIT, 45)
     answer = clustering_due(Timeline((*commits, last, done(50))), last, policy(max_commits=2))
-    # 30 completed while it ran: it does not hold those rows.
+    # Commit 30 completed while the clustering ran, so the clustering does not contain its rows.
     assert (answer.due, answer.commits) == (True, 2)
     assert answer.reason == "2 commits since clustering 25; due after 2"
     assert not clustering_due(Timeline(()), None, policy(max_commits=0)).due
 
 
-def test_on_a_merge_on_read_table_compactions_do_not_count() -> None:
+def test_clustering_due_ignores_compactions_of_merge_on_read_tables() -> None:
     deltas = [done(number, Action.DELTACOMMIT) for number in (10, 20)]
     answer = clustering_due(Timeline((*deltas, done(30), done(40))), None, policy())
     assert answer.commits == 2
 
 
-def test_a_plan_that_waits_is_due_at_once() -> None:
+def test_pending_clustering_plan_is_due() -> None:
     pending = Instant(requested="30", action=Action.CLUSTERING, state=State.REQUESTED)
     answer = clustering_due(Timeline((done(10), pending)), None, policy())
     assert (answer.due, answer.pending) == (True, ("30",))
     assert "30 is planned and not executed" in answer.reason
 
 
-def test_groups_are_filled_by_size_the_largest_first() -> None:
+def test_clustering_groups_are_filled_with_the_largest_slices_first() -> None:
     slices = [file_slice("a", 10), file_slice("b", 40), file_slice("c", 30), file_slice("d", 20)]
     plan = plan_clustering(slices, (), policy(group_bytes=70 * MB, target_file_bytes=40 * MB))
-    assert grouped(plan) == [(["d", "a"], 1)], "two files in place of b and c would be as many"
+    assert grouped(plan) == [(["d", "a"], 1)], "a group of b and c would not reduce the number of files"
     plan = plan_clustering(slices, (), policy(group_bytes=70 * MB, target_file_bytes=80 * MB))
     assert grouped(plan) == [(["b", "c"], 1), (["d", "a"], 1)]
     assert plan is not None
     assert plan.groups[0].metrics["TOTAL_IO_READ_MB"] == plan.groups[0].metrics["TOTAL_IO_WRITE_MB"] == 70
 
 
-def test_large_files_held_groups_and_what_gains_nothing_are_left_alone() -> None:
+def test_clustering_skips_large_files_planned_groups_and_single_files() -> None:
     slices = [file_slice("a"), file_slice("b"), file_slice("c", 300), file_slice("d", partition="q")]
     assert grouped(plan_clustering(slices, (), policy())) == [(["a", "b"], 1)]
     assert plan_clustering(slices, {("p", "a")}, policy()) is None
@@ -90,7 +90,7 @@ def test_large_files_held_groups_and_what_gains_nothing_are_left_alone() -> None
     assert grouped(whole) == [(["a", "b", "c"], 1)]
 
 
-def test_a_single_file_is_taken_for_its_logs_or_its_order() -> None:
+def test_single_file_is_clustered_only_for_its_logs_or_its_sort_order() -> None:
     alone = [file_slice("a")]
     assert plan_clustering(alone, (), policy()) is None
     assert grouped(plan_clustering([file_slice("a", logs=2)], (), policy())) == [(["a"], 1)]
@@ -102,17 +102,19 @@ def test_a_single_file_is_taken_for_its_logs_or_its_order() -> None:
     two = [file_slice("a", 600, instant="1"), file_slice("b", 600, instant="2")]
     ordered = {instant: Layout(columns=("x",)) for instant in "12"}
     sorted_apart = policy(sort_columns="x", whole_partitions=True, target_file_bytes=600 * MB)
-    assert plan_clustering(two, (), sorted_apart, laid_out=ordered) is not None, "two orders are none"
+    assert plan_clustering(two, (), sorted_apart, laid_out=ordered) is not None, (
+        "files sorted separately are not sorted"
+    )
 
 
-def test_a_slice_without_base_file_counts_as_a_full_one() -> None:
+def test_slice_without_base_file_counts_with_the_maximum_file_size() -> None:
     plan = plan_clustering([file_slice("a", None, logs=1), file_slice("b")], (), policy(), max_file_bytes=120 * MB)
     assert grouped(plan) == [(["a", "b"], 1)]
     assert plan is not None and plan.groups[0].metrics["TOTAL_IO_WRITE_MB"] == 121
     assert plan.groups[0].slices[0].data_file is None
 
 
-def test_a_plan_has_no_more_groups_than_it_may_and_says_where_more_are() -> None:
+def test_clustering_plan_is_limited_to_max_groups_and_names_missing_partitions() -> None:
     slices = [file_slice(f"{p}{n}", partition=p) for p in "abc" for n in range(2)]
     plan = plan_clustering(slices, (), policy(max_groups=2))
     assert plan is not None
@@ -121,7 +123,7 @@ def test_a_plan_has_no_more_groups_than_it_may_and_says_where_more_are() -> None
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("settings", "expected"),
     [
         ({}, "abcdef"),
         ({"partitions": "b, d/"}, "bd"),
@@ -134,17 +136,17 @@ def test_a_plan_has_no_more_groups_than_it_may_and_says_where_more_are() -> None
         ({"partitions": "a,b,c", "partition_mode": "RECENT_DAYS"}, "bc"),
     ],
 )
-def test_partitions_are_chosen(given: dict[str, object], expected: str) -> None:
-    assert partitions_of("fedcba", policy(**given), hour=4) == tuple(expected)
+def test_clustering_partitions_are_selected_by_the_policy(settings: dict[str, object], expected: str) -> None:
+    assert partitions_of("fedcba", policy(**settings), hour=4) == tuple(expected)
 
 
-def test_a_selected_partition_that_is_none_is_refused() -> None:
+def test_selection_of_an_unknown_partition_is_refused() -> None:
     with pytest.raises(UserError, match="'day=1' is not a partition"):
         plan_clustering([file_slice("a", partition="day=2")], (), policy(partitions="day=1"))
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"partition_pattern": "("}, "not a regular expression"),
         ({"partition_mode": "SELECTED_PARTITIONS", "first_partition": "a"}, "needs"),
@@ -154,12 +156,12 @@ def test_a_selected_partition_that_is_none_is_refused() -> None:
         ({"target_file_bytes": 0}, "at least 1"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(given: dict[str, object], message: str) -> None:
+def test_invalid_clustering_options_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        policy(**given)
+        policy(**settings)
 
 
-def test_hudis_spellings_are_ours() -> None:
+def test_clustering_options_accept_the_values_of_hudi() -> None:
     assert [policy(layout=name).layout for name in ("LINEAR", "ZORDER", "z-order", "HILBERT")] == [
         "linear",
         "z-order",
@@ -170,7 +172,7 @@ def test_hudis_spellings_are_ours() -> None:
     assert (policy(updates=long).updates, policy().updates) == ("give_way", "reject")
 
 
-def test_a_plan_is_overtaken_by_what_touched_its_groups_and_is_not_in_it() -> None:
+def test_clustering_plan_is_overtaken_by_later_changes_of_its_groups() -> None:
     plan = plan_clustering([file_slice("a", logs=1), file_slice("b")], (), policy())
     assert plan is not None
 
@@ -179,7 +181,7 @@ def test_a_plan_is_overtaken_by_what_touched_its_groups_and_is_not_in_it() -> No
         return [(done(9), CommitMetadata(operation=Operation.UPSERT, stats=(stat,), **more))]  # type: ignore[arg-type]
 
     assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet")) is None
-    assert overtaken(plan, wrote("a", "p/.a_5.log.1_0-0-0")) is None, "that log is in the plan"
+    assert overtaken(plan, wrote("a", "p/.a_5.log.1_0-0-0")) is None, "the plan contains this log"
     assert overtaken(plan, wrote("a", "p/.a_9.log.1_0-0-0")) == "9 changed file group a of 'p' before"
     assert overtaken(plan, wrote("b", "p/b_0-0-0_9.parquet")) is not None
     assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet", replaced={"p": ("b",)})) is not None
@@ -195,10 +197,11 @@ services:
 """
 
 
-def test_a_spec_declares_a_clustering_by_the_names_of_its_settings() -> None:
-    told = Policies().override(parse_spec(SPEC, source="t.yaml").call_options()).clustering
-    assert (told.columns, told.layout, told.partition_mode) == (("a", "b"), "hilbert", "RECENT_DAYS")
-    assert (told.max_commits, told.single_group) == (8, False)
+def test_clustering_section_of_a_spec_sets_the_policy() -> None:
+    clustering = Policies().override(parse_spec(SPEC, source="t.yaml").call_options()).clustering
+    expected = (("a", "b"), "hilbert", "RECENT_DAYS")
+    assert (clustering.columns, clustering.layout, clustering.partition_mode) == expected
+    assert (clustering.max_commits, clustering.single_group) == (8, False)
     with pytest.raises(UserError, match=r"t.yaml.*unknown setting 'sort_column'. Did you mean 'sort_columns'"):
         parse_spec(SPEC.replace("sort_columns", "sort_column"), source="t.yaml")
     with pytest.raises(UserError, match=r"t.yaml.*Did you mean 'hilbert'"):

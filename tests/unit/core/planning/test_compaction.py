@@ -1,4 +1,4 @@
-"""When a compaction is due, and what it takes."""
+"""Compaction plans: due compactions, and the file groups that a plan contains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = "20260110120000000"
 
 
 def at(seconds: int) -> str:
-    """An instant time within the hour before NOW."""
+    """Return an instant time in the hour before NOW."""
     return f"2026011011{seconds // 60:02}{seconds % 60:02}000"
 
 
@@ -47,7 +47,7 @@ def due(instants: list[Instant], now: str = NOW, **policy: object) -> Compaction
 def file_slice(
     group: str, logs: int = 1, *, partition: str = "p", base: int | None = 0, log: int = MB, first: int = 10
 ) -> FileSlice:
-    """A slice with so many logs of `log` bytes each, over a base file of `base` bytes."""
+    """Return a slice with `logs` log files of `log` bytes each and a base file of `base` bytes."""
     base_file = None
     if base is not None:
         base_file = BaseFile(partition=partition, file_id=group, write_token="0-0-0", instant="1", size_bytes=base)
@@ -60,11 +60,11 @@ def file_slice(
     return FileSlice(partition=partition, file_id=group, base_instant="1", base=base_file, logs=files)
 
 
-def taken(plan: CompactionPlan | None) -> list[str]:
+def planned_groups(plan: CompactionPlan | None) -> list[str]:
     return [] if plan is None else [operation.file_id for operation in plan.operations]
 
 
-def test_so_many_delta_commits_make_a_compaction_due() -> None:
+def test_compaction_is_due_after_max_delta_commits() -> None:
     deltas = [delta(i, i + 1) for i in range(0, 8, 2)]
     answer = due(deltas)
     assert answer == CompactionDue(
@@ -102,7 +102,7 @@ def test_a_pending_compaction_counts_as_the_last_one_only_where_requests_count()
         ("NUM_OR_TIME", True, True, True),
     ],
 )
-def test_triggers_go_by_commits_by_time_or_by_both(trigger: str, many: bool, late: bool, both: bool) -> None:
+def test_compaction_triggers_use_commits_time_or_both(trigger: str, many: bool, late: bool, both: bool) -> None:
     def is_due(commits: int, seconds: int) -> bool:
         deltas = [delta(0, 1), delta(2, 3)]
         return due(deltas, trigger=trigger, max_delta_commits=commits, max_delta_seconds=seconds).due
@@ -111,7 +111,7 @@ def test_triggers_go_by_commits_by_time_or_by_both(trigger: str, many: bool, lat
     assert not is_due(3, 3601)
 
 
-def test_without_new_delta_commits_nothing_is_due_however_late() -> None:
+def test_compaction_is_not_due_without_new_delta_commits() -> None:
     assert due([], trigger="TIME_ELAPSED").reason == "no delta commit, so there is nothing to compact"
     idle = due([delta(0, 1), compacted(2, 3)], trigger="TIME_ELAPSED", max_delta_seconds=1)
     assert idle == CompactionDue(
@@ -122,14 +122,14 @@ def test_without_new_delta_commits_nothing_is_due_however_late() -> None:
     )
 
 
-def test_times_of_14_digits_are_the_last_moment_of_their_second() -> None:
+def test_instant_times_of_14_digits_end_their_second() -> None:
     old = Instant(requested="20260110115959", action=Action.DELTACOMMIT, state=State.COMPLETED)
     assert due([old]).seconds == 0.001
     with pytest.raises(CorruptTableError, match="'00000000000001' is not an instant time"):
         due([Instant(requested="00000000000001", action=Action.DELTACOMMIT, state=State.COMPLETED)])
 
 
-def test_a_plan_names_the_files_of_a_slice_and_what_compacting_takes() -> None:
+def test_compaction_plan_names_files_and_io_of_each_slice() -> None:
     plan = plan_compaction(
         [file_slice("g", 2, base=10 * MB, log=3 * MB), file_slice("new", base=None)], (), CompactionPolicy()
     )
@@ -145,12 +145,12 @@ def test_a_plan_names_the_files_of_a_slice_and_what_compacting_takes() -> None:
         "TOTAL_LOG_FILES_SIZE": 6.0 * MB,
         "TOTAL_LOG_FILES": 2.0,
     }
-    # A group without base file is taken to write one of the largest size.
+    # A group without base file is estimated to write a base file of the maximum size.
     assert (second.data_file, second.metrics["TOTAL_IO_WRITE_MB"]) == (None, 120.0)
     assert metrics_of(file_slice("new", base=None), 5 * MB)["TOTAL_IO_MB"] == 6.0
 
 
-def test_groups_without_logs_and_groups_of_other_plans_are_left_out() -> None:
+def test_compaction_skips_groups_without_logs_and_groups_of_other_plans() -> None:
     slices = [file_slice("a"), file_slice("b", 0), file_slice("c"), file_slice("a", partition="q")]
     plan = plan_compaction(slices, {("p", "a")}, CompactionPolicy())
     assert plan is not None
@@ -159,27 +159,36 @@ def test_groups_without_logs_and_groups_of_other_plans_are_left_out() -> None:
     assert plan_compaction([file_slice("a")], {("p", "a")}, CompactionPolicy()) is None
 
 
-def test_the_largest_logs_come_first_and_small_ones_may_wait() -> None:
+def test_compaction_orders_groups_by_log_size_and_skips_small_logs() -> None:
     slices = [file_slice("a", log=2), file_slice("b", log=9), file_slice("c", 2, log=3), file_slice("d", log=1)]
-    assert taken(plan_compaction(slices, (), CompactionPolicy())) == ["b", "c", "a", "d"]
+    assert planned_groups(plan_compaction(slices, (), CompactionPolicy())) == ["b", "c", "a", "d"]
     plan = plan_compaction(slices, (), CompactionPolicy(log_bytes_threshold=6))
     assert plan is not None
-    assert (taken(plan), plan.missing_partitions) == (["b", "c"], ("p",))
+    assert (planned_groups(plan), plan.missing_partitions) == (["b", "c"], ("p",))
 
 
-def test_the_most_logs_come_first_where_their_number_counts() -> None:
+def test_log_file_num_strategy_orders_groups_by_number_of_logs() -> None:
     slices = [file_slice("a", 1), file_slice("b", 3), file_slice("c", 2)]
     policy = CompactionPolicy(strategy="LogFileNumBased", log_files_threshold=2)
-    assert taken(plan_compaction(slices, (), policy)) == ["b", "c"]
+    assert planned_groups(plan_compaction(slices, (), policy)) == ["b", "c"]
 
 
-def test_a_bounded_plan_ends_with_the_group_that_reaches_the_bound() -> None:
+def test_bounded_io_plan_ends_with_the_group_that_reaches_the_target() -> None:
     slices = [file_slice(name, base=MB) for name in "abcd"]
-    # Each group takes 3 MB: it reads 2 and writes 1.
-    assert taken(plan_compaction(slices, (), CompactionPolicy(strategy="BoundedIO", target_io_mb=6))) == ["a", "b"]
-    assert taken(plan_compaction(slices, (), CompactionPolicy(strategy="BoundedIO", target_io_mb=7))) == ["a", "b", "c"]
-    assert taken(plan_compaction(slices, (), CompactionPolicy(strategy="BoundedIO", target_io_mb=1))) == ["a"]
-    assert taken(plan_compaction(slices, (), CompactionPolicy(strategy="UnBounded", target_io_mb=1))) == list("abcd")
+    # Each group needs 3 MB: it reads 2 MB and writes 1 MB.
+    assert planned_groups(plan_compaction(slices, (), CompactionPolicy(strategy="BoundedIO", target_io_mb=6))) == [
+        "a",
+        "b",
+    ]
+    assert planned_groups(plan_compaction(slices, (), CompactionPolicy(strategy="BoundedIO", target_io_mb=7))) == [
+        "a",
+        "b",
+        "c",
+    ]
+    assert planned_groups(plan_compaction(slices, (), CompactionPolicy(strategy="BoundedIO", target_io_mb=1))) == ["a"]
+    assert planned_groups(plan_compaction(slices, (), CompactionPolicy(strategy="UnBounded", target_io_mb=1))) == list(
+        "abcd"
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,12 +200,12 @@ def test_a_bounded_plan_ends_with_the_group_that_reaches_the_bound() -> None:
         ("y=2026/m=01/d=09", "y=2025/m=12/d=31", "y=2026/m=01/d=10"),
     ],
 )
-def test_strategies_by_day_know_the_dates_in_partition_paths(days: tuple[str, ...]) -> None:
+def test_day_based_strategies_parse_dates_in_partition_paths(days: tuple[str, ...]) -> None:
     slices = [file_slice(day[-2:], partition=day) for day in days]
 
     def chosen(strategy: str, partitions: int) -> list[str]:
         policy = CompactionPolicy(strategy=strategy, target_partitions=partitions)
-        return sorted(taken(plan_compaction(slices, (), policy, now=NOW)))
+        return sorted(planned_groups(plan_compaction(slices, (), policy, now=NOW)))
 
     assert chosen("DayBased", 2) == ["09", "10"]
     assert chosen("BoundedPartitionAware", 1) == ["09", "10"]
@@ -204,13 +213,13 @@ def test_strategies_by_day_know_the_dates_in_partition_paths(days: tuple[str, ..
     assert chosen("UnBoundedPartitionAware", 1) == ["31"]
 
 
-def test_newest_partitions_count_even_if_they_have_no_logs() -> None:
+def test_day_based_strategy_counts_partitions_without_logs() -> None:
     slices = [file_slice("new", 0, partition="2026/01/02"), file_slice("old", partition="2026/01/01")]
     assert plan_compaction(slices, (), CompactionPolicy(strategy="DayBased", target_partitions=1)) is None
 
 
 @pytest.mark.parametrize("partition", ["eu", "", "2026/13/01", "day=__HIVE_DEFAULT_PARTITION__"])
-def test_a_partition_without_a_date_is_named(partition: str) -> None:
+def test_day_based_strategy_refuses_a_partition_without_date(partition: str) -> None:
     with pytest.raises(UserError, match="needs partitions that begin with a date") as raised:
         plan_compaction([file_slice("g", partition=partition)], (), CompactionPolicy(strategy="DayBased"))
     assert repr(partition) in str(raised.value)
@@ -218,38 +227,38 @@ def test_a_partition_without_a_date_is_named(partition: str) -> None:
         plan_compaction([file_slice("g")], (), CompactionPolicy(strategy="BoundedPartitionAware"))
 
 
-def test_partitions_may_be_chosen_by_a_regular_expression() -> None:
+def test_compaction_partitions_are_selected_by_regular_expression() -> None:
     slices = [file_slice(str(i), partition=f"region={r}/day={i}") for i, r in enumerate(("eu", "us", "eu"))]
     policy = CompactionPolicy(strategy="PartitionRegexBased", partition_regex="=eu/")
-    assert taken(plan_compaction(slices, (), policy)) == ["0", "2"]
+    assert planned_groups(plan_compaction(slices, (), policy)) == ["0", "2"]
 
 
-def test_partitions_may_be_chosen_by_their_paths_however_many_they_are() -> None:
+def test_compaction_partitions_are_selected_by_thousands_of_paths() -> None:
     slices = [file_slice(f"{i:04d}", partition=f"region=eu/day={i:04d}") for i in range(3_000)]
     policy = CompactionPolicy(partitions=",".join(f"region=eu/day={i:04d}" for i in range(1, 3_000)))
-    assert taken(plan_compaction(slices, (), policy)) == [f"{i:04d}" for i in range(1, 3_000)]
+    assert planned_groups(plan_compaction(slices, (), policy)) == [f"{i:04d}" for i in range(1, 3_000)]
     one = CompactionPolicy(partitions="region=eu/day=0001/", log_blocks_threshold=1)
-    assert taken(plan_log_compaction(slices, (), one)) == ["0001"]
+    assert planned_groups(plan_log_compaction(slices, (), one)) == ["0001"]
 
 
-def test_strategies_go_one_after_the_other() -> None:
+def test_compaction_strategies_are_applied_in_sequence() -> None:
     slices = [
         file_slice("a", 1, partition="2026/01/01"),
         file_slice("b", 2, partition="2026/01/02"),
         file_slice("c", 3, partition="2026/01/03"),
     ]
     policy = CompactionPolicy(strategy="DayBased,LogFileNumBased", target_partitions=2)
-    assert taken(plan_compaction(slices, (), policy)) == ["c", "b"]
+    assert planned_groups(plan_compaction(slices, (), policy)) == ["c", "b"]
 
 
-def test_a_log_compaction_takes_groups_with_many_logs_since_the_last_one() -> None:
+def test_log_compaction_contains_groups_with_many_logs_since_the_last_one() -> None:
     slices = [file_slice("a", 4), file_slice("b", 5), file_slice("c", 5, base=None)]
     plan = plan_log_compaction(slices, {("p", "c")}, CompactionPolicy())
     assert plan is not None
-    assert taken(plan) == ["b"]
+    assert planned_groups(plan) == ["b"]
     assert len(plan.operations[0].log_files) == 5
-    # Logs 10 to 14, of which 14 is what a log compaction wrote: nothing came after it.
+    # The groups have logs 10 to 14. If a log compaction wrote log 14, no log is newer.
     assert plan_log_compaction(slices, (), CompactionPolicy(), log_compactions={"14"}) is None
     again = plan_log_compaction(slices, (), CompactionPolicy(log_blocks_threshold=2), log_compactions={"12"})
     assert again is not None
-    assert taken(again) == ["b", "c"]
+    assert planned_groups(again) == ["b", "c"]

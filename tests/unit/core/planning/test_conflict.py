@@ -1,4 +1,4 @@
-"""Which commits exclude each other (TL-8.2, TL-8.3)."""
+"""Conflicts of concurrent commits under each conflict resolution strategy (TL-8.2, TL-8.3)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ STRATEGIES = (file_groups, buckets, non_blocking)
 
 
 def base(partition: str, group: str, *, inserts: int = 0) -> WriteStat:
-    """A stat of a base file."""
+    """Return the write stat of a base file."""
     return WriteStat(partition=partition, file_id=group, path=f"{partition}/{group}.parquet", num_inserts=inserts)
 
 
 def log(partition: str, group: str) -> WriteStat:
-    """A stat of a log file."""
+    """Return the write stat of a log file."""
     return WriteStat(partition=partition, file_id=group, path=f"{partition}/.{group}_1.log.1_0-0-0", num_updates=1)
 
 
@@ -42,13 +42,13 @@ def wrote(
     columns: tuple[str, ...] | None = None,
     operation: str = "UPSERT",
 ) -> CommitMetadata:
-    """Metadata of these files."""
+    """Return the commit metadata of a write of these files."""
     extra = {} if columns is None else {COLUMNS_KEY: json.dumps(columns)}
     return CommitMetadata(operation=operation, stats=stats, replaced=replaced or {}, extra=extra)
 
 
 def reason(strategy: Strategy, mine: CommitMetadata, theirs: CommitMetadata) -> str | None:
-    """Why the first may not follow the second."""
+    """Return the reason of the conflict of `mine` with the completed commit `theirs`, or None."""
     shared = frozenset({"id", "ts"})
     ours = write_summary(mine, shared_columns=shared)
     overlap = find_conflict([(RIVAL, write_summary(theirs, shared_columns=shared))], ours, strategy)
@@ -76,7 +76,7 @@ G, H = "00000000-1111", "00000001-1111"
         (wrote(base("a", H, inserts=1)), wrote(replaced={"a": (G,)}), "---"),
     ],
 )
-def test_two_writers_of_one_place_conflict_as_their_mode_says(
+def test_conflicts_of_two_writes_depend_on_the_strategy(
     mine: CommitMetadata, theirs: CommitMetadata, conflicts: str
 ) -> None:
     for strategy, mark in zip(STRATEGIES, conflicts, strict=True):
@@ -86,7 +86,7 @@ def test_two_writers_of_one_place_conflict_as_their_mode_says(
 
 
 @pytest.mark.parametrize("operation", [Operation.COMPACT, Operation.LOG_COMPACT])
-def test_a_compaction_is_in_the_way_of_a_new_base_file_of_its_group_alone(operation: Operation) -> None:
+def test_compaction_conflicts_only_with_a_base_file_of_its_group(operation: Operation) -> None:
     theirs = wrote(base("a", G), operation=operation.value)
     for strategy in STRATEGIES:
         assert reason(strategy, wrote(base("a", G)), theirs) is not None
@@ -103,7 +103,7 @@ def test_a_compaction_is_in_the_way_of_a_new_base_file_of_its_group_alone(operat
         (None, ("id", "ts", "x"), ""),
     ],
 )
-def test_logs_of_one_group_conflict_by_column_where_both_bring_only_some(
+def test_partial_logs_of_one_group_conflict_only_on_common_columns(
     mine: tuple[str, ...] | None, theirs: tuple[str, ...] | None, column: str | None
 ) -> None:
     found = reason(file_groups, wrote(log("a", G), columns=mine), wrote(log("a", G), columns=theirs))
@@ -111,18 +111,18 @@ def test_logs_of_one_group_conflict_by_column_where_both_bring_only_some(
     assert not column or f"column {column!r}" in str(found)
 
 
-def test_base_files_of_one_group_conflict_whatever_columns_they_bring() -> None:
+def test_base_files_of_one_group_conflict_for_all_columns() -> None:
     mine, theirs = wrote(base("a", G), columns=("x",)), wrote(log("a", G), columns=("y",))
     assert reason(file_groups, mine, theirs) is not None
     assert reason(file_groups, theirs, mine) is not None
 
 
-def test_groups_that_a_write_decided_about_count_though_it_wrote_no_file() -> None:
+def test_file_groups_read_by_a_write_conflict_without_a_written_file() -> None:
     ours = write_summary(wrote(), touched=[("a", G)])
     assert find_conflict([(RIVAL, write_summary(wrote(base("a", G))))], ours, file_groups) is not None
 
 
-def test_keys_are_compared_where_both_inserted() -> None:
+def test_writes_may_share_keys_only_if_both_inserted() -> None:
     mine = write_summary(wrote(base("a", G, inserts=1), base("b", H)))
     assert may_share_keys(mine, write_summary(wrote(base("a", H, inserts=1))), global_keys=False)
     assert not may_share_keys(mine, write_summary(wrote(base("b", H, inserts=1))), global_keys=False)
@@ -140,13 +140,13 @@ def test_keys_are_compared_where_both_inserted() -> None:
         ("tests.unit.core.planning.test_conflict:never", None),
     ],
 )
-def test_strategies_go_by_our_names_by_hudis_and_by_those_of_functions(name: str, strategy: Strategy | None) -> None:
+def test_strategy_is_named_by_short_name_hudi_class_or_function(name: str, strategy: Strategy | None) -> None:
     found = strategy_named(name)
     assert found is strategy or (strategy is None and reason(found, wrote(base("a", G)), wrote(base("a", G))) is None)
 
 
 def never(ours: WriteSummary, theirs: WriteSummary) -> str | None:
-    """A strategy that finds no conflict."""
+    """Return None: a strategy without conflicts."""
     return None
 
 
@@ -158,10 +158,10 @@ def never(ours: WriteSummary, theirs: WriteSummary) -> str | None:
         ("tests.unit.core.planning.test_conflict:G", "is not a function but of type str"),
     ],
 )
-def test_a_strategy_that_is_not_there_is_refused_by_name(name: str, message: str) -> None:
+def test_unknown_strategy_is_refused_with_its_name(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         strategy_named(name)
 
 
-def test_without_others_there_is_nobody_to_lose_to() -> None:
+def test_write_without_concurrent_commits_has_no_conflict() -> None:
     assert find_conflict([], write_summary(wrote(base("a", G, inserts=1))), file_groups) is None

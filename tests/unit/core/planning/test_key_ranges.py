@@ -1,4 +1,4 @@
-"""Column ranges kept in commits."""
+"""Column ranges in the extra metadata of commits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakehouse.model.commit import WriteStat
 
 
 def stat(**ranges: tuple) -> WriteStat:
-    """A stat with ranges."""
+    """Return a write stat with these column ranges."""
     return WriteStat(partition="", file_id="g", path="g.parquet", ranges=ranges)
 
 
@@ -32,7 +32,7 @@ def stat(**ranges: tuple) -> WriteStat:
         (False, True, pa.bool_()),
     ],
 )
-def test_bounds_come_back_as_values_of_the_column(low: object, high: object, kind: pa.DataType) -> None:
+def test_decoded_ranges_have_the_type_of_the_column(low: object, high: object, kind: pa.DataType) -> None:
     kept = json_range(low, high, 3)
     assert kept is not None
     decoded = decode_ranges(encode_ranges([stat(x=kept)]), pa.schema([("x", kind)]))
@@ -40,16 +40,16 @@ def test_bounds_come_back_as_values_of_the_column(low: object, high: object, kin
 
 
 @pytest.mark.parametrize(("low", "high"), [(math.nan, 1.0), (-math.inf, 1.0), ("a" * 65, "b"), (b"a", b"b"), (None, 1)])
-def test_bounds_that_cannot_be_kept_short_and_exact_are_left_out(low: object, high: object) -> None:
+def test_long_and_inexact_bounds_have_no_range(low: object, high: object) -> None:
     assert json_range(low, high, 0) is None
 
 
-def test_columns_dropped_or_turned_from_number_to_text_have_no_range() -> None:
+def test_columns_dropped_or_changed_to_text_have_no_range() -> None:
     text = encode_ranges([stat(gone=(1, 2, 0), number=(5, 10, 0), word=("a", "b", 0))])
     schema = pa.schema([("number", pa.string()), ("word", pa.string())])
     assert decode_ranges(text, schema) == {"g.parquet": {"word": ("a", "b", 0)}}
 
 
 @pytest.mark.parametrize("text", [None, ""])
-def test_a_commit_of_another_writer_has_none(text: str | None) -> None:
+def test_commit_of_another_writer_has_no_ranges(text: str | None) -> None:
     assert decode_ranges(text, pa.schema([])) == {}

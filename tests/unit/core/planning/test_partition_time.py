@@ -1,4 +1,4 @@
-"""The time that a partition's path names."""
+"""The time range that a partition path names."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def span(first: str, end: str, parent: str = "") -> PartitionTime:
         ("at=2026-01-31T05Z", "yyyy-MM-dd'T'HHZ", "Asia/Tokyo", span("2026-01-31T05:00", "2026-01-31T06:00")),
     ],
 )
-def test_a_value_names_a_span_of_time(path: str, pattern: str, zone: str, expected: PartitionTime) -> None:
+def test_partition_value_is_parsed_as_a_time_range(path: str, pattern: str, zone: str, expected: PartitionTime) -> None:
     assert partition_time(path, PLAIN, pattern=pattern, zone=zone) == expected
 
 
@@ -69,7 +69,7 @@ def test_a_value_names_a_span_of_time(path: str, pattern: str, zone: str, expect
         ("", ""),
         ("region=eu", ""),
         ("day=__HIVE_DEFAULT_PARTITION__", ""),
-        ("day=20260131", ""),  # a number of eight digits may be anything
+        ("day=20260131", ""),  # eight digits are ambiguous
         ("day=2026-1-5", ""),
         ("day=2026-02-30", ""),
         ("10/20/30", ""),
@@ -77,29 +77,29 @@ def test_a_value_names_a_span_of_time(path: str, pattern: str, zone: str, expect
         ("9999", "yyyy"),
     ],
 )
-def test_what_is_written_in_another_way_is_no_time(path: str, pattern: str) -> None:
+def test_partition_value_in_another_format_has_no_time(path: str, pattern: str) -> None:
     assert partition_time(path, PLAIN, pattern=pattern) is None
 
 
-def test_a_timestamp_generator_says_how_its_field_is_read() -> None:
+def test_timestamp_key_generator_defines_format_and_time_zone() -> None:
     assert partition_time("2026/01/31/07", HOURLY) == span("2026-01-30T22:00", "2026-01-30T23:00")
     assert partition_time("2026/01/31", HOURLY) is None
     assert partition_time("2026/01/31/07", HOURLY, zone="UTC") == span("2026-01-31T07:00", "2026-01-31T08:00")
-    # The field before it may look like a time as well.
+    # The other partition field also looks like a date.
     assert partition_time("2020-05-05/2026-01-31", CUSTOM) == span("2026-01-31", "2026-02-01", "2020-05-05")
 
 
-def test_escaped_values_are_read_back() -> None:
+def test_url_encoded_partition_values_are_decoded() -> None:
     assert partition_time("day=2026%2F01%2F31", ENCODED) == span("2026-01-31", "2026-02-01")
     assert partition_time("year=2026/month=01", ENCODED, pattern="yyyy/MM") == span("2026-01-01", "2026-02-01")
 
 
 @pytest.mark.parametrize(("pattern", "message"), [("MM-dd", "no year"), ("yyyy-QQ", "'QQ' is not supported")])
-def test_a_pattern_that_names_no_time_is_refused(pattern: str, message: str) -> None:
+def test_pattern_without_a_year_or_with_unsupported_letters_is_refused(pattern: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         partition_time("day=1", PLAIN, pattern=pattern)
 
 
-def test_an_unknown_zone_is_refused() -> None:
+def test_unknown_time_zone_is_refused() -> None:
     with pytest.raises(UserError, match="Mars"):
         partition_time("day=2026-01-31", PLAIN, zone="Mars/Olympus")

@@ -1,4 +1,4 @@
-"""Conditions: from text, on rows, and on ranges."""
+"""Conditions: parsed from text, applied to rows, and compared with column ranges."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROWS = pa.table(
         ("(n = 1 OR n = 2)", Or((Comparison("n", "=", 1), Comparison("n", "=", 2)))),
     ],
 )
-def test_text_is_parsed_with_the_precedence_of_sql(text: str, parsed: Predicate) -> None:
+def test_condition_is_parsed_with_sql_precedence(text: str, parsed: Predicate) -> None:
     assert parse_predicate(text) == parsed
 
 
@@ -66,7 +66,7 @@ def test_text_is_parsed_with_the_precedence_of_sql(text: str, parsed: Predicate)
         ("n BETWEEN 1, 2", "did not expect ','"),
     ],
 )
-def test_what_does_not_parse_is_shown(text: str, place: str) -> None:
+def test_parse_error_names_the_position(text: str, place: str) -> None:
     with pytest.raises(UserError, match=place):
         parse_predicate(text)
 
@@ -90,12 +90,12 @@ def test_what_does_not_parse_is_shown(text: str, place: str) -> None:
         ("s != 'b'", [0, 3]),
     ],
 )
-def test_rows_are_kept_as_sql_would(text: str, kept: list[int]) -> None:
+def test_condition_filters_rows_like_sql(text: str, kept: list[int]) -> None:
     expression = to_arrow(parse_predicate(text), ROWS.schema)
     assert ROWS.append_column("row", pa.array(range(4))).filter(expression).column("row").to_pylist() == kept
 
 
-def test_an_empty_conjunction_is_true_and_an_empty_disjunction_false() -> None:
+def test_empty_and_is_true_and_empty_or_is_false() -> None:
     assert ROWS.filter(to_arrow(And(()), ROWS.schema)).num_rows == 4
     assert ROWS.filter(to_arrow(Or(()), ROWS.schema)).num_rows == 0
 
@@ -117,17 +117,17 @@ def test_an_empty_conjunction_is_true_and_an_empty_disjunction_false() -> None:
         "n IN (1, 2.5)",
     ],
 )
-def test_a_literal_that_is_no_value_of_its_column_is_refused(text: str) -> None:
+def test_literal_of_another_type_than_its_column_is_refused(text: str) -> None:
     with pytest.raises(UserError):
         check_columns(parse_predicate(text), ROWS.schema)
 
 
-def test_an_unknown_column_is_named_with_the_nearest() -> None:
+def test_unknown_column_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UserError, match=r"'mony' is not in the table\. Did you mean 'money'"):
         check_columns(parse_predicate("mony = 1 OR nope = 2"), ROWS.schema)
 
 
-def test_columns_of_a_predicate_are_all_it_looks_at() -> None:
+def test_columns_of_returns_all_columns_of_a_predicate() -> None:
     assert list(columns_of(parse_predicate("a = 1 AND NOT (b IS NULL OR c LIKE 'x%')"))) == ["a", "b", "c"]
 
 
@@ -146,7 +146,7 @@ def test_columns_of_a_predicate_are_all_it_looks_at() -> None:
         ("ab", pa.binary(), b"ab"),
     ],
 )
-def test_literals_take_the_type_of_their_column(value: Any, kind: pa.DataType, typed: Any) -> None:
+def test_literal_is_converted_to_the_type_of_its_column(value: Any, kind: pa.DataType, typed: Any) -> None:
     assert literal(value, kind) == typed
 
 
@@ -174,17 +174,17 @@ def test_literals_take_the_type_of_their_column(value: Any, kind: pa.DataType, t
         ("n = 1 AND n = 3", False),
     ],
 )
-def test_ranges_exclude_only_what_cannot_be(text: str, expected: bool) -> None:
+def test_may_match_is_false_only_if_ranges_exclude_the_condition(text: str, expected: bool) -> None:
     schema = pa.schema([("n", pa.int32()), ("s", pa.string()), ("other", pa.int32())])
     ranges = {"n": (2, 5, 0), "s": ("b", "cat", 1)}
     assert may_match(parse_predicate(text), ranges, schema) is expected
 
 
-def test_a_range_of_one_value_excludes_its_negation_but_for_floats() -> None:
+def test_range_of_one_value_excludes_not_equal_except_for_floats() -> None:
     schema = pa.schema([("n", pa.int32()), ("f", pa.float64())])
     ranges = {"n": (2, 2, 0), "f": (2.0, 2.0, 0)}
     assert not may_match(parse_predicate("n != 2"), ranges, schema)
-    # NaN is in no range and differs from 2.
+    # Ranges do not include NaN, and NaN differs from 2.
     assert may_match(parse_predicate("f != 2"), ranges, schema)
 
 

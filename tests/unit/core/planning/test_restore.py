@@ -1,4 +1,4 @@
-"""What a restore undoes, and which files it needs."""
+"""Restore plans: the instants to undo, and the files that the target needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def at(second: int) -> str:
 
 
 def timeline(*names: str) -> Timeline:
-    """Return instants of short names: `1_3.commit`, `2.deltacommit.inflight`."""
+    """Return a timeline of instants with short names, such as `1_3.commit` and `2.deltacommit.inflight`."""
     found = []
     for name in names:
         times, _, rest = name.partition(".")
@@ -35,14 +35,14 @@ def undone(line: Timeline, to: int, *, merge_on_read: bool = True) -> list[str]:
     return [f"{int(i.requested[8:])}.{i.action}" for i in found]
 
 
-def test_the_newest_completed_is_undone_first_whatever_the_order_of_requests() -> None:
+def test_restore_undoes_writes_in_descending_order_of_completion() -> None:
     line = timeline("1_2.commit", "3_9.commit", "4_5.commit", "6_7.commit")
     assert undone(line, 1, merge_on_read=False) == ["3.commit", "6.commit", "4.commit"]
     assert undone(line, 6, merge_on_read=False) == ["3.commit"]
     assert undone(line, 3, merge_on_read=False) == []
 
 
-def test_what_is_pending_goes_first_and_clustering_before_all() -> None:
+def test_restore_undoes_pending_clustering_then_pending_writes_first() -> None:
     line = timeline(
         "1.deltacommit.requested",
         "2_3.deltacommit",
@@ -53,23 +53,23 @@ def test_what_is_pending_goes_first_and_clustering_before_all() -> None:
     assert undone(line, 2) == ["4.clustering", "7.deltacommit", "1.deltacommit", "5.deltacommit"]
 
 
-def test_a_compaction_is_judged_by_its_request_where_tables_have_logs() -> None:
+def test_restore_undoes_compactions_by_request_time_on_merge_on_read_tables() -> None:
     line = timeline("1_2.deltacommit", "3_9.commit", "4_5.deltacommit", "6_7.commit", "8.compaction.requested")
     assert undone(line, 4) == ["8.compaction", "6.commit"]
     assert undone(line, 1) == ["8.compaction", "3.commit", "6.commit", "4.deltacommit"]
 
 
-def test_a_plan_made_before_the_target_stays_and_one_of_logs_goes() -> None:
+def test_restore_keeps_older_compaction_plans_and_drops_log_compaction_plans() -> None:
     line = timeline("1_2.deltacommit", "3.compaction.inflight", "4.logcompaction.requested", "5_6.deltacommit")
     assert undone(line, 5) == ["4.logcompaction"]
 
 
-def test_services_that_change_no_row_savepoints_and_rollbacks_are_not_undone() -> None:
+def test_restore_does_not_undo_cleans_savepoints_and_rollbacks() -> None:
     line = timeline("1_2.commit", "1_9.savepoint", "3_4.clean", "5_6.rollback", "7_8.restore", "9.clean.requested")
     assert undone(line, 1, merge_on_read=False) == []
 
 
-def test_without_takes_instants_away_and_leaves_savepoints_of_the_same_time() -> None:
+def test_without_removes_instants_and_keeps_savepoints_of_the_same_time() -> None:
     line = timeline("1_2.commit", "1_3.savepoint", "4_5.commit")
     gone = [i for i in line if str(i.action) == "commit"]
     assert [str(i.action) for i in without(line, gone)] == ["savepoint"]
@@ -102,7 +102,7 @@ def commit(
     return instant, CommitMetadata(operation="UPSERT", stats=stats, replaced=replaced)
 
 
-def test_a_base_file_that_a_clean_removed_is_missed_when_its_successor_goes() -> None:
+def test_missing_files_contains_the_cleaned_predecessor_of_an_undone_file() -> None:
     line = timeline("1_2.commit", "3_4.commit", "5_6.clean")
     kept = [commit(line, 1, stat(base("g", 1)), stat(base("h", 1)))]
     gone = [commit(line, 3, stat(base("g", 3), prev=base("g", 1)))]
@@ -111,7 +111,7 @@ def test_a_base_file_that_a_clean_removed_is_missed_when_its_successor_goes() ->
     assert missing_files(left, kept, gone, [file_of(base("h", 1)), file_of(base("g", 1))], layout=2) == ()
 
 
-def test_only_the_newest_slice_of_the_target_is_needed() -> None:
+def test_missing_files_contains_only_files_of_the_newest_slice_at_the_target() -> None:
     line = timeline("1_2.deltacommit", "3_4.deltacommit", "5_6.commit", "7_8.deltacommit", "9_10.deltacommit")
     kept = [
         commit(line, 1, stat(base("g", 1))),
@@ -127,18 +127,18 @@ def test_only_the_newest_slice_of_the_target_is_needed() -> None:
     assert slice_paths(newest) == (f"p/{base('g', 5)}", f"p/{log('g', 7)}")
 
 
-def test_a_group_that_a_commit_replaced_is_needed_again_once_that_goes() -> None:
+def test_missing_files_contains_groups_replaced_by_an_undone_commit() -> None:
     line = timeline("1_2.commit", "3_4.replacecommit")
     kept = [commit(line, 1, stat(base("g", 1)))]
     gone = [commit(line, 3, stat(base("n", 3)), p=("g", "n-old"))]
     left = without(line, [gone[0][0]])
     assert missing_files(left, kept, gone, [], layout=2) == (f"p/{base('g', 1)}", "p/n-old")
-    # What a kept commit replaced is not needed, whoever wrote it.
+    # A group that a kept commit replaced is not needed.
     assert missing_files(line, [*kept, *gone], [], [file_of(base("n", 3))], layout=2) == ()
 
 
 @pytest.mark.parametrize("prev", [base("g", 0), base("g", 4)])
-def test_a_file_of_an_archived_commit_is_known_by_what_took_its_place(prev: str) -> None:
+def test_missing_files_finds_files_of_archived_commits_by_their_successors(prev: str) -> None:
     line = timeline("1_2.commit", "4_5.commit", "6_7.commit")
     kept, away = [commit(line, 1, stat(base("h", 1)))], line.find(at(4))
     assert away is not None

@@ -1,4 +1,4 @@
-"""What a batch may change in a table's schema."""
+"""Schema evolution: the changes that a batch may make to the schema of a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TABLE = pa.schema([("id", pa.string()), ("n", pa.int32())])
 STRICT, FILLING = SchemaPolicy(), SchemaPolicy(fill_missing_columns=True)
 
 
-def test_a_new_column_goes_to_the_end_and_is_nullable() -> None:
+def test_new_column_is_appended_and_nullable() -> None:
     batch = pa.schema([pa.field("fresh", pa.int64(), nullable=False), ("n", pa.int32()), ("id", pa.string())])
     planned = plan_schema(TABLE, batch, STRICT)
     assert planned.names == ["id", "n", "fresh"]
@@ -24,7 +24,7 @@ def drift(batch: pa.Schema, policy: SchemaPolicy = STRICT, table: pa.Schema = TA
     return [(one.column, str(one.change)) for one in evolve(table, normalise(batch), policy).drift]
 
 
-def test_a_missing_column_is_kept_filled_or_refused_as_the_policy_says() -> None:
+def test_missing_column_is_kept_nulled_or_refused_by_policy() -> None:
     batch = pa.schema([("id", pa.string()), ("m", pa.int32())])
     assert plan_schema(TABLE, batch, STRICT).names == ["id", "n", "m"]
     assert drift(batch) == [("n", "kept"), ("m", "added")]
@@ -35,7 +35,7 @@ def test_a_missing_column_is_kept_filled_or_refused_as_the_policy_says() -> None
         plan_schema(TABLE, batch, SchemaPolicy(missing_column="fail"))
 
 
-def test_a_new_column_is_added_ignored_or_refused_as_the_policy_says() -> None:
+def test_new_column_is_added_ignored_or_refused_by_policy() -> None:
     batch = pa.schema([("id", pa.string()), ("n", pa.int32()), ("name", pa.string())])
     assert drift(batch) == [("name", "added")]
     ignoring = SchemaPolicy(new_column="ignore")
@@ -45,7 +45,7 @@ def test_a_new_column_is_added_ignored_or_refused_as_the_policy_says() -> None:
         plan_schema(TABLE, batch, SchemaPolicy(new_column="fail"))
 
 
-def test_fields_of_structs_follow_the_policy_of_columns_but_cannot_be_kept() -> None:
+def test_struct_fields_follow_the_column_policy_and_are_nulled_if_missing() -> None:
     table = pa.schema([("s", pa.struct([("a", pa.int32())]))])
     wider = pa.schema([("s", pa.struct([("a", pa.int32()), ("b", pa.string())]))])
     assert drift(wider, table=table) == [("s.b", "added")]
@@ -59,7 +59,7 @@ def test_fields_of_structs_follow_the_policy_of_columns_but_cannot_be_kept() -> 
         plan_schema(wider, table, SchemaPolicy(missing_column="fail"))
 
 
-def test_a_new_column_that_differs_in_case_only_is_refused() -> None:
+def test_new_column_that_differs_only_in_case_is_refused() -> None:
     with pytest.raises(UserError, match="'n' and 'N'"):
         plan_schema(TABLE, pa.schema([("id", pa.string()), ("n", pa.int32()), ("N", pa.int32())]), STRICT)
     with pytest.raises(UserError, match="'n' and 'N'"):
@@ -85,7 +85,7 @@ FIXED = SchemaPolicy(type_change="fail")
         (pa.date32(), pa.string(), {TEXT, ANY}, "widened_to_text"),
     ],
 )
-def test_a_type_changes_only_as_far_as_the_policy_allows(
+def test_type_change_is_allowed_or_refused_by_policy(
     narrow: pa.DataType, wide: pa.DataType, allowing: set[SchemaPolicy], change: str
 ) -> None:
     table, batch = pa.schema([("x", narrow)]), pa.schema([("x", wide)])
@@ -98,7 +98,7 @@ def test_a_type_changes_only_as_far_as_the_policy_allows(
                 UserError, match=r"column 'x' is .* in the table and .*lakehouse\.schema\.type\.change="
             ):
                 evolve(table, batch, policy)
-        # The table stays as it is where the batch is narrower, which is not a change.
+        # A batch with the narrower type does not change the table.
         back = evolve(batch, table, policy)
         assert (back.schema, back.drift) == (batch, ())
 
@@ -117,7 +117,7 @@ def test_a_type_changes_only_as_far_as_the_policy_allows(
         (pa.date32(), pa.string(), {Role.KEY, Role.PARTITION}),
     ],
 )
-def test_columns_with_a_role_change_only_where_text_and_order_stay(
+def test_key_partition_and_ordering_columns_allow_only_safe_type_changes(
     narrow: pa.DataType, wide: pa.DataType, kept_by: set[Role]
 ) -> None:
     table, batch = pa.schema([("x", narrow)]), pa.schema([("x", wide)])
@@ -129,13 +129,13 @@ def test_columns_with_a_role_change_only_where_text_and_order_stay(
             with pytest.raises(UserError, match=f"it is a {role} column"):
                 evolve(table, batch, ANY, fixed=fixed)
     if pa.types.is_string(wide):
-        # A number that meets a text column is stored as its text.
+        # A number in a text column is stored as text.
         for role in (Role.ORDERING, *((Role.KEY,) if pa.types.is_floating(narrow) else ())):
             with pytest.raises(UserError, match=f"it is a {role} column"):
                 evolve(batch, table, ANY, fixed={"x": frozenset({role})})
 
 
-def test_options_that_contradict_each_other_are_refused() -> None:
+def test_contradicting_schema_options_are_refused() -> None:
     with pytest.raises(UserError, match=r"missing\.columns=true and lakehouse\.schema\.missing\.column=fail"):
         SchemaPolicy(fill_missing_columns=True, missing_column="fail")
     with pytest.raises(UserError, match=r"partial\.update=true and lakehouse\.schema\.missing\.column=null"):
@@ -143,37 +143,37 @@ def test_options_that_contradict_each_other_are_refused() -> None:
     assert SchemaPolicy(partial_update=True, fill_missing_columns=True).missing == "keep"
 
 
-def test_a_column_that_must_not_be_null_is_never_filled() -> None:
+def test_missing_non_nullable_column_is_refused() -> None:
     table = pa.schema([("id", pa.string()), pa.field("n", pa.int32(), nullable=False)])
     with pytest.raises(UserError, match="'n' of the table"):
         plan_schema(table, pa.schema([("id", pa.string())]), FILLING)
 
 
-def test_a_required_column_is_named_with_its_nearest() -> None:
+def test_missing_required_column_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UserError, match=r"'order_id' is not in the data\. Did you mean 'orderid'"):
         plan_schema(None, pa.schema([("orderid", pa.string())]), STRICT, required=("order_id",))
     planned = plan_schema(None, pa.schema([("a", pa.struct([("b", pa.int32())]))]), STRICT, required=("a.b",))
     assert planned.names == ["a"]
 
 
-def test_names_that_differ_in_case_only_are_refused() -> None:
+def test_column_names_that_differ_only_in_case_are_refused() -> None:
     with pytest.raises(UserError, match="'Id' and 'iD'"):
         plan_schema(None, pa.schema([("Id", pa.string()), ("iD", pa.string())]), STRICT)
 
 
-def test_a_column_without_type_is_refused() -> None:
+def test_column_without_type_is_refused() -> None:
     with pytest.raises(UserError, match="'x' has no type"):
         plan_schema(None, pa.schema([("x", pa.null())]), STRICT)
     with pytest.raises(UserError, match=r"'x\.y' has no type"):
         plan_schema(None, pa.schema([("x", pa.struct([("y", pa.null())]))]), STRICT)
 
 
-def test_meta_columns_of_a_batch_are_not_data() -> None:
+def test_meta_columns_of_a_batch_are_ignored() -> None:
     batch = pa.schema([("_hoodie_commit_time", pa.string()), ("id", pa.string()), ("n", pa.int32())])
     assert plan_schema(TABLE, batch, STRICT).equals(TABLE)
 
 
-def test_fields_are_added_inside_structs_of_lists_and_maps() -> None:
+def test_fields_are_added_to_structs_in_lists_and_maps() -> None:
     def nested(*fields: tuple[str, pa.DataType]) -> pa.Schema:
         inner = pa.struct([*fields])
         return normalise(pa.schema([("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("s", inner)]))
@@ -182,7 +182,7 @@ def test_fields_are_added_inside_structs_of_lists_and_maps() -> None:
     assert planned.equals(nested(("a", pa.int64()), ("b", pa.string())))
 
 
-def test_inside_a_column_values_may_become_optional_but_a_column_itself_not() -> None:
+def test_list_elements_become_nullable_and_columns_do_not() -> None:
     strict = pa.schema([pa.field("l", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False)])
     loose = normalise(pa.schema([("l", pa.list_(pa.int32()))]))
     planned = plan_schema(strict, loose, STRICT)
@@ -191,7 +191,7 @@ def test_inside_a_column_values_may_become_optional_but_a_column_itself_not() ->
 
 
 @pytest.mark.parametrize(
-    ("given", "stored"),
+    ("batch_type", "stored"),
     [
         (pa.int8(), pa.int32()),
         (pa.uint16(), pa.int32()),
@@ -206,5 +206,5 @@ def test_inside_a_column_values_may_become_optional_but_a_column_itself_not() ->
         (pa.large_list(pa.int8()), pa.list_(pa.field("element", pa.int32()))),
     ],
 )
-def test_types_are_stored_as_hudi_has_them(given: pa.DataType, stored: pa.DataType) -> None:
-    assert normalise(pa.schema([("x", given)])).field("x").type == stored
+def test_types_are_normalised_to_hudi_types(batch_type: pa.DataType, stored: pa.DataType) -> None:
+    assert normalise(pa.schema([("x", batch_type)])).field("x").type == stored

@@ -1,4 +1,4 @@
-"""Which partitions expire, on values."""
+"""TTL plans as values: the partitions that expire."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ def days(found: TtlPlan) -> list[str]:
     return [path.rpartition("=")[2] for path in found.partitions]
 
 
-def test_the_age_of_a_value_counts_from_the_end_of_its_day() -> None:
+def test_partition_age_counts_from_the_end_of_the_day() -> None:
     listed = [day(n) for n in (0, 1, 2, 3)]
-    # At noon the day before yesterday is over since 36 hours.
+    # At noon, the day before yesterday ended 36 hours ago.
     assert days(plan(listed, rule(partition_age="36h"))) == ["2026-02-26"]
     assert days(plan(listed, rule(partition_age="35h"))) == ["2026-02-26", "2026-02-27"]
 
 
-def test_time_zones_move_the_end_of_a_day() -> None:
+def test_partition_age_uses_the_time_zone_of_the_rule() -> None:
     assert days(plan([day(1)], rule(partition_age="11h"))) == ["2026-02-28"]
     assert days(plan([day(1)], rule(partition_age="11h", timezone="America/New_York"))) == []
     assert days(plan([day(1)], rule(partition_age="20h", timezone="Asia/Tokyo"))) == ["2026-02-28"]
 
 
-def test_ages_of_commits_count_from_the_first_and_from_the_last() -> None:
+def test_creation_and_modification_age_use_the_first_and_the_last_commit() -> None:
     listed = [named("a", created=9, modified=1), named("b", created=5, modified=5), named("c", created=1, modified=1)]
     assert plan(listed, rule(creation_age="5d")).partitions == ("a",)
     assert plan(listed, rule(modification_age="4d")).partitions == ("b",)
     assert plan(listed, rule(modification_age="4d", creation_age="8d")).partitions == ("a", "b")
 
 
-def test_the_newest_partitions_are_kept_beside_each_parent() -> None:
+def test_max_partitions_applies_to_each_parent_partition() -> None:
     listed = [day(n, parent) for parent in ("region=eu", "region=us") for n in (1, 2, 3)]
     assert plan(listed, rule(max_partitions=2)).partitions == (
         "region=eu/day=2026-02-26",
@@ -75,28 +75,28 @@ def test_the_newest_partitions_are_kept_beside_each_parent() -> None:
     )
 
 
-def test_the_newest_partitions_up_to_a_size_are_kept_over_all_parents() -> None:
+def test_max_bytes_applies_to_all_parent_partitions_together() -> None:
     listed = [day(n, parent, size=10) for parent in ("region=eu", "region=us") for n in (1, 2, 3)]
     found = plan(listed, rule(max_bytes="45"))
     assert found.partitions == ("region=eu/day=2026-02-26", "region=us/day=2026-02-26")
     assert "45 bytes" in found.expired[0].reason
 
 
-def test_a_small_partition_does_not_slip_in_behind_a_large_one() -> None:
+def test_max_bytes_expires_all_partitions_older_than_the_first_that_exceeds_it() -> None:
     listed = [day(1, size=10), day(2, size=100), day(3, size=1)]
     assert days(plan(listed, rule(max_bytes="20"))) == ["2026-02-26", "2026-02-27"]
 
 
-def test_the_newest_partition_is_kept_however_large_it_is() -> None:
+def test_max_bytes_keeps_the_newest_partition_of_any_size() -> None:
     assert days(plan([day(1, size=100), day(2, size=1)], rule(max_bytes="20"))) == ["2026-02-27"]
 
 
-def test_without_times_in_values_the_first_commit_says_what_is_newest() -> None:
+def test_partitions_without_times_are_ordered_by_their_first_commit() -> None:
     listed = [named("a", created=1), named("b", created=3), named("c", created=2)]
     assert plan(listed, rule(max_partitions=1)).partitions == ("b", "c")
 
 
-def test_partitions_whose_value_is_no_time_have_no_age_by_it_and_are_counted_apart() -> None:
+def test_partitions_without_a_time_are_counted_as_untimed_and_do_not_expire_by_partition_age() -> None:
     listed = [day(1), day(2), day(30), named("day=__HIVE_DEFAULT_PARTITION__", created=90)]
     found = plan(listed, rule(partition_age="10d"))
     assert (days(found), found.untimed) == (["2026-01-30"], 1)
@@ -105,32 +105,32 @@ def test_partitions_whose_value_is_no_time_have_no_age_by_it_and_are_counted_apa
     assert plan(listed, rule(creation_age="60d")).partitions == ("day=__HIVE_DEFAULT_PARTITION__",)
 
 
-def test_limits_of_one_rule_are_alternatives() -> None:
+def test_partition_expires_if_any_limit_of_its_rule_is_exceeded() -> None:
     listed = [day(1, created=50), day(2), day(3), day(30)]
     found = plan(listed, rule(partition_age="20d", creation_age="40d", max_partitions=3))
     assert days(found) == ["2026-01-30", "2026-02-28"]
 
 
-def test_the_most_specific_rule_counts_alone() -> None:
+def test_only_the_most_specific_rule_applies() -> None:
     listed = [day(5, "region=eu"), day(5, "region=us"), day(5, "region=cn")]
     rules = [rule(partition_age="1d"), rule("region=*", partition_age="90d"), rule("region=us", partition_age="2d")]
     for order in (rules, rules[::-1]):
         assert plan(listed, *order).partitions == ("region=us/day=2026-02-24",)
 
 
-def test_of_equally_specific_rules_the_one_set_last_counts() -> None:
+def test_last_rule_applies_among_equally_specific_rules() -> None:
     keep, expire = rule("*", rule_id="keep"), rule("*", rule_id="expire", partition_age="1d")
     assert plan([day(5)], keep, expire).partitions != ()
     assert plan([day(5)], expire, keep).partitions == ()
 
 
-def test_a_rule_counts_only_what_it_covers() -> None:
+def test_rule_counts_only_the_partitions_that_it_covers() -> None:
     listed = [day(n, parent) for parent in ("region=eu", "region=us") for n in (1, 2)]
     found = plan(listed, rule(max_partitions=1), rule("region=eu"))
     assert found.partitions == ("region=us/day=2026-02-27",)
 
 
-def test_what_is_pinned_or_busy_or_not_selected_stays() -> None:
+def test_pinned_busy_and_unselected_partitions_are_kept() -> None:
     listed = [day(n, parent) for parent in ("region=eu", "region=us") for n in (5, 6)]
     eu = [p.partition for p in listed[:2]]
     us = [p.partition for p in listed[2:]]
@@ -145,12 +145,12 @@ def test_what_is_pinned_or_busy_or_not_selected_stays() -> None:
     assert plan(listed, limit, selected=[eu[1]]).partitions == (eu[1],)
 
 
-def test_a_run_deletes_so_many_and_the_oldest_first() -> None:
+def test_run_deletes_the_oldest_partitions_up_to_its_limit() -> None:
     found = plan([day(n) for n in (3, 9, 5, 7)], rule(partition_age="1d"), limit=2)
     assert days(found) == ["2026-02-20", "2026-02-22"]
     assert [kept.reason for kept in found.kept] == ["a run deletes at most 2 partitions; the next run continues"] * 2
 
 
-def test_a_plan_prints_as_json() -> None:
+def test_ttl_plan_is_printed_as_json() -> None:
     assert '"partition": "day=2026-02-20"' in plan([day(9)], rule(partition_age="1d")).to_json()
     assert TtlLimits.__annotations__.keys() >= {"partition_age", "max_bytes"}

@@ -1,4 +1,4 @@
-"""From locations and options as people type them to stores."""
+"""Open a storage from the location and the options of a user."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def _no_options_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("abfs://box@account.dfs.core.windows.net", "abfss://box@account.dfs.core.windows.net"),
     ],
 )
-def test_locations_have_one_root_however_they_are_written(location: str, root: str) -> None:
+def test_locations_are_normalised_to_one_root(location: str, root: str) -> None:
     assert open_storage(location).root == root
 
 
-def test_a_relative_path_becomes_absolute() -> None:
+def test_relative_path_becomes_absolute() -> None:
     assert open_storage("some/where").root == os.path.join(os.getcwd(), "some/where")
     assert isinstance(open_storage("a:b"), LocalStorage)
 
@@ -64,20 +64,20 @@ def test_a_relative_path_becomes_absolute() -> None:
         ("abfss://box@account/x", ["abfss://container@account.dfs.core.windows.net/path"]),
     ],
 )
-def test_locations_that_cannot_be_are_refused_with_the_way_out(location: str, words: list[str]) -> None:
+def test_invalid_locations_are_refused_with_a_hint(location: str, words: list[str]) -> None:
     with pytest.raises(UserError) as caught:
         open_storage(location)
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-def test_a_named_memory_store_is_the_same_store_for_all_and_prefixes_share_it() -> None:
+def test_named_memory_storage_is_shared_by_locations_with_its_name() -> None:
     open_storage("memory://locate-shared/sales").put("orders", b"1")
     assert open_storage("memory://locate-shared").get("sales/orders") == b"1"
     assert isinstance(open_storage("memory://locate-shared"), MemoryStorage)
     assert MemoryStorage().list("") == []
 
 
-def test_native_locations_are_those_of_spark() -> None:
+def test_native_locations_use_the_schemes_of_spark() -> None:
     assert open_storage("s3://lake/a").native("b/c") == "s3a://lake/a/b/c"
     assert open_storage("gs://lake/a").native("b") == "gs://lake/a/b"
     assert open_storage(AZURE.root).native("c") == "abfss://box@account.dfs.core.windows.net/a/b/c"
@@ -85,7 +85,7 @@ def test_native_locations_are_those_of_spark() -> None:
         open_storage("az://box/a").native("c")
 
 
-def test_options_of_spark_and_of_obstore_mean_the_same() -> None:
+def test_spark_options_and_obstore_options_are_equivalent() -> None:
     spark = {
         "spark.hadoop.fs.s3a.access.key": "k",
         "fs.s3a.secret.key": "s",
@@ -114,7 +114,7 @@ def test_options_of_spark_and_of_obstore_mean_the_same() -> None:
     assert object_options(S3, plain).attempts == 2
 
 
-def test_https_and_six_attempts_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_options_are_https_and_six_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert object_options(S3, {}).allow_http is False
     assert object_options(S3, {"fs.s3a.endpoint": "minio"}).config == {"aws_endpoint_url": "https://minio"}
     assert object_options(S3, {}).attempts == DEFAULT_ATTEMPTS == 6
@@ -122,7 +122,7 @@ def test_https_and_six_attempts_are_the_default(monkeypatch: pytest.MonkeyPatch)
     assert object_options(S3, {}).allow_http is True
 
 
-def test_options_of_other_stores_are_passed_over() -> None:
+def test_options_of_other_object_stores_are_ignored() -> None:
     options = {"fs.s3a.access.key": "k", "GOOGLE_SERVICE_ACCOUNT": "g", "AZURE_STORAGE_ACCOUNT_KEY": "a"}
     assert object_options(S3, options).config == {"aws_access_key_id": "k"}
     assert object_options(parse_object_location("gs", "gs://lake"), options).config == {"google_service_account": "g"}
@@ -132,7 +132,7 @@ def test_options_of_other_stores_are_passed_over() -> None:
     }
 
 
-def test_azure_keys_belong_to_their_account() -> None:
+def test_azure_key_of_the_matching_account_is_used() -> None:
     keys = {
         "fs.azure.account.key.account.dfs.core.windows.net": "right",
         "fs.azure.account.key.other.dfs.core.windows.net": "wrong",
@@ -140,7 +140,7 @@ def test_azure_keys_belong_to_their_account() -> None:
     assert object_options(AZURE, keys).config["azure_storage_account_key"] == "right"
 
 
-def test_anonymous_access_is_understood() -> None:
+def test_anonymous_credentials_provider_skips_signatures() -> None:
     provider = {"fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
     assert object_options(S3, provider).config == {"aws_skip_signature": "true"}
 
@@ -159,7 +159,7 @@ def test_unknown_options_are_refused_with_the_nearest_name(options: dict[str, st
         open_storage("s3://lake/x", options)
 
 
-def test_options_obstore_does_not_know_are_refused_when_the_store_is_used() -> None:
+def test_options_unknown_to_obstore_are_refused_at_the_first_request() -> None:
     store = open_storage("s3://lake/x", {"AWS_NO_SUCH_THING": "1"})
     with pytest.raises(UserError, match=r"(?i)no_such_thing"):
         store.list("")

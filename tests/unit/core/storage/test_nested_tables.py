@@ -1,4 +1,4 @@
-"""Tables inside the folders of others: refused where they are made or entered, left alone where they are there."""
+"""Nested tables: creation and registration are refused; operations on the outer table skip the inner one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def made(location: str) -> Table:
 
 
 def moved_into(outer: Table, place: str) -> Table:
-    """Return a table inside the folder of another one, as only a copy makes it."""
+    """Return a table that was copied into the directory of another one."""
     inner = made(f"{outer.location}-elsewhere")
     source, target = open_storage(inner.location), open_storage(f"{outer.location}/{place}")
     for file in source.list(""):
@@ -43,19 +43,19 @@ def moved_into(outer: Table, place: str) -> Table:
 
 
 def paths(storage: Storage) -> set[str]:
-    """Return all files."""
+    """Return the paths of all files."""
     return {file.path for file in storage.list("")}
 
 
 @pytest.mark.parametrize("place", ["inner", "a/inner", "_tables/deep/inner", ".hoodie/inner"])
-def test_no_table_is_made_inside_another_one(lake: str, place: str) -> None:
+def test_create_refuses_a_location_inside_a_table(lake: str, place: str) -> None:
     outer = made(f"{lake}/outer")
     with pytest.raises(UserError, match=f"{place} is inside the table .*outer"):
         made(f"{outer.location}/{place}")
     assert not [path for path in paths(open_storage(outer.location)) if path.startswith(f"{place}/")]
 
 
-def test_no_table_is_made_inside_another_one_by_way_of_a_link(tmp_path: Path) -> None:
+def test_create_refuses_a_location_inside_a_table_behind_a_symbolic_link(tmp_path: Path) -> None:
     outer = made(str(tmp_path / "outer"))
     (tmp_path / "link").symlink_to(tmp_path / "outer" / "a")
     with pytest.raises(UserError, match=r"link/inner is inside the table .*outer"):
@@ -66,18 +66,18 @@ def test_no_table_is_made_inside_another_one_by_way_of_a_link(tmp_path: Path) ->
     assert len(data_rows(made(str(tmp_path / "lake" / "t")))) == len(data_rows(outer))
 
 
-def test_no_table_is_made_around_another_one(lake: str) -> None:
+def test_create_refuses_a_location_that_contains_a_table(lake: str) -> None:
     made(f"{lake}/_inner")
     with pytest.raises(UserError, match=r"contains the table .*_inner"):
         made(lake)
 
 
-def test_tables_lie_beside_each_other(lake: str) -> None:
+def test_tables_in_sibling_directories_are_allowed(lake: str) -> None:
     for name in ("orders", "orders_2", "orders-3"):
         assert len(data_rows(made(f"{lake}/{name}"))) == 2
 
 
-def test_the_levels_above_cost_a_request_each_and_16_at_most() -> None:
+def test_create_needs_one_request_per_parent_directory_up_to_16() -> None:
     requests = {}
     for levels in (1, 4, 40):
         place = "/".join(["x"] * levels)
@@ -88,7 +88,7 @@ def test_the_levels_above_cost_a_request_each_and_16_at_most() -> None:
     assert requests[40] - requests[1] == 15
 
 
-def test_listings_of_a_table_leave_out_those_inside_it(lake: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_listing_skips_files_of_a_nested_table(lake: str, caplog: pytest.LogCaptureFixture) -> None:
     outer = made(f"{lake}/outer")
     before = data_rows(outer)
     moved_into(outer, "a/inner")
@@ -99,7 +99,7 @@ def test_listings_of_a_table_leave_out_those_inside_it(lake: str, caplog: pytest
     assert "a/inner is another table" in caplog.text
 
 
-def test_services_leave_files_of_tables_inside_alone(lake: str) -> None:
+def test_services_keep_files_of_nested_tables(lake: str) -> None:
     outer = made(f"{lake}/outer")
     inner = moved_into(outer, "inner")
     storage = open_storage(inner.location)
@@ -119,7 +119,7 @@ def test_services_leave_files_of_tables_inside_alone(lake: str) -> None:
     assert paths(storage) == before
 
 
-def test_a_purge_leaves_tables_inside_alone_and_says_so(lake: str) -> None:
+def test_purge_keeps_nested_tables_and_returns_their_paths(lake: str) -> None:
     outer = made(f"{lake}/outer")
     inner = moved_into(outer, "a/inner")
     before = paths(open_storage(inner.location))
@@ -134,7 +134,7 @@ def catalog(tmp_path: Path) -> Catalog:
     return load_catalog(f"sqlite:///{tmp_path}/catalog.db")
 
 
-def test_no_table_is_entered_inside_another_one(lake: str, catalog: Catalog) -> None:
+def test_catalog_refuses_to_register_a_nested_table(lake: str, catalog: Catalog) -> None:
     outer = made(f"{lake}/outer")
     inner = moved_into(outer, "a/inner")
     with pytest.raises(UserError, match="is inside the table"):
@@ -142,7 +142,7 @@ def test_no_table_is_entered_inside_another_one(lake: str, catalog: Catalog) -> 
     assert catalog.list_tables() == ()
 
 
-def test_no_table_is_entered_around_one_that_the_catalog_knows(lake: str, catalog: Catalog) -> None:
+def test_catalog_refuses_a_location_that_contains_a_registered_table(lake: str, catalog: Catalog) -> None:
     inner = made(f"{lake}/outer/inner")
     catalog.register_table("sales.inner", inner.location)
     spec = parse_spec(f"table: sales.outer\nlocation: {lake}/outer\nrecord_key: [id]\n", source="spec")
@@ -152,7 +152,7 @@ def test_no_table_is_entered_around_one_that_the_catalog_knows(lake: str, catalo
     assert catalog.register_table("sales.other", other.location).location == other.location
 
 
-def test_a_purge_by_name_says_what_it_left(lake: str, catalog: Catalog) -> None:
+def test_drop_with_purge_returns_the_paths_of_nested_tables(lake: str, catalog: Catalog) -> None:
     outer = made(f"{lake}/outer")
     catalog.register_table("sales.outer", outer.location)
     moved_into(outer, "inner")

@@ -1,4 +1,4 @@
-"""Object stores when the network lies: lost replies, refusals, faults that pass and faults that stay."""
+"""Object storage under faults: lost replies, refused requests, temporary and permanent faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def proxied(s3_server: S3Server, s3_proxy: FaultyProxy, request: pytest.FixtureR
 
 
 @pytest.mark.parametrize("fault", ["503-after", "500-after", "drop-after"])
-def test_create_with_a_lost_reply_finds_its_own_unique_bytes(
+def test_create_with_a_lost_reply_recognises_its_unique_bytes(
     proxied: Storage, direct: Storage, s3_proxy: FaultyProxy, fault: str
 ) -> None:
     s3_proxy.faults = {"PUT": [fault]}
@@ -38,7 +38,7 @@ def test_create_with_a_lost_reply_finds_its_own_unique_bytes(
 
 
 @pytest.mark.parametrize("data", [b"", b"not unique"])
-def test_create_with_a_lost_reply_does_not_claim_bytes_that_a_rival_may_have_written(
+def test_create_with_a_lost_reply_raises_unknown_state_for_bytes_that_are_not_unique(
     proxied: Storage, direct: Storage, s3_proxy: FaultyProxy, data: bytes
 ) -> None:
     s3_proxy.faults = {"PUT": ["503-after"]}
@@ -48,17 +48,17 @@ def test_create_with_a_lost_reply_does_not_claim_bytes_that_a_rival_may_have_wri
 
 
 @pytest.mark.parametrize("fault", ["503", "drop", "503-after", "drop-after"])
-def test_create_with_a_lost_reply_knows_that_other_bytes_are_a_rivals(
+def test_create_with_a_lost_reply_returns_false_for_bytes_of_another_writer(
     proxied: Storage, direct: Storage, s3_proxy: FaultyProxy, fault: str
 ) -> None:
-    direct.put("t/1.commit", b"rival")
+    direct.put("t/1.commit", b"other")
     s3_proxy.faults = {"PUT": [fault]}
     assert proxied.create("t/1.commit", b"ours", unique=True) is False
-    assert direct.get("t/1.commit") == b"rival"
+    assert direct.get("t/1.commit") == b"other"
 
 
 @pytest.mark.parametrize("fault", ["503", "drop", "429", "409"])
-def test_create_is_sent_again_when_nothing_landed(
+def test_create_is_repeated_if_the_object_does_not_exist(
     proxied: Storage, direct: Storage, s3_proxy: FaultyProxy, fault: str
 ) -> None:
     s3_proxy.faults = {"PUT": [fault]}
@@ -67,7 +67,7 @@ def test_create_is_sent_again_when_nothing_landed(
     assert s3_proxy.seen == [f"PUT {fault}", "GET pass", "PUT pass"]
 
 
-def test_create_refused_because_of_a_rival_under_way_does_not_claim_the_rivals_equal_bytes(
+def test_create_after_a_conflict_response_does_not_claim_equal_bytes_of_another_writer(
     proxied: Storage, direct: Storage, s3_proxy: FaultyProxy
 ) -> None:
     direct.put("t/1.requested", b"")
@@ -75,7 +75,9 @@ def test_create_refused_because_of_a_rival_under_way_does_not_claim_the_rivals_e
     assert proxied.create("t/1.requested", b"") is False
 
 
-def test_create_that_keeps_failing_says_whether_it_may_still_land(proxied: Storage, s3_proxy: FaultyProxy) -> None:
+def test_create_that_fails_repeatedly_raises_retryable_or_unknown_state(
+    proxied: Storage, s3_proxy: FaultyProxy
+) -> None:
     s3_proxy.faults = {"PUT": ["503"] * 3}
     with pytest.raises(RetryableError, match="was not created"):
         proxied.create("t/1.commit", b"ours", unique=True)
@@ -84,13 +86,13 @@ def test_create_that_keeps_failing_says_whether_it_may_still_land(proxied: Stora
         proxied.create("t/2.commit", b"ours", unique=True)
 
 
-def test_create_that_cannot_be_read_back_is_unknown(proxied: Storage, s3_proxy: FaultyProxy) -> None:
+def test_create_that_cannot_be_read_back_raises_unknown_state(proxied: Storage, s3_proxy: FaultyProxy) -> None:
     s3_proxy.faults = {"PUT": ["drop-after"], "GET": ["503"] * 3}
     with pytest.raises(CommitStateUnknownError, match="could not be read back"):
         proxied.create("t/1.commit", b"ours", unique=True)
 
 
-def test_an_unreachable_store_is_retryable_for_every_verb(s3_server: S3Server) -> None:
+def test_unreachable_storage_raises_a_retryable_error_for_each_method(s3_server: S3Server) -> None:
     options = {**s3_server.options, "fs.s3a.endpoint": "http://127.0.0.1:9", "fs.s3a.attempts.maximum": "1"}
     store = open_storage("s3://lake/x", options)
     calls: list[Callable[[], object]] = [
@@ -108,20 +110,20 @@ def test_an_unreachable_store_is_retryable_for_every_verb(s3_server: S3Server) -
             call()
 
 
-def test_passing_faults_are_retried_within_the_verb(proxied: Storage, s3_proxy: FaultyProxy) -> None:
+def test_temporary_faults_are_retried_within_a_call(proxied: Storage, s3_proxy: FaultyProxy) -> None:
     s3_proxy.faults = {"PUT": ["503", "500"], "GET": ["503", "drop"]}
     proxied.put("a", b"1")
     assert proxied.get("a") == b"1"
 
 
-def test_faults_that_stay_become_retryable_after_a_bound(proxied: Storage, s3_proxy: FaultyProxy) -> None:
+def test_permanent_faults_raise_a_retryable_error_after_all_attempts(proxied: Storage, s3_proxy: FaultyProxy) -> None:
     s3_proxy.faults = {"GET": ["503"] * 10}
     with pytest.raises(RetryableError, match="503"):
         proxied.get("a")
     assert s3_proxy.seen == ["GET 503"] * 3
 
 
-def test_an_output_whose_close_fails_leaves_nothing(
+def test_output_whose_close_fails_leaves_no_object_and_no_upload(
     proxied: Storage, direct: Storage, s3_proxy: FaultyProxy, s3_server: S3Server
 ) -> None:
     s3_proxy.faults = {"PUT": ["403"] * 20}
@@ -134,7 +136,7 @@ def test_an_output_whose_close_fails_leaves_nothing(
     assert "Uploads" not in s3_server.client().list_multipart_uploads(Bucket=s3_server.bucket)
 
 
-def test_an_aborted_multipart_upload_leaves_no_parts(direct: Storage, s3_server: S3Server) -> None:
+def test_aborted_multipart_upload_leaves_no_parts(direct: Storage, s3_server: S3Server) -> None:
     output = direct.open_output("f.parquet")
     for _ in range(20):
         output.write(b"x" * (1 << 20))
@@ -146,7 +148,7 @@ def test_an_aborted_multipart_upload_leaves_no_parts(direct: Storage, s3_server:
 @pytest.mark.parametrize(
     ("status", "error"), [(403, UserError), (400, UserError), (404, NotFoundError), (429, RetryableError)]
 )
-def test_the_status_decides_whose_fault_it_is(
+def test_http_status_decides_the_error_class(
     proxied: Storage, s3_proxy: FaultyProxy, status: int, error: type[LakehouseError]
 ) -> None:
     s3_proxy.faults = {"GET": [str(status)] * 3}
@@ -155,14 +157,14 @@ def test_the_status_decides_whose_fault_it_is(
     assert "Debug source" not in str(caught.value)
 
 
-def test_a_missing_bucket_is_named(s3_server: S3Server) -> None:
+def test_missing_bucket_is_named_in_the_error(s3_server: S3Server) -> None:
     store = open_storage("s3://no-such-bucket/x", s3_server.options)
     for call in (lambda: store.put("a", b""), lambda: store.list(""), lambda: store.create("a", b"")):
         with pytest.raises(UserError, match="no-such-bucket"):
             call()
 
 
-def test_keys_are_stored_as_they_are_read(direct: Storage, s3_server: S3Server) -> None:
+def test_keys_are_stored_without_escapes(direct: Storage, s3_server: S3Server) -> None:
     direct.put("p=a%2Fb/x y:z+ü", b"1")
     prefix = direct.root.removeprefix(f"s3://{s3_server.bucket}/")
     listed = s3_server.client().list_objects_v2(Bucket=s3_server.bucket, Prefix=prefix)["Contents"]
@@ -181,7 +183,7 @@ def test_directory_markers_of_hadoop_are_not_files(direct: Storage, s3_server: S
     assert ([file.path for file in files], names) == ([], ["deep"])
 
 
-def test_a_small_file_is_opened_and_read_with_one_request(
+def test_small_file_is_opened_and_read_with_one_request(
     proxied: Storage, direct: Storage, s3_proxy: FaultyProxy
 ) -> None:
     direct.put("a", b"x" * 100_000)
@@ -194,7 +196,7 @@ def test_a_small_file_is_opened_and_read_with_one_request(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_is_told_instead_of_waiting_forever(direct: Storage) -> None:
+def test_forked_process_raises_an_error_and_does_not_block(direct: Storage) -> None:
     direct.put("a", b"")
     reader, writer = os.pipe()
     child = os.fork()
@@ -208,11 +210,11 @@ def test_a_forked_process_is_told_instead_of_waiting_forever(direct: Storage) ->
             os._exit(0)
     os.close(writer)
     assert os.waitpid(child, 0)[1] == 0
-    with os.fdopen(reader, "rb") as told:
-        assert b"forked" in told.read()
+    with os.fdopen(reader, "rb") as message:
+        assert b"forked" in message.read()
 
 
-def test_options_reach_the_store_by_pickling_but_not_by_printing(direct: Storage) -> None:
+def test_options_are_pickled_and_not_printed(direct: Storage) -> None:
     assert isinstance(direct, ObjectStorage)
     assert "secret" in str(direct.__reduce__())
     assert "secret" not in repr(direct)

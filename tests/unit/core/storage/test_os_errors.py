@@ -1,4 +1,4 @@
-"""Errors of the operating system, as callers meet them: a class that says what to do, the path and the cause."""
+"""Errors of the operating system are raised as errors of this package with the path and the cause."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CLASSES: dict[int, type[LakehouseError]] = {
     errno.EACCES: UserError,
     errno.EROFS: UserError,
 }
-#: What a store answers when it is asked for a file that another process may just have deleted.
+#: Errors for a file that another process may have deleted.
 ANSWERS = (NotFoundError,)
 
 
 def everything(storage: LocalStorage) -> None:
-    """Use every verb of the store."""
+    """Call each method of the storage."""
     storage.put("a/put", b"1")
     storage.create("a/created", b"2")
     storage.get("a/put")

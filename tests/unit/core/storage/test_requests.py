@@ -1,11 +1,12 @@
-"""What verbs cost on an object store, where every listing is paid for and slow: requests, counted on a local disk.
+"""Numbers of storage requests of writes, reads and services, counted on a local disk.
 
-A write asks for six listings, and one more for every partition it touches:
+A write needs six LIST requests and one for each partition that it changes:
 
-    timeline (load)   .hoodie (traces of dead writers)   timeline (request)   markers   staged rows   timeline (commit)
+    timeline (load)   .hoodie (expired writes)   timeline (request)   markers   staged rows   timeline (commit)
 
-With the bucket index it asks for one more: rules of buckets that Hudi may have changed.
-A read asks for two, timeline and root, and one for every directory in the root. Nobody asks whether a file exists.
+With the bucket index it needs one more, because Hudi may have changed the bucket rules.
+A read needs two LIST requests, for the timeline and the root, and one for each directory in the root.
+No operation sends a HEAD request.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from lakehouse.core.table.table import Table
 
 WRITE_LISTS = 6
 READ_LISTS = 2
-#: A write takes the lock for its instant and for its commit; each time it is taken, shown to Hudi, and given back.
+#: A write acquires the lock for its instant and for its commit; each time needs a PUT to acquire the lock, one to
+#: announce it to Hudi, and one to release it.
 LOCKS, LOCK_PUTS = 2, 3
 PARTITIONS = ("a", "b", "c", "d")
 BUCKET = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
@@ -36,7 +38,7 @@ def batch(partitions: tuple[str, ...], value: int, start: int = 0) -> pa.Table:
 
 
 def made(tmp_path: Path, options: Mapping[str, str]) -> tuple[Table, CountingStorage]:
-    """Return a table with rows in every partition, and the counter of its storage."""
+    """Return a table with rows in all partitions, and its counting storage."""
     storage = CountingStorage(LocalStorage(str(tmp_path / "table")))
     env = Env(storage=storage)
     table = Table.create(
@@ -48,45 +50,45 @@ def made(tmp_path: Path, options: Mapping[str, str]) -> tuple[Table, CountingSto
     return table, storage
 
 
-def price(storage: CountingStorage, verb: Callable[[], object]) -> dict[str, int]:
-    """Return the requests of a verb."""
+def requests_of(storage: CountingStorage, verb: Callable[[], object]) -> dict[str, int]:
+    """Return the number of requests of a call, by kind."""
     storage.reset()
     verb()
     return storage.counts()
 
 
 @pytest.mark.parametrize("options", [{}, BUCKET], ids=["SIMPLE", "BUCKET"])
-@pytest.mark.parametrize("touched", [1, 3])
+@pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("verb", ["upsert", "insert", "delete"])
-def test_a_write_lists_the_partitions_it_touches_and_six_more(
-    tmp_path: Path, verb: str, options: Mapping[str, str], touched: int
+def test_write_lists_its_partitions_and_six_directories(
+    tmp_path: Path, verb: str, options: Mapping[str, str], partitions: int
 ) -> None:
     table, storage = made(tmp_path, options)
-    rows = batch(PARTITIONS[:touched], 3, start=20 if verb == "insert" else 5)
-    counts = price(storage, lambda: getattr(table, verb)(rows))
-    assert counts["LIST"] <= touched + WRITE_LISTS + (options is BUCKET)
+    rows = batch(PARTITIONS[:partitions], 3, start=20 if verb == "insert" else 5)
+    counts = requests_of(storage, lambda: getattr(table, verb)(rows))
+    assert counts["LIST"] <= partitions + WRITE_LISTS + (options is BUCKET)
     assert counts["HEAD"] == 0
 
 
-@pytest.mark.parametrize("touched", [1, 4])
-def test_a_bulk_insert_lists_no_partition_and_stages_nothing(tmp_path: Path, touched: int) -> None:
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_bulk_insert_lists_no_partition_and_stages_no_rows(tmp_path: Path, partitions: int) -> None:
     table, storage = made(tmp_path, {})
-    counts = price(storage, lambda: table.bulk_insert(batch(PARTITIONS[:touched], 3, start=20)))
+    counts = requests_of(storage, lambda: table.bulk_insert(batch(PARTITIONS[:partitions], 3, start=20)))
     assert counts["LIST"] <= WRITE_LISTS - 1
     assert counts["HEAD"] == 0
-    # Heartbeat, requested, inflight, commit; markers and their type; for each file itself and partition metadata.
-    assert counts["PUT"] == 4 + LOCKS * LOCK_PUTS + 2 + 2 * touched
+    # Four for heartbeat, requested, inflight and commit; two for markers; two for each file and its partition metadata.
+    assert counts["PUT"] == 4 + LOCKS * LOCK_PUTS + 2 + 2 * partitions
 
 
-def test_overwriting_or_deleting_partitions_lists_those_only(tmp_path: Path) -> None:
+def test_overwrite_and_delete_partitions_list_only_their_partitions(tmp_path: Path) -> None:
     table, storage = made(tmp_path, {})
-    counts = price(storage, lambda: table.insert_overwrite(batch(("a", "b"), 3)))
+    counts = requests_of(storage, lambda: table.insert_overwrite(batch(("a", "b"), 3)))
     assert (counts["LIST"] <= 2 + WRITE_LISTS, counts["HEAD"]) == (True, 0)
-    counts = price(storage, lambda: table.delete_partitions(["a"]))
+    counts = requests_of(storage, lambda: table.delete_partitions(["a"]))
     assert (counts["LIST"] <= 1 + WRITE_LISTS, counts["HEAD"]) == (True, 0)
 
 
-def test_a_read_lists_the_timeline_the_root_and_each_directory_in_it(tmp_path: Path) -> None:
+def test_read_lists_the_timeline_the_root_and_its_directories(tmp_path: Path) -> None:
     table, storage = made(tmp_path, {})
     latest = table.timeline.latest_time()
     reads: dict[str, Callable[[], object]] = {
@@ -96,27 +98,27 @@ def test_a_read_lists_the_timeline_the_root_and_each_directory_in_it(tmp_path: P
         "incremental": lambda: table.incremental("earliest").to_arrow(),
     }
     for name, read in reads.items():
-        counts = price(storage, read)
+        counts = requests_of(storage, read)
         assert counts["LIST"] <= READ_LISTS + len(PARTITIONS), name
         assert (counts["HEAD"], counts["PUT"], counts["DELETE"]) == (0, 0, 0), name
 
 
-def test_the_price_of_a_write_and_of_a_read_does_not_grow_with_the_history(tmp_path: Path) -> None:
+def test_requests_of_writes_and_reads_do_not_grow_with_the_timeline(tmp_path: Path) -> None:
     _, storage = made(tmp_path, {})
 
     def upsert_and_read(value: int) -> list[dict[str, int]]:
         table = Table.open(storage.root, env=Env(storage=storage))
         return [
-            price(storage, lambda: table.upsert(batch(("a",), value))),
-            price(storage, lambda: table.scan().to_arrow()),
+            requests_of(storage, lambda: table.upsert(batch(("a",), value))),
+            requests_of(storage, lambda: table.scan().to_arrow()),
         ]
 
-    prices = [upsert_and_read(value) for value in range(3, 15)]
-    assert prices[3:] == [prices[3]] * len(prices[3:])
+    requests = [upsert_and_read(value) for value in range(3, 15)]
+    assert requests[3:] == [requests[3]] * len(requests[3:])
 
 
 @pytest.mark.parametrize("options", [{}, BUCKET], ids=["SIMPLE", "BUCKET"])
-def test_logs_cost_no_listing_more_and_a_compaction_lists_each_partition_once_to_plan(
+def test_log_writes_add_no_listing_and_compaction_lists_each_partition_once(
     tmp_path: Path, options: Mapping[str, str]
 ) -> None:
     storage = CountingStorage(LocalStorage(str(tmp_path / "table")))
@@ -132,12 +134,12 @@ def test_logs_cost_no_listing_more_and_a_compaction_lists_each_partition_once_to
         env=env,
     )
     table.upsert(batch(PARTITIONS, 1))
-    for touched in (1, 3):
-        counts = price(storage, lambda count=touched: table.upsert(batch(PARTITIONS[:count], 2)))
-        assert (counts["LIST"] <= touched + WRITE_LISTS + (options is BUCKET), counts["HEAD"]) == (True, 0)
-    assert price(storage, lambda: table.scan().to_arrow())["LIST"] <= READ_LISTS + len(PARTITIONS)
-    counts = price(storage, lambda: table.services.compaction.schedule(force=True))
+    for partitions in (1, 3):
+        counts = requests_of(storage, lambda count=partitions: table.upsert(batch(PARTITIONS[:count], 2)))
+        assert (counts["LIST"] <= partitions + WRITE_LISTS + (options is BUCKET), counts["HEAD"]) == (True, 0)
+    assert requests_of(storage, lambda: table.scan().to_arrow())["LIST"] <= READ_LISTS + len(PARTITIONS)
+    counts = requests_of(storage, lambda: table.services.compaction.schedule(force=True))
     assert counts["LIST"] <= len(PARTITIONS) + 4
-    counts = price(storage, table.services.compaction.run)
+    counts = requests_of(storage, table.services.compaction.run)
     assert (counts["LIST"] <= 12, counts["HEAD"]) == (True, 0)
     assert table.services.compaction.due().delta_commits == 0

@@ -1,4 +1,4 @@
-"""With fsync the bytes of a data file are on the disk before its commit, and the commit before the write returns."""
+"""With fsync, data files are synced to disk before their commit, and the commit before the write returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ON = {"lakehouse.storage.fsync": "true"}
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Record syncs and the naming of files, in order, as (what, path)."""
+    """Record calls of fsync and renames, in order, as (`sync` or `name`, path)."""
     found: list[tuple[str, str]] = []
     fsync, link, replace = os.fsync, os.link, os.replace
 
@@ -51,7 +51,7 @@ def write(root: Path, options: dict[str, str]) -> Table:
     return table
 
 
-def test_data_and_its_directories_are_synced_before_the_commit_and_the_commit_before_the_write_returns(
+def test_data_is_synced_before_the_commit_and_the_commit_before_the_write_returns(
     tmp_path: Path, steps: list[tuple[str, str]]
 ) -> None:
     write(tmp_path / "t", ON)
@@ -63,13 +63,13 @@ def test_data_and_its_directories_are_synced_before_the_commit_and_the_commit_be
     assert any(path.startswith(f"{tmp_path}/t/a/.") for path in before_name)
     between = {path for what, path in steps[places[data] : places[commit]] if what == "sync"}
     assert f"{tmp_path}/t/a" in between
-    # The partition is new, so its name in the table's folder is synced, too.
+    # The partition is new, so the directory of the table is synced too.
     assert ("sync", f"{tmp_path}/t") in steps[: places[commit]]
     assert any(os.path.basename(path).startswith(f".{os.path.basename(commit)[:17]}") for path in between)
     assert ("sync", f"{tmp_path}/t/.hoodie/timeline") in steps[places[commit] :]
 
 
-def test_files_that_a_sweep_deletes_are_not_synced(tmp_path: Path, steps: list[tuple[str, str]]) -> None:
+def test_files_that_cleanup_deletes_are_not_synced(tmp_path: Path, steps: list[tuple[str, str]]) -> None:
     write(tmp_path / "t", ON)
     passing = (".temp", ".heartbeat", ".staging", "holder", "lock")
     assert not [path for what, path in steps if what == "sync" and any(name in path for name in passing)]
@@ -82,7 +82,7 @@ def test_files_that_a_sweep_deletes_are_not_synced(tmp_path: Path, steps: list[t
     ]
 
 
-def test_fsync_is_off_unless_an_option_or_the_environment_asks_for_it(
+def test_fsync_is_off_by_default_and_set_by_environment_or_option(
     tmp_path: Path, steps: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(FSYNC_VARIABLE, raising=False)
@@ -115,7 +115,7 @@ def test_unknown_spelling_of_fsync_is_refused(tmp_path: Path) -> None:
         open_storage(str(tmp_path), {"lakehouse.storage.fsync": "maybe"})
 
 
-def test_synced_store_keeps_what_is_written(tmp_path: Path) -> None:
+def test_synced_storage_returns_the_written_bytes(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path), fsync=True)
     assert storage.create("a/b/c", b"1") and not storage.create("a/b/c", b"2")
     storage.put("a/b/c", b"3")

@@ -1,4 +1,4 @@
-"""Counting and failing stores, and the reader of ranges on which counting rests."""
+"""Counting storage, fault injection, and the range reader of counted inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def counted(**expected: int) -> dict[str, int]:
     return {"LIST": 0, "GET": 0, "PUT": 0, "HEAD": 0, "DELETE": 0} | expected
 
 
-def test_every_verb_has_its_price() -> None:
+def test_counting_storage_counts_the_requests_of_each_method() -> None:
     store = CountingStorage(MemoryStorage())
     store.put("a", b"")
     store.create("a", b"")
@@ -44,7 +44,7 @@ def test_every_verb_has_its_price() -> None:
     assert store.counts() == counted(LIST=2, DELETE=2, HEAD=1)
 
 
-def test_failed_calls_cost_as_much() -> None:
+def test_failed_calls_are_counted() -> None:
     store = CountingStorage(MemoryStorage())
     for verb in (store.get, store.open_input):
         with pytest.raises(NotFoundError):
@@ -52,7 +52,7 @@ def test_failed_calls_cost_as_much() -> None:
     assert store.counts() == counted(GET=2)
 
 
-def test_listings_and_deletes_are_priced_by_the_thousand() -> None:
+def test_listings_and_deletes_count_one_request_per_thousand() -> None:
     store = CountingStorage(MemoryStorage())
     names = [f"d/{number}" for number in range(2001)]
     for name in names:
@@ -63,7 +63,7 @@ def test_listings_and_deletes_are_priced_by_the_thousand() -> None:
     assert store.counts() == counted(LIST=6, DELETE=3)
 
 
-def test_an_output_is_priced_when_it_is_closed() -> None:
+def test_output_is_counted_when_it_is_closed() -> None:
     store = CountingStorage(MemoryStorage())
     store.open_output("aborted").abort()
     with store.open_output("small") as output:
@@ -75,7 +75,7 @@ def test_an_output_is_priced_when_it_is_closed() -> None:
     assert store.counts() == counted(PUT=1 + 5)
 
 
-def test_parquet_costs_one_request_if_small_and_few_if_large(tmp_path: Path) -> None:
+def test_parquet_reads_need_one_request_if_small_and_few_if_large(tmp_path: Path) -> None:
     store = CountingStorage(LocalStorage(str(tmp_path)))
     columns = {name: pa.array([f"{name}-{i * 7919 % 1000003}" for i in range(150_000)]) for name in "abcdef"}
     for name, data in (("small", pa.table(columns).slice(0, 1000)), ("large", pa.table(columns))):
@@ -92,7 +92,7 @@ def test_parquet_costs_one_request_if_small_and_few_if_large(tmp_path: Path) -> 
     assert store.counts()["GET"] <= 3
 
 
-def test_pickled_counters_start_at_zero() -> None:
+def test_pickled_counting_storage_starts_at_zero() -> None:
     store = CountingStorage(MemoryStorage())
     store.put("a", b"")
     copy = pickle.loads(pickle.dumps(store))
@@ -109,7 +109,7 @@ CONTENT = bytes(i * 31 % 251 for i in range(3 * BLOCK_BYTES))
     tail=st.integers(0, len(CONTENT)),
     reads=st.lists(st.tuples(st.integers(0, len(CONTENT) + 10), st.integers(-1, len(CONTENT))), max_size=12),
 )
-def test_a_range_reader_reads_like_the_bytes(size: int, tail: int, reads: list[tuple[int, int]]) -> None:
+def test_range_reader_returns_the_bytes_of_the_file(size: int, tail: int, reads: list[tuple[int, int]]) -> None:
     data = CONTENT[:size]
     reader = RangeReader(lambda start, length: data[start : start + length], size, data[max(size - tail, 0) :])
     for position, length in reads:
@@ -119,14 +119,14 @@ def test_a_range_reader_reads_like_the_bytes(size: int, tail: int, reads: list[t
         assert reader.tell() == position + len(expected)
 
 
-def test_a_range_reader_refuses_a_file_that_shrank() -> None:
+def test_range_reader_refuses_a_truncated_file() -> None:
     reader = RangeReader(lambda start, length: b"short", 1000, b"")
     with pytest.raises(EOFError, match="1000 expected"):
         reader.read(100)
 
 
 def steps_of(store: Storage) -> None:
-    """Write as a commit does: intent, data, truth, tidying."""
+    """Write like a commit: requested instant, data, completed instant, cleanup."""
     store.create("1.requested", b"")
     with store.open_output("data") as output:
         output.write(b"rows")
@@ -134,7 +134,7 @@ def steps_of(store: Storage) -> None:
     store.delete_many(["marker-1", "marker-2"])
 
 
-def test_steps_are_numbered_and_named() -> None:
+def test_faulty_storage_numbers_and_names_steps() -> None:
     store = FaultyStorage(MemoryStorage())
     steps_of(store)
     assert store.trace == [
@@ -150,25 +150,23 @@ def test_steps_are_numbered_and_named() -> None:
 
 @pytest.mark.parametrize("make", [lambda path: MemoryStorage(), lambda path: LocalStorage(str(path))])
 @pytest.mark.parametrize(
-    ("mode", "left"),
+    ("mode", "expected"),
     [
         ("crash_before", [0, 1, 1, 2, 3, 3]),
         ("crash_after", [1, 1, 2, 3, 3, 3]),
     ],
 )
-def test_a_crash_leaves_what_was_done_before_or_after_the_step(
-    tmp_path: Path, make: object, mode: str, left: list[int]
-) -> None:
+def test_crash_keeps_the_objects_of_earlier_steps(tmp_path: Path, make: object, mode: str, expected: list[int]) -> None:
     found = []
     for number in range(1, 7):
         inner = make(tmp_path / str(number))
         with pytest.raises(SimulatedCrash):
             steps_of(FaultyStorage(inner, number, mode))
         found.append(len(inner.list("")))
-    assert found == left
+    assert found == expected
 
 
-def test_the_dead_do_not_tidy_up() -> None:
+def test_storage_refuses_calls_after_a_crash() -> None:
     inner = MemoryStorage()
     inner.put("marker", b"")
     store = FaultyStorage(inner, 1, "crash_after")
@@ -181,11 +179,11 @@ def test_the_dead_do_not_tidy_up() -> None:
     assert store.steps == 1
 
 
-def test_a_crash_is_no_exception() -> None:
+def test_simulated_crash_is_not_an_exception_subclass() -> None:
     assert not issubclass(SimulatedCrash, Exception)
 
 
-def test_a_lost_reply_is_retryable_after_the_deed() -> None:
+def test_lost_reply_raises_a_retryable_error_after_the_write() -> None:
     inner = MemoryStorage()
     store = FaultyStorage(inner, 2, FaultMode.LOSE_REPLY)
     assert store.create("1", b"") is True
@@ -197,7 +195,7 @@ def test_a_lost_reply_is_retryable_after_the_deed() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(("mode", "expected"), [("kill_before", ["1"]), ("kill_after", ["1", "2"])])
-def test_a_kill_ends_the_process_at_the_step(tmp_path: Path, mode: str, expected: list[str]) -> None:
+def test_kill_mode_ends_the_process_at_the_step(tmp_path: Path, mode: str, expected: list[str]) -> None:
     child = os.fork()
     if child == 0:
         store = FaultyStorage(LocalStorage(str(tmp_path)), 2, mode)
@@ -210,22 +208,22 @@ def test_a_kill_ends_the_process_at_the_step(tmp_path: Path, mode: str, expected
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_process_killed_while_writing_leaves_only_a_temporary_name(tmp_path: Path) -> None:
+def test_killed_process_leaves_only_a_temporary_file(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         output = LocalStorage(str(tmp_path)).open_output("p=1/fileid_1-2-3_20240101000000000.parquet")
         output.write(b"x" * 100_000)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    (left,) = LocalStorage(str(tmp_path)).list("")
-    assert is_temporary(left.path)
-    assert not left.path.endswith(".parquet")
+    (leftover,) = LocalStorage(str(tmp_path)).list("")
+    assert is_temporary(leftover.path)
+    assert not leftover.path.endswith(".parquet")
 
 
 @pytest.mark.parametrize(
     "name", ["f.parquet", ".id_2024.log.1_0-1-2", "20240101.commit", "x" * 250, "日" * 80, "🚕" * 60]
 )
-def test_temporary_names_look_like_no_table_file_and_fit_the_file_system(tmp_path: Path, name: str) -> None:
+def test_temporary_names_are_short_and_differ_from_table_files(tmp_path: Path, name: str) -> None:
     temporary = temporary_name(name, "1-1")
     assert is_temporary(f"p=1/{temporary}")
     assert not is_temporary(name)
@@ -235,14 +233,14 @@ def test_temporary_names_look_like_no_table_file_and_fit_the_file_system(tmp_pat
     assert [file.path for file in LocalStorage(str(tmp_path)).list("")] == [name]
 
 
-def test_a_name_taken_by_the_dead_is_stepped_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_name_of_an_ended_process_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakehouse.core.storage.local._tokens", iter([1, 2]))
     (tmp_path / temporary_name("f", f"{os.getpid()}-1")).write_bytes(b"left behind")
     LocalStorage(str(tmp_path)).put("f", b"1")
     assert (tmp_path / "f").read_bytes() == b"1"
 
 
-def test_local_directories_of_others_survive_and_a_file_in_the_way_is_the_users_fault(tmp_path: Path) -> None:
+def test_delete_keeps_the_root_and_put_below_a_file_is_refused(tmp_path: Path) -> None:
     store = LocalStorage(str(tmp_path / "root"))
     store.put("a", b"")
     assert store.delete("a") is True

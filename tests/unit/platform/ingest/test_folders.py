@@ -38,14 +38,14 @@ class Hours:
             row = {"id": f"{day}-{hour}", "p": "p", "ts": hour}
             self.lake.put(f"landing/{day}/{hour:02}/a.json", json.dumps(row).encode() + b"\n")
 
-    def run(self, interval: tuple[str, str] | None = DAY, **given: Any) -> JobReport:
-        path = given.pop("path", "landing/{start:%Y-%m-%d}/{start:%H}/")
+    def run(self, interval: tuple[str, str] | None = DAY, **settings: Any) -> JobReport:
+        path = settings.pop("path", "landing/{start:%Y-%m-%d}/{start:%H}/")
         spec = TableSpec(
             table="t",
             location=f"{self.root}/table",
             record_key=("id",),
             schema={"id": "string", "p": "string", "ts": "bigint"},
-            ingest=file_ingest(path=f"{self.root}/{path}", **given),
+            ingest=file_ingest(path=f"{self.root}/{path}", **settings),
         )
         start, end = interval or (None, None)
         command = JobCommand(verb="ingest", action="run", table="t", interval_start=start, interval_end=end)

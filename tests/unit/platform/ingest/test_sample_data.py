@@ -36,7 +36,7 @@ def test_generate_depends_on_the_seed_only(tmp_path: Path) -> None:
     assert all(a != c for a, c in zip(texts["a"], texts["c"], strict=True))
 
 
-def test_an_hour_does_not_depend_on_the_number_of_hours(tmp_path: Path) -> None:
+def test_events_of_an_hour_do_not_depend_on_the_number_of_hours(tmp_path: Path) -> None:
     generate(tmp_path / "short", hours=2, orders_per_hour=50, seed=1)
     generate(tmp_path / "long", hours=5, orders_per_hour=50, seed=1)
     for path in (tmp_path / "short").rglob("*.json"):
@@ -71,7 +71,7 @@ def test_some_events_arrive_hours_after_they_happened(rides: Path) -> None:
     assert all(event["updated_at"][:13] <= hour for hour, event in events)
 
 
-def test_some_events_are_twice_in_one_file(rides: Path) -> None:
+def test_some_events_are_duplicated_in_one_file(rides: Path) -> None:
     counts = Counter((hour, json.dumps(event)) for hour, event in _read(rides / "orders"))
     assert sum(n == 2 for n in counts.values()) > 20
 
@@ -83,7 +83,7 @@ def test_zones_are_skewed(rides: Path) -> None:
     assert len(zones) > 80
 
 
-def test_the_partition_of_an_order_never_changes(rides: Path) -> None:
+def test_partition_of_an_order_never_changes(rides: Path) -> None:
     dates: dict[str, set[str]] = {}
     for _, event in _read(rides / "orders"):
         dates.setdefault(event["order_id"], set()).add(event["order_date"])

@@ -1,4 +1,4 @@
-"""Which services run now: the rules, with values."""
+"""The choice of services to run: order, limits and reasons, on values."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ def reason(*services_assessed: AssessedService, limits: Limits | None = None, lo
     return next(c.reason for c in choose(services_assessed, limited, load or Load(), now_ms=NOW) if not c.chosen)
 
 
-def test_what_brings_most_for_its_seconds_comes_first() -> None:
+def test_choose_orders_services_by_priority_and_benefit_per_second() -> None:
     small, great = assessed("a.small", benefit=5), assessed("a.great", benefit=50)
-    slow, dear = assessed("a.slow", benefit=50, seconds=1000.0), assessed("a.dear", benefit=5, priority=100.0)
-    assert chosen(small, slow, great, dear) == ["a.dear", "a.great", "a.small", "a.slow"]
+    slow, preferred = assessed("a.slow", benefit=50, seconds=1000.0), assessed("a.first", benefit=5, priority=100.0)
+    assert chosen(small, slow, great, preferred) == ["a.first", "a.great", "a.small", "a.slow"]
 
 
-def test_what_is_past_its_deadline_comes_before_all_else_the_latest_first() -> None:
+def test_choose_runs_services_past_their_deadline_first() -> None:
     great = assessed("a.great", benefit=1e9)
     late, later = assessed("a.late", deadline_ms=NOW - 1), assessed("a.later", deadline_ms=NOW - 10_000)
     early = assessed("a.early", deadline_ms=NOW + 10_000)
     assert chosen(great, late, later, early) == ["a.later", "a.late", "a.great", "a.early"]
 
 
-def test_what_people_asked_for_comes_first_due_or_not_switched_off_or_not() -> None:
-    asked = assessed("a.asked", due=False, enabled=False, requested=True, benefit=0)
-    assert chosen(assessed("a.late", deadline_ms=0), asked) == ["a.asked", "a.late"]
+def test_choose_runs_requested_services_first_even_if_not_due_or_disabled() -> None:
+    requested = assessed("a.requested", due=False, enabled=False, requested=True, benefit=0)
+    assert chosen(assessed("a.late", deadline_ms=0), requested) == ["a.requested", "a.late"]
 
 
-def test_what_is_not_due_or_switched_off_waits_and_says_so() -> None:
+def test_choose_skips_services_that_are_not_due_or_disabled_with_a_reason() -> None:
     assert reason(assessed("a.b", due=False)) == "not due: 12 commits"
     assert reason(assessed("a.b", enabled=False)) == "switched off: services.clean.enabled is false"
 
 
-def test_two_services_that_hold_file_groups_do_not_start_on_one_table() -> None:
+def test_choose_starts_one_service_that_holds_file_groups_per_table() -> None:
     both = assessed("a.b", "compaction", benefit=9), assessed("a.b", "clustering", benefit=1)
     assert chosen(*both) == ["a.b"]
     assert reason(*both) == "compaction runs on this table, and both hold file groups"
@@ -64,7 +64,7 @@ def test_two_services_that_hold_file_groups_do_not_start_on_one_table() -> None:
     assert "a run of clean is active on this table" in reason(assessed("a.b"), load=Load(running=[("a.b", "clean")]))
 
 
-def test_a_pool_has_no_more_runs_and_bytes_than_it_has() -> None:
+def test_choose_respects_the_limits_of_runs_and_bytes() -> None:
     four = [assessed(f"a.t{n}", benefit=9 - n) for n in range(4)]
     assert chosen(*four, limits=Limits(runs=2)) == ["a.t0", "a.t1"]
     assert chosen(*four, limits=Limits(runs=2), load=Load(running=[("x.y", "clean")])) == ["a.t0"]
@@ -74,12 +74,12 @@ def test_a_pool_has_no_more_runs_and_bytes_than_it_has() -> None:
     assert "200 of 250 bytes per hour are spent" in reason(*four, limits=Limits(bytes_per_hour=250), load=spent)
 
 
-def test_what_is_larger_than_the_budget_of_an_hour_has_an_hour_for_itself() -> None:
+def test_choose_runs_a_service_larger_than_the_hourly_budget_alone() -> None:
     huge = assessed("a.huge", bytes=10_000)
     assert chosen(huge, assessed("a.b", benefit=1), limits=Limits(bytes_per_hour=250)) == ["a.huge"]
 
 
-def test_small_tables_share_a_process_and_large_ones_do_not() -> None:
+def test_batches_put_small_tables_into_one_process() -> None:
     seconds = [10.0, 20.0, 400.0, 10.0, 10.0, 10.0]
     found = batches([assessed(f"a.t{n}", seconds=s) for n, s in enumerate(seconds)], max_tables=2, max_seconds=300)
     assert found == (("a.t0", "a.t1"), ("a.t2",), ("a.t3", "a.t4"), ("a.t5",))
@@ -103,7 +103,7 @@ services_assessed = st.builds(
     st.integers(0, 3),
     st.integers(0, 2000),
 )
-def test_whatever_is_due_no_rule_is_broken(found: list[AssessedService], runs: int, budget: int) -> None:
+def test_choices_respect_all_limits_and_conditions(found: list[AssessedService], runs: int, budget: int) -> None:
     limits = dict.fromkeys(
         ("compaction", "clustering", "clean", "logcompaction"), Limits(runs=runs, bytes_per_hour=budget)
     )
@@ -125,4 +125,6 @@ def test_whatever_is_due_no_rule_is_broken(found: list[AssessedService], runs: i
         assert sum(service_spec(service).holds_file_groups for service in services) <= 1
     assert all(c.requested or (c.assessment.due and c.enabled) for c in taken)
     assert all(choice.reason for choice in choices)
-    assert choose(found[::-1], limits, Load(), now_ms=NOW)[: len(taken)] == choices[: len(taken)], "planning twice"
+    assert choose(found[::-1], limits, Load(), now_ms=NOW)[: len(taken)] == choices[: len(taken)], (
+        "the choice does not depend on the order of services"
+    )

@@ -1,4 +1,4 @@
-"""Metrics as a collector receives them."""
+"""Metrics that a collector receives over OTLP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakehouse.spec.contracts.job import JobReport, JobStatus
 
 
 class Collector:
-    """Keeps what OTLP exporters post to it."""
+    """Stores the requests of OTLP exporters."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -38,7 +38,7 @@ class Collector:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def found(self) -> dict[str, dict[tuple[str, ...], float]]:
-        """Return name -> labels -> value; of a histogram the sum."""
+        """Return the values by metric name and labels; the value of a histogram is its sum."""
         named: dict[str, dict[tuple[str, ...], float]] = {}
         requests = [ExportMetricsServiceRequest.FromString(body) for body in self.bodies]
         scopes = [scope for request in requests for found in request.resource_metrics for scope in found.scope_metrics]
@@ -60,7 +60,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     running.server.server_close()
 
 
-def test_tables_decisions_and_runs_are_measured(
+def test_metrics_contain_tables_decisions_and_runs(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
@@ -86,20 +86,20 @@ def test_tables_decisions_and_runs_are_measured(
     assert found["lakehouse.commits"][("service=compaction", *mine)] == 1
 
 
-def test_conflicts_are_counted(collector: Collector) -> None:
+def test_metrics_count_conflicts(collector: Collector) -> None:
     with metrics() as measures:
         measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t", conflicts=3))
     assert collector.found()["lakehouse.conflicts"][("service=ingest", "table=t")] == 3
 
 
-def test_a_collector_that_is_down_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_collector_does_not_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with metrics() as measures:
         measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t"))
 
 
-def test_without_an_endpoint_nothing_is_sent(collector: Collector) -> None:
+def test_no_metrics_are_sent_without_an_endpoint(collector: Collector) -> None:
     with metrics({}) as measures:
         measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t"))
     assert collector.bodies == []

@@ -1,4 +1,4 @@
-"""The worked example of a merger: bitmaps of any length are united as the integers they stand for."""
+"""The example merger of the DAGs: it returns the bitwise OR of bitmaps of any length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.tables import examples
 bitmaps = st.none() | st.binary(max_size=5)
 
 
-def united(first: list, second: list, kind: pa.DataType) -> list:
+def merged(first: list, second: list, kind: pa.DataType) -> list:
     tables = [
         pa.table({"id": [str(i) for i in range(len(side))], "active": pa.chunked_array([pa.array(side, kind)])})
         for side in (first, second)
@@ -25,21 +25,21 @@ def united(first: list, second: list, kind: pa.DataType) -> list:
 
 @examples(60)
 @given(pairs=st.lists(st.tuples(bitmaps, bitmaps), max_size=6))
-def test_bytes_are_united_bit_by_bit(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
+def test_merge_returns_the_bitwise_or_of_bytes(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
     first, second = [one for one, _ in pairs], [other for _, other in pairs]
-    made = united(first, second, pa.binary())
+    made = merged(first, second, pa.binary())
     for one, other, both in zip(first, second, made, strict=True):
         one, other = one or b"", other or b""
         assert len(both) == max(len(one), len(other))
         assert int.from_bytes(both, "little") == int.from_bytes(one, "little") | int.from_bytes(other, "little")
 
 
-def test_integers_are_united_bit_by_bit() -> None:
-    assert united([1, 2, None, None, 1 << 62], [2, 2, 5, None, 1], pa.int64()) == [3, 2, 5, 0, (1 << 62) + 1]
+def test_merge_returns_the_bitwise_or_of_integers() -> None:
+    assert merged([1, 2, None, None, 1 << 62], [2, 2, 5, None, 1], pa.int64()) == [3, 2, 5, 0, (1 << 62) + 1]
 
 
 @pytest.mark.parametrize("offset", [0, 3])
-def test_slices_of_larger_columns_are_read_where_they_begin(offset: int) -> None:
+def test_merge_respects_the_offset_of_sliced_columns(offset: int) -> None:
     column = pa.array([bytes([n]) * (n % 3) for n in range(9)], pa.binary()).slice(offset, 4)
     rows = pa.table({"active": column})
     assert merge(rows, rows).column("active").to_pylist() == column.to_pylist()

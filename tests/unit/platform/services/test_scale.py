@@ -1,4 +1,4 @@
-"""What a decision pass costs where there are many tables: requests to the store, and statements to the catalog."""
+"""Storage requests and catalog statements of a scheduler pass over many tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.bench.decisions import counted, register_copies, small_table
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
-    """Twelve tables: `bench.t0` and `bench.t10` have a backlog of logs, nothing is due on the others."""
+    """Return a catalog of twelve tables; a compaction is due only on `bench.t0` and `bench.t10`."""
     home = tmp_path_factory.mktemp("scale")
     with Catalog(Database(f"sqlite:///{home}/catalog.db"), SystemClock()) as opened:
         register_copies(opened, home, 12)
@@ -27,7 +27,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
 
 
 def statements(catalog: Catalog, tables: list[str]) -> int:
-    """Return how many statements a pass over some tables sends to the database."""
+    """Return the number of database statements of a scheduler pass over some tables."""
     sent: list[str] = []
 
     def count(connection: object, cursor: object, statement: str, *_: object) -> None:
@@ -42,10 +42,8 @@ def statements(catalog: Catalog, tables: list[str]) -> int:
     return len(sent)
 
 
-def test_a_table_with_nothing_due_costs_few_requests_however_long_its_timeline_is(
-    catalog: Catalog, tmp_path: Path
-) -> None:
-    """One listing of the timeline serves all services, and a constant number of small files is read."""
+def test_requests_of_a_table_with_nothing_due_do_not_grow_with_its_timeline(catalog: Catalog, tmp_path: Path) -> None:
+    """All services share one listing of the timeline, and the number of reads is constant."""
     home = str(small_table(tmp_path / "long", 12))
     catalog.register_table("bench.long", home)
     catalog.set_policy("bench.long", "compaction", {"max_delta_commits": 99, "log_blocks_threshold": 99})
@@ -55,25 +53,25 @@ def test_a_table_with_nothing_due_costs_few_requests_however_long_its_timeline_i
         choices = decide(catalog, SERVICES, tables=["bench.t1", "bench.t2", "bench.long"])
     catalog.drop_table("bench.long")
     assert len(choices) == 3 * len(SERVICES) and not any(choice.assessed.assessment.due for choice in choices)
-    # Properties; what index the newest three commits were written by; the base and the next edit of ttl rules.
+    # The reads are the properties, the newest three commits, and the base and the next edit of the TTL rules.
     assert [store.counts() for store in stores] == [{"LIST": 1, "GET": 6, "PUT": 0, "HEAD": 0, "DELETE": 0}] * 3
 
 
-def test_what_is_due_is_found_among_many(catalog: Catalog) -> None:
+def test_due_services_are_chosen_among_many_tables(catalog: Catalog) -> None:
     chosen = [c.assessed for c in decide(catalog, SERVICES) if c.chosen]
     assert {c.table for c in chosen} == {"bench.t0", "bench.t10"}
     assert {c.service for c in chosen} == {"compaction"} and all(c.assessment.cost.benefit > 0 for c in chosen)
 
 
-def test_statements_to_the_catalog_do_not_grow_with_the_tables(catalog: Catalog) -> None:
+def test_number_of_catalog_statements_does_not_grow_with_all_tables(catalog: Catalog) -> None:
     names = [entry.identifier for entry in catalog.list_tables()]
     catalog.set_policy("bench", "clean", {"deadline": "1h"})
     assert statements(catalog, []) <= 20
-    # Each of few tables is looked up by its name.
+    # A pass over named tables looks up each table by its name.
     assert statements(catalog, names) <= 20 + 3 * len(names)
 
 
-def test_the_newest_runs_of_many_tables_are_those_of_each(catalog: Catalog) -> None:
+def test_newest_runs_of_several_tables_equal_the_runs_of_each_table(catalog: Catalog) -> None:
     history, ids = catalog.history, [entry.id for entry in catalog.list_tables()][:3]
     for number in range(4):
         for table in ids:
@@ -84,7 +82,7 @@ def test_the_newest_runs_of_many_tables_are_those_of_each(catalog: Catalog) -> N
     assert history.bytes_since(["clean", "ttl"], 0) == {"clean": 12, "ttl": 0}
 
 
-def test_decisions_of_a_table_that_was_dropped_meanwhile_hold_up_no_other(catalog: Catalog) -> None:
+def test_decisions_of_a_dropped_table_do_not_prevent_other_decisions(catalog: Catalog) -> None:
     entry = catalog.entry("bench.t11")
     (choice,) = [c for c in decide(catalog, ["clean"], tables=["bench.t11"])]
     assert choice.assessed.table == entry.identifier

@@ -48,14 +48,14 @@ def service_dags() -> set[str]:
     }
 
 
-def test_names_of_services_are_unique_and_registered() -> None:
+def test_service_names_are_unique_and_registered() -> None:
     assert len(set(SERVICES)) == len(SERVICES)
     assert set(IMPLEMENTATIONS) == set(SERVICES)
     assert service_dags() == set(SERVICES)
 
 
 @pytest.mark.parametrize("spec", SERVICE_SPECS, ids=lambda spec: spec.name)
-def test_a_service_has_a_policy_and_a_section_of_the_table_spec(spec: ServiceSpec) -> None:
+def test_service_has_a_policy_and_a_section_of_the_table_spec(spec: ServiceSpec) -> None:
     assert spec.options in POLICIES
     assert service_settings(spec.name, {"priority": 2, "enabled": False}).priority == 2
     text = (
@@ -65,7 +65,7 @@ def test_a_service_has_a_policy_and_a_section_of_the_table_spec(spec: ServiceSpe
 
 
 @pytest.mark.parametrize("spec", SERVICE_SPECS, ids=lambda spec: spec.name)
-def test_a_service_has_the_four_verbs_and_its_plan_writes_nothing(spec: ServiceSpec, table: Table) -> None:
+def test_service_has_four_methods_and_plan_writes_nothing(spec: ServiceSpec, table: Table) -> None:
     service = table.services.named(spec.name)
     before = [file.path for file in table.refresh().env.storage.list("") if "/.staging/" not in file.path]
     service.plan()
@@ -81,14 +81,14 @@ def test_a_service_has_the_four_verbs_and_its_plan_writes_nothing(spec: ServiceS
 
 
 @pytest.mark.parametrize("spec", SERVICE_SPECS, ids=lambda spec: spec.name)
-def test_a_service_is_assessed_and_run_as_a_job(spec: ServiceSpec, table: Table) -> None:
+def test_service_is_assessed_and_run_as_a_job(spec: ServiceSpec, table: Table) -> None:
     assert assess(table.services, spec.name, force=True).reason
     report = run_service(spec.name, table, JobCommand(verb=spec.name, action="run", table="t", force=True))
     assert isinstance(report, JobReport) and report.error is None
 
 
 @pytest.mark.parametrize("spec", SERVICE_SPECS, ids=lambda spec: spec.name)
-def test_a_service_has_cli_verbs(spec: ServiceSpec, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_service_has_cli_verbs(spec: ServiceSpec, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (("due",), ("plan", "--dry-run"), ("plan", "--force")):
         assert main([spec.name, *words, "--table", table.location, "--output", "json"]) == 0
         assert json.loads(capsys.readouterr().out) is not None
@@ -96,7 +96,7 @@ def test_a_service_has_cli_verbs(spec: ServiceSpec, table: Table, capsys: pytest
 
 
 @pytest.mark.parametrize("spec", SERVICE_SPECS, ids=lambda spec: spec.name)
-def test_a_service_refuses_partitions_and_pins_that_it_does_not_take(spec: ServiceSpec, table: Table) -> None:
+def test_service_refuses_unsupported_partitions_and_pins(spec: ServiceSpec, table: Table) -> None:
     service = table.services.named(spec.name)
     if spec.by_partition:
         assert (
@@ -110,7 +110,7 @@ def test_a_service_refuses_partitions_and_pins_that_it_does_not_take(spec: Servi
             service.plan(pinned="2026-01-01")
 
 
-def test_a_partition_with_a_comma_can_be_selected(tmp_path: Path) -> None:
+def test_partition_with_a_comma_is_selected(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path), name="t", record_key="id", partition_by="p", table_type="MERGE_ON_READ")
     for _ in range(2):
         table.upsert(pa.table({"id": ["1", "2"], "p": ["a,b", "c"]}))
@@ -119,7 +119,7 @@ def test_a_partition_with_a_comma_can_be_selected(tmp_path: Path) -> None:
     assert not isinstance(plan, NothingToDo) and {op.partition for op in plan.operations} == {selected}
 
 
-def test_an_unknown_service_is_refused_with_the_nearest_name() -> None:
+def test_unknown_service_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UserError, match=r"unknown service 'compactoin'\. Did you mean 'compaction'"):
         service_spec("compactoin")
     assert BY_PARTITION == ("compaction", "clustering")

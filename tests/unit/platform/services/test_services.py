@@ -1,4 +1,4 @@
-"""The scheduler over real tables of a real catalog: what it decides, what runs, and what is written down."""
+"""The scheduler on real tables of a real catalog: decisions, runs, and the recorded history."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def rows(*days: str, value: int = 0) -> pa.Table:
 
 @pytest.fixture
 def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
-    """Three tables: orders with logs, items with versions of files, and gone, whose files are no more."""
+    """Return a catalog of three tables.
+
+    `orders` has log files, `items` has several versions of its base files, and `gone` has lost its properties file.
+    """
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     with load_catalog() as opened:
         for name in ("orders", "items", "gone"):
@@ -53,7 +56,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    """Run a command that must succeed; return what it printed as JSON."""
+    """Run a command that must succeed, and return its JSON output."""
     capsys.readouterr()
     assert main(words) == 0, capsys.readouterr().err
     return json.loads(capsys.readouterr().out)
@@ -63,12 +66,12 @@ def by_table(choices: Sequence[Choice], service: str) -> dict[str, Choice]:
     return {c.assessed.table: c for c in choices if c.assessed.service == service}
 
 
-def test_what_is_due_is_chosen_and_every_decision_says_why(catalog: Catalog) -> None:
+def test_scheduler_chooses_due_services_and_records_reasons(catalog: Catalog) -> None:
     choices = decide(catalog, SERVICES)
     assert len(choices) == 3 * len(SERVICES)
     compaction = by_table(choices, "compaction")
     assert compaction["sales.orders"].chosen
-    # A base file and five logs in each of two partitions.
+    # Each of two partitions has a base file and five logs.
     assert compaction["sales.orders"].assessed.assessment.cost.files == 12
     assert compaction["sales.orders"].assessed.assessment.cost.benefit == 10
     assert "no logs to compact" in compaction["sales.items"].reason
@@ -78,15 +81,15 @@ def test_what_is_due_is_chosen_and_every_decision_says_why(catalog: Catalog) -> 
     assert kept.chosen and kept.inputs["delta_commits"] == 6 and kept.predicted["files"] == 12
 
 
-def test_one_process_serves_several_tables_and_the_failure_of_one_is_its_own(
+def test_run_of_several_tables_continues_after_the_failure_of_one(
     catalog: Catalog, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     report = tmp_path / "report.json"
     tables = [word for name in ("gone", "orders", "items") for word in ("--table", f"sales.{name}")]
     assert main(["clean", "run", *tables, "--report", str(report), "--option", "hoodie.clean.commits.retained=1"]) == 64
-    told = json.loads(report.read_text())
-    assert [part["status"] for part in told["parts"]] == ["failed", "nothing_to_do", "committed"]
-    assert told["error"]["message"].startswith("1 of 3 tables: sales.gone: UserError")
+    printed = json.loads(report.read_text())
+    assert [part["status"] for part in printed["parts"]] == ["failed", "nothing_to_do", "committed"]
+    assert printed["error"]["message"].startswith("1 of 3 tables: sales.gone: UserError")
     history = catalog.history
     states = {name: history.runs(catalog.entry(f"sales.{name}").id, "clean") for name in ("gone", "orders", "items")}
     assert {name: str(found[0].state) for name, found in states.items()} == {
@@ -97,7 +100,7 @@ def test_one_process_serves_several_tables_and_the_failure_of_one_is_its_own(
     assert states["items"][0].actual["files"] > 0 and "no .hoodie/hoodie.properties" in str(states["gone"][0].error)
 
 
-def test_a_run_is_predicted_done_and_explained(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_has_a_prediction_a_result_and_an_explanation(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(capsys, "services", "due", "--service", "compaction", "--output", "json")
     assert found["batches"] == {"compaction": [["sales.orders"]]}
     before = Table.open(catalog.entry("sales.orders").location).scan().to_arrow()
@@ -105,11 +108,11 @@ def test_a_run_is_predicted_done_and_explained(catalog: Catalog, capsys: pytest.
     after = Table.open(catalog.entry("sales.orders").location)
     assert after.scan().to_arrow().sort_by("id").select(["id", "v"]) == before.sort_by("id").select(["id", "v"])
     assert len(after.timeline.where(action=Action.COMMIT, state=State.COMPLETED)) == 1
-    told = run(capsys, "services", "explain", "sales.orders", "--service", "compaction", "--output", "json")
-    (last,) = told["services"]["compaction"]["last_runs"]
+    explained = run(capsys, "services", "explain", "sales.orders", "--service", "compaction", "--output", "json")
+    (last,) = explained["services"]["compaction"]["last_runs"]
     assert last["run"] == "r1" and last["state"] == "committed" and last["tries"] == 1
     assert last["predicted"]["files"] == 12 and last["actual"]["files"] == 2
-    assert told["services"]["compaction"]["decision"]["due"]
+    assert explained["services"]["compaction"]["decision"]["due"]
     again = run(capsys, "services", "due", "--service", "compaction", "--output", "json")
     assert again["batches"] == {"compaction": []}
     rows = run(capsys, "services", "status", "--output", "json")
@@ -118,7 +121,7 @@ def test_a_run_is_predicted_done_and_explained(catalog: Catalog, capsys: pytest.
     assert "last runs" in capsys.readouterr().out
 
 
-def test_a_table_that_another_run_is_at_is_left_to_it(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_skips_a_table_with_an_active_run(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
     entry = catalog.entry("sales.orders")
     with catalog.leases.held("sales.orders/compaction", "other", 60_000):
         catalog.history.start("other", entry.id, "compaction")
@@ -129,14 +132,14 @@ def test_a_table_that_another_run_is_at_is_left_to_it(catalog: Catalog, capsys: 
         waiting = by_table(decide(catalog, ["compaction", "clustering"], force=True), "clustering")["sales.orders"]
         assert waiting.code is DecisionReason.FILE_GROUPS_HELD
         assert waiting.reason == "compaction runs on this table, and both hold file groups"
-    # Its lease is over: that run is dead, whatever is written down of it.
+    # The lease of the other run has expired, so the run has died.
     number = catalog.history.request(entry.id, "compaction")
     catalog.history.start("other", entry.id, "compaction")
     assert not catalog.history.open_requests(entry.id, "compaction")
-    asked = by_table(decide(catalog, ["clustering", "compaction"]), "compaction")["sales.orders"]
-    assert asked.chosen and asked.code is DecisionReason.REQUESTED
-    (dead,) = catalog.history.runs(entry.id, "compaction")
-    assert (str(dead.state), [wish.id for wish in catalog.history.open_requests(entry.id, "compaction")]) == (
+    choice = by_table(decide(catalog, ["clustering", "compaction"]), "compaction")["sales.orders"]
+    assert choice.chosen and choice.code is DecisionReason.REQUESTED
+    (died,) = catalog.history.runs(entry.id, "compaction")
+    assert (str(died.state), [request.id for request in catalog.history.open_requests(entry.id, "compaction")]) == (
         "died",
         [number],
     )
@@ -144,27 +147,25 @@ def test_a_table_that_another_run_is_at_is_left_to_it(catalog: Catalog, capsys: 
     assert run(capsys, "compaction", "run", "--table", "sales.orders")["status"] == "committed"
 
 
-def test_what_people_ask_for_runs_whether_it_is_due_or_not(
-    catalog: Catalog, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_requested_service_runs_even_if_it_is_not_due(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("services", "request", "sales.orders", "compaction", "--by", "ada")
     run(capsys, "compaction", "run", "--table", "sales.orders")
     Table.open(catalog.entry("sales.orders").location).upsert(rows("2026-03-01", "2026-03-02", value=9))
     assert not by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].chosen
     run(capsys, *words, "--partition", "2026-03-02", "--output", "json")
-    asked = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"]
-    assert asked.chosen and asked.code is DecisionReason.REQUESTED
+    choice = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"]
+    assert choice.chosen and choice.code is DecisionReason.REQUESTED
     report = run(capsys, "compaction", "run", "--table", "sales.orders")
     assert report["status"] == "committed" and report["files"] == 1
     assert catalog.history.open_requests(catalog.entry("sales.orders").id, "compaction") == ()
 
 
-def test_a_run_that_committed_has_committed_though_a_retry_of_it_fails(catalog: Catalog) -> None:
-    """A try that was suspended commits late; what is told of its retries since must not hide that."""
+def test_committed_run_stays_committed_after_a_failed_retry(catalog: Catalog) -> None:
+    """The results of later tries do not replace the recorded commit."""
     command = JobCommand(verb="compaction", action="run", table="sales.orders", run_id="run")
 
     def fails(*_: Any) -> JobReport:
-        raise RetryableError("the plan's executor is alive")
+        raise RetryableError("the executor of the plan is active")
 
     def tried(how: Runner) -> JobReport:
         (report,) = run_tables(catalog, ["sales.orders"], command, how)
@@ -176,11 +177,11 @@ def test_a_run_that_committed_has_committed_though_a_retry_of_it_fails(catalog: 
     for _ in range(2):
         again = tried(runner("compaction"))
         assert (again.status, again.instant) == (JobStatus.NOTHING_TO_DO, made.instant)
-        (told,) = catalog.history.runs(catalog.entry("sales.orders").id, "compaction")
-        assert (told.state, told.instant) == (RunState.COMMITTED, made.instant)
+        (recorded,) = catalog.history.runs(catalog.entry("sales.orders").id, "compaction")
+        assert (recorded.state, recorded.instant) == (RunState.COMMITTED, made.instant)
 
 
-def test_a_service_may_be_narrowed_to_partitions_or_to_days(
+def test_service_run_is_limited_to_partitions_or_to_an_interval(
     catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     interval = ("--interval-start", "2026-03-02T00:00:00", "--interval-end", "2026-03-03T00:00:00")
@@ -196,7 +197,7 @@ def test_a_service_may_be_narrowed_to_partitions_or_to_days(
     assert "names of a catalog" in capsys.readouterr().err
 
 
-def test_compaction_of_a_long_interval_names_all_its_partitions(tmp_path: Path) -> None:
+def test_selected_partitions_contains_all_partitions_of_a_long_list(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path), name="t", record_key="id", partition_by="hour", table_type="MERGE_ON_READ")
     hours = [f"2026-{month:02d}-{day:02d}-{hour:02d}" for month in (1, 2) for day in (1, 2, 3) for hour in range(24)]
     table.upsert(pa.table({"id": hours, "hour": [f"region=north-west/{hour}" for hour in hours]}))
@@ -218,7 +219,7 @@ def test_compaction_of_a_long_interval_names_all_its_partitions(tmp_path: Path) 
         (["month=2026-03", "month=2026-02"], ["month=2026-03"]),
     ],
 )
-def test_days_are_read_from_paths(partitions: list[str], expected: list[str]) -> None:
+def test_partitions_of_an_interval_are_selected_by_dates_in_paths(partitions: list[str], expected: list[str]) -> None:
     march = JobCommand(
         verb="clustering", action="run", table="t", interval_start="2026-03-01", interval_end="2026-04-01"
     ).interval
@@ -228,7 +229,7 @@ def test_days_are_read_from_paths(partitions: list[str], expected: list[str]) ->
         partitions_in(["region=eu"], march)
 
 
-def test_a_deadline_counts_from_when_the_service_became_due(catalog: Catalog) -> None:
+def test_deadline_counts_from_the_time_at_which_the_service_became_due(catalog: Catalog) -> None:
     catalog.set_policy("sales.orders", "compaction", {"deadline": "2h"})
     catalog = Catalog(catalog.database, SteadyClock(step_ms=0))
     first = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].assessed.deadline_ms

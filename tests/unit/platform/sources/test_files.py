@@ -61,7 +61,7 @@ def test_choose_files_repeats_the_choice_of_a_run_without_commit(arrivals: list[
     assert set(killed.files) == set(present)
 
 
-def test_a_committed_interval_is_skipped_unless_the_run_repeats_it() -> None:
+def test_committed_interval_is_skipped_unless_the_run_repeats_it() -> None:
     files = [_file(1, 1), _file(2, 2)]
     reason = skip_reason(JANUARY, "20260201000000000", repeat=False)
     assert reason == "interval 2026-01-01T00:00:00Z/2026-02-01T00:00:00Z is in commit 20260201000000000 already"
@@ -69,14 +69,14 @@ def test_a_committed_interval_is_skipped_unless_the_run_repeats_it() -> None:
     assert choose_files(files, None).files == tuple(files)
 
 
-def test_a_run_by_interval_reads_all_its_files_and_has_no_checkpoint() -> None:
+def test_run_by_interval_reads_all_its_files_and_has_no_checkpoint() -> None:
     files = [_file(1, 1), _file(2, 2)]
     choice = choose_files(files, None)
     assert choice.files == tuple(files)
     assert choice.checkpoint is None
 
 
-def test_a_full_refresh_reads_all_files_and_has_a_checkpoint() -> None:
+def test_full_refresh_reads_all_files_and_has_a_checkpoint() -> None:
     files = [_file(1, 1), _file(2, 2)]
     assert skip_reason(JANUARY, "2026", repeat=True) == ""
     choice = choose_files(files, Checkpoint().after(files), full_refresh=True)
@@ -84,7 +84,7 @@ def test_a_full_refresh_reads_all_files_and_has_a_checkpoint() -> None:
     assert choice.checkpoint == Checkpoint().after(files)
 
 
-def test_the_summary_counts_all_files_and_names_the_first_20() -> None:
+def test_summary_counts_all_files_and_names_the_first_20() -> None:
     choice = choose_files([_file(n, n) for n in range(50)], Checkpoint())
     summary = json.loads(choice.summary())
     assert (summary["count"], summary["bytes"], len(summary["names"])) == (50, 50, 20)
