@@ -111,8 +111,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "core/state/file_system_view.py",
-        "if known is None or file.write_token > known.write_token:",
-        "if known is None:",
+        "if other_attempt is None or file.write_token > other_attempt.write_token:",
+        "if other_attempt is None:",
         VIEW,
     ),
     Mutant("core/state/file_system_view.py", "rest = times - timeline.savepoints()", "rest = times", BOUNDARY),
@@ -188,17 +188,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "core/planning/clean.py",
-        "return [s for s in removable if state.kept.isdisjoint(slice_paths(s))]",
+        "return [s for s in removable if state.protected_paths.isdisjoint(slice_paths(s))]",
         "return list(removable)",
         CLEAN,
     ),
     Mutant(
         "core/planning/clean.py",
-        "free = [s for s in slices if held is None or s.base_instant < held]",
+        "free = [s for s in slices if needed_from is None or s.base_instant < needed_from]",
         "free = list(slices)",
         CLEAN,
     ),
-    Mutant("core/planning/clean.py", "    return not gone and before", "    return before", CLEAN),
+    Mutant("core/planning/clean.py", "    return not removed_writes and before", "    return before", CLEAN),
     # Archive order.
     Mutant("core/planning/archive.py", "and c.requested not in saved]", "]", ARCHIVE),
     Mutant("core/planning/archive.py", "        if commit.completion == latest:\n", "        if False:\n", ARCHIVE),

@@ -110,40 +110,43 @@ def plan_archive(
     commits = timeline.writes().instants
     first = min((*_bounds(timeline, policy), *bounds), key=lambda bound: bound.requested, default=None)
     least, _ = commits_to_keep(timeline, policy, clean)
-    kept = f"{least} commits stay" if first is None else first.reason
+    reason_of_next = f"{least} commits stay" if first is None else first.reason
     saved = _savepoints(timeline)
     chosen = [c for c in commits if (first is None or c.requested < first.requested) and c.requested not in saved]
     free = chosen[: len(commits) - least]
-    taken: list[Instant] = []
+    archivable: list[Instant] = []
     pending = _first_pending(timeline)
     latest = max(i.completion for i in timeline if i.is_completed)
     for commit in free:
         if pending is not None and commit.completion > pending.requested:
-            kept = f"{commit.requested} completed after the pending instant {pending.requested} was requested"
+            reason_of_next = f"{commit.requested} completed after the pending instant {pending.requested} was requested"
             break
         if commit.completion == latest:
-            kept = f"{commit.requested} completed last"
+            reason_of_next = f"{commit.requested} completed last"
             break
-        taken.append(commit)
+        archivable.append(commit)
     if len(free) < len(chosen):
-        kept = f"{least} commits stay"
-    if not taken:
-        return ArchivePlan(instants=(), kept=kept)
-    along = [i for i in _beside(timeline) if i.requested < taken[-1].requested]
-    return ArchivePlan(instants=tuple(sorted((*taken, *along), key=lambda i: (i.requested, i.action))), kept=kept)
+        reason_of_next = f"{least} commits stay"
+    if not archivable:
+        return ArchivePlan(instants=(), kept=reason_of_next)
+    other_actions = [i for i in _beside(timeline) if i.requested < archivable[-1].requested]
+    return ArchivePlan(
+        instants=tuple(sorted((*archivable, *other_actions), key=lambda i: (i.requested, i.action))),
+        kept=reason_of_next,
+    )
 
 
 def _bounds(timeline: Timeline, policy: ArchivePolicy) -> list[Bound]:
-    found = []
+    bounds = []
     pending = _first_pending(timeline)
     if pending is not None:
         before = [commit for commit in timeline.writes() if commit.requested < pending.requested]
         last = before[-1].requested if before else pending.requested
-        found.append(Bound(requested=last, reason=f"{pending.requested}.{pending.action} is pending"))
+        bounds.append(Bound(requested=last, reason=f"{pending.requested}.{pending.action} is pending"))
     saved = _savepoints(timeline)
     if saved and not policy.beyond_savepoint:
-        found.append(Bound(requested=min(saved), reason=f"a savepoint keeps {min(saved)}"))
-    return found
+        bounds.append(Bound(requested=min(saved), reason=f"a savepoint keeps {min(saved)}"))
+    return bounds
 
 
 def bound_of_compaction(timeline: Timeline, policy: CompactionPolicy) -> Bound | None:
@@ -159,8 +162,10 @@ def bound_of_compaction(timeline: Timeline, policy: CompactionPolicy) -> Bound |
     if len(since) < policy.max_delta_commits:
         return Bound(requested=start.requested, reason=f"delta commits since {start.requested} are not compacted yet")
     # Keep the number of delta commits that makes the next compaction due.
-    kept = since[len(since) - policy.max_delta_commits]
-    return Bound(requested=kept.requested, reason=f"delta commits since {kept.requested} make a compaction due")
+    first_kept = since[len(since) - policy.max_delta_commits]
+    return Bound(
+        requested=first_kept.requested, reason=f"delta commits since {first_kept.requested} make a compaction due"
+    )
 
 
 def bound_of_clean(timeline: Timeline, cleaned: tuple[Instant, CleanPlan] | None) -> Bound | None:

@@ -68,7 +68,7 @@ def plan_changes(
     timeline: Timeline,
     *,
     layout: int,
-    gone: Collection[str] = (),
+    cleaned_paths: Collection[str] = (),
 ) -> tuple[FileGroupChange, ...]:
     """Return the changes of commits, ordered by commit and file group.
 
@@ -77,7 +77,7 @@ def plan_changes(
         slices: All slices of the file groups, of files that any query may see.
         timeline: The timeline, archived commits included.
         layout: Layout of the timeline, 1 or 2.
-        gone: Paths of files in `slices` that cleans deleted.
+        cleaned_paths: Paths of files in `slices` that cleans deleted.
 
     Raises:
         UserError: The changes of a commit cannot be read because files were cleaned; the message names the commit.
@@ -86,13 +86,13 @@ def plan_changes(
     for instant, metadata in commits:
         if metadata.operation in UNCHANGING:
             continue
-        states = _States(instant, slices, timeline, layout, gone)
+        states = _States(instant, slices, timeline, layout, cleaned_paths)
         stats: dict[Group, list[WriteStat]] = {}
         for stat in (stat for stat in metadata.stats if stat.path):
             stats.setdefault((stat.partition, stat.file_id), []).append(stat)
-        found = [_written(states, group, of_group) for group, of_group in stats.items()]
-        found += [_replaced(states, (path, name)) for path, names in metadata.replaced.items() for name in names]
-        changes += sorted(found, key=lambda change: (change.partition, change.file_id))
+        of_commit = [_written(states, group, of_group) for group, of_group in stats.items()]
+        of_commit += [_replaced(states, (path, name)) for path, names in metadata.replaced.items() for name in names]
+        changes += sorted(of_commit, key=lambda change: (change.partition, change.file_id))
     return tuple(changes)
 
 
@@ -105,9 +105,14 @@ class _States:
         slices: Mapping[Group, Sequence[FileSlice]],
         timeline: Timeline,
         layout: int,
-        gone: Collection[str],
+        cleaned_paths: Collection[str],
     ) -> None:
-        self.instant, self._slices, self._layout, self._gone = instant, slices, layout, frozenset(gone)
+        self.instant, self._slices, self._layout, self._cleaned_paths = (
+            instant,
+            slices,
+            layout,
+            frozenset(cleaned_paths),
+        )
         completion = instant.completion
         # No instant completes between the two times. Times of equal length are ordered as texts.
         just_before = str(int(completion) - 1).zfill(len(completion))
@@ -117,9 +122,11 @@ class _States:
     def around(self, group: Group) -> tuple[FileSlice | None, FileSlice | None, bool]:
         """Return the slices before and after (None: absent or cleaned), and whether one of them was cleaned."""
         files = tuple(_files(self._slices.get(group, ())))
-        found = [all_slices(files, seen, layout=self._layout).get(group, ()) for seen in (self._before, self._after)]
-        newest = [slices[0] if slices else None for slices in found]
-        before, after = (s if s is None or self._gone.isdisjoint(slice_paths(s)) else None for s in newest)
+        slices_by_view = [
+            all_slices(files, view, layout=self._layout).get(group, ()) for view in (self._before, self._after)
+        ]
+        newest = [slices[0] if slices else None for slices in slices_by_view]
+        before, after = (s if s is None or self._cleaned_paths.isdisjoint(slice_paths(s)) else None for s in newest)
         return before, after, [before, after] != newest
 
 
@@ -133,7 +140,7 @@ def _files(slices: Iterable[FileSlice]) -> Iterable[DataFile]:
 def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> FileGroupChange:
     partition, file_id = group
     instant = states.instant.requested
-    before, after, lost = states.around(group)
+    before, after, was_cleaned = states.around(group)
     names = {stat.path.rpartition("/")[2] for stat in stats}
     logs = tuple(log for log in after.logs if log.name in names) if after is not None else ()
     base = after.base if after is not None and after.base is not None and after.base.name in names else None
@@ -146,7 +153,7 @@ def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> FileG
     has_all = len(logs) + (base is not None) == len(names)
     if change_logs and not logs:
         case = ChangeCase.AS_IS
-    elif not has_all or lost:
+    elif not has_all or was_cleaned:
         raise _cleaned(instant, group)
     elif base is None:
         case = ChangeCase.LOG_FILE

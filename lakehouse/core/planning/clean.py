@@ -72,9 +72,9 @@ class CleanState:
         visible: The file system view of the timeline.
         groups: All slices of the listed file groups, newest first.
         change_logs: Change logs (`.cdc` files) of the file groups.
-        found: Paths of all data files in the listed partitions.
-        held: By file group, the base instant from which on a pending compaction needs the slices.
-        kept: Paths that savepoints and pins keep.
+        listed_paths: Paths of all data files in the listed partitions.
+        needed_from: By file group, the base instant from which on a pending compaction needs the slices.
+        protected_paths: Paths that savepoints and pins keep.
         pinned: Requested times of pinned instants.
     """
 
@@ -82,9 +82,9 @@ class CleanState:
     visible: VisibleTimeline
     groups: Mapping[Group, Sequence[FileSlice]]
     change_logs: Sequence[LogFile] = ()
-    found: Collection[str] = ()
-    held: Mapping[Group, str] = field(default_factory=dict)
-    kept: frozenset[str] = frozenset()
+    listed_paths: Collection[str] = ()
+    needed_from: Mapping[Group, str] = field(default_factory=dict)
+    protected_paths: frozenset[str] = frozenset()
     pinned: frozenset[str] = frozenset()
 
 
@@ -154,9 +154,9 @@ def touched_since(
 
 def partitions_of(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[str, ...]:
     """Return the partitions that the commits wrote to or replaced file groups of, sorted."""
-    found = {stat.partition for _, metadata in commits for stat in metadata.stats}
-    found |= {partition for _, metadata in commits for partition in metadata.replaced}
-    return tuple(sorted(found))
+    partitions = {stat.partition for _, metadata in commits for stat in metadata.stats}
+    partitions |= {partition for _, metadata in commits for partition in metadata.replaced}
+    return tuple(sorted(partitions))
 
 
 def plan_clean(state: CleanState, policy: CleanPolicy, horizon: Horizon) -> CleanPlan | None:
@@ -175,17 +175,17 @@ def plan_clean(state: CleanState, policy: CleanPolicy, horizon: Horizon) -> Clea
             files.setdefault(group[0], []).extend(paths)
     if not files:
         return None
-    left = {path.rpartition("/")[0] for path in {*state.found}.difference(*files.values())}
+    nonempty = {path.rpartition("/")[0] for path in {*state.listed_paths}.difference(*files.values())}
     writes = state.timeline.writes().instants
-    kept = {SAVEPOINTS_KEY: state.timeline.savepoints(), PINS_KEY: state.pinned}
+    retained_times = {SAVEPOINTS_KEY: state.timeline.savepoints(), PINS_KEY: state.pinned}
     return CleanPlan(
         policy=policy.policy,
         earliest=horizon.earliest,
         last_completed=writes[-1].requested if writes else "",
         files={partition: tuple(paths) for partition, paths in files.items()},
         # The root of the table is never deleted as an empty partition.
-        partitions_to_delete=tuple(partition for partition in files if partition and partition not in left),
-        extra={key: ",".join(sorted(times)) for key, times in kept.items() if times},
+        partitions_to_delete=tuple(partition for partition in files if partition and partition not in nonempty),
+        extra={key: ",".join(sorted(times)) for key, times in retained_times.items() if times},
     )
 
 
@@ -194,16 +194,16 @@ def still_holds(before: Timeline, now: Timeline) -> bool:
 
     Later writes need no file of the plan. A write that was rolled back, or a new savepoint, may need one.
     """
-    gone = {write.key for write in before.writes()} - {write.key for write in now.writes()}
+    removed_writes = {write.key for write in before.writes()} - {write.key for write in now.writes()}
     undoing = {Action.CLEAN, Action.SAVEPOINT, Action.ROLLBACK, Action.RESTORE}
-    return not gone and before.where(action=undoing) == now.where(action=undoing)
+    return not removed_writes and before.where(action=undoing) == now.where(action=undoing)
 
 
 def _removable_slices(
     group: Group, slices: Sequence[FileSlice], state: CleanState, policy: CleanPolicy, horizon: Horizon
 ) -> Sequence[FileSlice]:
-    held = state.held.get(group)
-    free = [s for s in slices if held is None or s.base_instant < held]
+    needed_from = state.needed_from.get(group)
+    free = [s for s in slices if needed_from is None or s.base_instant < needed_from]
     replaced = state.visible.replaced.get(group)
     if replaced is not None:
         removable = free if horizon.passed(replaced.requested, replaced.completion) else []
@@ -212,10 +212,10 @@ def _removable_slices(
         older = () if anchor is None else slices[anchor + 1 :]
         if policy.policy == FILE_VERSIONS:
             # The slice of a pending compaction counts as the newest version.
-            counted = policy.versions_retained - (held is not None)
+            counted = policy.versions_retained - (needed_from is not None)
             older = [s for s in free[counted:] if s in older]
         removable = [s for s in older if s in free]
-    return [s for s in removable if state.kept.isdisjoint(slice_paths(s))]
+    return [s for s in removable if state.protected_paths.isdisjoint(slice_paths(s))]
 
 
 def _anchor(slices: Sequence[FileSlice], visible: VisibleTimeline, horizon: Horizon) -> int | None:
@@ -238,7 +238,7 @@ def _removable_change_logs(
     """Return the paths of change logs to delete. A change log belongs to the newest slice that is older than it."""
     if not logs:
         return []
-    gone = {file_slice.base_instant for file_slice in removable}
+    removed_instants = {file_slice.base_instant for file_slice in removable}
     # A change log that is older than all slices belongs to a slice that an earlier clean deleted.
     replaced = state.visible.replaced.get(group)
     if replaced is not None:
@@ -249,7 +249,7 @@ def _removable_change_logs(
     for log in logs:
         completion = state.visible.completion(log.instant)
         start = next((s.base_instant for s in slices if s.base_instant <= completion), None)
-        if (start in gone if start is not None else orphaned) and log.path not in state.kept:
+        if (start in removed_instants if start is not None else orphaned) and log.path not in state.protected_paths:
             paths.append(log.path)
     return paths
 

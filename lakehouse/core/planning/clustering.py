@@ -63,7 +63,7 @@ def clustering_due(timeline: Timeline, last: Instant | None, policy: ClusteringP
 # parameters: a planner takes each independent part of the table state
 def plan_clustering(
     slices: Iterable[FileSlice],
-    held: Collection[tuple[str, str]],
+    busy_groups: Collection[tuple[str, str]],
     policy: ClusteringPolicy,
     *,
     selected: Collection[str] = (),
@@ -75,7 +75,7 @@ def plan_clustering(
 
     Args:
         slices: The newest slice of each file group.
-        held: File groups (partition, file id) of other pending plans and of pending writes.
+        busy_groups: File groups (partition, file id) of other pending plans and of pending writes.
         policy: The clustering policy.
         selected: Partition paths to which the plan is limited; empty for those of the policy's option.
         hour: The current hour, for the partition mode DAY_ROLLING.
@@ -86,16 +86,16 @@ def plan_clustering(
     Raises:
         UserError: The policy selects a partition that the table does not have.
     """
-    found = sorted(slices, key=lambda s: (s.partition, s.file_id))
+    ordered_slices = sorted(slices, key=lambda s: (s.partition, s.file_id))
     layout = Layout(columns=policy.columns, curve=policy.layout)
     free: dict[str, list[FileSlice]] = {}
-    for piece in found:
+    for piece in ordered_slices:
         small = policy.whole_partitions or (piece.base.size_bytes if piece.base else 0) < policy.small_file_bytes
-        if small and (piece.partition, piece.file_id) not in held:
+        if small and (piece.partition, piece.file_id) not in busy_groups:
             free.setdefault(piece.partition, []).append(piece)
     groups: list[ClusteringGroup] = []
     missing: set[str] = set()
-    for partition in partitions_of([piece.partition for piece in found], policy, hour, selected):
+    for partition in partitions_of([piece.partition for piece in ordered_slices], policy, hour, selected):
         for packed in _packed(free.get(partition, []), policy, max_file_bytes):
             size = sum(_size(piece, max_file_bytes) for piece in packed)
             outputs = max(math.ceil(size / policy.target_file_bytes), 1)
@@ -117,24 +117,24 @@ def plan_clustering(
 
 
 def partitions_of(
-    known: Iterable[str], chosen: ClusteringFilter, hour: int, selected: Collection[str] = ()
+    paths: Iterable[str], selection: ClusteringFilter, hour: int, selected: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Return the partitions that the filter selects, sorted; `selected` replaces the paths of the filter's option."""
-    partitions = sorted(set(known))
-    selected = selected or chosen.selected_partitions
+    partitions = sorted(set(paths))
+    selected = selected or selection.selected_partitions
     for name in selected:
         if name not in partitions:
             raise UserError(f"{name!r} is not a partition with files.{nearest(name, partitions)}", partition=name)
     if selected:
         partitions = [name for name in partitions if name in selected]
-    if chosen.partition_pattern:
-        partitions = [name for name in partitions if chosen.covers(name)]
-    if chosen.partition_mode == "RECENT_DAYS":
-        newest = partitions[::-1][chosen.skip_latest_partitions :]
-        return tuple(sorted(newest[: chosen.lookback_partitions] if chosen.lookback_partitions else newest))
-    if chosen.partition_mode == "SELECTED_PARTITIONS":
-        return tuple(name for name in partitions if chosen.first_partition <= name <= chosen.last_partition)
-    if chosen.partition_mode == "DAY_ROLLING":
+    if selection.partition_pattern:
+        partitions = [name for name in partitions if selection.covers(name)]
+    if selection.partition_mode == "RECENT_DAYS":
+        newest = partitions[::-1][selection.skip_latest_partitions :]
+        return tuple(sorted(newest[: selection.lookback_partitions] if selection.lookback_partitions else newest))
+    if selection.partition_mode == "SELECTED_PARTITIONS":
+        return tuple(name for name in partitions if selection.first_partition <= name <= selection.last_partition)
+    if selection.partition_mode == "DAY_ROLLING":
         return tuple(name for number, name in enumerate(partitions) if number % _HOURS == hour)
     return tuple(partitions)
 

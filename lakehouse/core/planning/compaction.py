@@ -92,7 +92,7 @@ def log_compaction_due(compaction: CompactionDue, policy: CompactionPolicy) -> L
 # parameters: all inputs of a plan, three of them with a default
 def plan_compaction(
     slices: Iterable[FileSlice],
-    held: Collection[tuple[str, str]],
+    busy_groups: Collection[tuple[str, str]],
     policy: CompactionPolicy,
     *,
     selected: Collection[str] = (),
@@ -103,7 +103,7 @@ def plan_compaction(
 
     Args:
         slices: The newest slice of each file group.
-        held: File groups (partition, file id) of other pending plans.
+        busy_groups: File groups (partition, file id) of other pending plans.
         policy: The compaction policy with its strategies.
         selected: Partition paths to which the plan is limited; empty for those of the policy's option.
         now: An instant time, which strategies by day need.
@@ -112,28 +112,28 @@ def plan_compaction(
     Raises:
         UserError: A strategy needs the dates of partitions, and a partition path has none.
     """
-    found = list(slices)
-    partitions = sorted({file_slice.partition for file_slice in found})
+    newest_slices = list(slices)
+    partitions = sorted({file_slice.partition for file_slice in newest_slices})
     if chosen_paths := frozenset(selected or policy.selected_partitions):
         partitions = [partition for partition in partitions if partition in chosen_paths]
     for strategy in policy.strategies:
         partitions = _partitions(strategy, partitions, policy, now)
-    kept = frozenset(partitions)
-    operations = _operations((s for s in found if s.partition in kept), held, max_file_bytes)
+    partition_set = frozenset(partitions)
+    operations = _operations((s for s in newest_slices if s.partition in partition_set), busy_groups, max_file_bytes)
     chosen = operations
     for strategy in policy.strategies:
         chosen = _ORDERS.get(strategy, _everything)(chosen, policy)
     if not chosen:
         return None
-    taken = {(operation.partition, operation.file_id) for operation in chosen}
+    planned_groups = {(operation.partition, operation.file_id) for operation in chosen}
     # Hudi's next planner reads partitions that were written since, and those that this plan names as missing.
-    left = {op.partition for op in operations if (op.partition, op.file_id) not in taken}
-    return CompactionPlan(operations=tuple(chosen), missing_partitions=tuple(sorted(left)))
+    missing = {op.partition for op in operations if (op.partition, op.file_id) not in planned_groups}
+    return CompactionPlan(operations=tuple(chosen), missing_partitions=tuple(sorted(missing)))
 
 
 def plan_log_compaction(
     slices: Iterable[FileSlice],
-    held: Collection[tuple[str, str]],
+    busy_groups: Collection[tuple[str, str]],
     policy: CompactionPolicy,
     *,
     log_compactions: Collection[str] = (),
@@ -151,9 +151,9 @@ def plan_log_compaction(
         return sum(log.instant > merged for log in file_slice.logs)
 
     selected = frozenset(policy.selected_partitions)
-    found = [s for s in slices if not selected or s.partition in selected]
-    worth = [s for s in found if s.logs and logs_since(s) >= policy.log_blocks_threshold]
-    operations = _operations(worth, held, max_file_bytes)
+    candidates = [s for s in slices if not selected or s.partition in selected]
+    worth = [s for s in candidates if s.logs and logs_since(s) >= policy.log_blocks_threshold]
+    operations = _operations(worth, busy_groups, max_file_bytes)
     return CompactionPlan(operations=tuple(operations)) if operations else None
 
 
@@ -174,8 +174,10 @@ def metrics_of(file_slice: FileSlice, max_file_bytes: int = _MAX_FILE_BYTES) -> 
     }
 
 
-def _operations(slices: Iterable[FileSlice], held: Collection[tuple[str, str]], max_file_bytes: int) -> _Operations:
-    free = [s for s in slices if s.logs and (s.partition, s.file_id) not in held]
+def _operations(
+    slices: Iterable[FileSlice], busy_groups: Collection[tuple[str, str]], max_file_bytes: int
+) -> _Operations:
+    free = [s for s in slices if s.logs and (s.partition, s.file_id) not in busy_groups]
     return [
         CompactionOperation.of(file_slice, metrics_of(file_slice, max_file_bytes))
         for file_slice in sorted(free, key=lambda s: (s.partition, s.file_id))
@@ -187,10 +189,10 @@ def _last_compaction(timeline: Timeline, *, requested: bool) -> Instant | None:
 
     Every commit of a merge-on-read table is a compaction.
     """
-    found = list(timeline.where(action=Action.COMMIT, state=State.COMPLETED))
+    compactions = list(timeline.where(action=Action.COMMIT, state=State.COMPLETED))
     if requested:
-        found += timeline.where(action=Action.COMPACTION, pending=True)
-    return max(found, key=lambda instant: instant.requested, default=None)
+        compactions += timeline.where(action=Action.COMPACTION, pending=True)
+    return max(compactions, key=lambda instant: instant.requested, default=None)
 
 
 def _partitions(strategy: str, partitions: list[str], policy: CompactionPolicy, now: str | None) -> list[str]:
@@ -212,9 +214,9 @@ def _partitions(strategy: str, partitions: list[str], policy: CompactionPolicy, 
 
 def _day(partition: str, strategy: str) -> date:
     """Return the date at the start of a partition path; keys as in `day=2026-01-31` are ignored."""
-    found = _DAY.match(_PARTITION_KEY.sub(r"\1", partition))
+    match = _DAY.match(_PARTITION_KEY.sub(r"\1", partition))
     try:
-        return date(*map(int, found.groups())) if found else _no_day(partition, strategy)
+        return date(*map(int, match.groups())) if match else _no_day(partition, strategy)
     except ValueError:
         return _no_day(partition, strategy)
 
@@ -233,14 +235,14 @@ def _everything(operations: _Operations, _policy: CompactionPolicy) -> _Operatio
 
 def _bounded(operations: _Operations, policy: CompactionPolicy) -> _Operations:
     """Return operations up to and including the one that reaches the bound, so that large groups are compacted, too."""
-    taken: _Operations = []
-    left = float(policy.target_io_mb)
+    bounded: _Operations = []
+    remaining_mb = float(policy.target_io_mb)
     for operation in operations:
-        if left <= 0:
+        if remaining_mb <= 0:
             break
-        taken.append(operation)
-        left -= operation.metrics["TOTAL_IO_MB"]
-    return taken
+        bounded.append(operation)
+        remaining_mb -= operation.metrics["TOTAL_IO_MB"]
+    return bounded
 
 
 def _by_log_size(operations: _Operations, policy: CompactionPolicy) -> _Operations:

@@ -147,9 +147,9 @@ def strategy_named(name: str) -> Strategy:
     The function takes two `WriteSummary` values: this write and a commit that completed after this write loaded the
     table. It returns the reason why this write must not commit, or None. Raises UserError for an unknown name.
     """
-    known = STRATEGIES.get(name.rpartition(".")[2])
-    if known is not None:
-        return known
+    builtin = STRATEGIES.get(name.rpartition(".")[2])
+    if builtin is not None:
+        return builtin
     if ":" not in name:
         raise UserError(
             f"option hoodie.write.lock.conflict.resolution.strategy={name!r} is not one of {', '.join(STRATEGIES)}, "

@@ -22,20 +22,20 @@ from lakehouse.model.instant import Instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """A damaged file of a newest slice; sizes are in bytes, `found` is None if the file is missing."""
+    """A damaged file of a newest slice; sizes are in bytes, `actual` is None if the file is missing."""
 
     partition: str
     path: str
     instant: str
     action: str
     expected: int
-    found: int | None
+    actual: int | None
     is_log: bool
 
     @property
     def problem(self) -> str:
         """The damage as text for messages."""
-        state = "is missing" if self.found is None else f"has {self.found} bytes"
+        state = "is missing" if self.actual is None else f"has {self.actual} bytes"
         return f"{self.path} {state}; the {self.action} {self.instant} wrote it with {self.expected} bytes"
 
 
@@ -80,13 +80,13 @@ def find_damage(
         if base is not None:
             group = (stat.partition, stat.file_id)
             newest[group] = max(base.instant, newest.get(group, ""))
-    found = [
+    damages = [
         damage
         for instant, stat in suspects
         if (group := (stat.partition, stat.file_id)) in suspected
         and (damage := _damage(instant, stat, sizes, newest.get(group, ""), visible, layout)) is not None
     ]
-    return tuple(sorted(found, key=lambda damage: (damage.instant, damage.path)))
+    return tuple(sorted(damages, key=lambda damage: (damage.instant, damage.path)))
 
 
 # parameters: one file of a commit, and the listing that it is compared with
@@ -115,6 +115,6 @@ def _damage(
         instant=instant.requested,
         action=str(instant.action),
         expected=stat.size_bytes,
-        found=size,
+        actual=size,
         is_log=is_log,
     )

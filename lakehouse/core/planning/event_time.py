@@ -105,11 +105,11 @@ def find_version(commits: Sequence[EventCommit], event_time: int, past: Past | N
     end = next(following, len(commits))
     past = past or Past()
     later = (commit for commit in commits if commit.times and commit.times[1] >= event_time)
-    held = any(commit.untimed or (commit.times and commit.times[1] >= event_time) for commit in commits[:end])
-    held_before = past.untimed or (past.greatest is not None and past.greatest >= event_time)
+    has_later = any(commit.untimed or (commit.times and commit.times[1] >= event_time) for commit in commits[:end])
+    past_has_later = past.untimed or (past.greatest is not None and past.greatest >= event_time)
     return EventTimeVersion(
         instant=commits[end - 1].instant if end else None,
-        is_clean=not held and not held_before,
+        is_clean=not has_later and not past_has_later,
         first_later=next((commit.instant for commit in later), None),
     )
 
@@ -142,18 +142,18 @@ def known_past(newest_first: Iterable[tuple[Instant, CommitMetadata]], past: Pas
 
     All writes up to `up_to` of the result are included.
     """
-    found = past or Past()
+    total = past or Past()
     for instant, metadata in newest_first:
-        if found.up_to and instant.completion <= found.up_to:
+        if total.up_to and instant.completion <= total.up_to:
             break
         commit = event_commit(instant, metadata)
         times = () if commit.times is None else commit.times[1:]
-        found = _with(found, *times, untimed=commit.untimed, watermarks=decode_watermarks(metadata))
+        total = _with(total, *times, untimed=commit.untimed, watermarks=decode_watermarks(metadata))
         summary = decode_past(metadata)
         if summary is not None:
             greatest = () if summary.greatest is None else (summary.greatest,)
-            found = _with(found, *greatest, untimed=summary.untimed, up_to=summary.up_to)
-    return found
+            total = _with(total, *greatest, untimed=summary.untimed, up_to=summary.up_to)
+    return total
 
 
 def moved(past: Past, source: str, greatest: int | None, lateness_ms: int) -> Mapping[str, datetime]:
@@ -220,18 +220,18 @@ def time_of(number: int) -> datetime:
 def _with(
     past: Past, *greatest: int, untimed: bool, watermarks: Mapping[str, datetime] | None = None, up_to: str = ""
 ) -> Past:
-    known = () if past.greatest is None else (past.greatest,)
+    past_greatest = () if past.greatest is None else (past.greatest,)
     return replace(
         past,
         up_to=max(past.up_to, up_to),
-        greatest=max((*known, *greatest), default=None),
+        greatest=max((*past_greatest, *greatest), default=None),
         untimed=past.untimed or untimed,
         watermarks=_furthest(past.watermarks, watermarks or {}),
     )
 
 
 def _furthest(some: Mapping[str, datetime], others: Mapping[str, datetime]) -> dict[str, datetime]:
-    found = dict(some)
+    watermarks = dict(some)
     for name, value in others.items():
-        found[name] = max(value, found.get(name, value))
-    return found
+        watermarks[name] = max(value, watermarks.get(name, value))
+    return watermarks

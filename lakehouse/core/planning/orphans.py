@@ -40,7 +40,7 @@ class Found:
 
 # parameters: a planner takes each independent part of the table state
 def plan_orphans(
-    found: Iterable[Found],
+    listing: Iterable[Found],
     timeline: Timeline,
     metadata: Callable[[Instant], CommitMetadata],
     *,
@@ -55,9 +55,9 @@ def plan_orphans(
     pending = [i.requested for i in timeline if i.action in UNDOABLE_ACTIONS and not i.is_completed]
     first_pending = min(pending, default="")
     writes = {write.requested: write for write in timeline.writes()}
-    named: dict[str, Collection[str]] = {}
+    committed_paths: dict[str, Collection[str]] = {}
     orphans = []
-    for file in sorted(found, key=lambda file: file.path):
+    for file in sorted(listing, key=lambda file: file.path):
         if file.modified_ms >= older_than_ms or file.path in kept:
             continue
         reason = _UNFINISHED
@@ -66,9 +66,9 @@ def plan_orphans(
             if instant < archived_before or (first_pending and instant >= first_pending):
                 continue
             write = writes.get(instant)
-            if write is not None and instant not in named:
-                named[instant] = _named(metadata(write))
-            if write is not None and file.path in named[instant]:
+            if write is not None and instant not in committed_paths:
+                committed_paths[instant] = _named(metadata(write))
+            if write is not None and file.path in committed_paths[instant]:
                 continue
             reason = f"the write {instant} does not name it" if write is not None else f"there is no write {instant}"
         orphans.append(Orphan(path=file.path, size_bytes=file.size_bytes, modified_ms=file.modified_ms, reason=reason))

@@ -60,9 +60,9 @@ def to_arrow(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
             raise UserError(f"column {predicate.column!r} is {kind}; LIKE needs text", column=predicate.column)
         return pc.starts_with(field, predicate.prefix)
     if isinstance(predicate, In):
-        found = field.isin(pa.array([literal(value, kind) for value in predicate.values], kind))
+        is_in = field.isin(pa.array([literal(value, kind) for value in predicate.values], kind))
         # In SQL a null is neither in a list nor outside it; Arrow's is_in returns false for a null.
-        return pc.if_else(field.is_valid(), found, pa.scalar(None, pa.bool_()))
+        return pc.if_else(field.is_valid(), is_in, pa.scalar(None, pa.bool_()))
     value = pa.scalar(literal(predicate.value, kind), kind)
     return {
         "=": field == value,
@@ -287,5 +287,5 @@ class _Parser:
 
     def _error(self, back: int = 0) -> UserError:
         position = self._next - back
-        found = self._tokens[position][1] if position < len(self._tokens) else "its end"
-        return UserError(f"cannot read the condition {self._text!r}: did not expect {found!r}")
+        token = self._tokens[position][1] if position < len(self._tokens) else "its end"
+        return UserError(f"cannot read the condition {self._text!r}: did not expect {token!r}")

@@ -45,37 +45,39 @@ def instants_to_roll_back(timeline: Timeline, target: Instant, *, merge_on_read:
 
 def without(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
     """Return the timeline without the instants."""
-    gone = {instant.key for instant in undone}
-    return Timeline(tuple(instant for instant in timeline if instant.key not in gone))
+    undone_keys = {instant.key for instant in undone}
+    return Timeline(tuple(instant for instant in timeline if instant.key not in undone_keys))
 
 
-def slices_after(timeline: Timeline, kept: Commits, found: Iterable[DataFile], *, layout: int) -> tuple[FileSlice, ...]:
-    """Return the newest slices of the commits `kept`, from the listed files and the files that the commits name."""
-    files = {file.path: file for _, metadata in kept for stat in metadata.stats for file in _files(stat)}
-    files.update({file.path: file for file in found})
+def slices_after(
+    timeline: Timeline, commits: Commits, listing: Iterable[DataFile], *, layout: int
+) -> tuple[FileSlice, ...]:
+    """Return the newest slices of `commits`, from the listed files and the files that the commits name."""
+    files = {file.path: file for _, metadata in commits for stat in metadata.stats for file in _files(stat)}
+    files.update({file.path: file for file in listing})
     names: dict[tuple[str, str, str], set[str]] = {}
-    for instant, metadata in kept:
+    for instant, metadata in commits:
         for stat in metadata.stats:
             group = (stat.partition, stat.file_id, instant.requested)
             names.setdefault(group, set()).add(stat.path.rpartition("/")[2])
-    visible = visible_timeline(timeline, replacements(kept))
+    visible = visible_timeline(timeline, replacements(commits))
     settled = {group: frozenset(listed) for group, listed in names.items()}
     return latest_slices(files.values(), visible, layout=layout, named=settled)
 
 
 def missing_files(
-    timeline: Timeline, kept: Commits, undone: Commits, found: Sequence[DataFile], *, layout: int
+    timeline: Timeline, commits: Commits, undone: Commits, listing: Sequence[DataFile], *, layout: int
 ) -> tuple[str, ...]:
     """Return the paths of missing files that a reader needs after the rollback of `undone`.
 
     Files of archived commits are known only from the rolled back writes that superseded them. For a replaced file group
     without known files the partition and file id are returned.
     """
-    visible = visible_timeline(timeline, replacements(kept))
+    visible = visible_timeline(timeline, replacements(commits))
     before = [base for _, metadata in undone for stat in metadata.stats if (base := _previous(stat)) is not None]
-    known = [*found, *(base for base in before if visible.shows(base.instant))]
-    slices = slices_after(timeline, kept, known, layout=layout)
-    present = {file.path for file in found}
+    expected_files = [*listing, *(base for base in before if visible.shows(base.instant))]
+    slices = slices_after(timeline, commits, expected_files, layout=layout)
+    present = {file.path for file in listing}
     missing = {path for s in slices for path in slice_paths(s) if path not in present}
     groups: set[Group] = {(s.partition, s.file_id) for s in slices}
     born = {(stat.partition, stat.file_id) for _, metadata in undone for stat in metadata.stats}

@@ -68,12 +68,12 @@ def plan_scan(
         return where is None or any(may_match(where, _ranges(file, full, keys, ranges), full) for file in files)
 
     filled = [file_slice for file_slice in slices if file_slice.base is not None or file_slice.logs]
-    kept = tuple(file_slice for file_slice in filled if may_hold(file_slice))
+    matching = tuple(file_slice for file_slice in filled if may_hold(file_slice))
     residual = where
     if commit_times is not None:
         only = In(META_COLUMNS[0], tuple(sorted(commit_times)))
         residual = only if where is None else And((only, where))
-    return ScanPlan(slices=kept, schema=chosen, residual=residual, skipped=len(filled) - len(kept))
+    return ScanPlan(slices=matching, schema=chosen, residual=residual, skipped=len(filled) - len(matching))
 
 
 def partition_filter(where: Predicate | None, table: pa.Schema, keys: KeyConfig) -> Callable[[str], bool] | None:
@@ -89,11 +89,11 @@ def partition_filter(where: Predicate | None, table: pa.Schema, keys: KeyConfig)
 
     def keep(path: str) -> bool:
         depth = path.count("/") + 1
-        named = keys.partition_fields[:depth]
-        kinds = [full.field(name).type for name in named if name in full.names]
+        path_fields = keys.partition_fields[:depth]
+        kinds = [full.field(name).type for name in path_fields if name in full.names]
         if len(kinds) < depth or not (keys.url_encode or all(_makes_one_level(kind) for kind in kinds)):
             return True
-        so_far = replace(keys, partition_fields=named, partition_types=keys.partition_types[:depth])
+        so_far = replace(keys, partition_fields=path_fields, partition_types=keys.partition_types[:depth])
         return may_match(where, _partition_values(path, full, so_far), full)
 
     return keep
@@ -121,19 +121,19 @@ def _ranges(
 
     A recorded range has priority: with a global index a row may stay in its partition if its partition column changes.
     """
-    known = {META_COLUMNS[3]: (file.partition, file.partition, 0)}
-    return _partition_values(file.partition, schema, keys) | known | dict(ranges.get(file.path, {}))
+    path_ranges = {META_COLUMNS[3]: (file.partition, file.partition, 0)}
+    return _partition_values(file.partition, schema, keys) | path_ranges | dict(ranges.get(file.path, {}))
 
 
 def _partition_values(path: str, schema: pa.Schema, keys: KeyConfig) -> dict[str, Range]:
-    known: dict[str, Range] = {}
+    values_by_column: dict[str, Range] = {}
     if not keys.partition_fields:
-        return known
+        return values_by_column
     try:
         values = parse_partition_path(path, keys)
     except UserError:
         # Values with `/` made more levels than fields, so no single value is known.
-        return known
+        return values_by_column
     for name, kind, value in zip(keys.partition_fields, keys.partition_types, values, strict=True):
         # A TIMESTAMP directory is a formatted value that cannot be compared with the column.
         if kind != "SIMPLE" or name not in schema.names or value is None:
@@ -145,5 +145,5 @@ def _partition_values(path: str, schema: pa.Schema, keys: KeyConfig) -> dict[str
             typed = literal(value, column)
         except UserError:
             continue
-        known[name] = (typed, typed, 0)
-    return known
+        values_by_column[name] = (typed, typed, 0)
+    return values_by_column

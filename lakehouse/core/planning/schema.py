@@ -127,13 +127,13 @@ def united(theirs: pa.Schema, ours: pa.Schema) -> pa.Schema:
     Raises UserError with the name of a column whose two types cannot represent each other's values.
     """
     merge = _Merge(policy=SchemaPolicy(type_change="text"), missing="null", fixed={}, both=True)
-    known = [
+    merged_columns = [
         column.with_type(merge.merged(column.name, column.type, ours.field(column.name).type))
         if column.name in ours.names
         else column
         for column in theirs
     ]
-    both = pa.schema([*known, *(column for column in ours if column.name not in theirs.names)])
+    both = pa.schema([*merged_columns, *(column for column in ours if column.name not in theirs.names)])
     _check_names(both)
     return both
 
@@ -193,11 +193,11 @@ def _check_depth(column: pa.Field) -> None:
 
 
 def _check_names(schema: pa.Schema) -> None:
-    seen: dict[str, str] = {}
+    by_lower_case: dict[str, str] = {}
     for name in schema.names:
-        if name.lower() in seen:
-            raise UserError(f"columns {seen[name.lower()]!r} and {name!r} differ only in case; rename one")
-        seen[name.lower()] = name
+        if name.lower() in by_lower_case:
+            raise UserError(f"columns {by_lower_case[name.lower()]!r} and {name!r} differ only in case; rename one")
+        by_lower_case[name.lower()] = name
 
 
 def _stored(name: str, kind: pa.DataType) -> pa.DataType:

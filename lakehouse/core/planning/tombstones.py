@@ -125,10 +125,10 @@ def known_tombstones(newest_first: Iterable[tuple[Instant, CommitMetadata]], kno
             overwritten_all = max(overwritten_all, instant.requested)
         for partition in partitions or ():
             overwritten[partition] = max(overwritten.get(partition, ""), instant.requested)
-        named = decode_tombstones(instant, metadata)
-        if named is not None:
-            files |= {file.name: file for file in added_files(named, instant)}
-            base = named if not base.is_complete or named.up_to > base.up_to else base
+        tombstones = decode_tombstones(instant, metadata)
+        if tombstones is not None:
+            files |= {file.name: file for file in added_files(tombstones, instant)}
+            base = tombstones if not base.is_complete or tombstones.up_to > base.up_to else base
     if base is not known:
         files = {file.name: file for file in base.files} | files
         overwritten_all = max(overwritten_all, base.overwritten_all)
@@ -152,9 +152,9 @@ def overwritten_partitions(instant: Instant, metadata: CommitMetadata) -> frozen
     return frozenset({*metadata.replaced, *(stat.partition for stat in metadata.stats)})
 
 
-def added_files(named: Tombstones, instant: Instant) -> tuple[TombstoneFile, ...]:
+def added_files(tombstones: Tombstones, instant: Instant) -> tuple[TombstoneFile, ...]:
     """Return the files that the commit at `instant` wrote, merged files included."""
-    return tuple(file for file in named.files if file.instant == instant.requested)
+    return tuple(file for file in tombstones.files if file.instant == instant.requested)
 
 
 def files_to_merge(files: Sequence[TombstoneFile]) -> list[tuple[TombstoneFile, ...]]:
@@ -168,11 +168,16 @@ def files_to_merge(files: Sequence[TombstoneFile]) -> list[tuple[TombstoneFile, 
     return [tuple(tiers[tier]) for tier in sorted(tiers) if len(tiers[tier]) >= _FANOUT]
 
 
-def encode_tombstones(known: Tombstones) -> str:
+def encode_tombstones(tombstones: Tombstones) -> str:
     """Return the text for the extra metadata of a commit."""
-    files = [[file.name, file.rows, file.first, file.last] for file in known.files]
+    files = [[file.name, file.rows, file.first, file.last] for file in tombstones.files]
     return json.dumps(
-        {"up_to": known.up_to, "files": files, "wiped": dict(known.overwritten), "wiped_all": known.overwritten_all}
+        {
+            "up_to": tombstones.up_to,
+            "files": files,
+            "wiped": dict(tombstones.overwritten),
+            "wiped_all": tombstones.overwritten_all,
+        }
     )
 
 

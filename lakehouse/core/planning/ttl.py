@@ -35,17 +35,17 @@ class Now:
 class _Candidate:
     """A partition that a rule covers; a newer partition has a greater `order_ms`."""
 
-    found: PartitionStatistics
+    statistics: PartitionStatistics
     time: PartitionTime | None
     order_ms: int
 
     @property
     def parent(self) -> str:
-        return self.time.parent if self.time is not None else self.found.partition.rpartition("/")[0]
+        return self.time.parent if self.time is not None else self.statistics.partition.rpartition("/")[0]
 
     @property
     def order(self) -> tuple[int, str]:
-        return self.order_ms, self.found.partition
+        return self.order_ms, self.statistics.partition
 
 
 # parameters: a planner takes each independent part of the table state
@@ -75,10 +75,10 @@ def plan_ttl(
     covered: dict[str, list[PartitionStatistics]] = {}
     # Among equally specific rules the latest one precedes; the sort is stable.
     order = sorted(reversed(rules), key=lambda rule: -rule.specificity)
-    for found in partitions:
-        rule = next((rule for rule in order if rule.covers(found.partition)), None)
+    for statistics in partitions:
+        rule = next((rule for rule in order if rule.covers(statistics.partition)), None)
         if rule is not None and rule.limits:
-            covered.setdefault(rule.id, []).append(found)
+            covered.setdefault(rule.id, []).append(statistics)
     reasons: list[tuple[tuple[int, str], Expiry]] = []
     untimed = 0
     for rule in rules:
@@ -100,13 +100,15 @@ def plan_ttl(
     return TtlPlan(expired=tuple(expired), kept=tuple(kept), untimed=untimed)
 
 
-def _candidates(rule: TtlRule, found: Sequence[PartitionStatistics], keys: KeyConfig) -> tuple[list[_Candidate], int]:
+def _candidates(
+    rule: TtlRule, partitions: Sequence[PartitionStatistics], keys: KeyConfig
+) -> tuple[list[_Candidate], int]:
     """Return the partitions with their order, and the number of partitions without the time that the rule needs."""
     listed = []
-    for statistics in found:
+    for statistics in partitions:
         time = partition_time(statistics.partition, keys, pattern=rule.format, zone=rule.timezone)
         order_ms = _instant_ms(statistics.created) if time is None else time.end_ms
-        listed.append(_Candidate(found=statistics, time=time, order_ms=order_ms))
+        listed.append(_Candidate(statistics=statistics, time=time, order_ms=order_ms))
     untimed = sum(candidate.time is None for candidate in listed)
     return listed, untimed if rule.partition_age_s is not None else 0
 
@@ -117,20 +119,20 @@ def _met(rule: TtlRule, listed: Sequence[_Candidate], now: Now) -> list[tuple[_C
     for candidate in listed:
         why = _too_old(rule, candidate, now)
         if why is not None:
-            met[candidate.found.partition] = (candidate, why)
+            met[candidate.statistics.partition] = (candidate, why)
     newest = sorted(listed, key=lambda candidate: candidate.order, reverse=True)
     for kind in ([c for c in newest if c.time is not None], [c for c in newest if c.time is None]):
         for candidate, why in (*_beyond_count(rule, kind), *_beyond_bytes(rule, kind)):
-            met.setdefault(candidate.found.partition, (candidate, why))
+            met.setdefault(candidate.statistics.partition, (candidate, why))
     return list(met.values())
 
 
 def _too_old(rule: TtlRule, candidate: _Candidate, now: Now) -> str | None:
-    found, at = candidate.found, _instant_ms(now.instant)
+    statistics, at = candidate.statistics, _instant_ms(now.instant)
     ages = (
         ("partition_age", rule.partition_age_s, None if candidate.time is None else now.utc_ms - candidate.time.end_ms),
-        ("creation_age", rule.creation_age_s, at - _instant_ms(found.created)),
-        ("modification_age", rule.modification_age_s, at - _instant_ms(found.modified)),
+        ("creation_age", rule.creation_age_s, at - _instant_ms(statistics.created)),
+        ("modification_age", rule.modification_age_s, at - _instant_ms(statistics.modified)),
     )
     for name, limit, age_ms in ages:
         if limit is not None and age_ms is not None and age_ms > limit * 1000:
@@ -141,11 +143,11 @@ def _too_old(rule: TtlRule, candidate: _Candidate, now: Now) -> str | None:
 def _beyond_count(rule: TtlRule, newest: Sequence[_Candidate]) -> list[tuple[_Candidate, str]]:
     if rule.max_partitions is None:
         return []
-    seen: dict[str, int] = {}
+    count_by_parent: dict[str, int] = {}
     beyond = []
     for candidate in newest:
-        seen[candidate.parent] = seen.get(candidate.parent, 0) + 1
-        if seen[candidate.parent] > rule.max_partitions:
+        count_by_parent[candidate.parent] = count_by_parent.get(candidate.parent, 0) + 1
+        if count_by_parent[candidate.parent] > rule.max_partitions:
             beside = f" beside {candidate.parent!r}" if candidate.parent else ""
             beyond.append((candidate, f"not among the newest {rule.max_partitions} partitions{beside}"))
     return beyond
@@ -156,21 +158,21 @@ def _beyond_bytes(rule: TtlRule, newest: Sequence[_Candidate]) -> list[tuple[_Ca
         return []
     total, beyond = 0, []
     for position, candidate in enumerate(newest):
-        total += candidate.found.size_bytes
+        total += candidate.statistics.size_bytes
         if position and total > rule.max_bytes:
             beyond.append((candidate, f"not among the newest partitions of {rule.max_bytes} bytes"))
     return beyond
 
 
 def _expiry(candidate: _Candidate, rule: TtlRule, reason: str) -> Expiry:
-    found = candidate.found
+    statistics = candidate.statistics
     return Expiry(
-        partition=found.partition,
+        partition=statistics.partition,
         rule=rule.id,
         reason=reason,
-        size_bytes=found.size_bytes,
-        rows=found.rows,
-        files=found.files,
+        size_bytes=statistics.size_bytes,
+        rows=statistics.rows,
+        files=statistics.files,
     )
 
 

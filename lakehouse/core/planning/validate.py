@@ -34,10 +34,10 @@ def check_properties(raw: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_timeline(
-    found: Iterable[Instant], archived: Collection[tuple[str, Action]], *, layout: int
+    instants: Iterable[Instant], archived: Collection[tuple[str, Action]], *, layout: int
 ) -> Iterator[Finding]:
     """Yield findings on the files of a timeline, one Instant per file; `archived` has the keys of the archive."""
-    files = sorted(set(found), key=lambda i: (i.requested, i.action.completed_as, i.state))
+    files = sorted(set(instants), key=lambda i: (i.requested, i.action.completed_as, i.state))
     for requested, same_time in groupby(files, key=lambda instant: instant.requested):
         of_key: dict[tuple[str, Action], list[Instant]] = {}
         for instant in same_time:
@@ -95,7 +95,7 @@ def _check_instant(states: Sequence[Instant], *, is_archived: bool, layout: int)
 def check_files(
     commits: Iterable[tuple[Instant, CommitMetadata]],
     sizes: Mapping[str, int],
-    gone: Collection[str],
+    cleaned_paths: Collection[str],
     *,
     layout: int,
 ) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def check_files(
     Args:
         commits: Commits with their metadata.
         sizes: Sizes of all files in bytes, by path.
-        gone: Paths that cleans deleted or may be deleting.
+        cleaned_paths: Paths that cleans deleted or may be deleting.
         layout: Layout of the timeline. The archive of layout 1 is not read and may contain cleans, so a file counts as
             missing only if it is the newest of a file group that is not replaced.
     """
@@ -114,20 +114,20 @@ def check_files(
         for stat in metadata.stats:
             stated = {stat.path: stat.size_bytes} if stat.path else {}
             for path, size in {**stated, **stat.cdc_files}.items():
-                found = sizes.get(path)
-                if found is None:
+                actual_size = sizes.get(path)
+                if actual_size is None:
                     # A clean deletes a change log together with its base file.
-                    if path not in gone and stat.path not in gone and path not in older:
+                    if path not in cleaned_paths and stat.path not in cleaned_paths and path not in older:
                         yield Finding(
                             invariant="file.present",
                             problem=f"the {instant.action} names the file, which is missing",
                             path=path,
                             instant=instant.requested,
                         )
-                elif size and (found < size if _may_grow(path, layout) else found != size):
+                elif size and (actual_size < size if _may_grow(path, layout) else actual_size != size):
                     yield Finding(
                         invariant="file.size",
-                        problem=f"the file has {found} bytes, but the {instant.action} states {size}",
+                        problem=f"the file has {actual_size} bytes, but the {instant.action} states {size}",
                         path=path,
                         instant=instant.requested,
                     )

@@ -72,8 +72,8 @@ class VisibleTimeline:
 
     def completion(self, instant: str) -> str:
         """Return the completion time of a visible instant."""
-        known = self.instants.get(instant)
-        return self.archived.get(instant, instant) if known is None else known.completion
+        active = self.instants.get(instant)
+        return self.archived.get(instant, instant) if active is None else active.completion
 
 
 def visible_timeline(
@@ -140,8 +140,8 @@ def all_slices(
         if isinstance(file, LogFile):
             logs.setdefault(group, []).append(file)
             continue
-        known = bases.setdefault(group, {}).get(file.instant)
-        if known is None or file.write_token > known.write_token:
+        other_attempt = bases.setdefault(group, {}).get(file.instant)
+        if other_attempt is None or file.write_token > other_attempt.write_token:
             bases[group][file.instant] = file
     return {
         group: _sliced(group, bases.get(group, {}), logs.get(group, []), visible, layout)

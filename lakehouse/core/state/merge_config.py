@@ -149,8 +149,8 @@ def _with_delete_marker(rule: MergeRule, raw: Mapping[str, str]) -> MergeRule:
     field = raw.get(_PROPERTY + _DELETE_FIELD) or raw.get(_DELETE_FIELD)
     marker = raw.get(_PROPERTY + _DELETE_MARKER) or raw.get(_DELETE_MARKER)
     if bool(field) != bool(marker):
-        given, missing = (_DELETE_FIELD, _DELETE_MARKER) if field else (_DELETE_MARKER, _DELETE_FIELD)
-        raise UserError(f"the table declares {given}={field or marker} but not {missing}; declare both or neither")
+        present, missing = (_DELETE_FIELD, _DELETE_MARKER) if field else (_DELETE_MARKER, _DELETE_FIELD)
+        raise UserError(f"the table declares {present}={field or marker} but not {missing}; declare both or neither")
     return replace(rule, delete_field=field, delete_marker=marker) if field else rule
 
 

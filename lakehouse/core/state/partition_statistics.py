@@ -26,25 +26,27 @@ from lakehouse.model.statistics import Group, PartitionLife, PartitionStatistics
 _LAYOUT = 2
 
 
-def commits_to_fold(known: TableStatistics, timeline: Timeline, *, whole: bool = False) -> tuple[Instant, ...] | None:
-    """Return the writes that `known` lacks, by completion time, or None if the statistics must be rebuilt.
+def commits_to_fold(
+    statistics: TableStatistics, timeline: Timeline, *, whole: bool = False
+) -> tuple[Instant, ...] | None:
+    """Return the writes that `statistics` lacks, by completion time, or None if the statistics must be rebuilt.
 
-    With `whole`, `timeline` also contains the archived writes, from the first one that `known` includes.
+    With `whole`, `timeline` also contains the archived writes, from the first one that `statistics` includes.
     """
     now = {instant.requested: instant.completion for instant in timeline.writes()}
     archived_before = visible_timeline(timeline, ()).archived_before
-    if not archived_before or known.anchor < archived_before:
+    if not archived_before or statistics.anchor < archived_before:
         # The timeline is empty, or commits that are not folded yet were archived.
-        return () if not known.instants and not now and not known.files else None
-    gone = [requested for requested, completed in known.instants.items() if now.get(requested) != completed]
-    undone = timeline.where(action={Action.ROLLBACK, Action.RESTORE}, completed_after=known.latest)
-    if any(whole or requested >= archived_before for requested in gone) or (gone and len(undone)):
+        return () if not statistics.instants and not now and not statistics.files else None
+    removed = [requested for requested, completed in statistics.instants.items() if now.get(requested) != completed]
+    undone = timeline.where(action={Action.ROLLBACK, Action.RESTORE}, completed_after=statistics.latest)
+    if any(whole or requested >= archived_before for requested in removed) or (removed and len(undone)):
         return None
-    return timeline.writes().where(completed_after=known.folded_up_to).by_completion()
+    return timeline.writes().where(completed_after=statistics.folded_up_to).by_completion()
 
 
 def fold(
-    known: TableStatistics,
+    statistics: TableStatistics,
     commits: Sequence[tuple[Instant, CommitMetadata]],
     timeline: Timeline,
     *,
@@ -53,23 +55,23 @@ def fold(
     """Return the statistics after `commits`.
 
     Args:
-        known: Statistics before the commits.
+        statistics: Statistics before the commits.
         commits: Commits by completion time, with their metadata.
         timeline: The timeline, which contains all commits.
-        complete: Whether `known` has every file group. If it has, a compaction of an unknown group belongs to a
+        complete: Whether `statistics` has every file group. If it has, a compaction of an unknown group belongs to a
             replaced group, which stays hidden. If not, unknown groups are groups whose older files were cleaned, and
-            `known` may have files of older slices.
+            `statistics` may have files of older slices.
     """
-    files, lives = dict(known.files), dict(known.lives)
+    files, lives = dict(statistics.files), dict(statistics.lives)
     groups: dict[str, set[Group]] = {}
     for group in files:
         groups.setdefault(group[0], set()).add(group)
     replaced: set[Group] = set()
     touched: set[Group] = set() if complete else set(files)
     for instant, metadata in commits:
-        gone = {(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids}
-        replaced |= gone
-        for group in gone:
+        removed_groups = {(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids}
+        replaced |= removed_groups
+        for group in removed_groups:
             files.pop(group, None)
             groups.get(group[0], set()).discard(group)
         written: set[str] = set()
@@ -92,16 +94,16 @@ def fold(
         files={**files, **_newest(files, touched)},
         lives=lives,
         instants=instants,
-        folded_up_to=max((*instants.values(), known.folded_up_to)),
+        folded_up_to=max((*instants.values(), statistics.folded_up_to)),
         anchor=_anchor(timeline),
         latest=timeline.latest_time(),
     )
 
 
-def partition_statistics(known: TableStatistics) -> tuple[PartitionStatistics, ...]:
+def partition_statistics(statistics: TableStatistics) -> tuple[PartitionStatistics, ...]:
     """Return one entry per partition that has files, ordered by path."""
     sums: dict[str, tuple[int, int, int]] = {}
-    for (partition, _), tracked in known.files.items():
+    for (partition, _), tracked in statistics.files.items():
         size, rows, count = sums.get(partition, (0, 0, 0))
         sums[partition] = (
             size + sum(t.file.size_bytes for t in tracked),
@@ -111,8 +113,8 @@ def partition_statistics(known: TableStatistics) -> tuple[PartitionStatistics, .
     return tuple(
         PartitionStatistics(
             partition=partition,
-            created=known.lives[partition].created,
-            modified=known.lives[partition].modified,
+            created=statistics.lives[partition].created,
+            modified=statistics.lives[partition].modified,
             size_bytes=size,
             rows=max(rows, 0),
             files=count,
@@ -160,11 +162,11 @@ def _newest(
         for t in tracked.values()
     }
     visible = VisibleTimeline(instants=instants, archived_before="")
-    found: dict[Group, tuple[TrackedFile, ...]] = {}
+    newest: dict[Group, tuple[TrackedFile, ...]] = {}
     for file_slice in latest_slices([t.file for t in tracked.values()], visible, layout=_LAYOUT):
-        kept: list[BaseFile | LogFile] = [*([file_slice.base] if file_slice.base else []), *file_slice.logs]
-        found[(file_slice.partition, file_slice.file_id)] = tuple(tracked[file.path] for file in kept)
-    return found
+        files_of_slice: list[BaseFile | LogFile] = [*([file_slice.base] if file_slice.base else []), *file_slice.logs]
+        newest[(file_slice.partition, file_slice.file_id)] = tuple(tracked[file.path] for file in files_of_slice)
+    return newest
 
 
 def _anchor(timeline: Timeline) -> str:

@@ -114,9 +114,9 @@ def parse_table_config(
 def require_writable(config: TableConfig, root: str) -> None:
     """Raise UnsupportedError if the table at `root` has a version that this package does not write."""
     if config.version not in WRITABLE_VERSIONS:
-        known = " and ".join(map(str, WRITABLE_VERSIONS))
+        names = " and ".join(map(str, WRITABLE_VERSIONS))
         raise UnsupportedError(
-            f"{root}: tables of version {config.version} can be read but not written; versions {known} can be written"
+            f"{root}: tables of version {config.version} can be read but not written; versions {names} can be written"
         )
 
 
@@ -184,15 +184,15 @@ def _flag(raw: Mapping[str, str], key: str, default: bool) -> bool:
 def _version(raw: Mapping[str, str], location: str) -> int:
     text = raw.get("hoodie.table.version", "")
     if text not in map(str, SUPPORTED_VERSIONS):
-        known = ", ".join(map(str, SUPPORTED_VERSIONS))
+        supported = ", ".join(map(str, SUPPORTED_VERSIONS))
         raise UnsupportedError(
-            f"{location}: table version {text or '(none)'} is not supported; versions {known} are. "
+            f"{location}: table version {text or '(none)'} is not supported; versions {supported} are. "
             "Upgrade the table with Apache Hudi first.",
             version=text,
         )
-    layout, wanted = raw.get("hoodie.timeline.layout.version"), "1" if text == "6" else "2"
-    if layout is not None and layout != wanted:
-        raise UnsupportedError(f"{location}: table version {text} with timeline layout {layout}; expected {wanted}")
+    layout, expected = raw.get("hoodie.timeline.layout.version"), "1" if text == "6" else "2"
+    if layout is not None and layout != expected:
+        raise UnsupportedError(f"{location}: table version {text} with timeline layout {layout}; expected {expected}")
     return int(text)
 
 

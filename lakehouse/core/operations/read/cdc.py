@@ -178,7 +178,7 @@ def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata
     gone = [f for f in cleaned_files(table, earliest) if f.partition in partitions and f.path not in listed]
     slices = slices_of(table, [*found, *gone], load_visible(table))
     lost = {file.path for file in gone}
-    return plan_changes(commits, slices, table.timeline, layout=table.config.layout, gone=lost)
+    return plan_changes(commits, slices, table.timeline, layout=table.config.layout, cleaned_paths=lost)
 
 
 def _refuse_archived(table: LoadedTable, begin: str | None) -> None:

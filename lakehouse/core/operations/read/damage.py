@@ -84,7 +84,7 @@ def check_listing(
         f"{RECOVERY_ADVICE}",
         path=found[0].path,
         expected=found[0].expected,
-        found=found[0].found,
+        found=found[0].actual,
         paths=[damage.path for damage in found],
     )
 

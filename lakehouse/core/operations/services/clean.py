@@ -249,9 +249,9 @@ def _plan(table: LoadedTable, policies: Policies, pinned: Collection[str]) -> Cl
         visible=visible,
         groups=slices_of(table, files, visible),
         change_logs=[file for file in files if isinstance(file, LogFile) and file.suffix],
-        found=[file.path for file in files],
-        held=_held(table),
-        kept=savepointed_paths(table) | _pinned(table, files, pins) | published.paths(table.env),
+        listed_paths=[file.path for file in files],
+        needed_from=_held(table),
+        protected_paths=savepointed_paths(table) | _pinned(table, files, pins) | published.paths(table.env),
         pinned=all_pins,
     )
     return plan_clean(state, policies.clean, horizon)

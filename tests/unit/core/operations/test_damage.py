@@ -277,7 +277,7 @@ def test_log_is_missed_only_if_it_completed_after_the_base_file() -> None:
     commits = [(early, commit(log(T1))), (late, commit(log(late.requested))), (compaction, commit(base(T2)))]
     slices = [FileSlice(partition="", file_id="g", base_instant=T2, base=base(T2))]
     found = find_damage(commits, slices, {base(T2).path: 10}, visible, layout=2, listed=lambda _: True)
-    assert [(d.path, d.found) for d in found] == [(log(late.requested).path, None)]
+    assert [(d.path, d.actual) for d in found] == [(log(late.requested).path, None)]
 
 
 def test_log_of_version_6_may_be_longer_than_stated_and_not_shorter() -> None:
@@ -289,7 +289,7 @@ def test_log_of_version_6_may_be_longer_than_stated_and_not_shorter() -> None:
         found = find_damage(
             [(first, commit(log(T1)))], slices, {log(T1).path: size}, visible, layout=1, listed=lambda _: True
         )
-        return [d.found for d in found]
+        return [d.actual for d in found]
 
     assert (sizes(10), sizes(11), sizes(9)) == ([], [], [9])
 

@@ -162,13 +162,13 @@ def test_clean_keeps_slices_of_savepoints_pins_and_compaction_plans() -> None:
     slices = [version(10, 15), version(30), version(50)]
     policy = CleanPolicy(commits_retained=1)
     assert len(removed(line(*WRITES), slices, policy)) == 3
-    assert removed(line(*WRITES), slices, policy, kept=frozenset({log(15).path})) == [at(30)], (
+    assert removed(line(*WRITES), slices, policy, protected_paths=frozenset({log(15).path})) == [at(30)], (
         "all files of a slice are kept"
     )
-    assert removed(line(*WRITES), slices, policy, held={("p", "g"): at(10)}) == []
-    assert len(removed(line(*WRITES), slices, policy, held={("p", "g"): at(30)})) == 2
+    assert removed(line(*WRITES), slices, policy, needed_from={("p", "g"): at(10)}) == []
+    assert len(removed(line(*WRITES), slices, policy, needed_from={("p", "g"): at(30)})) == 2
     versions = CleanPolicy(policy=VERSIONS, versions_retained=2)
-    assert removed(line(*WRITES), slices, versions, held={("p", "g"): at(50)})[1:] != []
+    assert removed(line(*WRITES), slices, versions, needed_from={("p", "g"): at(50)})[1:] != []
 
 
 def metadata(earliest: int | None, extra: Mapping[str, str] | None = None, failed: Sequence[str] = ()) -> CleanMetadata:
