@@ -486,7 +486,7 @@ def test_operators_accept_a_text_as_a_list_of_one() -> None:
 
 
 def test_operators_refuse_values_that_are_not_texts() -> None:
-    with DAG("publish"), pytest.raises(UserError, match="partitions holds 7, which is of type int"):
+    with DAG("publish"), pytest.raises(UserError, match="partitions contains 7, which is of type int"):
         PublishPartitionsOperator(task_id="publish", table="/specs/orders.yaml", partitions=[7])
     empty = ServiceOperator(task_id="clean", service="clean", table=[])
     with pytest.raises(UserError, match="table is an empty list"):

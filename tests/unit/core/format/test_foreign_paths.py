@@ -154,7 +154,7 @@ def test_named_pipe_instead_of_a_file_is_refused_without_waiting(place: str, tmp
     path = data_file(tmp_path / "t" / "a") if place == "a/data" else tmp_path / "t" / place
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(CorruptTableError, match=r"is no regular file but a pipe|has 0 bytes"):
+    with pytest.raises(CorruptTableError, match=r"is not a regular file but a pipe|has 0 bytes"):
         Table.open(str(tmp_path / "t")).scan().to_arrow()
 
 
