@@ -25,6 +25,13 @@ time.tzset()
 # JVMs of tests run for seconds, so the optimising compiler and parallel collectors cost more than they save.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+if find_spec("hypothesis") is not None:
+    from hypothesis import HealthCheck, settings
+
+    # Neither the deadline of an example nor the time to generate it may decide a test: machines differ in load.
+    settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("project")
+
 IN_SPARK_ENVIRONMENT = find_spec("pyspark") is not None
 if IN_SPARK_ENVIRONMENT:
     os.environ["PYSPARK_PYTHON"] = sys.executable
