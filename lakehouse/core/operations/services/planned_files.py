@@ -57,7 +57,7 @@ def planned_files_exist(
     try:
         yield
     except NotFoundError as error:
-        path = error.facts.get("path")
+        path = error.path
         names = {
             f"{piece.partition}/{name}" if piece.partition else name
             for piece in planned
