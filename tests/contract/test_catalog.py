@@ -245,6 +245,19 @@ def test_requests_are_closed_by_a_started_run_and_reopened_if_it_fails(catalog: 
     assert history.bytes_since(["clustering", "clean"], 0) == {"clustering": 90, "clean": 0}
 
 
+def test_run_stays_committed_if_a_later_try_has_nothing_to_do(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create_table(spec(tmp_path / "orders"))
+    table, history = catalog.entry("sales.orders").id, catalog.history
+    history.start("run-1", table, "compaction", {})
+    committed = RunOutcome(state=RunState.COMMITTED, instant="20260101", actual={"bytes": 90})
+    history.end("run-1", table, "compaction", committed, try_number=1)
+    assert history.start("run-1", table, "compaction", {}) == 2
+    nothing = RunOutcome(state=RunState.NOTHING_TO_DO, actual={"bytes": 0})
+    history.end("run-1", table, "compaction", nothing, try_number=2)
+    (run,) = history.runs(table, "compaction")
+    assert (run.state, run.instant) == (RunState.COMMITTED, "20260101")
+
+
 def test_history_keeps_the_newest_decisions(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table(spec(tmp_path / "orders"))
     table = catalog.entry("sales.orders").id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -256,6 +256,9 @@ class RunHistory:
             if row is None:
                 return
             is_stale, has_committed = try_number not in (None, row.tries), row.state == RunState.COMMITTED
+            if outcome.state is RunState.NOTHING_TO_DO and row.instant is not None:
+                # An earlier try committed after this try had read the run.
+                outcome = replace(outcome, state=RunState.COMMITTED, actual=None)
             commits = outcome.state is RunState.COMMITTED
             if (is_stale or has_committed) and (not commits or (is_stale and has_committed)):
                 return
