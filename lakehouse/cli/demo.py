@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -211,7 +211,7 @@ def _show(place: DemoHome, specs: Sequence[Path]) -> None:
     for spec in specs:
         table = open_table(str(spec))
         print(f"\n=== {table.name}: {table.scan(columns=['_hoodie_record_key']).count()} rows")
-        show_document(replace(table.describe(), schema=()), "text")
+        show_document(table.describe(), "text", omitted=("schema",))
     first = os.path.relpath(specs[0])
     home = os.path.relpath(place.path)
     print(

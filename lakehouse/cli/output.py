@@ -20,17 +20,20 @@ def show(value: Any, output: str) -> None:
         print(grid(value))
 
 
-def show_document(document: Document, output: str, rows: Sequence[Mapping[str, Any]] | None = None) -> None:
+def show_document(
+    document: Document, output: str, rows: Sequence[Mapping[str, Any]] | None = None, *, omitted: Sequence[str] = ()
+) -> None:
     """Print a contract as JSON, or as text for people: the `rows` as a table, or else the fields.
 
-    Field names are printed with spaces instead of underscores.
+    Field names are printed with spaces instead of underscores. The text lacks the fields `omitted`.
     """
     if output == "json":
         print(json.dumps(document.to_mapping(), indent=2, ensure_ascii=False))
     elif rows is not None:
         print(grid(rows))
     else:
-        _show_mapping(_with_spaces(encode(document)))
+        fields = {name: value for name, value in encode(document).items() if name not in omitted}
+        _show_mapping(_with_spaces(fields))
 
 
 def rows_of(values: Sequence[object]) -> list[dict[str, Any]]:
