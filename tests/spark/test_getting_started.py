@@ -32,7 +32,7 @@ def test_code_blocks_of_getting_started_run_in_order(
     run(merge_on_read)
     assert printed[-4][0] == {"rider_id": "r1", "name": "Ada", "trips": 7}
     assert printed[-3][0] == {"rider_id": "r1", "trips": None}
-    assert sum(partition["log files"] for partition in printed[-1]) == 0
+    assert sum(partition.log_files for partition in printed[-1]) == 0
     assert names["riders"].scan(where="trips >= 1").count() == 2
     run(concurrency)
     assert printed[-1] == [{"name": "Ada", "trips": 7}], "the restore undoes the backfill"
