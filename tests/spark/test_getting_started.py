@@ -1,4 +1,4 @@
-"""The code blocks of docs/getting-started.md run in their order, as a reader would paste them."""
+"""The code blocks of docs/getting-started/library.md run in their order, as a reader would paste them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse import load_catalog
 
-PAGE = Path(__file__).parents[2] / "docs" / "getting-started.md"
+PAGE = Path(__file__).parents[2] / "docs" / "getting-started" / "library.md"
 
 
 @pytest.mark.spark
