@@ -27,10 +27,10 @@ from lakehouse.cli.output import show_document
 from lakehouse.cli.services import services_command
 from lakehouse.cli.table import open_table
 from lakehouse.core.system.clock import SystemClock
+from lakehouse.demo.sample_data import generate
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Instant
-from lakehouse.platform.ingest.sample_data import generate
 from lakehouse.spec.table import load_spec
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.planning.event_time import Watermark
 from lakehouse.core.table.table import Table
+from lakehouse.demo.sample_data import generate
 from lakehouse.errors import ConflictError, UserError
 from lakehouse.platform.ingest import run as run_module
 from lakehouse.platform.ingest.run import (
@@ -30,7 +31,6 @@ from lakehouse.platform.ingest.run import (
     SCHEMA,
     run_ingest,
 )
-from lakehouse.platform.ingest.sample_data import generate
 from lakehouse.platform.sources.files import FILES
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.table import PartitionField, TableSpec, load_spec

@@ -17,9 +17,9 @@ from pyspark.sql.functions import lit
 
 from lakehouse.cli.main import main
 from lakehouse.core.table.table import Table
+from lakehouse.demo.sample_data import generate
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.platform.ingest.sample_data import generate
 from lakehouse.spark.source import register
 from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.table import load_spec

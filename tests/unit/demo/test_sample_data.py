@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from lakehouse.demo.sample_data import generate
 from lakehouse.errors import UserError
-from lakehouse.platform.ingest.sample_data import generate
 
 
 def _read(folder: Path) -> list[tuple[str, dict[str, Any]]]:
