@@ -2,7 +2,7 @@
 # overwrite each other's files, so they must not be in one environment.
 #
 #   Airflow's Python   the packages of the base image, plus the Spark provider and the light core of lakehouse
-#   /opt/spark-env     lakehouse[spark]; tasks reach it through LAKEHOUSE_SPARK_HOME
+#   /opt/spark-env     lakehouse-tables[spark]; tasks reach it through LAKEHOUSE_SPARK_HOME
 ARG AIRFLOW_VERSION=3.3.2
 ARG PYTHON_VERSION=3.11
 FROM apache/airflow:${AIRFLOW_VERSION}-python${PYTHON_VERSION}

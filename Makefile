@@ -25,15 +25,25 @@ AIRFLOW_READY := .venv-airflow/.ready
 HUDI_READY := .venv-hudi/.ready
 
 PIP_FLAGS := --quiet --disable-pip-version-check
+# pip leaves this metadata beside the sources. With the sources on PYTHONPATH, Airflow would load the plugin twice.
+EGG_INFO := lakehouse_tables.egg-info
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help demo ui test check unit airflow-tests interop bench reliability venvs preflight clean distclean
+.PHONY: help wheel demo ui test check unit airflow-tests interop bench reliability venvs preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The environment is new, so that the wheel does not depend on the packages of this machine.
+wheel: ## dist/lakehouse_tables-<version>-py3-none-any.whl, to install into your own environments with pip
+	@rm -rf build dist/lakehouse_tables-*.whl
+	$(PYTHON) -m venv build/venv
+	build/venv/bin/python -m pip wheel $(PIP_FLAGS) --no-deps --wheel-dir dist .
+	@rm -rf build $(EGG_INFO)
+	@ls dist/lakehouse_tables-*.whl
 
 demo: venvs ## Airflow ingests files into a table through Spark, then prints it (DATA=dir TABLE=spec.yaml for your own)
 	.venv/bin/python -m lakehouse demo run --airflow-venv .venv-airflow --home .demo \
@@ -82,7 +92,8 @@ venvs: $(SPARK_READY) $(AIRFLOW_READY) ## both virtual environments
 $(SPARK_READY): pyproject.toml constraints-spark.txt | preflight
 	@echo "Spark's environment: .venv (takes a minute or two the first time)"
 	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install $(PIP_FLAGS) -c constraints-spark.txt -e '.[spark,test]'
+	.venv/bin/python -m pip install $(PIP_FLAGS) -c constraints-spark.txt -e '.[spark,test,docs]'
+	@rm -rf $(EGG_INFO)
 	@touch $@
 
 # The constraints list all packages. Without --no-deps pip would add pyspark-client, which contains an older pyspark
@@ -92,6 +103,7 @@ $(AIRFLOW_READY): pyproject.toml constraints-airflow.txt | preflight
 	@test -x .venv-airflow/bin/python || $(PYTHON) -m venv .venv-airflow
 	.venv-airflow/bin/python -m pip install $(PIP_FLAGS) --no-deps -r constraints-airflow.txt
 	.venv-airflow/bin/python -m pip install $(PIP_FLAGS) --no-deps -e .
+	@rm -rf $(EGG_INFO)
 	@touch $@
 
 $(HUDI_READY): Makefile | preflight

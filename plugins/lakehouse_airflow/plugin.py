@@ -1,4 +1,4 @@
-"""Airflow plugin that lists lakehouse among the installed plugins. DAGs import the other modules themselves."""
+"""Airflow plugin that lists lakehouse among the installed plugins. An entry point of the package registers it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Spark environment of jobs.
 
 Airflow's environment has no pyspark, because the Spark provider and pyspark overwrite each other's files. Jobs run in a
-second virtual environment with `lakehouse[spark]`; its path is in `LAKEHOUSE_SPARK_HOME`.
+second virtual environment with `lakehouse-tables[spark]`; its path is in `LAKEHOUSE_SPARK_HOME`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
     """
     named = environ.get(SPARK_HOME)
     if not named:
-        raise UserError(f"set {SPARK_HOME} to the virtual environment that has lakehouse[spark]: jobs run there")
+        raise UserError(f"set {SPARK_HOME} to the virtual environment that has lakehouse-tables[spark]: jobs run there")
     home = Path(named).absolute()
     python, binary = home / "bin" / "python", home / "bin" / "spark-submit"
     for path in (python, binary):
         if not path.exists():
-            raise UserError(f"{SPARK_HOME}={named}: {path} is missing; install lakehouse[spark] there", path=str(path))
+            raise UserError(
+                f"{SPARK_HOME}={named}: {path} is missing; install lakehouse-tables[spark] there", path=str(path)
+            )
     # spark-submit asks this Python for the location of Spark. Without a safe path, the script's folder would be first
     # on sys.path, and packages of lakehouse could hide others with the same name.
     variables = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONSAFEPATH": "1"}
@@ -55,7 +57,7 @@ def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
         )
     package = Path(lakehouse.__file__).absolute().parent
     if package.parent.name in ("site-packages", "dist-packages"):
-        raise UserError(f"{SPARK_HOME}={named} has no lakehouse: install lakehouse[spark] there")
+        raise UserError(f"{SPARK_HOME}={named} has no lakehouse: install lakehouse-tables[spark] there")
     return SparkEnvironment(
         binary=str(binary),
         application=str(package / "__main__.py"),

@@ -229,7 +229,7 @@ class Lake:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     if not PYTHON.exists():
-        pytest.skip("missing: .venv with lakehouse[spark]; run 'make venvs'")
+        pytest.skip("missing: .venv with lakehouse-tables[spark]; run 'make venvs'")
     home = tmp_path_factory.mktemp("faults")
     with ExitStack() as stack:
         try:

@@ -1,4 +1,4 @@
-"""`lakehouse[arrow]` works in a fresh virtual environment without pyspark and without Java."""
+"""`lakehouse-tables[arrow]` works in a fresh virtual environment without pyspark and without Java."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 JOURNEY = ROOT / "tests" / "support" / "arrow_journey.py"
 #: The files that pip needs to build the project. A copy keeps build output out of the source tree.
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "lakehouse")
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "lakehouse", "plugins")
 NO_INDEX = ("No matching distribution", "NewConnectionError", "ConnectTimeoutError", "ProxyError", "ReadTimeoutError")
 
 
@@ -26,7 +26,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Co
 
 @pytest.fixture(scope="module")
 def arrow_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install `lakehouse[arrow]` in a new virtual environment, and return its Python."""
+    """Install `lakehouse-tables[arrow]` in a new virtual environment, and return its Python."""
     folder = tmp_path_factory.mktemp("arrow")
     sources = folder / "sources"
     sources.mkdir()

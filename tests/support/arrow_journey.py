@@ -1,4 +1,4 @@
-"""Run the main operations of a table in an environment with `lakehouse[arrow]` only; a contract test starts it.
+"""Run the main operations of a table in an environment with `lakehouse-tables[arrow]` only; a contract test starts it.
 
 The only argument is an empty directory. The program prints the names of the steps as a JSON list.
 """

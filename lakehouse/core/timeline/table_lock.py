@@ -185,7 +185,7 @@ def open_lock(env: Env, policy: LockPolicy) -> Lock:
             raise
         raise UserError(
             f"option {PROVIDER_KEY}={policy.provider} needs the package {error.name!r}: pip install "
-            f"'lakehouse[{extra}]'",
+            f"'lakehouse-tables[{extra}]'",
             option=PROVIDER_KEY,
         ) from error
     return cast(Lock, module.open_lock(env, policy.options, policy.timing))

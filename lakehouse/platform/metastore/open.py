@@ -33,7 +33,7 @@ def open_metastore(policy: SyncPolicy, *, purpose: str = "metastore sync", overr
         hive = import_module("lakehouse.platform.metastore.hive")
     except ModuleNotFoundError as error:
         raise UserError(
-            f"{purpose} needs a package that is not installed: {error.name}; pip install 'lakehouse[hive]'"
+            f"{purpose} needs a package that is not installed: {error.name}; pip install 'lakehouse-tables[hive]'"
         ) from error
     opened: Metastore = hive.HiveMetastore(uris, timeout_s=policy.timeout_s)
     return opened

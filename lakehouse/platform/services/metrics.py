@@ -129,7 +129,8 @@ def _provider() -> Any:
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise UserError(
-            f"{_ENDPOINTS[0]} asks for metrics, which need the package {error.name!r}: pip install 'lakehouse[metrics]'"
+            f"{_ENDPOINTS[0]} asks for metrics, which need the package {error.name!r}: pip install "
+            "'lakehouse-tables[metrics]'"
         ) from error
     # A process sends its metrics when it ends. A long process also sends them periodically.
     return MeterProvider(metric_readers=[PeriodicExportingMetricReader(OTLPMetricExporter())])

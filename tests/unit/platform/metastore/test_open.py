@@ -31,7 +31,7 @@ def test_other_modules_work_without_the_metastore_client() -> None:
     done = subprocess.run([sys.executable, "-c", dedent(SCRIPT)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "needs a package that is not installed" in done.stdout
-    assert "pip install 'lakehouse[hive]'" in done.stdout
+    assert "pip install 'lakehouse-tables[hive]'" in done.stdout
 
 
 def test_address_of_the_call_precedes_policy_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,34 @@
+"""Description of the package for Airflow: its connection type. Airflow reads it by an entry point of the package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the description in the form of Airflow's `provider_info.schema.json`."""
+    return {
+        "package-name": "lakehouse-tables",
+        "name": "Lakehouse",
+        "description": "Ingestion, table services and publication of tables in the Apache Hudi format.",
+        "connection-types": [
+            {
+                "connection-type": "lakehouse_catalog",
+                "hook-class-name": "lakehouse_airflow.catalog_hook.CatalogHook",
+                "hook-name": "Lakehouse catalog",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["extra"],
+                    "relabeling": {"schema": "Database"},
+                    "placeholders": {"host": "catalog.example.com", "port": "5432", "schema": "lakehouse"},
+                },
+                "conn-fields": {
+                    "url": {
+                        "label": "URL",
+                        "description": "SQLAlchemy URL, such as postgresql+psycopg://user:password@host/lakehouse. "
+                        "If it is set, the fields above are not used.",
+                        "schema": {"type": ["string", "null"], "format": "password"},
+                    }
+                },
+            }
+        ],
+    }
