@@ -37,6 +37,18 @@ def test_specification_index_defines_each_id_once() -> None:
     assert len(ids) == len(set(ids))
 
 
+def test_each_id_of_the_index_is_the_heading_of_one_section_with_text() -> None:
+    sections = [
+        (ids_of(heading)[0], body.strip())
+        for chapter in sorted(INDEX.parent.glob("*.md"))
+        for heading, body in re.findall(r"^#{2,3} ([A-Z]+-\d.*)\n((?:(?!^#).*\n?)*)", chapter.read_text("utf-8"), re.M)
+    ]
+    assert sorted(cite for cite, _ in sections) == sorted(known_ids())
+    # A section whose text is in its subsections may have none of its own.
+    parents = {cite.rpartition(".")[0] for cite in known_ids() if "." in cite}
+    assert [cite for cite, body in sections if not body and cite not in parents] == []
+
+
 def test_every_cited_id_is_in_the_index() -> None:
     known = set(known_ids())
     cited = {(path, cite) for path, text in texts().items() if path != __file__ for cite in ids_of(text)}
