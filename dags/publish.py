@@ -1,101 +1,17 @@
-"""One DAG per table spec with a section `services.publish`: it publishes ready partitions in a Hive Metastore.
-
-The DAG runs by its schedule and after each event of the table's asset. An event with `partitions` in its extra is a
-signal that these partitions are ready. Pointers need no Spark; a spark-submit copies partitions older than
-`archive_after` into separate files. Each partition that becomes visible is an event of the asset
-`hive://database/table`. A backfill publishes the partitions of its range again. The trigger form has partitions,
-interval, force, newest version and dry run.
-"""
+"""One DAG per table spec with a section `services.publish`."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, Param, get_parsing_context
+from airflow.sdk import get_parsing_context
 
-from lakehouse.spec.publish import PublishSpec
-from lakehouse.spec.table import TableSpec
-from lakehouse_airflow.assets import partitions_asset, table_asset
-from lakehouse_airflow.publish import (
-    ArchivePartitionsOperator,
-    PublishPartitionsOperator,
-    archive_due,
-    signals_accepted,
-)
-from lakehouse_airflow.services import POOL as SPARK_POOL
-from lakehouse_airflow.specs import load_specs, publish_timetable, spec_directories
-
-DATE = {"type": ["null", "string"], "format": "date-time"}
-FLAG = {"type": "boolean"}
-PARAMS = {
-    "partitions": Param(
-        [], type="array", items={"type": "string"}, title="Partitions", description="Only these, such as dt=2026-03-01."
-    ),
-    "interval_start": Param(None, **DATE, title="Interval start", description="Partitions within the interval; UTC."),
-    "interval_end": Param(None, **DATE, title="Interval end", description="The first moment after the interval; UTC."),
-    "force": Param(False, **FLAG, title="Force", description="Publish again, or before the partitions are ready."),
-    "newest": Param(
-        False,
-        **FLAG,
-        title="Newest version",
-        description="Publish the newest version instead of the version by event time.",
-    ),
-    "dry_run": Param(False, **FLAG, title="Dry run", description="Log the plan and change nothing."),
-}
-
-
-def publish_dag(spec: TableSpec, publish: PublishSpec) -> DAG:
-    """Build the DAG of one table."""
-    table, by_clock = str(Path(spec.source).absolute()), publish_timetable(publish)
-    schedule: Any = [table_asset(spec)]
-    if by_clock is not None:
-        schedule = AssetOrTimeSchedule(timetable=by_clock, assets=[table_asset(spec)])
-    outlets = [partitions_asset(publish.target)]
-    soon = {"retries": 3, "retry_delay": timedelta(seconds=30)}
-    with DAG(
-        dag_id=f"publish.{spec.table}",
-        description=f"Publish partitions of {spec.table} as {publish.target} in the metastore",
-        doc_md=__doc__,
-        schedule=schedule,
-        # Backfills can publish partitions since this date again.
-        start_date=datetime(2015, 1, 1, tzinfo=UTC),
-        catchup=False,
-        max_active_runs=1,
-        params=PARAMS,
-        tags=["lakehouse", "publish"],
-    ) as dag:
-        published = PublishPartitionsOperator(
-            task_id="publish",
-            table=table,
-            by_interval="interval" in publish.ready,
-            signals="signal" in publish.ready,
-            periods=publish,
-            outlets=outlets,
-            # Backfills ignore max_active_runs.
-            max_active_tis_per_dag=1,
-            **soon,
-        )
-        due = archive_due.override(trigger_rule="none_failed", pool=published.pool, **soon)(table)
-        archive = ArchivePartitionsOperator.partial(
-            task_id="archive",
-            publish_task_id="publish",
-            outlets=outlets,
-            pool=SPARK_POOL,
-            max_active_tis_per_dag=1,
-            execution_timeout=timedelta(hours=6),
-            **soon,
-        ).expand(table=due)
-        accepted = signals_accepted.override(trigger_rule="none_failed", pool=published.pool)(published.output)
-        published >> due >> archive
-        published >> accepted
-    return dag
-
+from lakehouse_airflow.dags_publish import publish_dag
+from lakehouse_airflow.specs import load_specs, spec_directories
 
 # A task needs its own DAG only.
 parsed_dag = get_parsing_context().dag_id
 for spec in load_specs(spec_directories(Path(__file__).parent)).good:
-    declared = spec.publication()
-    if declared is not None and parsed_dag in (None, f"publish.{spec.table}"):
-        publish_dag(spec, declared)
+    publish = spec.publication()
+    if publish is not None and parsed_dag in (None, f"publish.{spec.table}"):
+        publish_dag(spec, publish)

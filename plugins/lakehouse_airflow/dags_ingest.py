@@ -1,0 +1,69 @@
+"""One DAG per table spec with a section `ingest`: each run is one spark-submit, its commit one asset event.
+
+A run ingests the files of its data interval if the spec's path contains `{start:...}` or `{end:...}`. Otherwise it
+ingests all files that no commit contains. A run can be repeated: files in a commit are not ingested again. Backfills
+work for every table with a schedule.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param
+
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.table import TableSpec
+from lakehouse_airflow.assets import table_asset
+from lakehouse_airflow.operators import LakehouseOperator
+from lakehouse_airflow.specs import timetable
+
+DATE = {"type": ["null", "string"], "format": "date-time"}
+PARAMS = {
+    "interval_start": Param(None, **DATE, title="Interval start", description="Replaces the run's own interval; UTC."),
+    "interval_end": Param(None, **DATE, title="Interval end", description="The first moment after the interval; UTC."),
+    "full_refresh": Param(
+        False, type="boolean", title="Full refresh", description="Ingest again what earlier commits contain."
+    ),
+    "options": Param({}, type="object", title="Options", description="hoodie.* options of this run only."),
+}
+
+
+def ingest_dag(spec: TableSpec, ingest: IngestSpec, **dag: Any) -> DAG:
+    """Build the DAG `ingest.<table>`.
+
+    Args:
+        spec: Spec of the table.
+        ingest: Its section `ingest`, which has the schedule, the pool, retries and Spark properties.
+        dag: More arguments of Airflow's DAG: callbacks, deadlines, default_args.
+    """
+    with DAG(
+        dag_id=f"ingest.{spec.table}",
+        description=f"{ingest.operation} {ingest.source.description} into {spec.table}",
+        doc_md=f"{__doc__}\nTable `{spec.table}` at `{spec.location}`, key `{', '.join(spec.record_key)}`.",
+        schedule=timetable(spec),
+        start_date=ingest.start_date,
+        catchup=ingest.catchup,
+        max_active_runs=1,
+        params=PARAMS,
+        **{"tags": ["lakehouse", "ingest"], **dag},
+    ) as made:
+        LakehouseOperator(
+            task_id="ingest",
+            verb="ingest",
+            action="run",
+            table=str(Path(spec.source).absolute()),
+            by_interval=ingest.is_by_interval,
+            conf=dict(ingest.spark),
+            outlets=[table_asset(spec)],
+            # One run of a table at a time: backfills ignore max_active_runs.
+            max_active_tis_per_dag=1,
+            pool=ingest.pool,
+            retries=ingest.retries,
+            retry_delay=timedelta(seconds=ingest.retry_delay_s),
+            retry_exponential_backoff=2,
+            max_retry_delay=timedelta(hours=1),
+            execution_timeout=timedelta(seconds=ingest.timeout_s),
+        )
+    return made
