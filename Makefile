@@ -32,7 +32,7 @@ EGG_INFO := lakehouse_tables.egg-info
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help wheel demo ui test check unit airflow-tests interop bench reliability venvs preflight clean distclean
+.PHONY: help wheel demo ui test check unit airflow-tests interop bench reliability docs docs-links venvs preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,10 +54,18 @@ ui: venvs ## Airflow's pages over the demo's tables, at http://127.0.0.1:8080
 
 test: check unit airflow-tests interop ## all checks and all tests
 
-check: $(SPARK_READY) ## lint, types, floors
+check: $(SPARK_READY) ## lint, types, import rules, the site of the documentation
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
+	$(MAKE) --no-print-directory docs
+
+docs: $(SPARK_READY) ## the site of the documentation, in docs/_build/html; a broken link is an error
+	.venv/bin/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+docs-links: $(SPARK_READY) ## check the documentation's links to other sites (needs the network)
+	.venv/bin/python -m sphinx -q -b linkcheck docs docs/_build/links
 
 unit: $(SPARK_READY) ## the tests that run in .venv, without Apache Hudi
 	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m "not jvm" --ignore=tests/airflow
@@ -140,7 +148,7 @@ preflight:
 	exit $$missing
 
 clean: ## remove the files of earlier runs; keep the environments
-	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info \
+	rm -rf .demo docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info \
 		spark-warehouse metastore_db derby.log
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -19,7 +19,7 @@ PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    *(p.relative_to(ROOT).as_posix() for p in ROOT.rglob("docs/**/*.md")),
+    *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts),
 )
 README_LINES = 150
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
