@@ -20,4 +20,4 @@ if __name__ == "__main__" and not sys.flags.safe_path and sys.path:
 from lakehouse.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

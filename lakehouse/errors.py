@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
+#: Exit code of a command that Ctrl-C ended, as in every shell: 128 + SIGINT.
+INTERRUPTED = 130
+
 
 class LakehouseError(Exception):
     """Base class of all errors; `facts` holds the values of the message, for logs and for re-raising."""

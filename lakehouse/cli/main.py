@@ -1,6 +1,7 @@
-"""Entry point of the command line: nouns, verbs, flags, exit codes.
+"""Entry point of the command line: the program, its errors and its exit codes.
 
-Commands print text for people, and contracts of `lakehouse.spec.contracts` with `--output json`.
+Commands print text for people, and contracts of `lakehouse.spec.contracts` with `--output json`. An error is one
+paragraph on standard error; its traceback is printed with `--debug` only.
 """
 
 from __future__ import annotations
@@ -9,100 +10,109 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from types import TracebackType
 
+import click
+from click.shell_completion import shell_complete
+
 from lakehouse import __version__
+from lakehouse.cli.completion import VARIABLE
+from lakehouse.cli.group import MainGroup, Settings
+from lakehouse.cli.nouns import NOUNS
+from lakehouse.cli.usage import user_error
 from lakehouse.core.storage.os_errors import translate
-from lakehouse.errors import LakehouseError, UserError
+from lakehouse.errors import INTERRUPTED, LakehouseError
 from lakehouse.model.texts import printable
 from lakehouse.spec.secrets import redact_text
 
 _HELP = """\
-lakehouse: tables in the Apache Hudi format, written and read natively on Spark and Arrow
+Tables in the Apache Hudi format, written and read natively on Spark and Arrow.
 
-  table create    create a table from a spec (--table spec.yaml) or from --name, --location and --record-key
-  table describe  config, schema, partitions, files and last commits of a table
-  table read      print rows: --columns, --where, --as-of, --begin/--end, --limit
-  table delete    delete rows: --where, --dry-run
-  table validate  check all invariants of a table and report repairs; --deep reads all files; --keys global
-                  finds keys in several partitions (a key is unique in its partition, and in the whole table
-                  only with a global index)
-  timeline show   the instants of a table; --archived: the archived writes
-  compaction      due: trigger condition; plan: schedule a plan on the timeline; run: execute a plan
-  logcompaction   due, plan, run: several log files of a file group become one
-  clustering      due, plan, run: merge small files into large ones and sort rows (--sort-columns)
-  index           check, build: add missing bloom filters to base files
-  clean           due, plan, run: remove files that no retained write needs; orphans: files without a write (--delete)
-  ttl             due, plan, run: partitions expire by age, count or size; policy set, remove, list: rules by pattern
-  archive         due, plan, run: move the oldest actions from the active timeline to the archive
-  publish         due, plan, run, status: publish ready partitions in a Hive Metastore; signal, withdraw
-  sync            plan, run: register a table and its partitions in a Hive Metastore, as Hudi's sync does
-  ingest run      ingest new files of the spec's source in one commit
-  rollback        run: roll back one write, pending or the newest; failed: roll back all failed writes
-  savepoint       create, delete, list: commits that clean and rollback must keep
-  restore run     restore a savepoint or commit (--to) by rolling back later writes; --dry-run
-  table           list, register, update, drop: the tables of a catalog by name
-  table           sync, drift, history: spec files, their versions in the catalog, and the authors of changes
-  policy          set, remove, show: settings of services for a namespace, a table or some of its partitions
-  services        due: decide which services run now; explain, request, status, health
-  catalog upgrade migrate the database schema of a shared catalog
-  options         every option with its default; --markdown for docs/reference/options.md
-  demo            generate data, or run the demo through Airflow
-
-`--table` is a table spec, a table's location, or namespace.table of a catalog.
-`lakehouse <noun> <verb> --help` describes the flags.
+Each COMMAND is a noun whose verbs `lakehouse COMMAND --help` lists. `lakehouse COMMAND VERB --help` describes the flags
+and shows an example. A table is named by --table: a table spec (YAML), its location, or [catalog:]namespace.table.
 """
 
 #: Control characters that are kept in messages.
 _LINES = "\n\t"
-#: Module and function of each noun below `lakehouse.cli`. A command is imported when it runs: Spark and Arrow are slow.
-_COMMANDS = {
-    "ingest": "ingest:ingest",
-    "options": "options:options_command",
-    "demo": "demo:demo",
-    "index": "index:index_command",
-    "publish": "publish:publish_command",
-    "sync": "sync:sync_command",
-    "rollback": "undo:undo_command",
-    "savepoint": "undo:undo_command",
-    "restore": "undo:undo_command",
-    "catalog": "catalog:catalog_command",
-    "policy": "catalog:catalog_command",
-    "services": "services:services_command",
-    "table validate": "validate:validate_command",
-    "table": "table:table_command",
-    "timeline": "table:table_command",
-}
+
+
+def program() -> click.Command:
+    """Return the command line: all nouns, which are imported when they are used."""
+    return MainGroup("lakehouse", _HELP, NOUNS, [_version_option()])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code (0, or that of the error's class)."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and VARIABLE in os.environ:
+        return shell_complete(program(), {}, "lakehouse", VARIABLE, os.environ[VARIABLE])
+    _configure_logging()
+    sys.excepthook = _show
+    settings = Settings()
+    try:
+        return _dispatch(words, settings)
+    except BrokenPipeError:
+        # The reading process, such as `head`, has ended.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        if settings.debug:
+            _show(type(error), error, error.__traceback__)
+        failure = _failure(error)
+        name = type(error if failure is None else failure).__name__
+        text = (
+            str(failure)
+            if failure is not None
+            else f"{error}. This is an unexpected error; --debug shows its traceback"
+        )
+        print(f"{name}: {printable(redact_text(text), keep=_LINES)}", file=sys.stderr)
+        return LakehouseError.exit_code if failure is None else failure.exit_code
+
+
+def _dispatch(words: list[str], settings: Settings) -> int:
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    root = program()
+    try:
+        with root.make_context("lakehouse", words, obj=settings) as ctx:
+            code: int | None = root.invoke(ctx)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return code or 0
+
+
+def _failure(error: Exception) -> LakehouseError | None:
+    """Return an error as one of this package; None for an unexpected one."""
+    if isinstance(error, click.UsageError):
+        return user_error(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        # The error is about a file outside of a store, such as a report. Errors without a file name are unexpected.
+        return translate(error, str(error.filename), writing=True)
+    return error if isinstance(error, LakehouseError) else None
+
+
+def _version_option() -> click.Option:
+    def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            click.echo(__version__)
+            ctx.exit()
+
+    return click.Option(
+        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=show, help="Print the version."
+    )
+
+
+def _configure_logging() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for handler in logging.getLogger().handlers:
         if not any(isinstance(known, _NoSecrets) for known in handler.filters):
             handler.addFilter(_NoSecrets())
     # Users of an embedded catalog do not need the log of its migrations.
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    sys.excepthook = _show
-    try:
-        return _dispatch(words)
-    except BrokenPipeError:
-        # The reading process, such as `head`, has ended.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        # The error is about a file outside of a store, such as a report. Errors without a file name are unexpected.
-        if error.filename is None:
-            raise
-        failure = translate(error, str(error.filename), writing=True)
-        print(f"{type(failure).__name__}: {failure}", file=sys.stderr)
-        return failure.exit_code
-    except LakehouseError as error:
-        print(f"{type(error).__name__}: {printable(redact_text(str(error)), keep=_LINES)}", file=sys.stderr)
-        return error.exit_code
 
 
 class _NoSecrets(logging.Filter):
@@ -143,23 +153,3 @@ def _without_secrets(
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an unexpected error and its traceback without passwords."""
     sys.stderr.write(redact_text("".join(traceback.format_exception(kind, error, trace))))
-
-
-def _dispatch(words: list[str]) -> int:
-    noun = words[0] if words else "help"
-    if noun in ("help", "--help", "-h"):
-        print(_HELP)
-        return 0
-    if noun == "--version":
-        print(__version__)
-        return 0
-    if words[:2] == ["table", "validate"]:
-        noun = "table validate"
-    path = _COMMANDS.get(noun)
-    if path is None and noun in import_module("lakehouse.spec.services").SERVICES:
-        path = "table_service:service_command"
-    if path is None:
-        raise UserError(f"unknown command {noun!r}\n\n{_HELP}")
-    module, _, function = path.partition(":")
-    command: Callable[[Sequence[str]], int] = getattr(import_module(f"lakehouse.cli.{module}"), function)
-    return command(words)

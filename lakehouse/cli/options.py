@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-
+from lakehouse.cli.group import Given
+from lakehouse.cli.output import show
 from lakehouse.spec.options.declarations import declarations, options_markdown
 
 
-def options_command(words: Sequence[str]) -> int:
-    """Print all options, as text or as a Markdown table."""
-    parser = argparse.ArgumentParser(prog="lakehouse options")
-    parser.add_argument("--markdown", action="store_true", help="print the table of the documentation")
-    if parser.parse_args(words[1:]).markdown:
+def show_options(given: Given) -> None:
+    """Print all options, as text, as JSON or as a Markdown table."""
+    if given.markdown:
         print(options_markdown())
-        return 0
-    for declared in declarations():
-        print(f"{declared['key']} = {declared['default']}\n    {declared['text']}")
-    return 0
+    elif given.output == "json":
+        show([dict(declared) for declared in declarations()], given.output)
+    else:
+        for declared in declarations():
+            print(f"{declared['key']} = {declared['default']}\n    {declared['text']}")

@@ -79,7 +79,7 @@ def test_scratch_directory_reports_a_full_disk_with_its_path() -> None:
 def test_command_line_reports_an_unwritable_file_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(_: object) -> int:
+    def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/reports/one.json")
 
     monkeypatch.setattr("lakehouse.cli.main._dispatch", full)

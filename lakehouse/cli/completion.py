@@ -1,0 +1,32 @@
+"""`lakehouse completion`: print the script that completes the words of `lakehouse` in a shell."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from lakehouse.cli.group import Given
+
+#: The variable in which the script passes its instruction to the program.
+VARIABLE = "_LAKEHOUSE_COMPLETE"
+
+
+def print_bash(_: Given) -> None:
+    """Print the completion script of bash."""
+    _print("bash")
+
+
+def print_zsh(_: Given) -> None:
+    """Print the completion script of zsh."""
+    _print("zsh")
+
+
+def print_fish(_: Given) -> None:
+    """Print the completion script of fish."""
+    _print("fish")
+
+
+def _print(name: str) -> None:
+    shell = get_completion_class(name)
+    assert shell is not None, f"click has no completion for {name}"
+    click.echo(shell(click.Command("lakehouse"), {}, "lakehouse", VARIABLE).source())

@@ -1,0 +1,216 @@
+"""Groups and commands of the command line, on click.
+
+A command is declared with the name of its function, such as `table:read` for `lakehouse.cli.table.read`. The module of
+the function is imported when the command runs, so help, shell completion and usage errors never import Spark or Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import click
+
+from lakehouse.errors import nearest
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110}
+
+
+class Given(SimpleNamespace):
+    """The values of the flags of a command, by their names with underscores."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """Settings of one call of the program. `debug` prints the traceback of an error."""
+
+    debug: bool = False
+
+
+def debug_option() -> click.Option:
+    """Return the flag `--debug`, which works before and after the verb."""
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_set_debug,
+        help="Print the traceback of an error.",
+    )
+
+
+class Command(click.Command):
+    """A verb: flags, texts, examples, and the function that runs it."""
+
+    def __init__(
+        self,
+        name: str,
+        runs: str,
+        text: str,
+        parameters: Iterable[click.Parameter] = (),
+        *,
+        examples: Sequence[str] = (),
+    ) -> None:
+        super().__init__(
+            name,
+            callback=self._call,
+            params=[*parameters, debug_option()],
+            help=text,
+            short_help=first_sentence(text),
+            context_settings=dict(_CONTEXT),
+        )
+        self.runs = runs
+        self.examples = tuple(examples)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words after the verb; raise UsageError for words that are not flags."""
+        ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            table = any(parameter.name == "table" for parameter in self.params)
+            raise click.UsageError(
+                f"unexpected argument {rest[0]!r}" + ("; a table is named by --table" if table else ""), ctx
+            )
+        return rest
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples below the flags."""
+        super().format_epilog(ctx, formatter)
+        write_examples(self.examples, formatter)
+
+    def _call(self, **values: Any) -> int:
+        module, _, function = self.runs.partition(":")
+        run: Callable[[Given], int | None] = getattr(import_module(f"lakehouse.cli.{module}"), function)
+        return run(Given(**values)) or 0
+
+
+class Group(click.Group):
+    """A noun: its verbs. A word that is not a verb is an error that names the nearest one."""
+
+    command_class = Command
+
+    def __init__(self, name: str, text: str, commands: Sequence[click.Command] = ()) -> None:
+        super().__init__(
+            name,
+            commands=commands,
+            help=text,
+            short_help=first_sentence(text),
+            subcommand_metavar="VERB [OPTIONS]",
+            options_metavar="",
+            # The callback reports a missing verb.
+            invoke_without_command=True,
+            callback=self._verb_is_missing,
+            params=[debug_option()],
+            context_settings=dict(_CONTEXT),
+        )
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs in the order of their declaration."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb that the words name; raise UsageError for an unknown one."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            verbs = self.list_commands(ctx)
+            raise click.UsageError(f"{name!r} is unknown; verbs are {', '.join(verbs)}.{nearest(name, verbs)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def _verb_is_missing(self) -> None:
+        ctx = click.get_current_context()
+        if ctx.invoked_subcommand is None:
+            raise click.UsageError(f"a verb is missing; verbs are {', '.join(self.list_commands(ctx))}", ctx)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noun:
+    """A noun of the command line.
+
+    Attributes:
+        module: Module below `lakehouse.cli.commands` whose mapping `COMMANDS` has the noun.
+        text: One sentence for the list of commands.
+        section: Heading of the list of commands.
+    """
+
+    module: str
+    text: str
+    section: str
+
+
+class MainGroup(click.Group):
+    """The program: its nouns are a static table, and the module of a noun is imported when the noun is used."""
+
+    def __init__(self, name: str, text: str, nouns: Mapping[str, Noun], parameters: Sequence[click.Parameter]) -> None:
+        super().__init__(
+            name,
+            help=text,
+            subcommand_metavar="COMMAND [VERB] [OPTIONS]",
+            options_metavar="",
+            invoke_without_command=True,
+            callback=_help_without_command,
+            params=[*parameters, debug_option()],
+            context_settings=dict(_CONTEXT),
+        )
+        self.nouns = nouns
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the nouns."""
+        return list(self.nouns)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a noun and return its group or command; None for an unknown noun."""
+        noun = self.nouns.get(cmd_name)
+        if noun is None:
+            return None
+        commands: Mapping[str, click.Command] = import_module(f"lakehouse.cli.commands.{noun.module}").COMMANDS
+        return commands[cmd_name]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the noun that the words name; raise UsageError for an unknown one."""
+        if args[0] not in self.nouns and not ctx.resilient_parsing:
+            raise click.UsageError(
+                f"unknown command {args[0]!r}.{nearest(args[0], self.nouns)} `lakehouse --help` lists the commands.",
+                ctx,
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the nouns by section, each with its sentence, without an import of their modules."""
+        width = max(map(len, self.nouns))
+        for section in dict.fromkeys(noun.section for noun in self.nouns.values()):
+            with formatter.section(section):
+                rows = [(name.ljust(width), n.text) for name, n in self.nouns.items() if n.section == section]
+                formatter.write_dl(rows)
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text, without its period."""
+    return text.partition("\n\n")[0].partition(". ")[0].replace("\n", " ").removesuffix(".")
+
+
+def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
+    """Write command lines as they are, below a heading."""
+    if examples:
+        with formatter.section("Examples" if len(examples) > 1 else "Example"):
+            for example in examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+def _set_debug(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    del parameter
+    settings = ctx.find_object(Settings)
+    if value and settings is not None:
+        settings.debug = True
+
+
+def _help_without_command() -> None:
+    ctx = click.get_current_context()
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

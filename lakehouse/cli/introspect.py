@@ -1,0 +1,90 @@
+"""All commands with their texts and flags, without running one: for the reference of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterPage:
+    """A flag or argument of a command.
+
+    Attributes:
+        flags: Its spellings, such as `--table`; an argument has its name.
+        value: Form of its value, empty for a flag without one.
+        text: What it does.
+        default: Its default as text, empty for none.
+        required: Whether the command needs it.
+        repeatable: Whether it can be given several times.
+    """
+
+    flags: tuple[str, ...]
+    value: str
+    text: str
+    default: str
+    required: bool
+    repeatable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandPage:
+    """A group or a command of the command line.
+
+    Attributes:
+        path: Its words after `lakehouse`, such as `("table", "read")`; empty for the program.
+        text: Its whole help text.
+        is_group: Whether verbs follow.
+        usage: Line that shows its form.
+        examples: Command lines that users can copy.
+        parameters: Its flags, without `--help`.
+    """
+
+    path: tuple[str, ...]
+    text: str
+    is_group: bool
+    usage: str
+    examples: tuple[str, ...]
+    parameters: tuple[ParameterPage, ...]
+
+
+def command_pages(program: click.Command) -> Iterator[CommandPage]:
+    """Yield the program, its groups and all their commands, in the order of the help."""
+    yield from _pages(program, click.Context(program, info_name="lakehouse"))
+
+
+def _pages(command: click.Command, ctx: click.Context) -> Iterator[CommandPage]:
+    yield CommandPage(
+        path=tuple(ctx.command_path.split()[1:]),
+        text=command.help or "",
+        is_group=isinstance(command, click.Group),
+        usage=command.get_usage(ctx).removeprefix("Usage: "),
+        examples=getattr(command, "examples", ()),
+        parameters=tuple(_parameter(parameter, ctx) for parameter in command.params if not _is_hidden(parameter)),
+    )
+    if not isinstance(command, click.Group):
+        return
+    for name in command.list_commands(ctx):
+        below = command.get_command(ctx, name)
+        if below is not None and not below.hidden:
+            yield from _pages(below, click.Context(below, parent=ctx, info_name=name))
+
+
+def _parameter(parameter: click.Parameter, ctx: click.Context) -> ParameterPage:
+    is_option = isinstance(parameter, click.Option)
+    is_flag = isinstance(parameter, click.Option) and parameter.is_flag
+    default = "" if is_flag else parameter.to_info_dict()["default"]
+    return ParameterPage(
+        flags=tuple(parameter.opts) if is_option else (parameter.human_readable_name,),
+        value="" if is_flag else parameter.make_metavar(ctx),
+        text=getattr(parameter, "help", None) or "",
+        default=str(default) if isinstance(default, str | int | float) else "",
+        required=parameter.required,
+        repeatable=parameter.multiple,
+    )
+
+
+def _is_hidden(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Option) and parameter.hidden

@@ -1,0 +1,47 @@
+"""The nouns of the command line: a static table, so that `lakehouse --help` imports no command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakehouse.cli.group import Noun
+
+#: By section: noun, module below `lakehouse.cli.commands`, and one sentence for the list of commands.
+_SECTIONS = {
+    "Tables": (
+        ("table", "unported", "Create, describe, read, delete from and validate tables; compare spec files"),
+        ("timeline", "unported", "Show the instants of a table"),
+        ("ingest", "unported", "Ingest the new files of a spec's source in one commit"),
+        ("rollback", "unported", "Roll back one write, or all failed writes"),
+        ("savepoint", "unported", "Mark commits that clean and rollback must keep"),
+        ("restore", "unported", "Roll back all writes after a savepoint or commit"),
+    ),
+    "Table services": (
+        ("compaction", "unported", "Merge log files into new base files"),
+        ("logcompaction", "unported", "Merge the log files of a file group into one log file"),
+        ("clustering", "unported", "Merge small files into large ones and sort their rows"),
+        ("clean", "unported", "Remove files that no retained write needs"),
+        ("ttl", "unported", "Delete partitions that expired by age, count or size"),
+        ("archive", "unported", "Move the oldest actions of the timeline to the archive"),
+        ("index", "unported", "Check and build the bloom filters of base files"),
+    ),
+    "Publication": (
+        ("publish", "unported", "Publish ready partitions in a Hive Metastore"),
+        ("sync", "unported", "Register a table with its partitions in a Hive Metastore"),
+    ),
+    "Catalog": (
+        ("services", "unported", "Decide which services run now, and explain why"),
+        ("policy", "unported", "Set services up for a namespace, a table or some partitions"),
+        ("catalog", "unported", "Upgrade the database schema of a shared catalog"),
+    ),
+    "Tools": (
+        ("options", "options", "List every option with its default"),
+        ("demo", "unported", "Generate data, or run the demo through Airflow"),
+        ("completion", "completion", "Print the completion script of a shell"),
+    ),
+}
+NOUNS: Mapping[str, Noun] = {
+    name: Noun(module=module, text=text, section=section)
+    for section, nouns in _SECTIONS.items()
+    for name, module, text in nouns
+}

@@ -1,0 +1,145 @@
+"""Flags of many commands, and the types of their values. They import nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from lakehouse.cli.arguments import catalog_argument, option_pairs
+from lakehouse.errors import nearest
+from lakehouse.spec.options.declarations import declarations
+from lakehouse.spec.services import SERVICES
+
+TABLE_TEXT = "A table spec (YAML), a table's location, or [catalog:]namespace.table."
+NAME_TEXT = "The name of a table in the catalog: namespace.table."
+
+
+class OneOf(click.ParamType):  # type: ignore[type-arg]
+    """One of some words; the error for another word names the nearest one."""
+
+    name = "word"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return the words as help shows them."""
+        return f"[{'|'.join(self.words)}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word; fail for an unknown one."""
+        if value not in self.words:
+            self.fail(f"{value!r} is not one of {', '.join(self.words)}.{nearest(str(value), self.words)}", param, ctx)
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the words that begin with the typed text."""
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+
+class Count(click.ParamType):  # type: ignore[type-arg]
+    """A whole number with a lower bound."""
+
+    name = "number"
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number; fail for another text and for a number below the bound."""
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number.", param, ctx)
+        if number < self.least:
+            self.fail(f"{number} is below {self.least}, the smallest value.", param, ctx)
+        return number
+
+
+class TableName(click.ParamType):  # type: ignore[type-arg]
+    """The name of a table; the shell completes names of the default catalog, and files."""
+
+    name = "table"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the tables of the catalog whose names begin with the typed text, and ask the shell for files."""
+        names = import_module("lakehouse.cli.table_names").table_names(ctx.params.get("catalog"))
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return [*found, CompletionItem(incomplete, type="file")]
+
+
+class CatalogName(click.ParamType):  # type: ignore[type-arg]
+    """The name or URL of a catalog."""
+
+    name = "catalog"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text; raise UserError for a URL with a password."""
+        return catalog_argument(str(value))
+
+
+class KeyValue(click.ParamType):  # type: ignore[type-arg]
+    """`KEY=VALUE` of a `hoodie.*` option; the shell completes the keys."""
+
+    name = "KEY=VALUE"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the keys that begin with the typed text."""
+        keys = [str(declared["key"]) for declared in declarations()]
+        return [CompletionItem(f"{key}=") for key in keys if key.startswith(incomplete)]
+
+
+def table(text: str = TABLE_TEXT, *, required: bool = True) -> click.Option:
+    """Return `--table`, the only way to name a table."""
+    return click.Option(["--table"], type=TableName(), metavar="TABLE", required=required, help=text)
+
+
+def tables(text: str) -> click.Option:
+    """Return `--table` of a command about several tables."""
+    return click.Option(["--table"], type=TableName(), metavar="TABLE", multiple=True, help=text)
+
+
+def catalog(text: str = "Name or URL of the catalog.", *, default: str | None = "default") -> click.Option:
+    """Return `--catalog`."""
+    return click.Option(["--catalog"], type=CatalogName(), metavar="NAME|URL", default=default, help=text)
+
+
+def options() -> click.Option:
+    """Return `--option KEY=VALUE`, whose value is a mapping."""
+    return click.Option(
+        ["--option", "option"],
+        type=KeyValue(),
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=lambda ctx, parameter, value: option_pairs(value),
+        help="A hoodie.* option for this call; repeatable. `lakehouse options` lists them.",
+    )
+
+
+def output() -> click.Option:
+    """Return `--output`."""
+    return click.Option(
+        ["--output"],
+        type=OneOf(("text", "json")),
+        default="text",
+        help="Text for people, or the JSON of a documented contract for programs.",
+    )
+
+
+def services(text: str = "A table service; repeatable. Default: all.") -> click.Option:
+    """Return `--service` of a command about several services."""
+    return click.Option(["--service"], type=OneOf(SERVICES), multiple=True, help=text)
+
+
+def flag(name: str, text: str) -> click.Option:
+    """Return a flag without a value."""
+    return click.Option([name], is_flag=True, help=text)
+
+
+def value(name: str, text: str, **more: Any) -> click.Option:
+    """Return a flag with a value; `more` are parameters of `click.Option`."""
+    return click.Option([name], help=text, **more)
