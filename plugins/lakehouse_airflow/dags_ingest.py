@@ -7,6 +7,7 @@ work for every table with a schedule.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,13 @@ PARAMS = {
 }
 
 
-def ingest_dag(spec: TableSpec, ingest: IngestSpec, **dag: Any) -> DAG:
+def ingest_dag(spec: TableSpec, ingest: IngestSpec, *, conf: Mapping[str, Any] | None = None, **dag: Any) -> DAG:
     """Build the DAG `ingest.<table>`.
 
     Args:
         spec: Spec of the table.
         ingest: Its section `ingest`, which has the schedule, the pool, retries and Spark properties.
+        conf: Spark properties that the spec does not set.
         dag: More arguments of Airflow's DAG: callbacks, deadlines, default_args.
     """
     with DAG(
@@ -55,7 +57,7 @@ def ingest_dag(spec: TableSpec, ingest: IngestSpec, **dag: Any) -> DAG:
             action="run",
             table=str(Path(spec.source).absolute()),
             by_interval=ingest.is_by_interval,
-            conf=dict(ingest.spark),
+            conf={**(conf or {}), **ingest.spark},
             outlets=[table_asset(spec)],
             # One run of a table at a time: backfills ignore max_active_runs.
             max_active_tis_per_dag=1,

@@ -9,6 +9,7 @@ interval, force, newest version and dry run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,13 @@ PARAMS = {
 }
 
 
-def publish_dag(spec: TableSpec, publish: PublishSpec, **dag: Any) -> DAG:
+def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any] | None = None, **dag: Any) -> DAG:
     """Build the DAG `publish.<table>`.
 
     Args:
         spec: Spec of the table.
         publish: Its section `services.publish`.
+        conf: Spark properties of the job that copies partitions.
         dag: More arguments of Airflow's DAG: callbacks, deadlines, default_args.
     """
     table, by_clock = str(Path(spec.source).absolute()), publish_timetable(publish)
@@ -88,6 +90,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, **dag: Any) -> DAG:
             task_id="archive",
             publish_task_id="publish",
             outlets=outlets,
+            conf=dict(conf or {}),
             pool=SPARK_POOL,
             max_active_tis_per_dag=1,
             execution_timeout=timedelta(hours=6),

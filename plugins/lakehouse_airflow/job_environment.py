@@ -11,7 +11,7 @@ from airflow.sdk import BaseHook, get_current_context
 from airflow.sdk.exceptions import AirflowException
 
 from lakehouse.spec.secrets import connection_variable, connections_of
-from lakehouse_airflow.specs import dags_folder, spec_directories
+from lakehouse_airflow.specs import folders_of_dag
 
 CATALOG_CONNECTION = "lakehouse_catalog"
 CATALOG_VARIABLE = "LAKEHOUSE_CATALOG"
@@ -49,12 +49,13 @@ def connection_variables(environ: Mapping[str, str], values: Iterable[str] = ())
 
 
 def spec_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that make a job register the specs beside the DAGs in the catalog, and their author.
+    """Return variables that make a job register the specs of its DAG in the catalog, and their author.
 
     The result is empty if there are no specs. The author is the user that triggered the run, or else the owner of the
     task.
     """
-    folders = [str(folder.absolute()) for folder in spec_directories(dags_folder(environ), environ) if folder.is_dir()]
+    found = folders_of_dag(environ.get("AIRFLOW_CTX_DAG_ID"), environ)
+    folders = [str(folder.absolute()) for folder in found if folder.is_dir()]
     if environ.get(SYNC) or not folders:
         return {}
     run = environ.get("AIRFLOW_CTX_DAG_ID", ""), environ.get("AIRFLOW_CTX_DAG_RUN_ID", "")

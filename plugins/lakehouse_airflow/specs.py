@@ -1,8 +1,8 @@
 """Load the table specs from which DAGs are built.
 
 A wrong spec must be reported without stopping the DAGs of other specs. Airflow removes every DAG of a file with an
-import error. Therefore `dags/ingest.py` skips wrong specs, and `dags/spec_errors.py`, a file without DAGs, raises their
-errors: the UI shows it as broken, with the reasons.
+import error. Therefore DAG files skip wrong specs, and a file without DAGs raises their errors: the UI shows it as
+broken, with the reasons.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from airflow.sdk import CronDataIntervalTimetable
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from lakehouse.errors import UserError
@@ -23,6 +24,8 @@ from lakehouse.spec.table import TableSpec, load_spec
 
 #: Directories of specs, separated like PATH; default: `tables` beside the DAG files.
 DIRECTORIES = "LAKEHOUSE_SPECS"
+#: Folders of specs by DAG id. Parsing a DAG file fills it, in the DAG processor and in the process of each task.
+_declared: dict[str, tuple[Path, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +49,18 @@ def spec_directories(dags: Path, environ: Mapping[str, str] = os.environ) -> tup
 
 
 def dags_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the DAGs from Airflow's configuration, or else the one beside the plugins."""
-    return Path(environ.get("AIRFLOW__CORE__DAGS_FOLDER") or Path(__file__).parents[2] / "dags")
+    """Return the folder of the DAGs from Airflow's configuration."""
+    return Path(environ.get("AIRFLOW__CORE__DAGS_FOLDER") or conf.get("core", "dags_folder"))
+
+
+def declare_folders(dag_id: str, folders: tuple[Path, ...]) -> None:
+    """Remember the folders from whose specs a DAG is built, for the jobs of its tasks."""
+    _declared[dag_id] = folders
+
+
+def folders_of_dag(dag_id: str | None, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Return the folders of specs of a DAG; default: those of the deployment."""
+    return _declared.get(dag_id or "") or spec_directories(dags_folder(environ), environ)
 
 
 def load_specs(directories: tuple[Path, ...]) -> Specs:

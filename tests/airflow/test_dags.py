@@ -17,6 +17,7 @@ from airflow.sdk import Asset, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.services import SERVICES
 from tests.support.fake_submit import FakeSubmit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +69,8 @@ def test_dags_of_the_repository_have_no_import_errors() -> None:
     bag = DagBag(DAGS)
     assert bag.import_errors == {}
     assert ingest_dags(bag) == ["ingest.ride_orders", "ingest.ride_trips"]
+    assert {"nightly.ride_trips", "report.daily", "report.partitions"} < set(bag.dags)
+    assert {name for name in bag.dags if name.startswith("services.")} == {f"services.{name}" for name in SERVICES}
 
 
 def test_spec_becomes_a_dag_with_its_schedule_retries_and_pool(write_specs: WriteSpecs) -> None:

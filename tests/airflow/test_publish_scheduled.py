@@ -25,7 +25,7 @@ def airflow(shop: Shop) -> Iterator[Standalone]:
     folder = shop.place / "dags"
     folder.mkdir()
     (folder / "publish.py").write_text((DAGS / "publish.py").read_text(encoding="utf-8"), encoding="utf-8")
-    example = (DAGS / "report.py").read_text(encoding="utf-8")
+    example = (DAGS / "examples" / "report.py").read_text(encoding="utf-8")
     names = 'TABLE, PUBLISHED = "sales.orders", "shop.orders"'
     assert names in example
     example = example.replace(names, f'TABLE, PUBLISHED = "{spec}", "shop.live"')

@@ -139,7 +139,7 @@ def counted(seen: list[set[str]]) -> dict[str, tuple[int, int, int]]:
 @pytest.fixture
 def mergers(tmp_path: Path) -> Path:
     """The archive with mergers that a job sends to workers."""
-    return Path(shutil.make_archive(str(tmp_path / "mergers"), "zip", REPOSITORY / "dags", "mergers"))
+    return Path(shutil.make_archive(str(tmp_path / "mergers"), "zip", REPOSITORY / "dags/examples", "mergers"))
 
 
 def test_retention_tags_of_five_days_equal_a_naive_count(
@@ -148,7 +148,7 @@ def test_retention_tags_of_five_days_equal_a_naive_count(
     monkeypatch.setattr(sys, "path", list(sys.path))
     # Like spark-submit with --py-files: the archive is on the path of the driver and of workers.
     spark.sparkContext.addPyFile(str(mergers))
-    spec = REPOSITORY / "dags/mergers/retention.yaml"
+    spec = REPOSITORY / "dags/examples/mergers/retention.yaml"
     seen = activity(tmp_path)
     for day in (0, 1, 3, 2, 4, 2):
         report = run(spark, spec, tmp_path, f"2026-01-{day + 1:02d}", f"2026-01-{day + 2:02d}")
@@ -195,7 +195,7 @@ def test_compaction_job_sends_the_merger_to_workers(
     tmp_path: Path, mergers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = str(tmp_path / "lake/retention")
-    spec = ("--table", str(REPOSITORY / "dags/mergers/retention.yaml"))
+    spec = ("--table", str(REPOSITORY / "dags/examples/mergers/retention.yaml"))
     with monkeypatch.context() as patch:
         patch.syspath_prepend(str(REPOSITORY / "dags"))
         patch.setenv("LAKEHOUSE_HOME", str(tmp_path))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dags.mergers.retention import merge
+from dags.examples.mergers.retention import merge
 from tests.support.tables import examples
 
 bitmaps = st.none() | st.binary(max_size=5)

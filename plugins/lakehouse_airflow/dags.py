@@ -1,0 +1,210 @@
+"""Build the DAGs of a deployment in a DAG file of its own:
+
+    from lakehouse_airflow import lakehouse_dags
+    lakehouse_dags(globals(), specs="tables")
+
+A table spec with an error has no DAG. The DAGs of the other specs stay, and the DAG `spec_errors.<folder>.<file>` fails
+every hour with the errors until the specs are corrected. To see them as import errors too, add a second file:
+
+    from lakehouse_airflow import lakehouse_dag_errors
+    lakehouse_dag_errors(globals(), specs="tables")
+
+Airflow removes all DAGs of a file with an import error, so this file has no DAG.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, CronDataIntervalTimetable, get_parsing_context, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from lakehouse.errors import UserError
+from lakehouse.spec.table import TableSpec
+from lakehouse_airflow.assets import table_asset
+from lakehouse_airflow.dags_ingest import ingest_dag
+from lakehouse_airflow.dags_publish import publish_dag
+from lakehouse_airflow.dags_services import SCHEDULES, usual_service_dag
+from lakehouse_airflow.publish import POOL as PUBLISH_POOL
+from lakehouse_airflow.services import POOL as SERVICE_POOL
+from lakehouse_airflow.specs import Specs, declare_folders, load_specs, spec_directories
+
+#: Folders of table specs: one, or several. Relative ones are beside the DAG file.
+Folders = str | Path | Sequence[str | Path]
+_ERRORS = "spec_errors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """One DAG file, its folders of specs, and their specs."""
+
+    file: Path
+    folders: tuple[Path, ...]
+    specs: Specs
+
+    @property
+    def errors_id(self) -> str:
+        """The id of the DAG that reports errors. The folder's name keeps it unique in a deployment with several."""
+        return f"{_ERRORS}.{self.file.parent.name}.{self.file.stem}"
+
+
+# parameters: the settings of a deployment
+def lakehouse_dags(
+    module: MutableMapping[str, Any],
+    *,
+    specs: Folders | None = None,
+    ingest: bool = True,
+    publish: bool = True,
+    services: Mapping[str, str] | Collection[str] | None = None,
+    default_args: Mapping[str, Any] | None = None,
+    pools: Mapping[str, str] | None = None,
+    conf: Mapping[str, Any] | None = None,
+    change: Callable[[DAG], object] | None = None,
+) -> tuple[DAG, ...]:
+    """Build one DAG per ingested table, per publication and per table service, in a DAG file of a user.
+
+    Services work on all tables of the catalog. If several files of a deployment call this function, only one of them
+    may build services; the others pass `services=()`.
+
+    Args:
+        module: `globals()` of the DAG file.
+        specs: Folders of table specs. Relative paths are beside the DAG file. Default: `LAKEHOUSE_SPECS`, or else the
+            folder `tables`.
+        ingest: Build the DAGs `ingest.<table>`.
+        publish: Build the DAGs `publish.<table>`.
+        services: The services to build: names, or a mapping of names to cron expressions in UTC. Default: all services
+            with their usual schedules.
+        default_args: Airflow's default arguments of all tasks, such as `on_failure_callback`.
+        pools: New names of pools, such as `{"lakehouse_services": "etl"}`.
+        conf: Spark properties of all jobs. The properties in a table spec replace them.
+        change: Function that gets each DAG and can change it and its tasks.
+
+    Returns:
+        The DAGs. In the process of a task it is only the DAG of the task.
+
+    Raises:
+        UserError: For a missing folder of specs, an unknown service or an unknown pool.
+    """
+    page = _page(module, specs)
+    _check_pools(pools or {}, page.specs.good)
+    settings: dict[str, Any] = {"default_args": dict(default_args or {})}
+    conf = dict(conf or {})
+    builders = dict(_tables(page.specs.good, ingest, publish, settings, conf))
+    assets = [table_asset(spec) for spec in page.specs.good]
+    for name, schedule in _schedules(services).items():
+        builders[f"services.{name}"] = partial(
+            usual_service_dag, name, schedule=schedule, assets=assets, conf=conf, **settings
+        )
+    if page.specs.errors:
+        builders[page.errors_id] = partial(_errors_dag, page, settings)
+    # A task needs its own DAG only.
+    parsed = get_parsing_context().dag_id
+    made = []
+    for dag_id, build in builders.items():
+        if parsed not in (None, dag_id):
+            continue
+        declare_folders(dag_id, page.folders)
+        dag = build()
+        _rename_pools(dag, pools or {})
+        if change is not None:
+            change(dag)
+        module[re.sub(r"\W", "_", dag.dag_id)] = dag
+        made.append(dag)
+    return tuple(made)
+
+
+def lakehouse_dag_errors(module: MutableMapping[str, Any], *, specs: Folders | None = None) -> None:
+    """Raise UserError with the errors of all table specs, which Airflow shows as an import error of the DAG file.
+
+    Airflow parses only files whose text contains `dag` and `airflow`; the names of this function and module do.
+
+    Args:
+        module: `globals()` of the DAG file, which must have no DAGs.
+        specs: Folders of table specs, as for `lakehouse_dags`.
+    """
+    _page(module, specs).specs.check()
+
+
+def _page(module: MutableMapping[str, Any], specs: Folders | None) -> _Page:
+    named = module.get("__file__")
+    if not named:
+        raise UserError("lakehouse_dags needs globals() of the DAG file: relative paths of specs are beside that file")
+    file = Path(named).absolute()
+    if specs is None:
+        folders = spec_directories(file.parent)
+    else:
+        given = [specs] if isinstance(specs, str | Path) else list(specs)
+        folders = tuple(file.parent / folder for folder in given)
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(
+                f"{folder} is not a directory: create it for table specs, or pass specs= another one", path=str(folder)
+            )
+    return _Page(file=file, folders=folders, specs=load_specs(folders))
+
+
+def _tables(
+    specs: Sequence[TableSpec], ingest: bool, publish: bool, settings: Mapping[str, Any], conf: Mapping[str, Any]
+) -> Iterator[tuple[str, Callable[[], DAG]]]:
+    for spec in specs:
+        source, publication = spec.ingest, spec.publication()
+        if ingest and source is not None:
+            yield f"ingest.{spec.table}", partial(ingest_dag, spec, source, conf=conf, **settings)
+        if publish and publication is not None:
+            yield f"publish.{spec.table}", partial(publish_dag, spec, publication, conf=conf, **settings)
+
+
+def _schedules(services: Mapping[str, str] | Collection[str] | None) -> Mapping[str, str]:
+    if services is None:
+        return SCHEDULES
+    if isinstance(services, Mapping):
+        return services
+    if isinstance(services, str):
+        raise UserError(f"services={services!r} is a text: pass a list of names, such as [{services!r}]")
+    # usual_service_dag refuses an unknown name.
+    return {name: SCHEDULES.get(name, "") for name in services}
+
+
+def _check_pools(pools: Mapping[str, str], specs: Sequence[TableSpec]) -> None:
+    known = sorted({SERVICE_POOL, PUBLISH_POOL, *(spec.ingest.pool for spec in specs if spec.ingest is not None)})
+    for name in pools:
+        if name not in known:
+            raise UserError(f"pools: no task uses the pool {name!r}; the pools are {', '.join(known)}", pool=name)
+
+
+def _rename_pools(dag: DAG, pools: Mapping[str, str]) -> None:
+    for each in dag.tasks:
+        each.pool = pools.get(each.pool, each.pool)
+
+
+def _errors_dag(page: _Page, settings: Mapping[str, Any]) -> DAG:
+    """Build the DAG that fails with the errors of specs, so that alerts on failed tasks report them."""
+    lines = "\n".join(f"* {error.message}" for error in page.specs.errors)
+    with DAG(
+        dag_id=page.errors_id,
+        description=f"{len(page.specs.errors)} table spec(s) have errors and no DAG",
+        doc_md=f"These table specs have no DAG. This DAG disappears when they are corrected.\n\n{lines}",
+        schedule=CronDataIntervalTimetable("@hourly", timezone="UTC"),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=False,
+        **{"tags": ["lakehouse", "broken"], **settings},
+    ) as dag:
+        check_specs.override(task_id="check", retries=0)([str(folder) for folder in page.folders])
+    return dag
+
+
+@task
+def check_specs(folders: Sequence[str]) -> None:
+    """Task: fail with the errors of the table specs in some folders."""
+    try:
+        load_specs(tuple(Path(folder) for folder in folders)).check()
+    except UserError as error:
+        raise AirflowFailException(error.message) from error

@@ -1,0 +1,62 @@
+"""The DAG of each table service with its usual schedule and its documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from airflow.sdk import DAG
+
+from lakehouse.errors import UserError, nearest
+from lakehouse_airflow.services import service_dag
+
+#: Cron expression of each service, in UTC.
+SCHEDULES: Mapping[str, str] = MappingProxyType(
+    {
+        "compaction": "*/15 * * * *",
+        "logcompaction": "*/30 * * * *",
+        "clustering": "0 0 * * *",
+        "ttl": "15 2 * * *",
+        "clean": "30 * * * *",
+        "archive": "45 * * * *",
+    }
+)
+_COMPACTION = (
+    "Compaction: merges the log files of merge-on-read tables into base files, so that readers have less to merge.\n\n"
+    "A run plans and executes while writers are active. The next run resumes the plan of a failed run. Between two "
+    "compactions, a log compaction merges the log files of a file group into one, without base files."
+)
+_DOCS = {
+    "compaction": _COMPACTION,
+    "logcompaction": _COMPACTION,
+    "clustering": "Clustering: merges small files into large ones and sorts rows, so that queries skip files.\n\n"
+    "A backfill clusters the partitions of its days again. Example for March: `airflow backfill create --dag-id "
+    "services.clustering --from-date 2026-03-01 --to-date 2026-03-31`.",
+    "ttl": "TTL: partitions expire by age, count or size; the next clean removes their files.\n\n"
+    "`lakehouse ttl policy` edits the rules.",
+    "clean": "Clean: removes files that no retained version needs.\n\n"
+    "Files of savepoints, of pinned versions and of versions within the retention stay.",
+    "archive": "Archive: moves the oldest instants from the active timeline to the archived timeline.\n\n"
+    "Readers still find the times of archived commits.",
+}
+_DUE = (
+    " The log of the task `due` and `lakehouse services explain namespace.table` show which tables are due, and why. "
+    "The trigger form has tables, partitions, dry run and force."
+)
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def usual_service_dag(service: str, **changes: Any) -> DAG:
+    """Build the DAG `services.<service>` with its usual schedule.
+
+    Args:
+        service: Name of the service.
+        changes: Arguments of `service_dag` that differ from the usual ones, such as `schedule` or `default_args`.
+    """
+    if service not in SCHEDULES:
+        known = ", ".join(SCHEDULES)
+        raise UserError(f"unknown service {service!r}.{nearest(service, SCHEDULES)} Known: {known}.", service=service)
+    usual = {"schedule": SCHEDULES[service], "start_date": _START, "doc": _DOCS[service] + _DUE}
+    return service_dag(service, **{**usual, **changes})
