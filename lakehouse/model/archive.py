@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.instant import Instant
 
 
@@ -28,7 +29,7 @@ class HistoryFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivePlan:
+class ArchivePlan(Readable):
     """The completed actions to archive, by requested time; `kept` is the reason why the next action stays."""
 
     instants: tuple[Instant, ...]
@@ -38,3 +39,8 @@ class ArchivePlan:
     def newest(self) -> str:
         """The requested time of the last action."""
         return self.instants[-1].requested
+
+    def _shown(self) -> Shown:
+        span = f" from {self.instants[0].requested} to {self.newest}" if self.instants else ""
+        rows = [{"action": i.action, "requested": i.requested, "completed": i.completed} for i in self.instants]
+        return Shown(f"archive plan: {count_text(len(self.instants), 'action')}{span}", {"kept": self.kept}, rows)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakehouse.model.display import Readable, Shown, count_text, sentence
 from lakehouse.model.instant import Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanPlan:
+class CleanPlan(Readable):
     """Content of `clean.requested`.
 
     Attributes:
@@ -33,6 +34,16 @@ class CleanPlan:
     def paths(self) -> tuple[str, ...]:
         """All paths, partition by partition."""
         return tuple(path for paths in self.files.values() for path in paths)
+
+    def _shown(self) -> Shown:
+        kept = None if self.earliest is None else self.earliest.requested
+        line = sentence(
+            f"clean plan: deletes {count_text(sum(map(len, self.files.values())), 'file')}",
+            count_text(len(self.files), "partition"),
+            f"keeps versions from {kept} on" if kept else "",
+        )
+        rows = [{"partition": partition, "files": len(paths)} for partition, paths in self.files.items()]
+        return Shown(line, {"policy": self.policy, "earliest_retained": kept}, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

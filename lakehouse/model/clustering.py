@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakehouse.model.display import Readable, Shown, count_text, sentence
 from lakehouse.model.files import FileSlice
 
 
@@ -52,7 +53,7 @@ class ClusteringGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusteringPlan:
+class ClusteringPlan(Readable):
     """The plan in `clustering.requested`; `params` are options by key, `extra` is metadata of the plan.
 
     `strategy` is the class with which Hudi executes the plan. This package uses it only if it declares an order of rows
@@ -77,3 +78,15 @@ class ClusteringPlan:
         for one in self.slices:
             replaced[one.partition] = (*replaced.get(one.partition, ()), one.file_id)
         return replaced
+
+    def _shown(self) -> Shown:
+        slices, outputs = sum(len(group.slices) for group in self.groups), sum(group.outputs for group in self.groups)
+        line = sentence(
+            f"clustering plan: {count_text(slices, 'file group')} become {outputs:,}",
+            count_text(len({group.partition for group in self.groups}), "partition"),
+        )
+        rows = [
+            {"partition": group.partition, "file_groups": len(group.slices), "output_groups": group.outputs}
+            for group in self.groups
+        ]
+        return Shown(line, dict(self.params), rows)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
+
 
 class Operation(StrEnum):
     """Operation types, as they are spelled in commit metadata."""
@@ -74,7 +76,7 @@ class WriteStat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitMetadata:
+class CommitMetadata(Readable):
     """The content of a completed commit: written files, replaced file groups and extra metadata.
 
     `operation` keeps unknown spellings of other writers as text. `replaced` maps a partition to the file ids that
@@ -87,6 +89,36 @@ class CommitMetadata:
     extra: Mapping[str, str] = field(default_factory=dict)
     compacted: bool = False
 
+    @property
+    def summary(self) -> str:
+        """The changes as text for people: `3 inserted, 1 updated, 2 files, 1.2 MB`."""
+        stats = self.stats
+        replaced = sum(map(len, self.replaced.values()))
+        if self.operation in REWRITES:
+            rows: tuple[str, ...] = (f"{count_text(sum(stat.num_writes for stat in stats), 'row')} rewritten",)
+        else:
+            sums = {
+                "inserted": sum(stat.num_inserts for stat in stats),
+                "updated": sum(stat.num_updates for stat in stats),
+                "deleted": sum(stat.num_deletes for stat in stats),
+            }
+            rows = tuple(f"{count:,} {verb}" for verb, count in sums.items() if count)
+        return sentence(
+            *(rows or ("no row written",)),
+            count_text(len(stats), "file") if stats else "",
+            size_text(sum(stat.size_bytes for stat in stats)) if stats else "",
+            f"{count_text(replaced, 'file group')} replaced" if replaced else "",
+        )
+
+    def _shown(self) -> Shown:
+        name = self.operation.lower().replace("_", " ")
+        return Shown(f"{name}: {self.summary}", {"operation": name, "changes": self.summary, **_metadata(self.extra)})
+
+
+def _metadata(extra: Mapping[str, str]) -> dict[str, object]:
+    """Return the extra metadata for people; a schema is too long for them."""
+    return {name: value for name, value in extra.items() if name != "schema"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
@@ -97,12 +129,22 @@ class RollbackRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackPlan:
+class RollbackPlan(Readable):
     """The plan of a rollback of the instant with the requested time `target` and the action `action`."""
 
     target: str
     action: str
     requests: tuple[RollbackRequest, ...] = ()
+
+    @property
+    def files(self) -> int:
+        """The number of files that the rollback deletes."""
+        return sum(len(request.files) for request in self.requests)
+
+    def _shown(self) -> Shown:
+        line = f"rollback of {self.action} {self.target}: deletes {count_text(self.files, 'file')}"
+        rows = [{"partition": request.partition, "files": len(request.files)} for request in self.requests]
+        return Shown(line, {"files": self.files}, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

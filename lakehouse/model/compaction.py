@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.files import FileSlice
 
 
@@ -39,9 +40,25 @@ class CompactionOperation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPlan:
+class CompactionPlan(Readable):
     """Content of `compaction.requested` and `logcompaction.requested`; `extra` is metadata of the plan."""
 
     operations: tuple[CompactionOperation, ...]
     extra: Mapping[str, str] = field(default_factory=dict)
     missing_partitions: tuple[str, ...] = ()
+
+    def _shown(self) -> Shown:
+        logs = sum(len(operation.log_files) for operation in self.operations)
+        size = sum(sum(operation.log_sizes) for operation in self.operations)
+        partitions = {operation.partition for operation in self.operations}
+        line = sentence(
+            f"compaction plan: {count_text(len(self.operations), 'file group')}",
+            count_text(logs, "log file"),
+            size_text(size) if size else "",
+            count_text(len(partitions), "partition"),
+        )
+        rows = [
+            {"partition": o.partition, "file_group": o.file_id, "base_file": o.data_file, "log_files": len(o.log_files)}
+            for o in self.operations
+        ]
+        return Shown(line, {"missing_partitions": self.missing_partitions} if self.missing_partitions else {}, rows)

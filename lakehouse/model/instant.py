@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 
 from lakehouse.errors import CorruptTableError
+from lakehouse.model.display import Readable, Shown, count_text, sentence
 
 
 class Action(StrEnum):
@@ -36,6 +37,9 @@ _COMPLETED_AS = {
     Action.CLUSTERING: Action.REPLACECOMMIT,
 }
 
+#: Newest instants in the representation of a timeline.
+_SHOWN_INSTANTS = 10
+
 #: Actions of completed instants that change the data that readers see.
 WRITE_ACTIONS = frozenset({Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT})
 
@@ -49,7 +53,7 @@ class State(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instant:
+class Instant(Readable):
     """An action on the timeline, identified by (requested, action); times are 17 digits in the table's time zone."""
 
     requested: str
@@ -72,9 +76,14 @@ class Instant:
         """The completion time; the requested time for an instant without completion time (version 6)."""
         return self.completed or self.requested
 
+    def _shown(self) -> Shown:
+        state = self.state.name.lower()
+        facts = {"action": self.action, "requested": self.requested, "state": state, "completed": self.completed}
+        return Shown(f"{self.action} {self.requested}: {sentence(state, self.completed or '')}", facts)
+
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(Readable):
     """The instants of one load, each in its last state, ordered by requested time; immutable."""
 
     instants: tuple[Instant, ...] = ()
@@ -174,3 +183,16 @@ class Timeline:
         moved = replace(instant, state=state, completed=completed, action=action)
         rest = tuple(i for i in self.instants if i.key != instant.key)
         return Timeline((*rest, moved))
+
+    def _shown(self) -> Shown:
+        completed = sum(instant.is_completed for instant in self.instants)
+        pending = len(self.instants) - completed
+        span = f"from {self.instants[0].requested} to {self.instants[-1].requested}" if self.instants else ""
+        line = sentence(
+            f"timeline of {count_text(len(self.instants), 'instant')}", f"{pending:,} pending" if pending else "", span
+        )
+        rows = [
+            {"action": i.action, "requested": i.requested, "state": i.state.name.lower(), "completed": i.completed}
+            for i in reversed(self.instants[-_SHOWN_INSTANTS:])
+        ]
+        return Shown(line, {"completed": completed, "pending": pending}, rows)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.model.commit import RollbackMetadata
+from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.instant import Instant
 
 
@@ -20,7 +21,7 @@ class SavepointMetadata:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Savepoint:
+class Savepoint(Readable):
     """A savepoint; the savepoint of a dry run is not completed."""
 
     instant: Instant
@@ -31,13 +32,23 @@ class Savepoint:
         """The requested time of the commit that the savepoint keeps."""
         return self.instant.requested
 
+    def _shown(self) -> Shown:
+        files, metadata = sum(map(len, self.metadata.files.values())), self.metadata
+        line = f"savepoint of {self.requested}: keeps {count_text(files, 'file')}"
+        return Shown(line, {"user": metadata.user or None, "comment": metadata.comment or None})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestorePlan:
+class RestorePlan(Readable):
     """The instants that a restore rolls back, as (requested time, action); `target` is None in plans of Hudi 0.x."""
 
     target: str | None
     instants: tuple[tuple[str, str], ...] = ()
+
+    def _shown(self) -> Shown:
+        to = f" to {self.target}" if self.target else ""
+        rows = [{"requested": requested, "action": action} for requested, action in self.instants]
+        return Shown(f"restore plan{to}: rolls back {count_text(len(self.instants), 'instant')}", {}, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.display import Condition, Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.pattern import Pattern, compile_pattern, escaped
 
 REGEX_PREFIX = "re:"
@@ -117,7 +118,7 @@ class Expiry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TtlPlan:
+class TtlPlan(Readable):
     """The partitions that one run deletes, oldest first, and the expired partitions that it keeps, with the reason.
 
     `untimed` is the number of partitions that are kept because their rule needs a time and their value has none.
@@ -136,9 +137,22 @@ class TtlPlan:
         """Return the plan as one line of JSON."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
+    def _shown(self) -> Shown:
+        line = sentence(
+            f"ttl plan: deletes {count_text(len(self.expired), 'partition')}",
+            count_text(sum(expiry.files for expiry in self.expired), "file"),
+            size_text(sum(expiry.size_bytes for expiry in self.expired)),
+            f"keeps {len(self.kept):,} expired" if self.kept else "",
+        )
+        rows = [
+            {"partition": expiry.partition, "rule": expiry.rule, "reason": expiry.reason, "files": expiry.files}
+            for expiry in self.expired
+        ]
+        return Shown(line, {"untimed": self.untimed} if self.untimed else {}, rows)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TtlDue:
+class TtlDue(Condition):
     """Whether the service is due, with the reason and the numbers."""
 
     due: bool

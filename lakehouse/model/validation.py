@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lakehouse.model.display import Readable, Shown, count_text, sentence
+
 
 class Severity(StrEnum):
     """CORRUPT: rows are lost, wrong or unreadable. WARNING: no reader is affected."""
@@ -189,7 +191,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationReport:
+class ValidationReport(Readable):
     """The result of a validation, most severe findings first.
 
     `rows` is the number of rows that were read, with deletes in logs; 0 unless `deep`.
@@ -202,6 +204,13 @@ class ValidationReport:
     files: int
     file_groups: int
     rows: int = 0
+
+    def _shown(self) -> Shown:
+        findings = {"corrupt": len(self.corrupt), "warning": len(self.warnings)}
+        found = [count_text(count, f"{name} finding") for name, count in findings.items() if count]
+        line = sentence(*found or ["no finding"], count_text(self.files, "file"), count_text(self.instants, "instant"))
+        rows = [{"severity": f.severity, "invariant": f.invariant, "problem": f.problem} for f in self.findings]
+        return Shown(f"{'deep ' if self.deep else ''}validation of {self.location}: {line}", {}, rows)
 
     @property
     def corrupt(self) -> tuple[Finding, ...]:

@@ -25,6 +25,7 @@ from datetime import datetime, timedelta
 
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
+from lakehouse.model.display import Condition
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
 from lakehouse.spec.options.archive import ArchivePolicy
 from lakehouse.spec.options.clean import CleanPolicy
@@ -47,7 +48,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveDue:
+class ArchiveDue(Condition):
     """Whether an archive is due, with the number of completed commits and of actions it would move."""
 
     due: bool

@@ -22,6 +22,7 @@ from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.state.file_system_view import Group, VisibleTimeline
 from lakehouse.model.clean import CleanMetadata, CleanPlan
 from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.display import Condition
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 from lakehouse.spec.options.clean import CleanPolicy
@@ -39,7 +40,7 @@ _AFTER_ALL = "9" * 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanDue:
+class CleanDue(Condition):
     """Whether a clean is due, the reason, and the number of commits completed since the last clean."""
 
     due: bool

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.display import Condition
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.clustering import LAYOUTS, SORT_COLUMNS, ClusteringFilter, ClusteringPolicy
@@ -25,7 +26,7 @@ LAYOUT_KEY = "lakehouse.clustering.layout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusteringDue:
+class ClusteringDue(Condition):
     """Whether a clustering is due, the reason, the number of commits, and the pending plans."""
 
     due: bool

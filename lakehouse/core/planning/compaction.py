@@ -14,6 +14,7 @@ from datetime import date, datetime, timedelta
 
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
+from lakehouse.model.display import Condition
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.pattern import compile_pattern
@@ -30,7 +31,7 @@ _BY_DAY = ("BoundedPartitionAware", "UnBoundedPartitionAware")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionDue:
+class CompactionDue(Condition):
     """Whether a compaction is due, the reason, and the delta commits and seconds since the last compaction."""
 
     due: bool
@@ -71,7 +72,7 @@ def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogCompactionDue:
+class LogCompactionDue(Condition):
     """Whether a log compaction should be planned, the reason, and the number of delta commits that was compared."""
 
     due: bool

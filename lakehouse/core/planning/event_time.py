@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.commit import REWRITES, CommitMetadata
+from lakehouse.model.display import Readable
 from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Instant
 
@@ -33,7 +34,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watermark:
+class Watermark(Readable):
     """The watermark of a table: `value` is the least of the relevant sources' watermarks, None if one is missing."""
 
     value: datetime | None
@@ -66,7 +67,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventTimeVersion:
+class EventTimeVersion(Readable):
     """The version of a table at an event time, see `find_version`; `instant` is None before the first write."""
 
     instant: Instant | None

@@ -13,19 +13,25 @@ from dataclasses import dataclass
 from lakehouse.core.planning.restore import UNDOABLE_ACTIONS
 from lakehouse.core.state.file_system_view import DataFile
 from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.display import Readable, Shown, size_text
 from lakehouse.model.instant import Instant, Timeline
 
 _UNFINISHED = "its writer ended before it named the file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orphan:
+class Orphan(Readable):
     """An orphan file and the reason; `modified_ms` is UTC."""
 
     path: str
     size_bytes: int
     modified_ms: int
     reason: str
+
+    def _shown(self) -> Shown:
+        size = size_text(self.size_bytes)
+        facts = {"path": self.path, "size": size, "reason": self.reason}
+        return Shown(f"orphan {self.path}: {size}, {self.reason}", facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,12 @@ from lakehouse.core.operations.read.cdc import ChangeScan
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import ScanRequest
 from lakehouse.core.operations.read.scan import Scan, with_archived_schemas
+from lakehouse.core.table.describe import shown_scan
+from lakehouse.model.display import Readable, Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableScan:
+class TableScan(Readable):
     """A read that is not executed yet; its result is record batches, an Arrow table or a Spark DataFrame."""
 
     table: LoadedTable
@@ -51,3 +53,6 @@ class TableScan:
     def count(self) -> int:
         """Return the number of rows; all rows are read."""
         return sum(batch.num_rows for batch in self.to_batches())
+
+    def _shown(self) -> Shown:
+        return shown_scan(self.table, self.request)

@@ -36,12 +36,14 @@ from lakehouse.core.planning.clean import CleanDue
 from lakehouse.core.planning.clustering import ClusteringDue
 from lakehouse.core.planning.compaction import CompactionDue, LogCompactionDue
 from lakehouse.core.planning.orphans import Orphan
+from lakehouse.core.table.describe import shown_service
 from lakehouse.core.timeline.ttl_policy_log import read_rules, remove_rule
 from lakehouse.errors import UserError
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.compaction import CompactionPlan
+from lakehouse.model.display import Readable, Shown
 from lakehouse.model.instant import Instant
 from lakehouse.model.texts import text_list
 from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
@@ -52,10 +54,11 @@ from lakehouse.spec.services import ServiceSpec, require_by_partition, service_s
 DueT = TypeVar("DueT", bound=ServiceDue)
 PlanT = TypeVar("PlanT")
 OutcomeT = TypeVar("OutcomeT", bound=ServiceOutcome)
+_VERBS = ("due()", "plan()", "schedule()", "run()", "cost()")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableService(Generic[DueT, PlanT, OutcomeT]):
+class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
     """One service of one table. Every service has these four verbs with the same parameters.
 
     `pinned` names what has to be kept. Only clean (requested times of instants that stay readable) and ttl (paths of
@@ -119,6 +122,9 @@ class TableService(Generic[DueT, PlanT, OutcomeT]):
         """Return what a run would cost, from a plan that is made whether the service is due or not."""
         return self.implementation.cost(self.table, self.policies)
 
+    def _shown(self) -> Shown:
+        return shown_service(self.table, self.spec.name, _VERBS)
+
     def _request(
         self,
         *,
@@ -143,7 +149,7 @@ class TableService(Generic[DueT, PlanT, OutcomeT]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexService:
+class IndexService(Readable):
     """The index build of one table, which runs on request only. Each verb reads file footers, so each takes `spark`."""
 
     table: LoadedTable
@@ -165,9 +171,12 @@ class IndexService:
         """Write the files without a bloom filter again with one, in one commit that changes no row."""
         return index_build.run(self.table, engine_of(spark, self.policies), self.policies)
 
+    def _shown(self) -> Shown:
+        return shown_service(self.table, "index", _VERBS[:-1])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableServices:
+class TableServices(Readable):
     """The services of one table, by name."""
 
     table: LoadedTable
@@ -249,6 +258,9 @@ class TableServices:
         """
         find = remove_orphans if remove else find_orphans
         return find(self.table, self.policies.clean)
+
+    def _shown(self) -> Shown:
+        return shown_service(self.table, "table services", (*IMPLEMENTATIONS, "index"))
 
 
 def engine_of(spark: Any, policies: Policies) -> Engine:

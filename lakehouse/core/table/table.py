@@ -56,10 +56,12 @@ from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock
+from lakehouse.core.table.describe import shown_table
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.services import TableServices
 from lakehouse.errors import ConflictError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
+from lakehouse.model.display import Readable, Shown
 from lakehouse.model.drift import BatchColumns
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.restore import Savepoint
@@ -89,7 +91,7 @@ class WriteCall(TypedDict, total=False):
     columns: BatchColumns | None
 
 
-class Table:
+class Table(Readable):
     """A table. Each call uses the state of the table at the time of the call; a write returns after its commit."""
 
     def __init__(self, env: Env, policies: Policies, loaded: LoadedTable) -> None:
@@ -455,6 +457,9 @@ class Table:
             RetryableError: A write is active, and `force` is False.
         """
         return restore(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
+
+    def _shown(self) -> Shown:
+        return shown_table(self._loaded)
 
     def _scan(
         self, table: LoadedTable, query: Query, columns: str | Sequence[str] | None, where: str | None

@@ -31,6 +31,7 @@ from lakehouse.core.system.clock import Clock, SystemClock
 from lakehouse.core.system.timers import SystemTimers, Timers
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
+from lakehouse.model.display import Readable, Shown
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.model.texts import text_list
 from lakehouse.platform.catalog.connect import DEFAULT, Database, catalog_url, is_duplicate
@@ -63,7 +64,7 @@ _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableEntry:
+class TableEntry(Readable):
     """A registered table with the version of its spec that is in force.
 
     `author` put this version in force at `changed_ms` (UTC milliseconds). `source` is the path of its file.
@@ -84,9 +85,15 @@ class TableEntry:
         """Return the full name, `namespace.table`."""
         return f"{self.namespace}.{self.name}"
 
+    def _shown(self) -> Shown:
+        version = f"version {self.spec_version} of its spec"
+        line = f"catalog entry {self.identifier}: {version}, at {self.location}"
+        facts = {"table": self.identifier, "location": self.location, "spec_version": self.spec_version}
+        return Shown(line, {**facts, "author": self.author or None, "source": self.source or None})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpecVersion:
+class SpecVersion(Readable):
     """One version of a table's spec with its author, creation time (UTC milliseconds) and source file."""
 
     version: int
@@ -94,6 +101,11 @@ class SpecVersion:
     author: str
     source: str
     created_ms: int
+
+    def _shown(self) -> Shown:
+        line = f"version {self.version} of the spec of {self.spec.table}"
+        facts = {"version": self.version, "author": self.author or None, "source": self.source or None}
+        return Shown(f"{line}{f', by {self.author}' if self.author else ''}", facts)
 
 
 def full_name(identifier: str) -> str:
@@ -124,11 +136,14 @@ def open_table(entry: TableEntry, policies: ServicePolicies, options: Mapping[st
     return Table.open(entry.location, options={**declared, **(options or {})}, allowed_functions=entry.spec.functions)
 
 
-class Catalog:
+class Catalog(Readable):
     """Tables, policies, leases and the history of runs in one database."""
 
     def __init__(self, database: Database, clock: Clock, timers: Timers | None = None) -> None:
         self.database, self.clock, self.timers = database, clock, timers or SystemTimers()
+
+    def _shown(self) -> Shown:
+        return Shown(f"Catalog at {self.database.where}", {"database": self.database.where})
 
     def __enter__(self) -> Catalog:
         return self

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.errors import SettingError, UserError
+from lakehouse.model.display import Readable
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.contradictions import check_settings
 from lakehouse.spec.services import SERVICES, service_options
@@ -17,7 +18,7 @@ from lakehouse.spec.table import TableSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServicePolicy:
+class ServicePolicy(Readable):
     """Settings of one service for a namespace, a table (`name`) or its partitions that match `pattern`."""
 
     namespace: str

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
 from lakehouse.core.system.clock import Clock
+from lakehouse.model.display import Readable, Shown
 from lakehouse.model.texts import text_list
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.models import DecisionRow, RequestRow, RunRow, TableRow
@@ -42,7 +43,7 @@ class RequestState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Readable):
     """Whether a service is due on a table, whether the scheduler starts it now, and why.
 
     `inputs` are the numbers of the decision. `predicted` are cost and benefit of a run: files, bytes, seconds, benefit.
@@ -58,9 +59,14 @@ class Decision:
     predicted: Mapping[str, Any] = field(default_factory=dict)
     decided_ms: int = 0
 
+    def _shown(self) -> Shown:
+        state = "due and chosen" if self.due and self.chosen else "due, not chosen" if self.due else "not due"
+        facts = {"due": self.due, "chosen": self.chosen, "reason": self.reason, "priority": self.priority}
+        return Shown(f"decision: {state}: {self.reason}", {**facts, "inputs": self.inputs, "predicted": self.predicted})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Readable):
     """A user's request to run a service, due or not."""
 
     id: int
@@ -71,7 +77,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Readable):
     """One run of a service on a table; `actual` has the names of `predicted`. Times are UTC milliseconds.
 
     Until the run succeeds, `after` is the newest completion time on the table's timeline when its first try began.
@@ -88,6 +94,11 @@ class Run:
     actual: Mapping[str, Any]
     error: str | None
     after: str | None = None
+
+    def _shown(self) -> Shown:
+        instant = f", instant {self.instant}" if self.instant else ""
+        facts = {"run": self.run_id, "state": self.state, "tries": self.tries, "error": self.error}
+        return Shown(f"run of {self.service}: {self.state}{instant}{f', {self.error}' if self.error else ''}", facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 from lakehouse.errors import UserError
+from lakehouse.model.display import Readable
 from lakehouse.model.document import parse_json
 
 _VERSION = "version"
@@ -31,7 +32,7 @@ _SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class Document(Readable):
     """A value that one process writes as JSON and another process reads.
 
     A subclass is a frozen dataclass. Its fields are JSON scalars, enums, frozen dataclasses, tuples and mappings of

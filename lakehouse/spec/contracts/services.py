@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakehouse.model.display import Condition
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.ttl import TtlRule
 from lakehouse.spec.contracts.document import Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceCondition(Document):
+class ServiceCondition(Condition, Document):
     """The trigger condition of a service: `lakehouse <service> due`. `inputs` are the numbers that decide."""
 
     service: str

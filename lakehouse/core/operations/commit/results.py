@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakehouse.core.planning.tombstones import LATE_ROWS_KEY
-from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.commit import COMPACTIONS, CommitMetadata, Operation
+from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.drift import ColumnDrift, decode_drift
 from lakehouse.model.instant import Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 
+#: Write statistics whose partitions a representation names.
+_SHOWN_STATS = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class Totals(Readable):
     """The records, files and bytes of a completed operation; `rows` counts records written to files."""
 
     rows: int = 0
@@ -22,9 +26,20 @@ class Totals:
     files: int = 0
     bytes: int = 0
 
+    def _shown(self) -> Shown:
+        changes = {"inserted": self.inserts, "updated": self.updates, "deleted": self.deletes}
+        line = sentence(
+            count_text(self.rows, "row"),
+            *(f"{count:,} {verb}" for verb, count in changes.items() if count),
+            count_text(self.files, "file"),
+            size_text(self.bytes),
+        )
+        facts = {"rows": self.rows, **changes, "files": self.files, "size": size_text(self.bytes)}
+        return Shown(f"totals: {line}", facts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class Committed(Readable):
     """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict."""
 
     instant: Instant
@@ -59,9 +74,34 @@ class Committed:
         """The number of rows that were dropped because they are older than a tombstone of their key."""
         return int(self.metadata.extra.get(LATE_ROWS_KEY, 0))
 
+    def _shown(self) -> Shown:
+        kind, requested, metadata = _kind(self), self.instant.requested, self.metadata
+        late = count_text(self.late_rows_dropped, "late row") if self.late_rows_dropped else ""
+        lost = count_text(self.conflicts, "conflict") if self.conflicts else ""
+        line = sentence(metadata.summary, f"{late} dropped" if late else "", f"after {lost}" if lost else "")
+        partitions = tuple(dict.fromkeys(stat.partition for stat in metadata.stats[:_SHOWN_STATS] if stat.partition))
+        return Shown(
+            f"{kind} {requested}: {line}",
+            {
+                "requested": requested,
+                "completed": self.instant.completed,
+                "operation": metadata.operation.lower().replace("_", " "),
+                "changes": line,
+                **({"partitions": partitions} if partitions else {}),
+            },
+        )
+
+
+def _kind(committed: Committed) -> str:
+    """Return the word for the action: a completed compaction is a commit on the timeline."""
+    operation = committed.metadata.operation
+    if operation in COMPACTIONS:
+        return "compaction" if operation == Operation.COMPACT else "log compaction"
+    return "clustering" if operation == Operation.CLUSTER else "commit"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NothingToDo:
+class NothingToDo(Readable):
     """Nothing was committed, and the operation left no files behind.
 
     `code` is the reason for programs, `reason` a text for people. See `Committed` for `late_rows_dropped`.
@@ -71,9 +111,14 @@ class NothingToDo:
     reason: str
     late_rows_dropped: int = 0
 
+    def _shown(self) -> Shown:
+        late = self.late_rows_dropped
+        facts = {"code": self.code, "reason": self.reason, **({"late_rows_dropped": late} if late else {})}
+        return Shown(f"nothing to do: {self.reason}", facts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
+class Conflict(Readable):
     """Nothing was committed: `winner` committed first, or it is active and early conflict detection found it.
 
     `tries` is the number of attempts that lost. `final` means that the same rows would lose again, so the caller has to
@@ -84,3 +129,8 @@ class Conflict:
     reason: str
     tries: int = 1
     final: bool = False
+
+    def _shown(self) -> Shown:
+        winner = f"{self.winner.action} {self.winner.requested}"
+        line = f"conflict with {winner}: {self.reason}, after {count_text(self.tries, 'try')}"
+        return Shown(line, {"winner": winner, "reason": self.reason, "tries": self.tries, "final": self.final})

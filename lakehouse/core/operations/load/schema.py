@@ -47,6 +47,23 @@ def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | No
     return None
 
 
+def known_schema(table: LoadedTable) -> pa.Schema | None:
+    """Return the schema of the data columns as far as it was loaded before; sends no request.
+
+    None if the metadata of the newest write was not read yet, or if no source has a schema.
+    """
+    writes = table.timeline.writes().by_completion()
+    if not writes:
+        return data_columns(avro_to_arrow(table.config.create_schema)) if table.config.create_schema else None
+    for instant in reversed(writes):
+        known = table.store.known_commits([instant])
+        if not known:
+            return None
+        if known[0][1].extra.get("schema"):
+            return _with_created_types(table.config, data_columns(avro_to_arrow(known[0][1].extra["schema"])))
+    return None
+
+
 def _with_created_types(config: TableConfig, schema: pa.Schema) -> pa.Schema:
     """Return `schema` with the source columns of TIMESTAMP partition fields in the type of the create schema.
 

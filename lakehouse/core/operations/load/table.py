@@ -12,6 +12,7 @@ from lakehouse.core.state.table_config import TableConfig, parse_table_config
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.display import Readable, Shown
 from lakehouse.model.instant import Timeline
 from lakehouse.spec.function import deployment_functions
 
@@ -21,7 +22,7 @@ _TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedTable:
+class LoadedTable(Readable):
     """The properties and the timeline of a table at the time of loading."""
 
     env: Env
@@ -40,6 +41,10 @@ class LoadedTable:
             return self.reload()
         store = TimelineStore(self.env, config)
         return LoadedTable(env=self.env, config=config, store=store, timeline=store.load())
+
+    def _shown(self) -> Shown:
+        line = f"loaded table {self.config.name} ({self.config.table_type.lower()}, at {self.env.storage.root})"
+        return Shown(line, {"timeline": self.timeline})
 
 
 def load_table(env: Env, *, allowed_functions: Iterable[str] = ()) -> LoadedTable:

@@ -33,6 +33,7 @@ from lakehouse.core.planning.scan import partition_filter
 from lakehouse.core.state.table_config import CDC_ENABLED, require_mergeable
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
@@ -43,7 +44,7 @@ JSON_SCHEMA = pa.schema([(name, pa.string()) for name in ("op", "ts_ms", BEFORE,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeScan:
+class ChangeScan(Readable):
     """A planned read of changes; `images` are the columns of the rows before and after in the result."""
 
     changes: tuple[FileGroupChange, ...]
@@ -67,6 +68,11 @@ class ChangeScan:
             selected = self._selected(rows)
             if selected.num_rows:
                 yield from selected.combine_chunks().to_batches()
+
+    def _shown(self) -> Shown:
+        line = f"planned change scan: {count_text(len(self.changes), 'changed file group')}"
+        rows = [{"commit": c.instant, "partition": c.partition, "file_group": c.file_id} for c in self.changes]
+        return Shown(f"{line}, {count_text(len(self.images), 'column')}", {"columns": tuple(self.images.names)}, rows)
 
     def _selected(self, rows: pa.Table) -> pa.Table:
         if self.where is not None:

@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.model.display import Readable
 from lakehouse.model.instant import Action
 
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableHealth:
+class TableHealth(Readable):
     """Measures of a table at one time.
 
     Attributes:

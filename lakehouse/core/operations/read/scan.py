@@ -51,6 +51,7 @@ from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import Operation
+from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.files import FileSlice
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.predicate import Predicate, columns_of
@@ -62,7 +63,7 @@ TimelineVersion = Snapshot | TimeTravel | CompletedUpTo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
+class Scan(Readable):
     """A planned read of rows.
 
     Attributes:
@@ -96,6 +97,19 @@ class Scan:
         """Yield the rows, slice by slice."""
         for file_slice in self.plan.slices:
             yield from read_rows(self.context, file_slice, self.plan)
+
+    def _shown(self) -> Shown:
+        plan = self.plan
+        size = sum((s.base.size_bytes if s.base is not None else 0) + s.total_log_bytes for s in plan.slices)
+        line = sentence(
+            f"planned scan: {count_text(len(plan.slices), 'file slice')}",
+            size_text(size),
+            f"{plan.skipped:,} skipped" if plan.skipped else "",
+            count_text(len(plan.schema), "column"),
+            count_text(len(self.damage), "damaged file") if self.damage else "",
+        )
+        rows = [{"partition": s.partition, "file_group": s.file_id, "log_files": len(s.logs)} for s in plan.slices]
+        return Shown(line, {"columns": tuple(plan.schema.names)}, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

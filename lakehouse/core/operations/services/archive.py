@@ -40,6 +40,7 @@ from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
+from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
@@ -53,7 +54,7 @@ _FILES_PER_ACTION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archived:
+class Archived(Readable):
     """The archived actions, oldest first; `kept` is the reason why the next action stays on the timeline."""
 
     instants: tuple[Instant, ...]
@@ -68,6 +69,10 @@ class Archived:
     def totals(self) -> Totals:
         """The number of archived actions, counted as files, in the form that all services share."""
         return Totals(files=len(self.instants))
+
+    def _shown(self) -> Shown:
+        span = f", {self.instants[0].requested} to {self.instants[-1].requested}" if self.instants else ""
+        return Shown(f"archived: {count_text(len(self.instants), 'action')}{span}", {"kept": self.kept})
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> ArchiveDue:

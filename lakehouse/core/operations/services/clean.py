@@ -66,6 +66,7 @@ from lakehouse.core.timeline.file_deletions import check_data_files, check_parti
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.clean import CleanedPartition, CleanMetadata, CleanPlan
+from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.files import LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
 from lakehouse.model.nothing_to_do import NothingToDoReason
@@ -85,7 +86,7 @@ _MAY_WRITE = WRITE_ACTIONS | {Action.CLUSTERING, Action.COMPACTION, Action.LOGCO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
+class Cleaned(Readable):
     """The completed instant of a clean, and its metadata, which names the deleted files."""
 
     instant: Instant
@@ -100,6 +101,10 @@ class Cleaned:
     def totals(self) -> Totals:
         """The number of deleted files, in the form that all services share."""
         return Totals(files=self.files)
+
+    def _shown(self) -> Shown:
+        rows = [{"partition": name, "files": len(part.deleted)} for name, part in self.metadata.partitions.items()]
+        return Shown(f"clean {self.instant.requested}: {count_text(self.files, 'file')} deleted", {}, rows)
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> CleanDue:

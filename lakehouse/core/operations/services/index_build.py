@@ -28,6 +28,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
+from lakehouse.model.display import Condition
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
@@ -38,7 +39,7 @@ _COMPLETE = "every base file has what its index needs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexDue:
+class IndexDue(Condition):
     """Whether base files lack a bloom filter; `files` are their paths."""
 
     due: bool

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.model.display import Readable, Shown, count_text, number_text, size_text
 from lakehouse.model.instant import Instant
 from lakehouse.spec.options.policies import Policies
 
@@ -44,7 +45,7 @@ DEFAULT_REQUEST = ServiceRequest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceCost:
+class ServiceCost(Readable):
     """The predicted cost of a run: files and bytes that it reads, writes or removes, and its benefit.
 
     `benefit` is the number of objects that readers and planners no longer have to open or list. All services have this
@@ -54,6 +55,11 @@ class ServiceCost:
     files: int = 0
     bytes: int = 0
     benefit: float = 0.0
+
+    def _shown(self) -> Shown:
+        size, benefit = size_text(self.bytes), number_text(self.benefit)
+        line = f"cost: {count_text(self.files, 'file')}, {size}, benefit {benefit}"
+        return Shown(line, {"files": self.files, "size": size, "benefit": benefit})
 
 
 class ServiceDue(Protocol):

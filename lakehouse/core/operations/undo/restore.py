@@ -46,6 +46,7 @@ from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
+from lakehouse.model.display import Readable, Shown, count_text
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.restore import RestoreMetadata, RestorePlan
@@ -59,12 +60,19 @@ Rollback = tuple[Instant, RollbackPlan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class Restored(Readable):
     """The rollbacks of a restore to `target`, in order; `instant` is the completed restore, None for a dry run."""
 
     target: str
     rollbacks: tuple[RollbackPlan, ...]
     instant: Instant | None = None
+
+    def _shown(self) -> Shown:
+        verb = "dry run of a restore" if self.instant is None else f"restore {self.instant.requested}"
+        files = sum(plan.files for plan in self.rollbacks)
+        line = f"{verb} to {self.target}: {count_text(len(self.rollbacks), 'rollback')}, {count_text(files, 'file')}"
+        rows = [{"rolled_back": plan.target, "action": plan.action, "files": plan.files} for plan in self.rollbacks]
+        return Shown(line, {}, rows)
 
 
 def restore(

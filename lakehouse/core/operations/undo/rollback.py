@@ -42,6 +42,7 @@ from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
+from lakehouse.model.display import Readable, Shown, sentence
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -50,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedWrites:
+class FailedWrites(Readable):
     """The requested times of the writes that were pending.
 
     Attributes:
@@ -62,6 +63,11 @@ class FailedWrites:
     rolled_back: tuple[str, ...]
     alive: tuple[str, ...]
     refused: tuple[str, ...] = ()
+
+    def _shown(self) -> Shown:
+        counts = {"rolled back": self.rolled_back, "active": self.alive, "refused": self.refused}
+        line = sentence(*(f"{len(times):,} {state}" for state, times in counts.items() if times))
+        return Shown(f"failed writes: {line or 'none'}", counts)
 
 
 def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> LoadedTable:
