@@ -79,7 +79,7 @@ def test_table_shows_name_type_columns_and_location_without_a_request(tmp_path: 
     assert lines[6].startswith("planned scan: 1 file slice, ") and lines[6].endswith(", 8 columns")
 
 
-def test_table_opened_anew_shows_no_number_of_columns_that_it_has_not_read(tmp_path: Path) -> None:
+def test_opened_table_shows_its_columns_only_after_the_schema_was_read(tmp_path: Path) -> None:
     table, storage = made(tmp_path)
     table.upsert(ROWS)
     opened = Table.open(storage.root)
