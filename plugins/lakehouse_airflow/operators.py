@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,14 +33,15 @@ from lakehouse.errors import CommitStateUnknownError, CorruptTableError, Unsuppo
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobReport, JobStatus
 from lakehouse.spec.contracts.table_event import TableEvent
-from lakehouse.spec.private_files import own_folder, private_folder, read_own_file
+from lakehouse.spec.private_files import read_own_file
+from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
 from lakehouse.spec.table import load_spec
 from lakehouse_airflow.assets import drop_events
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.job_environment import catalog_variables, connection_variables, spec_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
-from lakehouse_airflow.spark_environment import REPORTS, provide_connection, spark_environment
+from lakehouse_airflow.spark_environment import provide_connection, spark_environment
 
 #: A retry cannot help after these.
 FINAL_EXIT_CODES = frozenset(
@@ -154,7 +154,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             )
         mapped = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
         run_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}{mapped}"
-        report = _reports() / Path(*map(_folder_name, run_id.split("/"))) / "report.json"
+        report = reports_folder(os.environ) / Path(*map(_folder_name, run_id.split("/"))) / "report.json"
         options = params.get("options") or {}
         if not isinstance(options, Mapping):
             raise UserError(f"the run's params give options={options!r}: expected a mapping of option to value")
@@ -176,7 +176,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
     def _prepare(self, command: JobCommand) -> None:
         """Set the fields of the Spark operator, delete an old report, and end processes of an earlier try."""
         report = Path(str(command.report))
-        _make_reports(report)
+        make_reports_folder(os.environ, *report.parent.relative_to(reports_folder(os.environ)).parts)
         report.unlink(missing_ok=True)
         self._job_id = str(command.run_id)
         if end_job(self._job_id):
@@ -245,23 +245,9 @@ def _read_report(path: Path) -> JobReport | None:
         raise AirflowException(f"{path}: {error}") from error
 
 
-def _reports() -> Path:
-    named = os.environ.get(REPORTS)
-    return Path(named).absolute() if named else Path(tempfile.gettempdir()) / f"lakehouse-reports-{os.geteuid()}"
-
-
 def _folder_name(part: str) -> str:
     """Return a folder name for a part of a job's id. `..` is a legal id of a run."""
     return re.sub(r"[^\w.:+@-]|^\.+$", "_", part)
-
-
-def _make_reports(report: Path) -> None:
-    """Create the folder of a report for this user only; raise UserError if it belongs to another user."""
-    root = _reports()
-    if not os.environ.get(REPORTS):
-        # The name is predictable, and every user can create folders in the parent.
-        own_folder(root)
-    private_folder(root, *report.parent.relative_to(root).parts)
 
 
 def _declared_options(table: str) -> list[str]:

@@ -11,6 +11,7 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "lakehouse-tables",
         "name": "Lakehouse",
         "description": "Ingestion, table services and publication of tables in the Apache Hudi format.",
+        "cli": ["lakehouse_airflow.setup_command.commands"],
         "connection-types": [
             {
                 "connection-type": "lakehouse_catalog",

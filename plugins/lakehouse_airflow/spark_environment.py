@@ -17,7 +17,6 @@ from lakehouse.errors import UserError
 SPARK_HOME = "LAKEHOUSE_SPARK_HOME"
 MODULES = "LAKEHOUSE_MODULES"
 SPARK_MASTER = "LAKEHOUSE_SPARK_MASTER"
-REPORTS = "LAKEHOUSE_REPORTS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

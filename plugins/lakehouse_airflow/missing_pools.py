@@ -1,0 +1,64 @@
+"""Fail the tasks of a starting run whose pool does not exist, with a reason that the UI shows.
+
+It runs in the scheduler, which is the only component that always reaches Airflow's database: tasks cannot. It changes
+rows in the scheduler's own transaction and never commits. The reason is in the notes of the run and of the task, and in
+the audit log of the run (event `missing pool`). When the run is cleared and starts again, the notes are removed.
+
+Only tasks of lakehouse are checked: tasks of DAGs with the tag `lakehouse`, tasks of operators of this package, and
+tasks in the pools of this package.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from airflow import settings
+from airflow.models.log import Log
+from airflow.models.pool import Pool
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.state import TaskInstanceState
+
+from lakehouse_airflow.pools import POOLS, missing_pool_message
+
+log = logging.getLogger(__name__)
+
+EVENT = "missing pool"
+TAG = "lakehouse"
+_PACKAGE = "lakehouse_airflow."
+#: First words of the notes, so that they can be found and removed.
+_NOTE = "lakehouse: "
+
+
+def fail_tasks_without_pool(dag_run: Any) -> None:
+    """Set the tasks of a run to `failed` if they belong to lakehouse and their pool does not exist."""
+    session = settings.Session.object_session(dag_run)
+    if dag_run.clear_number:
+        _remove_notes(session, dag_run)
+    pools = session.query(Pool.pool)
+    for instance in _instances(session, dag_run).filter(TaskInstance.pool.notin_(pools)).all():
+        if instance.state is None and _is_ours(dag_run.dag, instance):
+            reason = missing_pool_message(instance.pool)
+            log.error("%s: %s", instance, reason)
+            instance.set_state(TaskInstanceState.FAILED, session=session)
+            instance.note = dag_run.note = f"{_NOTE}{instance.task_id}: {reason}"
+            session.add(Log(event=EVENT, task_instance=instance, extra=reason))
+
+
+def _instances(session: Any, dag_run: Any) -> Any:
+    return session.query(TaskInstance).filter(
+        TaskInstance.dag_id == dag_run.dag_id, TaskInstance.run_id == dag_run.run_id
+    )
+
+
+def _is_ours(dag: Any, instance: Any) -> bool:
+    if TAG in dag.tags or instance.pool in {setting.name for setting in POOLS}:
+        return True
+    task = dag.task_dict.get(instance.task_id)
+    return str(getattr(task, "_task_module", "")).startswith(_PACKAGE)
+
+
+def _remove_notes(session: Any, dag_run: Any) -> None:
+    for noted in (dag_run, *_instances(session, dag_run).all()):
+        if (noted.note or "").startswith(_NOTE):
+            noted.note = None

@@ -1,0 +1,53 @@
+"""`airflow lakehouse setup`: the command that Airflow's command line gets from this package.
+
+Every `airflow` command loads this module, so it imports nothing else.
+"""
+
+from __future__ import annotations
+
+from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand, lazy_load_command
+
+from lakehouse_airflow.pools import POOLS
+
+_SLOTS = tuple(
+    Arg(
+        (setting.flag,),
+        help=f"slots of the pool {setting.name}; default: ${setting.variable}, or else {setting.slots}",
+        metavar="N",
+    )
+    for setting in POOLS
+)
+_POOL = Arg(
+    ("--pool",),
+    help="another pool, such as a pool that a spec names in ingest.pool; may be repeated",
+    metavar="NAME=SLOTS",
+    action="append",
+    default=[],
+)
+_SPECS = Arg(
+    ("--specs",),
+    help="folder of table specs; may be repeated; default: $LAKEHOUSE_SPECS, or else `tables` in the DAGs folder",
+    metavar="FOLDER",
+    action="append",
+    default=[],
+)
+
+
+def commands() -> list[CLICommand]:
+    """Return the commands of lakehouse."""
+    return [
+        GroupCommand(
+            name="lakehouse",
+            help="Set up the tables' platform in this Airflow",
+            subcommands=(
+                ActionCommand(
+                    name="setup",
+                    help="Create missing pools and the folder of reports",
+                    description="Create the pools that DAGs of lakehouse need and that do not exist, and the private "
+                    "folder of job reports. Existing pools keep their slots. It may be repeated.",
+                    func=lazy_load_command("lakehouse_airflow.setup_deployment.setup"),
+                    args=(*_SLOTS, _POOL, _SPECS),
+                ),
+            ),
+        )
+    ]

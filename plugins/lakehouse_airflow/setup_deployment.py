@@ -1,0 +1,106 @@
+"""Create what the DAGs need in this Airflow: missing pools, and the private folder of job reports.
+
+The pools are those of this package, those that specs name in `ingest.pool`, and those of the DAGs with the tag
+`lakehouse` that Airflow has parsed. An existing pool is never changed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from airflow.models.dag import DagTag
+from airflow.models.pool import Pool
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.utils.session import create_session
+
+from lakehouse.errors import UserError
+from lakehouse.spec.reports_folder import make_reports_folder
+from lakehouse_airflow.missing_pools import TAG
+from lakehouse_airflow.pools import DEFAULT_POOL, INGEST, POOLS, NamedPool, parse_slots, slots_of, spec_pools
+from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
+
+
+def setup(arguments: Namespace) -> None:
+    """Run `airflow lakehouse setup`; exit with an error if a pool or the folder cannot be created."""
+    try:
+        folders = tuple(map(Path, arguments.specs)) or spec_directories(dags_folder())
+        given = {setting.name: getattr(arguments, _attribute(setting.flag)) for setting in POOLS}
+        lines = [
+            *create_pools(needed_pools(given, arguments.pool, folders, os.environ)),
+            f"folder of reports: {make_reports_folder(os.environ)}",
+        ]
+    except UserError as error:
+        raise SystemExit(f"{type(error).__name__}: {error}") from error
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def needed_pools(
+    slots: Mapping[str, str | None], pools: Iterable[str], folders: Iterable[Path], environ: Mapping[str, str]
+) -> list[NamedPool]:
+    """Return all pools that DAGs of lakehouse need.
+
+    Args:
+        slots: Slots of the pools of this package by their names, as given on the command line; None for the default.
+        pools: More pools as `NAME=SLOTS`.
+        folders: Folders of specs; a missing folder has none.
+        environ: Environment with the default slots.
+    """
+    needed = {
+        setting.name: NamedPool(
+            name=setting.name,
+            slots=slots_of(setting, slots.get(setting.name), environ),
+            description=setting.description,
+        )
+        for setting in POOLS
+    }
+    for text in pools:
+        name, _, count = text.partition("=")
+        if not name or not count:
+            raise UserError(f"--pool {text!r}: write NAME=SLOTS, such as --pool big_tables=2")
+        needed[name] = NamedPool(name=name, slots=parse_slots(count, f"--pool {name}"), description="Named by a spec")
+    specs = load_specs(tuple(folder for folder in folders if folder.is_dir())).good
+    for name, tables in spec_pools(specs).items():
+        shown = f"Ingestion of {', '.join(tables[:3])}{' and others' if len(tables) > 3 else ''}"
+        needed.setdefault(
+            name, NamedPool(name=name, slots=slots_of(INGEST, slots.get(INGEST.name), environ), description=shown)
+        )
+    for name in parsed_pools():
+        needed.setdefault(name, NamedPool(name=name, slots=INGEST.slots, description="Named by a DAG of lakehouse"))
+    return list(needed.values())
+
+
+def create_pools(pools: Iterable[NamedPool]) -> list[str]:
+    """Create the pools that do not exist; return one line for each pool that says what was done."""
+    lines = []
+    with create_session() as session:
+        slots = {pool.pool: pool.slots for pool in session.query(Pool).all()}
+        for pool in pools:
+            if pool.name in slots:
+                lines.append(f"pool {pool.name}: exists with {slots[pool.name]} slots, not changed")
+                continue
+            Pool.create_or_update_pool(pool.name, pool.slots, pool.description, False, session=session)
+            lines.append(f"pool {pool.name}: created with {pool.slots} slots")
+    return lines
+
+
+def existing_pools() -> dict[str, int]:
+    """Return the slots of all pools of this Airflow by their names."""
+    with create_session() as session:
+        return {str(pool.pool): pool.slots for pool in session.query(Pool).all()}
+
+
+def parsed_pools() -> list[str]:
+    """Return the pools of the tasks of all parsed DAGs with the tag `lakehouse`, without the default pool, sorted."""
+    with create_session() as session:
+        tagged = [dag_id for (dag_id,) in session.query(DagTag.dag_id).filter(DagTag.name == TAG)]
+        stored = [SerializedDagModel.get(dag_id, session=session) for dag_id in tagged]
+        named = {task.pool for row in stored if row is not None for task in row.dag.tasks}
+    return sorted(named - {DEFAULT_POOL})
+
+
+def _attribute(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")

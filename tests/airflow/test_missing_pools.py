@@ -1,0 +1,137 @@
+"""Pools in a complete Airflow: a run without its pool fails with the reason; `airflow lakehouse setup` creates them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from lakehouse.spec.contracts.job import JobReport, JobStatus
+from tests.support.fake_submit import install
+from tests.support.standalone import Standalone, standalone
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = """\
+table: sales.orders
+location: /lake/sales/orders
+record_key: order_id
+ingest: {path: /landing/orders, format: parquet, pool: big_tables}
+"""
+#: A DAG of another team. lakehouse must not change its runs.
+OTHER = """\
+from airflow.sdk import DAG, task
+with DAG("other", schedule=None):
+    @task(pool="pool_of_another_team")
+    def wait(): ...
+    wait()
+"""
+DAGS = ("ingest.sales.orders", "services.clean", "other")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    home = tmp_path_factory.mktemp("pools")
+    for name in ("specs", "dags"):
+        (home / name).mkdir()
+    (home / "specs" / "orders.yaml").write_text(SPEC)
+    (home / "dags" / "other.py").write_text(OTHER)
+    for name in ("ingest.py", "clean.py"):
+        (home / "dags" / name).symlink_to(ROOT / "dags" / name)
+    fake = install(home)
+    fake.plan(report=JobReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260101000000000").to_json())
+    environment = {
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "LAKEHOUSE_REPORTS": str(home / "reports"),
+        "LAKEHOUSE_SPARK_HOME": str(fake.home),
+        "LAKEHOUSE_SPECS": str(home / "specs"),
+    }
+    with standalone(home / "airflow", environment) as running:
+        wanted = set(DAGS)
+        running.until(lambda: wanted <= {d["dag_id"] for d in running.call("dags")["dags"]}, "DAGs", timeout_s=120)
+        for dag in DAGS:
+            running.call(f"dags/{dag}", {"is_paused": False}, method="PATCH")
+        yield running
+
+
+def start(airflow: Standalone, dag: str) -> str:
+    return str(airflow.call(f"dags/{dag}/dagRuns", {"logical_date": None})["dag_run_id"])
+
+
+def run_of(airflow: Standalone, dag: str, run_id: str) -> Any:
+    return airflow.call(f"dags/{dag}/dagRuns/{run_id}")
+
+
+def ended(airflow: Standalone, dag: str, run_id: str) -> Any:
+    """Wait for the end of a run and return it."""
+
+    def finished() -> Any:
+        run = run_of(airflow, dag, run_id)
+        return run if run["state"] in ("success", "failed") else None
+
+    return airflow.until(finished, f"the run of {dag} ends", timeout_s=120)
+
+
+def tasks(airflow: Standalone, dag: str, run_id: str) -> dict[str, Any]:
+    found = airflow.call(f"dags/{dag}/dagRuns/{run_id}/taskInstances")["task_instances"]
+    return {task["task_id"]: task for task in found}
+
+
+def test_service_run_without_its_pool_fails_before_its_first_task(airflow: Standalone) -> None:
+    dag = "services.clean"
+    run_id = start(airflow, dag)
+    assert ended(airflow, dag, run_id)["state"] == "failed"
+    found = tasks(airflow, dag, run_id)
+    assert {name: task["state"] for name, task in found.items()} == {"due": "failed", "run": "failed"}
+    assert "the pool 'lakehouse_services' does not exist" in found["due"]["note"]
+    # No asset event of a later test starts this DAG again.
+    airflow.call(f"dags/{dag}", {"is_paused": True}, method="PATCH")
+
+
+def test_run_with_a_missing_pool_fails_with_pool_and_command_and_runs_after_setup(airflow: Standalone) -> None:
+    dag = "ingest.sales.orders"
+    other = start(airflow, "other")
+    run_id = start(airflow, dag)
+    run = ended(airflow, dag, run_id)
+    assert run["state"] == "failed"
+    for note in (run["note"], tasks(airflow, dag, run_id)["ingest"]["note"]):
+        assert "the pool 'big_tables' does not exist" in note
+        assert "`airflow lakehouse setup`" in note
+    (event,) = airflow.call(f"eventLogs?dag_id={dag}&run_id={quote(run_id)}&event=missing%20pool")["event_logs"]
+    assert event["task_id"] == "ingest"
+    assert "big_tables" in event["extra"]
+
+    # The runs of other teams are not changed: Airflow lets them wait.
+    waiting = lambda: tasks(airflow, "other", other)["wait"]["state"] == "scheduled"  # noqa: E731
+    airflow.until(waiting, "the task of the other DAG waits", timeout_s=60)
+    assert run_of(airflow, "other", other)["note"] is None
+
+    printed = airflow.command("lakehouse", "setup", "--service-slots", "3")
+    assert "pool big_tables: created with 2 slots" in printed
+    assert "pool lakehouse_services: created with 3 slots" in printed
+    assert f"folder of reports: {airflow.environment['LAKEHOUSE_REPORTS']}" in printed
+    assert Path(airflow.environment["LAKEHOUSE_REPORTS"]).stat().st_mode & 0o777 == 0o700
+    again = airflow.command("lakehouse", "setup", "--service-slots", "5")
+    assert "pool lakehouse_services: exists with 3 slots, not changed" in again
+    pools = {pool["name"]: pool["slots"] for pool in airflow.call("pools")["pools"]}
+    assert pools.items() >= {"big_tables": 2, "lakehouse_ingest": 2, "lakehouse_services": 3}.items()
+    assert "pool_of_another_team" not in pools
+
+    airflow.call(f"dags/{dag}/clearTaskInstances", {"dag_run_id": run_id, "only_failed": True, "dry_run": False})
+    cleared = ended_again(airflow, dag, run_id)
+    assert cleared["state"] == "success"
+    assert cleared["note"] is None
+    assert tasks(airflow, dag, run_id)["ingest"]["note"] is None
+
+
+def ended_again(airflow: Standalone, dag: str, run_id: str) -> Any:
+    airflow.until(
+        lambda: tasks(airflow, dag, run_id)["ingest"]["state"] == "success", f"{dag} runs after setup", timeout_s=120
+    )
+    return ended(airflow, dag, run_id)
