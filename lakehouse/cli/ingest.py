@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +14,17 @@ from lakehouse.cli.table import catalog_name
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.connect import is_configured
+from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.platform.jobs.report import describe
+from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.services.metrics import Metrics, metrics
 from lakehouse.platform.services.run import RunKey, record_end
 from lakehouse.spark.session import job_session
 from lakehouse.spark.sources import Session, storage_options_of
+from lakehouse.spark.submitted import submitted_storage_options
+from lakehouse.spec.command_check import check_command
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.location import location_of
 from lakehouse.spec.options.creation import CREATE_OPTIONS
@@ -33,9 +35,10 @@ logger = logging.getLogger(__name__)
 _SERVICE = "ingest"
 _HELP = """\
 usage: lakehouse ingest run --table spec.yaml [--interval-start T --interval-end T] [--full-refresh] [--report PATH]
-                            [--option KEY=VALUE ...]
+                            [--option KEY=VALUE ...] [--output text|json] [--check]
 
-Ingest the new files of the spec's source into its table, in one commit; a missing table is created.
+Ingest the new files of the spec's source into its table, in one commit; a missing table is created. With --check only
+the command, the table and the access to the source are checked, in about a second and without a Spark session.
 
 With `mode: upsert` a row replaces the stored one of its record key in the same partition. A record key is unique in
 each partition, as in Hudi: a row whose partition column changed becomes a second row, unless the spec declares a
@@ -51,7 +54,7 @@ def ingest(words: Sequence[str]) -> int:
     command = JobCommand.from_argv(words)
     if command.action != "run":
         raise UserError(f"ingest {command.action!r} is unknown; `lakehouse ingest run --table spec.yaml` ingests")
-    return run_job(command, _work)
+    return run_job(command, _work, _check)
 
 
 def _work(command: JobCommand) -> JobReport:
@@ -59,8 +62,20 @@ def _work(command: JobCommand) -> JobReport:
     # Errors in the metrics settings are raised before the ingestion starts.
     with metrics() as measures:
         report = with_warning(_recorded(spec, command, measures), warning)
-    print(describe(report), file=sys.stdout)
+    print_report(command, report)
     return report
+
+
+def _check(command: JobCommand) -> tuple[str, ...]:
+    check_command(command, os.environ)
+    spec, _ = _spec_of(command.table)
+    _sync(spec, command)
+    return _checked(spec, command)
+
+
+def _checked(spec: TableSpec, command: JobCommand) -> tuple[str, ...]:
+    options = submitted_storage_options(os.environ)
+    return check_ingest(spec, command, environ=os.environ, storage_options=options)
 
 
 def _spec_of(name: str) -> tuple[TableSpec, str]:
@@ -78,8 +93,10 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
     sync = _sync(spec, command)
     run_id = command.run_id or "ingest by hand"
     catalog, table_id = _begin(spec, run_id)
-    session = job_session(f"lakehouse ingest {spec.table}")
     try:
+        for note in _checked(spec, command):
+            logger.info("%s", note)
+        session = job_session(f"lakehouse ingest {spec.table}")
         report = run_ingest(session, spec, command, environ=os.environ)
         # Also after a run without new data, because an earlier sync may have failed.
         report = report if sync is None else sync(report, session)

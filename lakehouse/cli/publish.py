@@ -9,6 +9,7 @@ import argparse
 import logging
 import os
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -24,14 +25,16 @@ from lakehouse.core.table.services import engine_of
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.platform.catalog.catalog import load_catalog
-from lakehouse.platform.jobs.report import describe
+from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
+from lakehouse.platform.publish.check import check_publication
 from lakehouse.platform.publish.job import PublishJob
 from lakehouse.platform.publish.publication_plan import PublishPlan, PublishRequest, iso
 from lakehouse.platform.publish.run import due, run, signal, withdraw
 from lakehouse.platform.publish.status import status
 from lakehouse.spark.session import job_session
+from lakehouse.spec.command_check import check_command, check_declared
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
 from lakehouse.spec.contracts.publication import (
     PartitionState,
@@ -63,7 +66,7 @@ def publish_command(words: Sequence[str]) -> int:
     if verb == "run":
         flags = frozenset(words) & {_POINTERS, _NEWEST, _ARCHIVE}
         plain = [word for word in words if word not in flags]
-        return run_job(JobCommand.from_argv(plain), lambda command: _work(command, flags))
+        return run_job(JobCommand.from_argv(plain), lambda command: _work(command, flags), _check)
     return {"due": _due, "plan": _plan, "status": _status, "signal": _signal, "withdraw": _withdraw}[verb](words[2:])
 
 
@@ -111,12 +114,25 @@ def _place(spec: PublishSpec, table: Table) -> str:
     return f"{table.location.rstrip('/')}_published/{spec.target}"
 
 
+def _check(command: JobCommand) -> tuple[str, ...]:
+    check_command(command, os.environ)
+    spec, _ = declared_spec(command.table)
+    check_declared(spec, command, os.environ)
+    job = open_publication(command.table, dict(command.options), spec=spec)
+    with closing(job.metastore):
+        check_publication(job)
+    return ()
+
+
 def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
     clock = SystemClock()
     started = clock.monotonic_s()
     spec, warning = declared_spec(command.table)
+    check_declared(spec, command, os.environ)
     job = open_publication(command.table, dict(command.options), spec=spec)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if submitted:
+        check_publication(job)
     spark = job_session(f"lakehouse publish {job.target}") if submitted else None
     interval = command.interval
     request = PublishRequest(
@@ -152,7 +168,7 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
         interval=command.interval_name,
         warning=warning,
     )
-    print(describe(report))
+    print_report(command, report)
     return report
 
 

@@ -8,24 +8,24 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lakehouse.cli.job_check import check_service_job
 from lakehouse.cli.specs import specs_in_force, with_warning
 from lakehouse.cli.table import catalog_name, open_table
-from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import full_name, load_catalog
-from lakehouse.platform.jobs.report import describe
+from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.service_run import run_service, runner
 from lakehouse.spark.session import job_session
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus, combined
+from lakehouse.spec.contracts.job import JobCommand, JobReport, combined
 
 logger = logging.getLogger(__name__)
 
 
 def run_service_job(words: Sequence[str]) -> int:
     """Run the service that `words` name; under spark-submit on Spark, else in threads of this process."""
-    return run_job(JobCommand.from_argv(words), _work)
+    return run_job(JobCommand.from_argv(words), _work, check_service_job)
 
 
 def service_parser(command: str) -> argparse.ArgumentParser:
@@ -38,22 +38,15 @@ def service_parser(command: str) -> argparse.ArgumentParser:
 
 
 def _work(command: JobCommand) -> JobReport:
+    check_service_job(command)
     names = [catalog_name(table) for table in command.tables]
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     spark = job_session(f"lakehouse {command.verb} {', '.join(command.tables)[:100]}") if submitted else None
     known = [name for name in names if name is not None]
-    if len(known) < len(names):
-        if len(names) > 1:
-            unknown = command.tables[names.index(None)]
-            raise UserError(
-                f"several tables in one run must be names of a catalog, but {unknown!r} is not", table=unknown
-            )
+    if not known:
         report = run_service(command.verb, open_table(command.table, command.options), command, spark)
     else:
-        catalogs = {catalog for catalog, _ in known}
-        if len(catalogs) > 1:
-            raise UserError(f"the tables of one run must be in one catalog, not in {', '.join(sorted(catalogs))}")
-        with load_catalog(catalogs.pop()) as catalog, metrics() as measures:
+        with load_catalog(known[0][0]) as catalog, metrics() as measures:
             tables = [table for _, table in known]
             drift = specs_in_force(catalog, tables)
             reports = run_tables(catalog, tables, command, runner(command.verb, spark), measures)
@@ -61,11 +54,6 @@ def _work(command: JobCommand) -> JobReport:
                 with_warning(report, drift.get(full_name(table))) for table, report in zip(tables, reports, strict=True)
             )
         report = reports[0] if len(reports) == 1 else combined(reports)
-    for part in report.parts or (report,):
-        if part.warning:
-            logger.warning("table %s: %s", part.table, part.warning)
-        if part.status is JobStatus.NOTHING_TO_DO:
-            logger.info("table %s: nothing to do: %s", part.table, part.reason)
     report = replace(report, interval=command.interval_name)
-    print(describe(report))
+    print_report(command, report)
     return report

@@ -9,7 +9,7 @@ Modules of single services add verbs (`clean orphans`, `ttl policy`) and short f
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -47,7 +47,7 @@ def service_command(words: Sequence[str]) -> int:
         return _MORE_VERBS[spec.name, verb](words[2:])
     rest = list(expand_short_flags(words[2:]) if spec.name == "clustering" else words[2:])
     if verb == "run" and _DRY_RUN not in rest:
-        return run_service_job([spec.name, verb, *_without_output(rest)])
+        return run_service_job([spec.name, verb, *rest])
     return _due(spec, rest) if verb == "due" else _plan(spec, verb, rest)
 
 
@@ -96,14 +96,3 @@ def _parser(spec: ServiceSpec, verb: str) -> argparse.ArgumentParser:
         kept = "PARTITION" if spec.operation is not None else "INSTANT"
         parser.add_argument("--pin", action="append", default=[], metavar=kept, help="keep it; may be repeated")
     return parser
-
-
-def _without_output(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words of a job without `--output`: the report of a job is always JSON."""
-    rest = iter(words)
-    for word in rest:
-        flag, equals, _ = word.partition("=")
-        if flag != "--output":
-            yield word
-        elif not equals:
-            next(rest, None)

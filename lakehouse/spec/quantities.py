@@ -58,3 +58,15 @@ def duration_text(seconds: float) -> str:
         if abs(seconds) >= 2 * size or (seconds and seconds % size == 0):
             return f"{seconds / size:.10g}{unit}" if seconds % size == 0 else f"{seconds / size:.1f}{unit}"
     return f"{seconds:.0f}s"
+
+
+def size_text(size_bytes: float) -> str:
+    """Return a size as text, rounded to three digits, in units of thousands: `987 B`, `1.23 MB`, `45.6 GB`."""
+    size, units = float(size_bytes), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while abs(size) >= 999.5:
+        size, unit = size / 1000, next(units, "PB")
+        if unit == "PB":
+            break
+    digits = 0 if unit == "B" or abs(size) >= 99.95 else 1 if abs(size) >= 9.995 else 2
+    return f"{size:.{digits}f} {unit}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from lakehouse.core.env import Env
+from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
 from lakehouse.core.operations.load.table import PROPERTIES
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.table import Table
@@ -46,27 +48,33 @@ def create_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env,
     Raises:
         UserError: settings contradict each other or the existing table, or the merger cannot be loaded.
     """
-    table = Table.create(
-        spec.location,
-        name=spec.table,
-        record_key=spec.record_key,
-        partition_by=tuple(f"{column.name}:{column.type}" for column in spec.partition_by),
-        ordering=spec.ordering,
-        options=options,
-        env=env,
-        table_type=spec.type,
-        key_generator=spec.key_generator,
-        timestamp=_timestamp(spec),
-        merge_mode=spec.merge_mode,
-        merger=spec.merger,
-        partial_update=spec.partial_update,
-        unavailable_value=spec.unavailable_value,
-        delete_field=spec.delete_field,
-        delete_marker=spec.delete_marker,
-        exist_ok=exist_ok,
-    )
+    table = Table.create(spec.location, options=options, env=env, exist_ok=exist_ok, **_declared(spec))
     _check_agreement(spec, table.config)
     return table
+
+
+def check_declaration(spec: TableSpec, options: Mapping[str, str]) -> None:
+    """Check that the table of a spec could be created, without creating it; raise UserError otherwise."""
+    declared_properties(TableDeclaration(options=dict(options), **_declared(spec)))
+
+
+def _declared(spec: TableSpec) -> dict[str, Any]:
+    """Return the fields of the spec's TableDeclaration, without its options."""
+    return {
+        "name": spec.table,
+        "record_key": spec.record_key,
+        "partition_by": tuple(f"{column.name}:{column.type}" for column in spec.partition_by),
+        "ordering": spec.ordering,
+        "table_type": spec.type,
+        "key_generator": spec.key_generator,
+        "timestamp": _timestamp(spec),
+        "merge_mode": spec.merge_mode,
+        "merger": spec.merger,
+        "partial_update": spec.partial_update,
+        "unavailable_value": spec.unavailable_value,
+        "delete_field": spec.delete_field,
+        "delete_marker": spec.delete_marker,
+    }
 
 
 def _timestamp(spec: TableSpec) -> TimestampFormat | None:

@@ -1,14 +1,21 @@
-"""Files and texts of job reports."""
+"""Files and output of job reports."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from lakehouse.spec.contracts.job import JobReason, JobReport
+from lakehouse.spec.contracts.document import Document
+from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.private_files import make_parents
+
+#: Environment variable with the id of the job; Airflow's operators set it.
+JOB = "LAKEHOUSE_JOB"
 
 
 def write_report(path: Path, report: JobReport) -> None:
@@ -22,8 +29,19 @@ def write_report(path: Path, report: JobReport) -> None:
     os.replace(temporary, path)
 
 
-def describe(report: JobReport) -> str:
-    """Return the report for people: its JSON on several lines, without empty fields."""
-    empty: tuple[object, ...] = (None, "", {}, JobReason.NONE)
-    mapping = {key: value for key, value in report.to_mapping().items() if value not in empty}
-    return json.dumps(mapping, indent=2)
+def is_reported_by_caller(command: JobCommand, environ: Mapping[str, str]) -> bool:
+    """Return whether an Airflow operator reads the report file and logs it, so that the job prints no report."""
+    return command.report is not None and bool(environ.get(JOB))
+
+
+def print_report(command: JobCommand, report: JobReport) -> None:
+    """Print the report as text, or as JSON with `--output json`, unless an operator logs it."""
+    if not is_reported_by_caller(command, os.environ):
+        print_document(command, report, report_text(report))
+
+
+def print_document(command: JobCommand, document: Document, text: str) -> None:
+    """Print a document as JSON with `--output json`, else its text."""
+    shown = json.dumps(document.to_mapping(), indent=2, ensure_ascii=False) if command.output == "json" else text
+    sys.stdout.write(f"{shown}\n")
+    sys.stdout.flush()

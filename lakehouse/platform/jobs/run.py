@@ -1,6 +1,7 @@
 """Run one job: execute it, write its report and return the exit code of its error.
 
-The report is written atomically after every outcome; a retry replaces it. SIGTERM raises an exception in the job, so
+The report is written atomically after every outcome; a retry replaces it. With `--check` the job checks its command and
+its table and does nothing else; only a failed check writes a report. SIGTERM raises an exception in the job, so
 that an active write is rolled back. On Linux the kernel kills the driver when spark-submit, its parent, ends.
 """
 
@@ -19,8 +20,9 @@ from types import FrameType
 
 from lakehouse.errors import JobStoppedError, LakehouseError, UserError
 from lakehouse.model.texts import printable
-from lakehouse.platform.jobs.report import write_report
+from lakehouse.platform.jobs.report import is_reported_by_caller, print_document, write_report
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job_check import JobCheck
 from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
@@ -29,17 +31,26 @@ _PR_SET_PDEATHSIG = 1
 _LINES = "\n\t"
 
 
-def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int:
-    """Execute `work`, write its report and return the exit code: 0, or that of the error's class."""
+def run_job(
+    command: JobCommand, work: Callable[[JobCommand], JobReport], check: Callable[[JobCommand], tuple[str, ...]]
+) -> int:
+    """Execute `work`, write its report and return the exit code: 0, or that of the error's class.
+
+    Args:
+        command: The command of the job.
+        work: Runs the job; it also calls `check` first.
+        check: Checks the command without a Spark session and returns notes. A command with `check` set runs it alone.
+    """
     die_with_parent()
     signal.signal(signal.SIGTERM, _stop)
+    trace = ""
     try:
+        if command.check:
+            _show_check(command, check(command))
+            return 0
         report = work(command)
-        if report.error is not None:
-            sys.stderr.write(f"{report.error.kind}: {printable(redact_text(report.error.message), keep=_LINES)}\n")
     except LakehouseError as error:
         report = _failed(command, error)
-        sys.stderr.write(f"{type(error).__name__}: {printable(redact_text(str(error)), keep=_LINES)}\n")
     except RecursionError:
         # Libraries that read types and values recurse. The readers of lakehouse raise UserError by themselves.
         deep = UserError(
@@ -47,21 +58,30 @@ def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int
             "text in the spec's `schema`, or flatten them before the ingestion",
             table=command.table,
         )
-        report = _failed(command, deep)
-        sys.stderr.write(f"{type(deep).__name__}: {deep}\n{redact_text(traceback.format_exc(limit=-5))}")
+        report, trace = _failed(command, deep), traceback.format_exc(limit=-5)
     except Exception as error:
-        report = _failed(command, error)
-        sys.stderr.write(redact_text(traceback.format_exc()))
+        report, trace = _failed(command, error), traceback.format_exc()
     report = replace(report, interval=report.interval or command.interval_name)
     if command.report:
         write_report(Path(command.report), report)
-    return 0 if report.error is None else report.error.exit_code
+    if report.error is None:
+        return 0
+    sys.stderr.write(redact_text(trace))
+    if not is_reported_by_caller(command, os.environ):
+        sys.stderr.write(f"{report.error.kind}: {printable(redact_text(report.error.message), keep=_LINES)}\n")
+    return report.error.exit_code
 
 
 def die_with_parent() -> None:
     """Ask Linux to kill this driver when its parent ends; otherwise an orphaned driver continues unnoticed."""
     if sys.platform == "linux" and "PYSPARK_GATEWAY_PORT" in os.environ:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _show_check(command: JobCommand, notes: tuple[str, ...]) -> None:
+    checked = JobCheck(command=f"{command.verb} {command.action}", tables=command.tables, notes=notes)
+    text = "\n".join([f"{checked.command} of {', '.join(checked.tables)}: the check found no error", *notes])
+    print_document(command, checked, text)
 
 
 def _failed(command: JobCommand, error: BaseException) -> JobReport:

@@ -76,13 +76,8 @@ def facts_of(job: PublishJob, loaded: LoadedTable, stored: EventSpan) -> Publica
 
 def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[PublicationCandidate, ...]:
     """Return the table's partitions as candidates, with the period that their path names."""
+    require_partitions(job, loaded)
     keys = loaded.config.keys
-    if not keys.partition_fields:
-        raise UserError(
-            f"{job.target}: {loaded.env.storage.root} has no partitions to publish; set `partitions: date` in "
-            "services.publish to publish the whole table once a day",
-            setting="partitions",
-        )
     columns, found = partition_columns(job, loaded), []
     for path in sorted({file.partition for file in list_data_files(loaded)}):
         values = [value or DEFAULT_PARTITION for value in parse_partition_path(path, keys)]
@@ -96,6 +91,16 @@ def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[PublicationC
             )
         )
     return tuple(found)
+
+
+def require_partitions(job: PublishJob, loaded: LoadedTable) -> None:
+    """Raise UserError if the publication shows the table's partitions and the table has none."""
+    if job.spec.partitions == "table" and not loaded.config.keys.partition_fields:
+        raise UserError(
+            f"{job.target}: {loaded.env.storage.root} has no partitions to publish; set `partitions: date` in "
+            "services.publish to publish the whole table once a day",
+            setting="partitions",
+        )
 
 
 def versions_of(loaded: LoadedTable) -> Callable[[int], Version | None]:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from lakehouse.platform.sources.file_check import check_files_source
 from lakehouse.platform.sources.files import open_files_source
-from lakehouse.platform.sources.source import Source
+from lakehouse.platform.sources.source import Interval, Source
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spec.file_source import FileSourceSpec
+from lakehouse.spec.table import TableSpec
 
 #: Functions that open a source, by the `KIND` of its settings.
 SOURCES: dict[str, Callable[[SourceContext], Source[Any]]] = {FileSourceSpec.KIND: open_files_source}
+#: Functions that check a source before there is a Spark session, by the `KIND` of its settings. The arguments are the
+#: spec, the data interval, the environment variables and the storage options.
+CHECKS: dict[str, Callable[[TableSpec, Interval | None, Mapping[str, str], Mapping[str, str]], None]] = {
+    FileSourceSpec.KIND: check_files_source
+}
 
 
 def open_source(context: SourceContext) -> Source[Any]:

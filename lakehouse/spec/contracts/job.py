@@ -34,11 +34,13 @@ _VALUED = {
     "--run-id": "run_id",
     "--report": "report",
     "--instant": "instant",
+    "--output": "output",
 }
 _OPTION = "--option"
 #: Flags that can be repeated.
 _REPEATED = {"--table": "tables", "--partition": "partitions"}
-_FLAGS = {"--full-refresh": "full_refresh", "--force": "force"}
+_FLAGS = {"--full-refresh": "full_refresh", "--force": "force", "--check": "check"}
+_OUTPUTS = ("text", "json")
 _KNOWN = (*_REPEATED, *_VALUED, _OPTION, *_FLAGS)
 
 
@@ -60,6 +62,8 @@ class JobCommand:
         also: More tables of the catalog for the same process.
         partitions: The only partitions that a table service works on; empty for all.
         options: Options of this run only, by their keys.
+        check: Check the command and its table, and run nothing.
+        output: Form of what the job prints: `text` or `json`; None for text.
     """
 
     verb: str
@@ -75,6 +79,8 @@ class JobCommand:
     also: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    check: bool = False
+    output: str | None = None
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -89,6 +95,8 @@ class JobCommand:
         interval = self.interval
         if interval is not None and interval[0] >= interval[1]:
             raise UserError(f"--interval-start {self.interval_start} is not before --interval-end {self.interval_end}")
+        if self.output not in (None, *_OUTPUTS):
+            raise UserError(f"--output {self.output}: expected text or json", flag="--output")
         if self.also and self.verb == "ingest":
             raise UserError(f"ingest works on one table; --table was given {len(self.tables)} times", flag="--table")
         for key in self.options:

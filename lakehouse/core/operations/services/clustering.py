@@ -250,7 +250,7 @@ def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) ->
 
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
     require_clusterable(table, policies)
-    _require_sortable(table, policies.clustering.columns)
+    require_sortable(table, policies.clustering.columns)
     held = planned_groups(table)
     selected = request.partitions or policies.clustering.selected_partitions
     slices = checked_slices(table, policies.write, selected or None)
@@ -313,7 +313,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
             strategy=plan.strategy,
         )
     layout = layout_of(plan, policies.clustering.layout)
-    _require_sortable(table, layout.columns)
+    require_sortable(table, layout.columns)
     sized = replace(policies.write, max_file_bytes=policies.clustering.target_file_bytes)
     write = maintenance_context(table, replace(policies, write=sized), schema, instant.requested)
     # The rows to sort are in memory while slices are merged, so merging may use half of the memory.
@@ -341,7 +341,8 @@ def require_clusterable(table: LoadedTable, policies: Policies) -> None:
         )
 
 
-def _require_sortable(table: LoadedTable, columns: tuple[str, ...]) -> None:
+def require_sortable(table: LoadedTable, columns: tuple[str, ...]) -> None:
+    """Raise UserError for a sort column that the table does not have, or by which rows cannot be ordered."""
     schema = table_schema(table) if columns else None
     if schema is None:
         return

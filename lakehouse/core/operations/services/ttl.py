@@ -61,7 +61,7 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
     """Return whether partitions expire now, and why; updates the stored statistics."""
     if not table.config.is_partitioned and policies.ttl.rule() is None:
         return TtlDue(due=False, reason="the table has no partitions")
-    _require_partitioned(table)
+    require_partitioned(table)
     rules = _rules(table, policies)
     if not any(rule.limits for rule in rules):
         return TtlDue(due=False, reason="no rule has a limit: set lakehouse.ttl options or `lakehouse ttl policy set`")
@@ -80,7 +80,7 @@ def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAU
 
     The plan is returned even if no partition expires, because it also states why expired partitions are kept.
     """
-    _require_partitioned(table)
+    require_partitioned(table)
     return _plan(table, policies, _rules(table, policies), request, save=False)
 
 
@@ -89,7 +89,7 @@ def schedule(
 ) -> Instant | NothingToDo:
     """Return NothingToDo: ttl has no plan on the timeline."""
     del policies, request
-    _require_partitioned(table)
+    require_partitioned(table)
     return NothingToDo(
         code=NothingToDoReason.SINGLE_STEP,
         reason="ttl puts no plan on the timeline; run plans and executes in one step",
@@ -111,7 +111,7 @@ def run(
     to the partitions during every attempt, and UserError for a table without partitions.
     """
     del engine  # a commit without data
-    _require_partitioned(table)
+    require_partitioned(table)
     if policies.transaction.eager:
         # A failed write that stays pending would keep its partitions forever.
         table = roll_back_failed_writes(table, policies.transaction)
@@ -138,7 +138,7 @@ def run(
 
 def set_ttl(table: LoadedTable, rule: TtlRule) -> int:
     """Set a rule of the policy log and return its number; raise UserError for an invalid time format or time zone."""
-    _require_partitioned(table)
+    require_partitioned(table)
     _check(rule)
     return set_rule(table.env, rule)
 
@@ -222,7 +222,8 @@ def _kept(plan: TtlPlan) -> str:
     return f"; {'; '.join(parts)}" if parts else ""
 
 
-def _require_partitioned(table: LoadedTable) -> None:
+def require_partitioned(table: LoadedTable) -> None:
+    """Raise UserError for a table without partitions, and for one that cannot be written."""
     root = table.env.storage.root
     require_writable(table.config, root)
     if not table.config.is_partitioned:

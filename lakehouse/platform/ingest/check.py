@@ -1,0 +1,44 @@
+"""Check an ingestion before a Spark session starts, by the metadata of its table and one request to its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lakehouse.core.env import Env
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.platform.catalog.declared_tables import check_declaration, open_declared_table
+from lakehouse.platform.sources.registry import CHECKS
+from lakehouse.platform.sources.source_context import ingest_of
+from lakehouse.spec.command_check import check_declared
+from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.location import location_of
+from lakehouse.spec.table import TableSpec
+
+
+def check_ingest(
+    spec: TableSpec, command: JobCommand, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Check the options, the interval, the table and the source of an ingestion; list no data files.
+
+    Args:
+        spec: The spec of the table.
+        command: The command with the data interval and the options of the run.
+        environ: Environment variables, for `${VAR}` in the spec.
+        storage_options: Options of the storage, such as `spark.hadoop.fs.*`.
+
+    Returns:
+        Notes about what the run will do: that it creates the table.
+
+    Raises:
+        UserError: The run cannot succeed; the message names the setting.
+        RetryableError: The storage of the table or of the source does not answer.
+    """
+    check_declared(spec, command, environ)
+    placed = replace(spec, location=location_of(spec, environ))
+    options = {**placed.write_options(), **command.options}
+    table = open_declared_table(placed, options, Env(storage=open_storage(placed.location, storage_options)))
+    if table is None:
+        check_declaration(placed, options)
+    CHECKS[ingest_of(placed).source.KIND](placed, command.interval, environ, storage_options)
+    return () if table is not None else (f"{spec.table} does not exist at {placed.location}; the run creates it",)

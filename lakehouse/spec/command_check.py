@@ -1,0 +1,119 @@
+"""Check a job's command by its text and its table spec, before any process starts.
+
+The check needs no table and no storage, so Airflow runs it in the process of the task. `lakehouse ... --check` runs the
+same check and then looks at the stored table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lakehouse.errors import SettingError, UserError, nearest
+from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.file_source import FileSourceSpec
+from lakehouse.spec.interval_path import folders_of
+from lakehouse.spec.location import location_of, resolve
+from lakehouse.spec.options.clustering import SORT_COLUMNS
+from lakehouse.spec.options.creation import CREATE_OPTIONS
+from lakehouse.spec.options.parser import check_known, parse_options
+from lakehouse.spec.services import SERVICES, require_by_partition, service_spec
+from lakehouse.spec.table import TableSpec, load_spec
+
+#: Verbs of jobs that are not table services.
+INGEST, PUBLISH = "ingest", "publish"
+_SPECS = (".yaml", ".yml")
+
+
+def check_command(command: JobCommand, environ: Mapping[str, str]) -> None:
+    """Check the verb, the tables, the options and the interval of a command, and the specs that it names as files.
+
+    Args:
+        command: The command of the job.
+        environ: The environment of the job, for `${VAR}` in locations and paths.
+
+    Raises:
+        UserError: The job could not run; the message names the value and the remedy.
+    """
+    if command.verb in SERVICES:
+        _check_service(command)
+    elif command.verb not in (INGEST, PUBLISH):
+        known = (*SERVICES, INGEST, PUBLISH)
+        raise UserError(
+            f"unknown job {command.verb!r}.{nearest(command.verb, known)} Known: {', '.join(known)}.", verb=command.verb
+        )
+    for name in command.tables:
+        if not name.strip():
+            raise UserError("the name of the table is empty; name a table spec, a location or namespace.table")
+        if Path(name).suffix in _SPECS:
+            check_declared(load_spec(Path(name)), command, environ)
+        else:
+            # The other options of the table are stored, so options that need each other are checked with the table.
+            check_known(command.options, also_known=CREATE_OPTIONS if command.verb == INGEST else frozenset())
+
+
+def check_declared(spec: TableSpec, command: JobCommand, environ: Mapping[str, str]) -> None:
+    """Check a command against the spec of its table; raise UserError as `check_command` does."""
+    location_of(spec, environ)
+    created = CREATE_OPTIONS if command.verb == INGEST else frozenset()
+    options = {key: value for key, value in command.options.items() if key not in created}
+    policies = parse_options({**spec.call_options(), **options})
+    if command.verb == INGEST:
+        _check_ingest(spec, command, environ)
+    elif command.verb == PUBLISH:
+        _check_publication(spec)
+    elif service_spec(command.verb).merge_on_read_only and spec.type != "MERGE_ON_READ":
+        raise UserError(
+            f"{spec.source or spec.table}: table {spec.table} is of type {spec.type}: it has no logs, so there is "
+            f"nothing for {command.verb}. Only merge-on-read tables need this service",
+            table=spec.table,
+        )
+    if command.verb == "clustering":
+        _check_sort_columns(spec, policies.clustering.columns)
+
+
+def _check_service(command: JobCommand) -> None:
+    if command.partitions or command.interval is not None:
+        require_by_partition(service_spec(command.verb))
+
+
+def _check_ingest(spec: TableSpec, command: JobCommand, environ: Mapping[str, str]) -> None:
+    if spec.ingest is None:
+        raise UserError(
+            f"{spec.source or spec.table}: table {spec.table} declares no ingestion; add a section `ingest`",
+            table=spec.table,
+        )
+    source = spec.ingest.source
+    if not isinstance(source, FileSourceSpec):
+        return
+    path = resolve(source.path, environ, name="ingest.path")
+    if command.interval is not None:
+        folders_of(path, *command.interval, once=spec.ingest.operation != "upsert")
+    elif spec.ingest.is_by_interval:
+        raise UserError(
+            f"ingest.path {source.path!r} of table {spec.table} is read by data interval, and this run has none. Give "
+            "--interval-start and --interval-end, or a path without placeholders",
+            path=source.path,
+        )
+
+
+def _check_publication(spec: TableSpec) -> None:
+    if spec.publication() is None:
+        raise UserError(
+            f"{spec.source or spec.table}: the spec of table {spec.table} has no section services.publish that is "
+            "enabled; add one to publish its partitions",
+            table=spec.table,
+        )
+
+
+def _check_sort_columns(spec: TableSpec, columns: tuple[str, ...]) -> None:
+    """Check sort columns against the declared columns, unless the spec declares none or computes others."""
+    if not spec.schema or (spec.ingest is not None and spec.ingest.select):
+        return
+    for name in columns:
+        if name not in spec.schema and not name.startswith("_hoodie_"):
+            raise SettingError(
+                f"option {SORT_COLUMNS}: column {name!r} is not in `schema` of {spec.source or spec.table}."
+                f"{nearest(name, spec.schema)}",
+                setting=SORT_COLUMNS,
+            )

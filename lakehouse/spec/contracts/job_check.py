@@ -1,0 +1,22 @@
+"""Result of the check of a job's command (`--check`): the command can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.spec.contracts.document import Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCheck(Document):
+    """The result of a check without errors; a failed check has the report of a failed job.
+
+    Attributes:
+        command: The verb and the action of the command, such as `ingest run`.
+        tables: The tables that the command names.
+        notes: Sentences about what the job will do, such as creating the table.
+    """
+
+    command: str
+    tables: tuple[str, ...]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,80 @@
+"""Text of a job's report for people: one summary line, then one line per fact. Programs read the report itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lakehouse.model.drift import ColumnDrift, Drift
+from lakehouse.model.texts import printable
+from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.quantities import size_text
+
+#: Number of names that a line shows.
+_SHOWN = 5
+_DRIFT = {
+    Drift.ADDED: "added to the table",
+    Drift.IGNORED: "ignored, its values were dropped",
+    Drift.KEPT: "missing in some rows, stored values kept",
+    Drift.NULLED: "missing in some rows, written as null",
+    Drift.PROMOTED: "promoted",
+    Drift.ROUNDED: "promoted, large numbers may be rounded",
+    Drift.WIDENED: "widened to text",
+}
+
+
+def report_text(report: JobReport) -> str:
+    """Return a report as text of several lines, without the facts that are zero or empty."""
+    lines = [_summary(report), *(f"  {label}: {text}" for label, text in _facts(report) if text)]
+    for part in report.parts:
+        lines += [f"  {line}" for line in report_text(part).splitlines()]
+    return printable("\n".join(lines), keep="\n")
+
+
+def _summary(report: JobReport) -> str:
+    if report.status is JobStatus.COMMITTED:
+        outcome = f"committed {report.instant}" if report.instant else "done"
+    elif report.status is JobStatus.FAILED:
+        outcome = "failed"
+    else:
+        earlier = f" (commit {report.instant} of an earlier try)" if report.instant else ""
+        outcome = f"nothing to do{earlier}"
+    name = f"{len(report.parts)} tables" if report.parts else report.table or "job"
+    return f"{name}: {outcome} in {report.seconds:.1f} s"
+
+
+def _facts(report: JobReport) -> Iterable[tuple[str, str]]:
+    if report.error is not None and not report.parts:
+        yield "error", f"{report.error.kind}: {report.error.message}"
+    yield "reason", report.reason
+    yield "interval", report.interval.replace("/", " to ")
+    if report.rows:
+        kinds = {"inserted": report.inserts, "updated": report.updates, "deleted": report.deletes}
+        shown = [f"{number:,} {kind}" for kind, number in kinds.items() if number]
+        yield "rows", f"{report.rows:,} written" + (f": {', '.join(shown)}" if shown else "")
+    elif report.deletes:
+        yield "rows", f"{report.deletes:,} deleted"
+    if report.files or report.bytes:
+        yield "files", f"{report.files:,}" + (f", {size_text(report.bytes)}" if report.bytes else "")
+    yield "read", _names(report.folders)
+    yield "folders without data, skipped", _names(report.missing)
+    yield "partitions", _names(report.partitions)
+    if report.bad_records:
+        yield "bad records", f"{report.bad_records:,}, written as dead letters beside the table"
+    if report.late_rows_dropped:
+        yield "late rows dropped", f"{report.late_rows_dropped:,}, older than the delete of their key"
+    for column in report.drift:
+        yield "column", _drift(column)
+    if report.conflicts:
+        yield "retries after conflicts with other writers", f"{report.conflicts}"
+    if not report.parts:
+        yield "warning", report.warning
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _drift(drift: ColumnDrift) -> str:
+    types = f" from {drift.before} to {drift.after}" if drift.before else ""
+    return f"{drift.column} {_DRIFT[drift.change]}{types} ({drift.rows:,} rows)"
