@@ -97,7 +97,7 @@ def test_rides_are_ingested_into_logs_and_compacted_by_the_command_line(
     stored = table.scan(where=f"order_id = '{order}'").to_spark(spark)
     table.upsert(stored.withColumns({"status": lit("voided"), "fare": lit(0.0)}))
     expected[order] = ("voided", 0.0)
-    report = json.loads(command_line(tmp_path, "compaction", "run", "--table", str(spec)))
+    report = json.loads(command_line(tmp_path, "compaction", "run", "--table", str(spec), "--output", "json"))
     assert (report["status"], report["instant"]) == ("committed", planned)
     assert orders(Table.open(table.location)) == expected
     assert command_line(tmp_path, "compaction", "due", "--table", str(spec), "--output", "json").startswith("{")

@@ -21,7 +21,7 @@ from types import FrameType
 from lakehouse.errors import JobStoppedError, LakehouseError, UserError
 from lakehouse.model.texts import printable
 from lakehouse.platform.jobs.report import is_reported_by_caller, print_document, write_report
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.contracts.job_check import JobCheck
 from lakehouse.spec.secrets import redact_text
 
@@ -67,7 +67,9 @@ def run_job(
     if report.error is None:
         return 0
     sys.stderr.write(redact_text(trace))
-    if not is_reported_by_caller(command, os.environ):
+    # The traceback of an unexpected error ends with its message.
+    is_shown = bool(trace) and report.error.code is not ErrorCode.USER
+    if not is_shown and not is_reported_by_caller(command, os.environ):
         sys.stderr.write(f"{report.error.kind}: {printable(redact_text(report.error.message), keep=_LINES)}\n")
     return report.error.exit_code
 

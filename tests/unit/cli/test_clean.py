@@ -36,9 +36,9 @@ def table(tmp_path: Path) -> Table:
     return made
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str, output: bool = True) -> tuple[int, Any]:
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
     capsys.readouterr()
-    code = main([*words, *(("--output", "json") if output else ())])
+    code = main([*words, "--output", "json"])
     printed = capsys.readouterr()
     return code, json.loads(printed.out) if printed.out.strip() else printed.err
 
@@ -76,11 +76,11 @@ def test_clean_plan_is_scheduled_and_executed(table: Table, capsys: pytest.Captu
     assert code == 0 and answer["action"] == "clean"
     report = tmp_path / "report.json"
     words = ("clean", "run", "--table", table.location, "--instant", answer["instant"], "--report", str(report))
-    code, printed = run(capsys, *words, output=False)
+    code, printed = run(capsys, *words)
     assert code == 0 and (printed["status"], printed["files"]) == ("committed", 2)
     assert json.loads(report.read_text())["instant"] == answer["instant"]
     assert len(base_files(table.refresh().env.storage)) == 3 and data_rows(table, ["v"]) == [{"v": "v4"}]
-    code, printed = run(capsys, "clean", "run", "--table", table.location, "--force", *TWO, output=False)
+    code, printed = run(capsys, "clean", "run", "--table", table.location, "--force", *TWO)
     assert code == 0 and printed["status"] == "nothing_to_do"
 
 
@@ -104,7 +104,7 @@ def test_clean_orphans_prints_orphan_files_and_deletes_them_by_flag(
 def test_unknown_verb_and_option_errors_suggest_the_nearest_name(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, message = run(capsys, "clean", "orphan", output=False)
+    code, message = run(capsys, "clean", "orphan")
     assert code != 0 and "did you mean 'orphans'" in message.lower()
     code, message = run(capsys, "clean", "due", "--table", table.location, "--option", "hoodie.clean.commit.retained=1")
     assert code != 0 and "hoodie.clean.commits.retained" in message

@@ -44,9 +44,9 @@ def _made(tmp_path: Path, kind: str) -> Table:
     return made
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str, json_output: bool = True) -> tuple[int, Any]:
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
     capsys.readouterr()
-    code = main([*words, *(("--output", "json") if json_output else ())])
+    code = main([*words, "--output", "json"])
     out = capsys.readouterr()
     return code, json.loads(out.out) if out.out.strip() else out.err
 
@@ -92,11 +92,11 @@ def test_forced_compaction_plan_is_scheduled_once_and_executed_by_instant(
     code, again = run(capsys, "compaction", "plan", "--table", table.location, "--force")
     assert (code, again["instant"]) == (0, None) and "no other plan holds" in again["reason"]
     words = ("compaction", "run", "--table", table.location, "--instant", planned["instant"])
-    code, report = run(capsys, *words, json_output=False)
+    code, report = run(capsys, *words)
     assert (code, report["status"], report["instant"]) == (0, "committed", planned["instant"])
     assert (report["files"], report["updates"], report["rows"]) == (1, 3, 5)
     assert data_rows(table) == rows == data_rows(table, read_optimized=True)
-    assert run(capsys, *words, json_output=False)[0] == 64
+    assert run(capsys, *words)[0] == 64
 
 
 def test_compaction_run_schedules_its_plan_or_has_nothing_to_do(
@@ -104,17 +104,17 @@ def test_compaction_run_schedules_its_plan_or_has_nothing_to_do(
 ) -> None:
     target = tmp_path / "report.json"
     words = ("compaction", "run", "--table", table.location, "--report", str(target))
-    code, report = run(capsys, *words, json_output=False)
+    code, report = run(capsys, *words)
     assert (code, report["status"]) == (0, "nothing_to_do")
-    code, report = run(capsys, *words, "--force", json_output=False)
+    code, report = run(capsys, *words, "--force")
     assert (code, report["status"]) == (0, "committed")
     assert json.loads(target.read_text())["status"] == "committed"
-    assert run(capsys, *words, "--force", json_output=False)[1]["status"] == "nothing_to_do"
+    assert run(capsys, *words, "--force")[1]["status"] == "nothing_to_do"
 
 
 def test_log_compaction_merges_two_log_files_into_one(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     rows = data_rows(table)
-    code, report = run(capsys, "logcompaction", "run", "--table", table.location, *TWO_LOGS, json_output=False)
+    code, report = run(capsys, "logcompaction", "run", "--table", table.location, *TWO_LOGS)
     assert (code, report["status"], report["files"], report["rows"]) == (0, "committed", 1, 3)
     assert data_rows(table) == rows
 
@@ -132,7 +132,7 @@ def test_invalid_compaction_arguments_are_refused(
     words: tuple[str, ...], code: int, message: str, table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rest = () if words[1] in ("rum",) or words[0] == "logcompaction" else ("--table", table.location)
-    got, error = run(capsys, *words, *rest, json_output=False)
+    got, error = run(capsys, *words, *rest)
     assert got == code
     assert message in error
 
@@ -140,7 +140,7 @@ def test_invalid_compaction_arguments_are_refused(
 @pytest.mark.parametrize("verb", ["due", "plan", "run"])
 def test_compaction_refuses_copy_on_write_tables(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copied = _made(tmp_path, "COPY_ON_WRITE")
-    code, error = run(capsys, "compaction", verb, "--table", copied.location, json_output=False)
+    code, error = run(capsys, "compaction", verb, "--table", copied.location)
     assert code == 69
     assert "copy-on-write" in error
 
@@ -154,9 +154,9 @@ def test_compaction_run_is_retryable_while_another_executor_is_active(
     heartbeat.start(planned.requested)
     try:
         words = ("compaction", "run", "--table", table.location, "--instant", planned.requested)
-        code, error = run(capsys, *words, json_output=False)
+        code, error = run(capsys, *words)
     finally:
         heartbeat.discard()
     assert code == 75
     assert f"another executor, whose heartbeat is valid, runs the compaction {planned.requested}" in error
-    assert run(capsys, *words, json_output=False)[0] == 0
+    assert run(capsys, *words)[0] == 0

@@ -259,7 +259,7 @@ def test_logs_and_reports_of_a_job_hide_passwords(tmp_path: Path, capfd: pytest.
         logging.getLogger("some.library").warning("connecting to %s", URL)
         raise RuntimeError(f"no answer from {URL}")
 
-    run_job(JobCommand(verb="clean", action="run", table="t", report=str(report)), work)
+    run_job(JobCommand(verb="clean", action="run", table="t", report=str(report)), work, lambda command: ())
     printed = capfd.readouterr()
     assert "no answer from postgresql+psycopg://me:***@db" in printed.err
     assert "pa55" not in printed.err + printed.out + report.read_text()

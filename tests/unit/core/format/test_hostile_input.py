@@ -264,5 +264,5 @@ def test_job_with_deeply_nested_input_ends_with_a_user_error(capsys: pytest.Capt
         return work(command)
 
     command = JobCommand(verb="ingest", action="run", table="orders.yaml")
-    assert run_job(command, work) == UserError.exit_code
+    assert run_job(command, work, lambda command: ()) == UserError.exit_code
     assert "orders.yaml: a value or a type of the input is nested too deep" in capsys.readouterr().err

@@ -190,6 +190,9 @@ def test_ingestion_by_table_name_uses_the_edited_spec(
     run(capsys, "table", "sync", "--specs", specs)
     write(more="ingest: {path: after}\n")
     seen: list[TableSpec] = []
+    monkeypatch.chdir(Path(specs).parent)
+    for landing in ("before", "after"):
+        Path(landing).mkdir()
 
     def ingested(session: object, spec: TableSpec, *args: object, **kwargs: object) -> JobReport:
         seen.append(spec)

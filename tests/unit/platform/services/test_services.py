@@ -58,7 +58,7 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     """Run a command that must succeed, and return its JSON output."""
     capsys.readouterr()
-    assert main(words) == 0, capsys.readouterr().err
+    assert main(words if "--output" in words else (*words, "--output", "json")) == 0, capsys.readouterr().err
     return json.loads(capsys.readouterr().out)
 
 
