@@ -23,8 +23,9 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(command, "job_session", lambda name: None)
     monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: done)
     path = tmp_path / "orders.yaml"
-    (tmp_path / "landing").mkdir()
-    path.write_text(f"table: orders\nlocation: {tmp_path}/orders\nrecord_key: id\ningest: {{path: {tmp_path}/landing}}\n")
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    path.write_text(f"table: orders\nlocation: {tmp_path}/orders\nrecord_key: id\ningest: {{path: {landing}}}\n")
     return path
 
 
