@@ -16,7 +16,7 @@ from lakehouse.spark.sources import check_reader_options
 from lakehouse.spec.location import resolve
 from lakehouse.spec.table import TableSpec
 
-#: The name of an object that nobody writes: the answer "not found" shows that the bucket can be read.
+#: The name of an object that does not exist: the answer "not found" shows that the bucket can be read.
 _ABSENT = ".lakehouse-check"
 
 
