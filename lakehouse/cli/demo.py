@@ -23,14 +23,16 @@ from typing import NoReturn
 
 import yaml
 
+from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
-from lakehouse.cli.services import services_command
+from lakehouse.cli.services import status
 from lakehouse.cli.table import open_table
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.demo.sample_data import generate
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Instant
+from lakehouse.platform.catalog.connect import DEFAULT
 from lakehouse.spec.table import load_spec
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -128,7 +130,7 @@ def _run(airflow_venv: Path, home: Path, data: Path | None, table: Path | None) 
     _step("6 of 6", "Airflow runs services.clustering: the orders are sorted by zone and time, without other changes")
     params = {"tables": ["default.ride_orders"], "force": True, "options": _LAYOUT}
     _airflow(place, ["dags", "test", "services.clustering", "--conf", json.dumps(params)], "services.clustering.log")
-    services_command(["services", "status"])
+    status(Given(catalog=DEFAULT, output="text"))
     _show(place, [place.specs / "ride_orders.yaml", place.specs / "ride_trips.yaml"])
     return 0
 

@@ -1,38 +1,35 @@
-"""`lakehouse index check | build`: bloom filters of base files; under spark-submit executors read and write them."""
+"""`lakehouse index`: bloom filters of base files; under spark-submit executors read and write them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from typing import Any
 
-from lakehouse.cli.arguments import option_pairs
+from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
-from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.table import open_table
 from lakehouse.core.operations.commit.results import NothingToDo
-from lakehouse.errors import UserError, nearest
 from lakehouse.spark.session import job_session
 from lakehouse.spec.contracts.services import BuiltFilters, FilesWithoutFilter
 
-_VERBS = ("check", "build")
+
+def check(given: Given) -> None:
+    """Print the base files without a bloom filter."""
+    spark = _session("check", given.table)
+    files = open_table(given.table, given.option).services.index.due(spark=spark).files
+    show_document(FilesWithoutFilter(count=len(files), files=tuple(files)), given.output)
 
 
-def index_command(words: Sequence[str]) -> int:
-    """Run one command about bloom filters."""
-    verb = words[1] if len(words) > 1 else ""
-    if verb not in _VERBS:
-        raise UserError(f"lakehouse index {verb!r} is unknown; verbs are {', '.join(_VERBS)}.{nearest(verb, _VERBS)}")
-    given = service_parser(f"index {verb}").parse_args(words[2:])
-    spark = job_session(f"lakehouse index {verb} {given.table[:100]}") if "PYSPARK_GATEWAY_PORT" in os.environ else None
-    services = open_table(given.table, option_pairs(given.option)).services
-    if verb == "check":
-        files = services.index.due(spark=spark).files
-        show_document(FilesWithoutFilter(count=len(files), files=tuple(files)), given.output)
-        return 0
-    outcome = services.index.run(spark=spark)
+def build(given: Given) -> None:
+    """Add missing bloom filters to base files."""
+    spark = _session("build", given.table)
+    outcome = open_table(given.table, given.option).services.index.run(spark=spark)
     if isinstance(outcome, NothingToDo):
         result = BuiltFilters(built_files=0, reason=outcome.reason)
     else:
         result = BuiltFilters(built_files=len(outcome.metadata.stats), instant=outcome.instant.requested)
     show_document(result, given.output)
-    return 0
+
+
+def _session(verb: str, table: str) -> Any:
+    return job_session(f"lakehouse index {verb} {table[:100]}") if "PYSPARK_GATEWAY_PORT" in os.environ else None

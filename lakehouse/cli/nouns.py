@@ -9,12 +9,12 @@ from lakehouse.cli.group import Noun
 #: By section: noun, module below `lakehouse.cli.commands`, and one sentence for the list of commands.
 _SECTIONS = {
     "Tables": (
-        ("table", "unported", "Create, describe, read, delete from and validate tables; compare spec files"),
-        ("timeline", "unported", "Show the instants of a table"),
+        ("table", "table", "Create, describe, read, delete from and validate tables; compare spec files"),
+        ("timeline", "table", "Show the instants of a table"),
         ("ingest", "unported", "Ingest the new files of a spec's source in one commit"),
-        ("rollback", "unported", "Roll back one write, or all failed writes"),
-        ("savepoint", "unported", "Mark commits that clean and rollback must keep"),
-        ("restore", "unported", "Roll back all writes after a savepoint or commit"),
+        ("rollback", "undo", "Roll back one write, or all failed writes"),
+        ("savepoint", "undo", "Mark commits that clean and rollback must keep"),
+        ("restore", "undo", "Roll back all writes after a savepoint or commit"),
     ),
     "Table services": (
         ("compaction", "unported", "Merge log files into new base files"),
@@ -23,16 +23,16 @@ _SECTIONS = {
         ("clean", "unported", "Remove files that no retained write needs"),
         ("ttl", "unported", "Delete partitions that expired by age, count or size"),
         ("archive", "unported", "Move the oldest actions of the timeline to the archive"),
-        ("index", "unported", "Check and build the bloom filters of base files"),
+        ("index", "index", "Check and build the bloom filters of base files"),
     ),
     "Publication": (
         ("publish", "unported", "Publish ready partitions in a Hive Metastore"),
         ("sync", "unported", "Register a table with its partitions in a Hive Metastore"),
     ),
     "Catalog": (
-        ("services", "unported", "Decide which services run now, and explain why"),
-        ("policy", "unported", "Set services up for a namespace, a table or some partitions"),
-        ("catalog", "unported", "Upgrade the database schema of a shared catalog"),
+        ("services", "services", "Decide which services run now, and explain why"),
+        ("policy", "catalog", "Set services up for a namespace, a table or some partitions"),
+        ("catalog", "catalog", "Upgrade the database schema of a shared catalog"),
     ),
     "Tools": (
         ("options", "options", "List every option with its default"),

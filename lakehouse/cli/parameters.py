@@ -42,22 +42,27 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
 
 
 class Count(click.ParamType):  # type: ignore[type-arg]
-    """A whole number with a lower bound."""
+    """A whole number with a lower bound; None for the word `all` if it is allowed."""
 
     name = "number"
 
-    def __init__(self, least: int) -> None:
-        self.least = least
+    def __init__(self, least: int, *, allow_all: bool = False) -> None:
+        self.least, self.allow_all = least, allow_all
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
         """Return the number; fail for another text and for a number below the bound."""
+        if self.allow_all and value == "all":
+            return None
         try:
             number = int(value)
         except ValueError:
-            self.fail(f"{value!r} is not a whole number.", param, ctx)
+            self.fail(f"{value!r} is not a whole number{self._or_all()}.", param, ctx)
         if number < self.least:
-            self.fail(f"{number} is below {self.least}, the smallest value.", param, ctx)
+            self.fail(f"{number} is too small; give {self.least} or more{self._or_all()}.", param, ctx)
         return number
+
+    def _or_all(self) -> str:
+        return ", or `all`" if self.allow_all else ""
 
 
 class TableName(click.ParamType):  # type: ignore[type-arg]
@@ -133,6 +138,11 @@ def output() -> click.Option:
 def services(text: str = "A table service; repeatable. Default: all.") -> click.Option:
     """Return `--service` of a command about several services."""
     return click.Option(["--service"], type=OneOf(SERVICES), multiple=True, help=text)
+
+
+def service(text: str = "The table service.") -> click.Option:
+    """Return `--service` of a command about one service."""
+    return click.Option(["--service"], type=OneOf(SERVICES), required=True, help=text)
 
 
 def flag(name: str, text: str) -> click.Option:

@@ -1,19 +1,17 @@
-"""`lakehouse services due | explain | request | status | health`: decisions of the scheduler and their reasons."""
+"""`lakehouse services`: decisions of the scheduler about table services, and their reasons."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from lakehouse.cli.arguments import catalog_argument
+from lakehouse.cli.group import Given
 from lakehouse.cli.output import show, show_document
 from lakehouse.cli.specs import spec_in_force, specs_in_force
-from lakehouse.errors import LakehouseError, UserError, nearest
+from lakehouse.cli.table import catalog_table, catalog_tables
+from lakehouse.errors import LakehouseError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
-from lakehouse.platform.catalog.connect import DEFAULT
 from lakehouse.platform.catalog.run_history import Decision, Run
 from lakehouse.platform.services.choose import Choice, Limits, batches
 from lakehouse.platform.services.metrics import metrics
@@ -36,9 +34,6 @@ from lakehouse.spec.contracts.services import RecordedRequest
 from lakehouse.spec.quantities import duration_text, parse_duration, parse_size
 from lakehouse.spec.services import SERVICES
 
-_VERBS = ("due", "explain", "request", "status", "health")
-
-
 _HEALTH = (
     "file_groups",
     "base_bytes",
@@ -50,38 +45,20 @@ _HEALTH = (
 )
 
 
-def services_command(words: Sequence[str]) -> int:
-    """Run one command about the services of all tables."""
-    verb = words[1] if len(words) > 1 else ""
-    if verb not in _VERBS:
-        known = ", ".join(_VERBS)
-        raise UserError(f"lakehouse services {verb!r} is unknown; verbs are {known}.{nearest(verb, _VERBS)}")
-    return {"due": _due, "explain": _explain, "request": _request, "status": _status, "health": _health}[verb](
-        words[2:]
-    )
-
-
-def _due(words: Sequence[str]) -> int:
-    parser = _parser("services due")
-    parser.add_argument("--service", action="append", choices=SERVICES, help="default: all")
-    parser.add_argument("--table", action="append", default=[], help="namespace.table; default: all")
-    parser.add_argument("--force", action="store_true", help="also run services that are not due")
-    parser.add_argument("--max-runs", type=int, help="runs of a service at the same time")
-    parser.add_argument("--bytes-per-hour", help="bytes that runs of a service may move in an hour, such as 500GB")
-    parser.add_argument("--batch-tables", type=int, default=20, help="maximum number of tables per process")
-    parser.add_argument("--batch-time", default="5m", help="maximum predicted duration of one process")
-    given = parser.parse_args(words)
+def due(given: Given) -> None:
+    """Decide which services run now, and print the decisions."""
     services = given.service or list(SERVICES)
     budget = None if given.bytes_per_hour is None else parse_size("--bytes-per-hour", given.bytes_per_hour)
     limits = dict.fromkeys(services, Limits(runs=given.max_runs, bytes_per_hour=budget))
     seconds = float(parse_duration("--batch-time", given.batch_time))
-    with load_catalog(given.catalog) as catalog, metrics() as measures:
-        drift = specs_in_force(catalog, given.table)
-        choices = decide(catalog, services, tables=given.table, limits=limits, force=given.force, drift=drift)
+    name, tables = catalog_tables(given)
+    with load_catalog(name) as catalog, metrics() as measures:
+        drift = specs_in_force(catalog, tables)
+        choices = decide(catalog, services, tables=tables, limits=limits, force=given.force, drift=drift)
         measures.decisions(choices)
     if given.output == "text":
         show([_row(choice) for choice in choices], given.output)
-        return 0
+        return
     packed = {
         service: batches(
             [c.assessed for c in choices if c.chosen and c.assessed.service == service],
@@ -91,23 +68,20 @@ def _due(words: Sequence[str]) -> int:
         for service in services
     }
     show_document(DueServices(decisions=tuple(map(_decision, choices)), batches=packed), given.output)
-    return 0
 
 
-def _explain(words: Sequence[str]) -> int:
-    parser = _parser("services explain")
-    parser.add_argument("table", help="namespace.table")
-    parser.add_argument("--service", action="append", choices=SERVICES, help="default: all")
-    given = parser.parse_args(words)
-    with load_catalog(given.catalog) as catalog:
+def explain(given: Given) -> None:
+    """Print why services of a table run or wait."""
+    name, table = catalog_table(given)
+    with load_catalog(name) as catalog:
         found = TableExplanation(
-            table=catalog.entry(given.table).identifier,
-            spec=spec_in_force(catalog, given.table),
-            services={service: _explained(catalog, given.table, service) for service in given.service or SERVICES},
+            table=catalog.entry(table).identifier,
+            spec=spec_in_force(catalog, table),
+            services={service: _explained(catalog, table, service) for service in given.service or SERVICES},
         )
     if given.output == "json":
         show_document(found, given.output)
-        return 0
+        return
     print("spec")
     show(_words(found.spec), given.output)
     for service, explained in found.services.items():
@@ -115,7 +89,6 @@ def _explain(words: Sequence[str]) -> int:
         fields = _words(explained)
         decision = fields.pop("decision")
         show({**(decision or {"decision": "none: `lakehouse services due` was not run yet"}), **fields}, given.output)
-    return 0
 
 
 def _words(value: object) -> dict[str, Any]:
@@ -138,26 +111,21 @@ def _explained(catalog: Catalog, table: str, service: str) -> ServiceExplanation
     )
 
 
-def _request(words: Sequence[str]) -> int:
-    parser = _parser("services request")
-    parser.add_argument("table", help="namespace.table")
-    parser.add_argument("service", choices=SERVICES)
-    parser.add_argument("--partition", action="append", default=[], help="only this partition; may be repeated")
-    parser.add_argument("--by", default="", help="author of the request")
-    given = parser.parse_args(words)
-    with load_catalog(given.catalog) as catalog:
-        entry = catalog.entry(given.table)
-        parameters = {"partitions": given.partition} if given.partition else {}
+def request(given: Given) -> None:
+    """Record the request of a service."""
+    name, table = catalog_table(given)
+    with load_catalog(name) as catalog:
+        entry = catalog.entry(table)
+        parameters = {"partitions": list(given.partition)} if given.partition else {}
         number = catalog.history.request(entry.id, given.service, parameters, requested_by=given.by)
     recorded = RecordedRequest(
         table=entry.identifier, service=given.service, request=number, partitions=tuple(given.partition)
     )
     show_document(recorded, given.output)
-    return 0
 
 
-def _status(words: Sequence[str]) -> int:
-    given = _parser("services status").parse_args(words)
+def status(given: Given) -> None:
+    """Print the last decision and the last run of every service."""
     with load_catalog(given.catalog) as catalog:
         rows = [
             _state(catalog, entry.identifier, entry.id, service)
@@ -166,28 +134,24 @@ def _status(words: Sequence[str]) -> int:
         ]
     found = ServiceStates(services=tuple(row for row in rows if row is not None))
     show_document(found, given.output, rows=[_words(row) for row in found.services])
-    return 0
 
 
-def _health(words: Sequence[str]) -> int:
-    parser = _parser("services health")
-    parser.add_argument("--table", action="append", default=[], help="namespace.table; default: all")
-    given = parser.parse_args(words)
+def health(given: Given) -> None:
+    """Print the health of tables."""
     rows = []
-    with load_catalog(given.catalog) as catalog, metrics() as measures:
-        for name in given.table or [entry.identifier for entry in catalog.list_tables()]:
+    where, tables = catalog_tables(given)
+    with load_catalog(where) as catalog, metrics() as measures:
+        for name in tables or [entry.identifier for entry in catalog.list_tables()]:
             try:
-                health = catalog.load_table(name).health()
+                found = catalog.load_table(name).health()
             except LakehouseError as error:
                 rows.append(TableHealth(table=name, error=f"{type(error).__name__}: {error}"))
                 continue
-            measures.table(name, health)
-            lag = health.freshness_lag_s
-            numbers = {what: getattr(health, what) for what in _HEALTH}
+            measures.table(name, found)
+            lag = found.freshness_lag_s
+            numbers = {what: getattr(found, what) for what in _HEALTH}
             rows.append(TableHealth(table=name, freshness_lag_s=None if lag is None else round(lag, 1), **numbers))
-    found = TablesHealth(tables=tuple(rows))
-    show_document(found, given.output, rows=[_words(row) for row in found.tables])
-    return 0
+    show_document(TablesHealth(tables=tuple(rows)), given.output, rows=[_words(row) for row in rows])
 
 
 def _state(catalog: Catalog, table: str, table_id: int, service: str) -> ServiceState | None:
@@ -263,10 +227,3 @@ def _run(run: Run) -> RecordedRun:
 
 def _time(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _parser(command: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"lakehouse {command}")
-    parser.add_argument("--catalog", type=catalog_argument, default=DEFAULT, help="name or URL of the catalog")
-    parser.add_argument("--output", choices=("text", "json"), default="text")
-    return parser

@@ -6,7 +6,6 @@ Jobs of Airflow put the spec files beside its DAGs in force automatically (LAKEH
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import logging
 import os
@@ -17,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lakehouse.cli.group import Given
 from lakehouse.cli.output import rows_of, show_document
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import Catalog, document_of, load_catalog
-from lakehouse.platform.catalog.connect import DEFAULT
 from lakehouse.platform.catalog.spec_sync import (
     SpecStatus,
     compare,
@@ -41,11 +40,6 @@ SYNC = "LAKEHOUSE_SYNC_SPECS"
 SPECS = "LAKEHOUSE_SPECS"
 #: Author of new versions; default: the user of the operating system.
 AUTHOR = "LAKEHOUSE_AUTHOR"
-
-
-def specs_command(verb: str, words: Sequence[str]) -> int:
-    """Run one command about spec files."""
-    return {"sync": _sync, "drift": _drift, "history": _history}[verb](words)
 
 
 def author(environ: Mapping[str, str]) -> str:
@@ -95,13 +89,10 @@ def spec_in_force(catalog: Catalog, table: str) -> SpecInForce:
     )
 
 
-def _sync(words: Sequence[str]) -> int:
-    parser = _parser("table sync")
-    parser.add_argument("--dry-run", action="store_true", help="show the differences and change nothing")
-    parser.add_argument("--author", default="", help="author of the change; default: the user of the operating system")
-    given = parser.parse_args(words)
+def sync(given: Given) -> None:
+    """Put spec files in force, or compare them with `--dry-run`."""
     with load_catalog(given.catalog) as catalog:
-        folder = _folder(_directories(given.specs), given.table)
+        folder = _folder(_directories(_given_paths(given)), given.table)
         if given.dry_run:
             statuses = compare(catalog, folder, given.table)
         else:
@@ -112,24 +103,19 @@ def _sync(words: Sequence[str]) -> int:
     if refused:
         problems = "; ".join(f"{status.table or status.file}: {status.problem}" for status in refused)
         raise UserError(f"{len(refused)} spec files are not in force: {problems}")
-    return 0
 
 
-def _drift(words: Sequence[str]) -> int:
-    given = _parser("table drift").parse_args(words)
+def drift(given: Given) -> None:
+    """Compare spec files with their versions in the catalog."""
     with load_catalog(given.catalog) as catalog:
-        named = given.specs or _paths(os.environ.get(SPECS, ""))
+        named = _given_paths(given) or _paths(os.environ.get(SPECS, ""))
         folder = _folder(named, given.table) if named else recorded_files(catalog, given.table)
         statuses = compare(catalog, folder, given.table)
     _show(statuses, given.output)
-    return 0
 
 
-def _history(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="lakehouse table history")
-    _common(parser)
-    parser.add_argument("table", help="namespace.table")
-    given = parser.parse_args(words)
+def history(given: Given) -> None:
+    """Print the versions of a table's spec."""
     with load_catalog(given.catalog) as catalog:
         versions = catalog.spec_history(given.table)
     found: list[SpecVersion] = []
@@ -148,7 +134,6 @@ def _history(words: Sequence[str]) -> int:
         )
         before = after
     show_document(SpecHistory(table=given.table, versions=tuple(found)), given.output, rows=rows_of(found))
-    return 0
 
 
 def _show(statuses: Sequence[SpecStatus], output: str) -> None:
@@ -200,14 +185,5 @@ def _time(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"lakehouse {command}")
-    _common(parser)
-    parser.add_argument("--specs", action="append", type=Path, default=[], help="directory of specs; may be repeated")
-    parser.add_argument("--table", action="append", default=[], help="namespace.table; default: all")
-    return parser
-
-
-def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--catalog", default=DEFAULT, help="name or URL of the catalog")
-    parser.add_argument("--output", choices=("text", "json"), default="text")
+def _given_paths(given: Given) -> list[Path]:
+    return [Path(directory) for directory in given.specs]

@@ -42,8 +42,8 @@ _DOCS = {
     "Readers still find the times of archived commits.",
 }
 _DUE = (
-    " The log of the task `due` and `lakehouse services explain namespace.table` show which tables are due, and why. "
-    "The trigger form has tables, partitions, dry run and force."
+    " The log of the task `due` and `lakehouse services explain --table namespace.table` show which tables are due, "
+    "and why. The trigger form has tables, partitions, dry run and force."
 )
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 

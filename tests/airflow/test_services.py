@@ -152,8 +152,8 @@ def test_due_services_run_and_are_explained(lake: Path, database: None, monkeypa
     assert run_dag("compaction") == {"due": ["success"], "run": ["skipped"]}
     assert run_dag("clean", tables=["sales.items"]) == {"due": ["success"], "run": ["success"]}
     assert len(list((lake / "items").rglob("*.parquet"))) < 12
-    words = ("-m", "lakehouse", "services", "explain", "sales.orders", "--service", "compaction", "--output", "json")
-    (last,) = TableExplanation.from_json(python(lake, *words)).services["compaction"].last_runs
+    words = ("services", "explain", "--table", "sales.orders", "--service", "compaction", "--output", "json")
+    (last,) = TableExplanation.from_json(python(lake, "-m", "lakehouse", *words)).services["compaction"].last_runs
     assert last.state == "committed" and last.run.startswith("services.compaction/")
     assert last.predicted["files"] == 12 and last.actual["files"] == 2
 

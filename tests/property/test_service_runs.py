@@ -337,7 +337,7 @@ def test_died_run_is_reported_as_died_and_the_next_run_succeeds(
 def states(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return the states of the newest run from `explain`; check that `status` reports the same."""
     capsys.readouterr()
-    assert main(["services", "explain", "sales.t", "--service", "compaction", "--output", "json"]) == 0
+    assert main(["services", "explain", "--table", "sales.t", "--service", "compaction", "--output", "json"]) == 0
     explained = json.loads(capsys.readouterr().out)["services"]["compaction"]["last_runs"][0]["state"]
     assert main(["services", "status", "--output", "json"]) == 0
     (row,) = [row for row in json.loads(capsys.readouterr().out)["services"] if row["service"] == "compaction"]

@@ -25,8 +25,7 @@ class Words(click.Command):
         self.runs = runs
 
     def _call(self, words: Sequence[str]) -> int:
-        runs = "validate:validate_command" if self.name == "table" and words[:1] == ("validate",) else self.runs
-        module, _, function = runs.partition(":")
+        module, _, function = self.runs.partition(":")
         run: Callable[[Sequence[str]], int] = getattr(import_module(f"lakehouse.cli.{module}"), function)
         try:
             return run([str(self.name), *words])
@@ -38,19 +37,10 @@ class Words(click.Command):
 
 _SERVICE = "table_service:service_command"
 _RUNS = {
-    "table": "table:table_command",
-    "timeline": "table:table_command",
     "ingest": "ingest:ingest",
-    "rollback": "undo:undo_command",
-    "savepoint": "undo:undo_command",
-    "restore": "undo:undo_command",
     **dict.fromkeys(("compaction", "logcompaction", "clustering", "clean", "ttl", "archive"), _SERVICE),
-    "index": "index:index_command",
     "publish": "publish:publish_command",
     "sync": "sync:sync_command",
-    "services": "services:services_command",
-    "policy": "catalog:catalog_command",
-    "catalog": "catalog:catalog_command",
     "demo": "demo:demo",
 }
 COMMANDS: dict[str, click.Command] = {name: Words(name, runs, "") for name, runs in _RUNS.items()}

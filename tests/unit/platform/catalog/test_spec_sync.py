@@ -84,7 +84,7 @@ def test_edited_spec_is_reported_as_drift_until_synchronised(
     (row,) = run(capsys, "table", "list")["tables"]
     assert (row["spec_version"], row["author"]) == (1, "ada")
     assert change[0] in row["drift"]
-    explained = run(capsys, "services", "explain", "sales.orders", "--service", "clean")
+    explained = run(capsys, "services", "explain", "--table", "sales.orders", "--service", "clean")
     assert explained["spec"]["spec_version"] == 1 and change[0] in explained["spec"]["drift"]
     assert explained["services"]["clean"]["settings"]["hoodie.clean.commits.retained"] == "10"
     (row,) = run(capsys, "table", "sync", "--specs", specs, "--dry-run")["specs"]
@@ -94,7 +94,7 @@ def test_edited_spec_is_reported_as_drift_until_synchronised(
     assert (row["state"], row["spec_version"], row["changes"]) == ("put_in_force", 2, change)
     assert run(capsys, "table", "list")["tables"][0]["drift"] is None
     assert catalog.settings("sales.orders", "clean").options == {"hoodie.clean.commits.retained": "5"}
-    first, second = run(capsys, "table", "history", "sales.orders")["versions"]
+    first, second = run(capsys, "table", "history", "--table", "sales.orders")["versions"]
     assert (first["author"], first["changes"]) == ("ada", [])
     assert (second["author"], second["changes"], second["file"]) == ("bo", change, str(path))
     assert states(run(capsys, "table", "sync", "--specs", specs)) == {"sales.orders": "in_force"}

@@ -108,7 +108,8 @@ def test_run_has_a_prediction_a_result_and_an_explanation(catalog: Catalog, caps
     after = Table.open(catalog.entry("sales.orders").location)
     assert after.scan().to_arrow().sort_by("id").select(["id", "v"]) == before.sort_by("id").select(["id", "v"])
     assert len(after.timeline.where(action=Action.COMMIT, state=State.COMPLETED)) == 1
-    explained = run(capsys, "services", "explain", "sales.orders", "--service", "compaction", "--output", "json")
+    explain = ("services", "explain", "--table", "sales.orders")
+    explained = run(capsys, *explain, "--service", "compaction", "--output", "json")
     (last,) = explained["services"]["compaction"]["last_runs"]
     assert last["run"] == "r1" and last["state"] == "committed" and last["tries"] == 1
     assert last["predicted"]["files"] == 12 and last["actual"]["files"] == 2
@@ -117,7 +118,7 @@ def test_run_has_a_prediction_a_result_and_an_explanation(catalog: Catalog, caps
     assert again["batches"] == {"compaction": []}
     rows = run(capsys, "services", "status", "--output", "json")
     assert {"sales.orders", "sales.gone"} <= {row["table"] for row in rows["services"]}
-    assert main(["services", "explain", "sales.orders"]) == 0
+    assert main([*explain]) == 0
     assert "last runs" in capsys.readouterr().out
 
 
@@ -148,7 +149,7 @@ def test_run_skips_a_table_with_an_active_run(catalog: Catalog, capsys: pytest.C
 
 
 def test_requested_service_runs_even_if_it_is_not_due(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("services", "request", "sales.orders", "compaction", "--by", "ada")
+    words = ("services", "request", "--table", "sales.orders", "--service", "compaction", "--by", "ada")
     run(capsys, "compaction", "run", "--table", "sales.orders")
     Table.open(catalog.entry("sales.orders").location).upsert(rows("2026-03-01", "2026-03-02", value=9))
     assert not by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].chosen

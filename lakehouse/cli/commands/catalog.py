@@ -1,0 +1,68 @@
+"""`lakehouse policy` and `lakehouse catalog`."""
+
+from __future__ import annotations
+
+import click
+
+from lakehouse.cli.group import Command, Group
+from lakehouse.cli.parameters import NAME_TEXT, catalog, output, service, table, value
+
+_TABLE = "The table of the policy: namespace.table. --table or --namespace is needed."
+_PATTERN = "Only for partitions whose path matches this regular expression."
+
+
+def _scope() -> list[click.Parameter]:
+    return [
+        table(_TABLE, required=False),
+        value("--namespace", "The namespace of the policy, for all its tables.", metavar="NAME"),
+        service(),
+        value("--pattern", _PATTERN, default="", metavar="REGEX"),
+    ]
+
+
+_SET = Command(
+    "set",
+    "catalog:set_policy",
+    "Change settings of a service for a namespace, a table, or some partitions of it.",
+    [
+        *_scope(),
+        value(
+            "--set",
+            "A setting of the service, such as commits_retained=5, enabled=false or a hoodie.* key; repeatable.",
+            metavar="NAME=VALUE",
+            multiple=True,
+            required=True,
+        ),
+        catalog(),
+        output(),
+    ],
+    examples=(
+        "lakehouse policy set --namespace sales --service clean --set commits_retained=5",
+        "lakehouse policy set --table sales.orders --service compaction --set enabled=false",
+    ),
+)
+_REMOVE = Command(
+    "remove",
+    "catalog:remove_policy",
+    "Remove the settings of a service from a namespace, a table, or some partitions of it.",
+    [*_scope(), catalog(), output()],
+    examples=("lakehouse policy remove --namespace sales --service clean",),
+)
+_SHOW = Command(
+    "show",
+    "catalog:show_policies",
+    "Show the settings of every service for a table, merged from namespace, spec and policies.",
+    [table(NAME_TEXT), value("--partition", "Settings of this partition.", metavar="PATH"), catalog(), output()],
+    examples=("lakehouse policy show --table sales.orders",),
+)
+_UPGRADE = Command(
+    "upgrade",
+    "catalog:upgrade_schema",
+    "Upgrade the database schema of a shared catalog to this version of lakehouse.",
+    [catalog(), output()],
+    examples=("lakehouse catalog upgrade",),
+)
+COMMANDS: dict[str, click.Command] = {
+    "policy": Group("policy", "Set services up for a namespace, a table or some partitions.", [_SET, _REMOVE, _SHOW]),
+    "catalog": Group("catalog", "Upgrade the database schema of a shared catalog.", [_UPGRADE]),
+}

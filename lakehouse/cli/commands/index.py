@@ -1,0 +1,31 @@
+"""`lakehouse index`."""
+
+from __future__ import annotations
+
+import click
+
+from lakehouse.cli.group import Command, Group
+from lakehouse.cli.parameters import options, output, table
+
+COMMANDS: dict[str, click.Command] = {
+    "index": Group(
+        "index",
+        "Check and build the bloom filters of base files.",
+        [
+            Command(
+                "check",
+                "index:check",
+                "List the base files without a bloom filter; nothing is written.",
+                [table(), options(), output()],
+                examples=("lakehouse index check --table sales.orders",),
+            ),
+            Command(
+                "build",
+                "index:build",
+                "Add missing bloom filters to base files, in one commit.",
+                [table(), options(), output()],
+                examples=("lakehouse index build --table sales.orders",),
+            ),
+        ],
+    )
+}

@@ -1,0 +1,69 @@
+"""`lakehouse services`."""
+
+from __future__ import annotations
+
+import click
+
+from lakehouse.cli.group import Command, Group
+from lakehouse.cli.parameters import NAME_TEXT, Count, catalog, flag, output, service, services, table, tables, value
+
+_TABLES = "Only this table, namespace.table; repeatable. Default: all tables of the catalog."
+_DUE = Command(
+    "due",
+    "services:due",
+    "Decide which services run now on which tables, with the reason of each decision; nothing is run.",
+    [
+        services(),
+        tables(_TABLES),
+        flag("--force", "Also choose services that are not due."),
+        value("--max-runs", "Largest number of runs of a service at the same time.", type=Count(1)),
+        value("--bytes-per-hour", "Bytes that runs of a service may move in an hour, such as 500GB.", metavar="SIZE"),
+        value("--batch-tables", "Largest number of tables in one process.", type=Count(1), default=20),
+        value("--batch-time", "Largest predicted duration of one process.", default="5m", metavar="DURATION"),
+        catalog(),
+        output(),
+    ],
+    examples=("lakehouse services due --service compaction",),
+)
+_EXPLAIN = Command(
+    "explain",
+    "services:explain",
+    "Explain why services of a table run or wait: settings, last decision, active run, requests and last runs.",
+    [table(NAME_TEXT), services(), catalog(), output()],
+    examples=("lakehouse services explain --table sales.orders --service compaction",),
+)
+_REQUEST = Command(
+    "request",
+    "services:request",
+    "Request a service for a table; the scheduler's next decision chooses it, due or not.",
+    [
+        table(NAME_TEXT),
+        service(),
+        value("--partition", "Only this partition; repeatable.", metavar="PATH", multiple=True),
+        value("--by", "Author of the request.", default="", metavar="NAME"),
+        catalog(),
+        output(),
+    ],
+    examples=("lakehouse services request --table sales.orders --service compaction --by ada",),
+)
+_STATUS = Command(
+    "status",
+    "services:status",
+    "Show the last decision and the last run of every service and table.",
+    [catalog(), output()],
+    examples=("lakehouse services status",),
+)
+_HEALTH = Command(
+    "health",
+    "services:health",
+    "Show lag, backlog of log files, small files and pending plans of tables.",
+    [tables(_TABLES), catalog(), output()],
+    examples=("lakehouse services health --table sales.orders",),
+)
+COMMANDS: dict[str, click.Command] = {
+    "services": Group(
+        "services",
+        "Decide which services run now, and explain why.",
+        [_DUE, _EXPLAIN, _REQUEST, _STATUS, _HEALTH],
+    )
+}

@@ -1,0 +1,200 @@
+"""`lakehouse table` and `lakehouse timeline`."""
+
+from __future__ import annotations
+
+import click
+
+from lakehouse.cli.group import Command, Group
+from lakehouse.cli.parameters import (
+    NAME_TEXT,
+    Count,
+    OneOf,
+    catalog,
+    flag,
+    options,
+    output,
+    table,
+    tables,
+    value,
+)
+from lakehouse.model.validation import INVARIANTS, KeyScope
+from lakehouse.spec.table import TABLE_TYPES
+
+_WHERE = "Condition on the rows, such as \"day >= '2026-01-01' AND fare > 10\"."
+_SPECS = "Directory of table specs; repeatable. Default: the variable LAKEHOUSE_SPECS."
+_INVARIANTS = "\n".join(f"  {name:22}{invariant.holds}" for name, invariant in INVARIANTS.items())
+
+_CREATE = Command(
+    "create",
+    "table:create",
+    "Create a table from a spec, or from --name, --location and --record-key.",
+    [
+        table("A table spec (YAML), which declares all other settings.", required=False),
+        catalog("Also register the table of the spec in this catalog: a name or a URL.", default=None),
+        value("--name", "Name of the table, without a spec."),
+        value("--location", "Location of the table: a path or a URL."),
+        value(
+            "--record-key",
+            "Columns, comma separated; unique in each partition, in the whole table only without partitions or with "
+            "--option hoodie.index.type=GLOBAL_SIMPLE (see `table validate --keys global`).",
+        ),
+        value("--partition-by", "Columns, comma separated; a column of type TIMESTAMP needs a spec.", default=""),
+        value("--type", "Type of the table.", type=OneOf(TABLE_TYPES), default=TABLE_TYPES[0]),
+        value("--ordering", "Columns that decide between versions of a record.", default=""),
+        options(),
+        output(),
+    ],
+    examples=(
+        "lakehouse table create --table orders.yaml",
+        "lakehouse table create --name orders --location /data/orders --record-key order_id --partition-by day",
+    ),
+)
+_DESCRIBE = Command(
+    "describe",
+    "table:describe",
+    "Show config, schema, partitions, files and last commits of a table.",
+    [table(), output()],
+    examples=("lakehouse table describe --table sales.orders",),
+)
+_READ = Command(
+    "read",
+    "table:read",
+    "Print rows of a table: of the newest version, of a version in the past, or the changes between two instants.",
+    [
+        table(),
+        value("--columns", "Columns, comma separated. Default: all data columns."),
+        value("--where", _WHERE),
+        value("--as-of", "Instant or time of the version to read.", metavar="TIME"),
+        value("--as-of-event-time", "Time, default UTC: the version with all events before it.", metavar="TIME"),
+        flag("--read-optimized", "Read base files only: the state of the last compaction."),
+        value("--begin", "Print changes that completed after this instant, or after 'earliest'.", metavar="INSTANT"),
+        value("--end", "Print changes that completed up to this instant.", metavar="INSTANT"),
+        value("--limit", "Largest number of rows to print, or `all`.", type=Count(1, allow_all=True), default=20),
+        output(),
+    ],
+    examples=(
+        'lakehouse table read --table sales.orders --columns order_id,fare --where "fare > 10" --limit 5',
+        "lakehouse table read --table /data/orders --as-of 2026-01-31T12:00:00",
+    ),
+)
+_DELETE = Command(
+    "delete",
+    "table:delete",
+    "Delete the rows that match a condition, in one commit.",
+    [table(), value("--where", _WHERE, required=True), flag("--dry-run", "Count the rows and delete none."), output()],
+    examples=("lakehouse table delete --table sales.orders --where \"rider_id = 'r7'\" --dry-run",),
+)
+_VALIDATE = Command(
+    "validate",
+    "validate:validate",
+    "Check every invariant of a table; nothing is written. The exit code is 65 if the table is corrupt, else 0.\n\n"
+    f"\b\nInvariants:\n{_INVARIANTS}",
+    [
+        table(),
+        flag("--deep", "Also read every file of the newest slices."),
+        value(
+            "--keys",
+            "Scope of unique keys: the partition (checked with --deep), or the whole table, which reads the key "
+            "column of every newest slice.",
+            type=OneOf([str(scope) for scope in KeyScope]),
+            default=str(KeyScope.PARTITION),
+        ),
+        options(),
+        output(),
+    ],
+    examples=("lakehouse table validate --table sales.orders --deep",),
+)
+_LIST = Command(
+    "list",
+    "catalog:list_tables",
+    "List the tables of a catalog.",
+    [value("--namespace", "Only the tables of this namespace."), catalog(), output()],
+    examples=("lakehouse table list --namespace sales",),
+)
+_REGISTER = Command(
+    "register",
+    "catalog:register",
+    "Register an existing Hudi table in a catalog; the table is not changed.",
+    [
+        table(NAME_TEXT),
+        value("--location", "Location of the Hudi table: a path or a URL.", required=True),
+        catalog(),
+        output(),
+    ],
+    examples=("lakehouse table register --table sales.orders --location s3://lake/sales/orders",),
+)
+_UPDATE = Command(
+    "update",
+    "catalog:update",
+    "Put a table spec in force: a new version of the spec in the catalog.",
+    [table("A table spec (YAML)."), catalog(), output()],
+    examples=("lakehouse table update --table orders.yaml",),
+)
+_DROP = Command(
+    "drop",
+    "catalog:drop",
+    "Remove a table from a catalog; its files stay unless --purge is given.",
+    [table(NAME_TEXT), flag("--purge", "Also delete the files of the table."), catalog(), output()],
+    examples=("lakehouse table drop --table sales.orders",),
+)
+_SYNC = Command(
+    "sync",
+    "specs:sync",
+    "Put spec files in force in a catalog; new ones are entered.",
+    [
+        value("--specs", _SPECS, metavar="DIRECTORY", multiple=True),
+        tables("Only this table, namespace.table; repeatable. Default: all tables."),
+        flag("--dry-run", "Show the differences and change nothing."),
+        value("--author", "Author of the change. Default: the user of the operating system.", default=""),
+        catalog(),
+        output(),
+    ],
+    examples=("lakehouse table sync --specs dags/tables --dry-run",),
+)
+_DRIFT = Command(
+    "drift",
+    "specs:drift",
+    "Compare spec files with their versions in a catalog; nothing is changed.",
+    [
+        value("--specs", _SPECS, metavar="DIRECTORY", multiple=True),
+        tables("Only this table, namespace.table; repeatable. Default: all tables."),
+        catalog(),
+        output(),
+    ],
+    examples=("lakehouse table drift --specs dags/tables",),
+)
+_HISTORY = Command(
+    "history",
+    "specs:history",
+    "List the versions of a table's spec in a catalog, each with author, time and changes.",
+    [table(NAME_TEXT), catalog(), output()],
+    examples=("lakehouse table history --table sales.orders",),
+)
+_SHOW = Command(
+    "show",
+    "table:show_timeline",
+    "List the instants of a table's timeline.",
+    [table(), flag("--archived", "List the writes in the archive instead."), output()],
+    examples=("lakehouse timeline show --table sales.orders",),
+)
+COMMANDS: dict[str, click.Command] = {
+    "table": Group(
+        "table",
+        "Create, describe, read, delete from and validate tables; register them in a catalog; compare spec files.",
+        [
+            _CREATE,
+            _DESCRIBE,
+            _READ,
+            _DELETE,
+            _VALIDATE,
+            _LIST,
+            _REGISTER,
+            _UPDATE,
+            _DROP,
+            _SYNC,
+            _DRIFT,
+            _HISTORY,
+        ],
+    ),
+    "timeline": Group("timeline", "Show the instants of a table.", [_SHOW]),
+}
