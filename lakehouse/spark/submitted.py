@@ -12,9 +12,8 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 
 from lakehouse.errors import UserError
+from lakehouse.spec.contracts.job import STORAGE_SETTINGS
 
-#: Environment variable with the `spark.hadoop.fs.*` settings of a job as JSON, for a check outside of spark-submit.
-STORAGE_SETTINGS = "LAKEHOUSE_STORAGE_SETTINGS"
 _PREFIX = "spark.hadoop.fs."
 
 

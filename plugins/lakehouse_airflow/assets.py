@@ -7,6 +7,8 @@ from airflow.sdk import Asset, AssetAlias, BaseOperator
 from lakehouse.spec.table import TableSpec, asset_uri
 
 GROUP = "lakehouse"
+#: Begin of the URIs of table assets.
+TABLE_SCHEME = "lakehouse://"
 #: Alias of all published partitions: a DAG with this schedule runs after any publication.
 PUBLISHED = AssetAlias("lakehouse.published", group=GROUP)
 

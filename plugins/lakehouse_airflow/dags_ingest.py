@@ -12,23 +12,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG
 
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.assets import table_asset
+from lakehouse_airflow.forms import ingest_form
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.specs import timetable
-
-DATE = {"type": ["null", "string"], "format": "date-time"}
-PARAMS = {
-    "interval_start": Param(None, **DATE, title="Interval start", description="Replaces the run's own interval; UTC."),
-    "interval_end": Param(None, **DATE, title="Interval end", description="The first moment after the interval; UTC."),
-    "full_refresh": Param(
-        False, type="boolean", title="Full refresh", description="Ingest again what earlier commits contain."
-    ),
-    "options": Param({}, type="object", title="Options", description="hoodie.* options of this run only."),
-}
 
 
 def ingest_dag(spec: TableSpec, ingest: IngestSpec, *, conf: Mapping[str, Any] | None = None, **dag: Any) -> DAG:
@@ -48,7 +39,7 @@ def ingest_dag(spec: TableSpec, ingest: IngestSpec, *, conf: Mapping[str, Any] |
         start_date=ingest.start_date,
         catchup=ingest.catchup,
         max_active_runs=1,
-        params=PARAMS,
+        params=ingest_form(ingest),
         **{"tags": ["lakehouse", "ingest"], **dag},
     ) as made:
         LakehouseOperator(

@@ -14,11 +14,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, Param
+from airflow.sdk import DAG, AssetOrTimeSchedule
 
 from lakehouse.spec.publish import PublishSpec
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.assets import partitions_asset, table_asset
+from lakehouse_airflow.forms import publish_form
 from lakehouse_airflow.publish import (
     ArchivePartitionsOperator,
     PublishPartitionsOperator,
@@ -27,24 +28,6 @@ from lakehouse_airflow.publish import (
 )
 from lakehouse_airflow.services import POOL as SPARK_POOL
 from lakehouse_airflow.specs import publish_timetable
-
-DATE = {"type": ["null", "string"], "format": "date-time"}
-FLAG = {"type": "boolean"}
-PARAMS = {
-    "partitions": Param(
-        [], type="array", items={"type": "string"}, title="Partitions", description="Only these, such as dt=2026-03-01."
-    ),
-    "interval_start": Param(None, **DATE, title="Interval start", description="Partitions within the interval; UTC."),
-    "interval_end": Param(None, **DATE, title="Interval end", description="The first moment after the interval; UTC."),
-    "force": Param(False, **FLAG, title="Force", description="Publish again, or before the partitions are ready."),
-    "newest": Param(
-        False,
-        **FLAG,
-        title="Newest version",
-        description="Publish the newest version instead of the version by event time.",
-    ),
-    "dry_run": Param(False, **FLAG, title="Dry run", description="Log the plan and change nothing."),
-}
 
 
 def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any] | None = None, **dag: Any) -> DAG:
@@ -71,7 +54,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
         start_date=datetime(2015, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        params=PARAMS,
+        params=publish_form(),
         **{"tags": ["lakehouse", "publish"], **dag},
     ) as made:
         published = PublishPartitionsOperator(
@@ -89,6 +72,8 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
         archive = ArchivePartitionsOperator.partial(
             task_id="archive",
             publish_task_id="publish",
+            # The task `archive_due` has just opened the table and its publication.
+            check=False,
             outlets=outlets,
             conf=dict(conf or {}),
             pool=SPARK_POOL,

@@ -11,18 +11,26 @@ Outcomes of a try:
     data is missing, `missing: wait` rescheduled until `wait_for` is over, then failed
     exit code of a final error       failed without retry: user, unsupported, corrupt table, commit state unknown
     any other exit code              failed, retried
+
+Before the JVM starts, the command is checked here by its text and its spec, and then in a process of Spark's
+environment by the metadata of its table (`--check`). An error of a check has the same outcome as that of a job.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import Popen
+from time import monotonic  # noqa: TID251 -- the duration of a check in the log
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -31,13 +39,16 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.texts import text_list
-from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobReport, JobStatus
+from lakehouse.spec.command_check import check_command
+from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.contracts.table_event import TableEvent
 from lakehouse.spec.private_files import read_own_file
 from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
 from lakehouse.spec.table import load_spec
 from lakehouse_airflow.assets import drop_events
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
+from lakehouse_airflow.forms import check_conf
 from lakehouse_airflow.job_environment import catalog_variables, connection_variables, spec_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
@@ -47,6 +58,8 @@ from lakehouse_airflow.spark_environment import provide_connection, spark_enviro
 FINAL_EXIT_CODES = frozenset(
     error.exit_code for error in (UserError, UnsupportedError, CorruptTableError, CommitStateUnknownError)
 )
+#: Length of the output that the error of a failed check shows, in characters.
+_SHOWN_OUTPUT = 2000
 _CONF = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 
 
@@ -66,6 +79,8 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         options: Options of this run only.
         skip_if_nothing_to_do: Skip the task, and those that follow it, if the job had nothing to do. By default it
             succeeds with the status `nothing_to_do`.
+        check: Check the table before Spark starts. Without it only the command, its spec and options of the run are
+            checked: useful if an earlier task of the run has opened the table.
         kwargs: Arguments of SparkSubmitOperator.
     """
 
@@ -88,6 +103,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         by_interval: bool = False,
         options: Mapping[str, str] | None = None,
         skip_if_nothing_to_do: bool = False,
+        check: bool = True,
         **kwargs: Any,
     ) -> None:
         kwargs["conf"] = {**_CONF, **(kwargs.get("conf") or {})}
@@ -99,6 +115,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         self.by_interval = by_interval
         self.options = dict(options or {})
         self.skip_if_nothing_to_do = skip_if_nothing_to_do
+        self.check = check
         self.force = False
         self._job_id: str | None = None
         self._secrets: dict[str, str] = {}
@@ -107,16 +124,25 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Submit the job, wait for its end, and derive the state of the task from its report."""
         try:
+            check_conf(context)
             command = self._command(context)
+            check_command(command, {**os.environ, **(self.env_vars or {})})
             self._prepare(command)
+            if self._needs_check(command):
+                self._run_check(context, command)
         except UserError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
         report_path = Path(str(command.report))
         try:
             with _environment(self._secrets):
                 super().execute(context)
         except AirflowException as failure:
-            raise self._failure(context, failure, _read_report(report_path)) from failure
+            report = _read_report(report_path)
+            if report is not None and report.error is not None:
+                # The exception of spark-submit contains its whole command line and says only that it failed.
+                raise self._failure(context, report) from None
+            is_final = (submit := self._submit()) is not None and submit.returncode in FINAL_EXIT_CODES
+            raise AirflowFailException(str(failure)) if is_final else failure from None
         finally:
             # No process of this try continues after the task has ended.
             end_job(str(self._job_id))
@@ -195,7 +221,38 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         if not _has_connection(self._conn_id):
             provide_connection(self._conn_id, os.environ)
         _refuse_kubernetes_without_provider(self._conn_id)
-        self.log.info("Job %s: %s", self._job_id, " ".join(self.application_args))
+        self.log.info("lakehouse %s", shlex.join(self.application_args))
+
+    def _needs_check(self, command: JobCommand) -> bool:
+        if self.properties_file or "PYSPARK_PYTHON" not in (self.env_vars or {}):
+            # Spark's properties or its Python are known to spark-submit only. The job itself runs the same check.
+            return False
+        return self.check or bool(command.options)
+
+    def _run_check(self, context: Context, command: JobCommand) -> None:
+        """Check the command in a process of Spark's environment; raise the exception of its error."""
+        report = Path(str(command.report))
+        storage = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith("spark.hadoop.fs.")}
+        variables = {**(self.env_vars or {}), **self._secrets, STORAGE_SETTINGS: json.dumps(storage)}
+        started = monotonic()
+        done = subprocess.run(
+            [variables["PYSPARK_PYTHON"], self.application, *replace(command, check=True).to_argv()],
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        self.log.info("Checked the command and the table in %.1f s, before Spark starts.", monotonic() - started)
+        if done.returncode == 0:
+            return
+        found = _read_report(report)
+        if found is not None and found.error is not None:
+            raise self._failure(context, found)
+        # The check itself failed, for example because Spark's environment has an older version of lakehouse.
+        reason = done.stdout.strip()[-_SHOWN_OUTPUT:] or "no output"
+        message = f"the check before Spark starts ended with exit code {done.returncode}: {reason}"
+        raise AirflowFailException(message) if done.returncode in FINAL_EXIT_CODES else AirflowException(message)
 
     def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
         if report is None:
@@ -203,7 +260,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         if report.error is not None:
             raise _failed(report, final=not report.error.retryable)
         result = report.to_mapping()
-        self.log.info("Report: %s", report.to_json())
+        self.log.info("%s", report_text(report))
         if report.status is JobStatus.NOTHING_TO_DO and report.instant is None:
             if self.skip_if_nothing_to_do:
                 # Airflow stores no return value of a skipped task.
@@ -216,18 +273,17 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
                 context["outlet_events"][outlet].extra = TableEvent.of(command, report).to_mapping()
         return result
 
-    def _failure(self, context: Context, failure: AirflowException, report: JobReport | None) -> AirflowException:
-        """Return the exception to raise: the error of the report, if there is one; final if a retry cannot help."""
-        submit = self._submit()
-        final = submit is not None and submit.returncode in FINAL_EXIT_CODES
-        if report is not None and report.error is not None:
-            if report.error.code is ErrorCode.TABLE_BUSY:
-                return reschedule(context, report.error.message, self.execution_timeout)
-            if report.error.wait_for_s is not None:
-                return reschedule_for_data(context, report.error.message, timedelta(seconds=report.error.wait_for_s))
-            self.log.error("%s: %s", report.error.kind, report.error.message)
-            return _failed(report, final=final)
-        return AirflowFailException(str(failure)) if final else failure
+    def _failure(self, context: Context, report: JobReport) -> AirflowException:
+        """Return the exception to raise for the error of a report; final if a retry cannot help."""
+        error = report.error
+        assert error is not None, "the report is that of a failed job"
+        if error.code is ErrorCode.TABLE_BUSY:
+            return reschedule(context, error.message, self.execution_timeout)
+        if error.wait_for_s is not None:
+            return reschedule_for_data(context, error.message, timedelta(seconds=error.wait_for_s))
+        if report.parts:
+            self.log.error("%s", report_text(report))
+        return _failed(report, final=error.exit_code in FINAL_EXIT_CODES)
 
 
 def _failed(report: JobReport, *, final: bool) -> AirflowException:

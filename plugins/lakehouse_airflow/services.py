@@ -14,17 +14,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, CronDataIntervalTimetable, Param, task
+from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, CronDataIntervalTimetable, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.decisions import DueServices
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.services import BY_PARTITION, SERVICES
-from lakehouse_airflow.assets import table_asset
+from lakehouse.spec.services import BY_PARTITION, SERVICES, require_by_partition, service_spec
+from lakehouse_airflow.assets import TABLE_SCHEME, table_asset
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.data_intervals import is_backfill, params_interval, required_interval, whole_days
+from lakehouse_airflow.forms import check_conf, service_form
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.rescheduling import reschedule
 from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
@@ -33,28 +34,6 @@ log = logging.getLogger(__name__)
 
 #: The pool of services. It is separate, so that services never occupy the slots of ingestion.
 POOL = "lakehouse_services"
-_DATE = {"type": ["null", "string"], "format": "date-time"}
-PARAMS = {
-    "tables": Param(
-        [],
-        type="array",
-        items={"type": "string"},
-        title="Tables",
-        description="namespace.table, one per line; default: all.",
-    ),
-    "partitions": Param(
-        [],
-        type="array",
-        items={"type": "string"},
-        title="Partitions",
-        description="Only these partitions, for services that accept them.",
-    ),
-    "interval_start": Param(None, **_DATE, title="Interval start", description="Partitions of these days only; UTC."),
-    "interval_end": Param(None, **_DATE, title="Interval end", description="The first moment after them; UTC."),
-    "dry_run": Param(False, type="boolean", title="Dry run", description="Log the plans and change nothing."),
-    "force": Param(False, type="boolean", title="Force", description="Run although the service is not due."),
-    "options": Param({}, type="object", title="Options", description="hoodie.* options of this run only."),
-}
 
 
 class ServiceOperator(LakehouseOperator):
@@ -120,7 +99,12 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
         context: Airflow's context of the task.
         arguments: More arguments for `lakehouse services due`, such as `--bytes-per-hour 500GB`.
     """
+    check_conf(context)
     params = context.get("params") or {}
+    # A DAG of a user may have an interval for another service. The DAG of this service has none to ignore.
+    own_dag = getattr(context.get("dag"), "dag_id", "") == f"services.{service}"
+    if own_dag and (params.get("partitions") or params_interval(context)):
+        require_by_partition(service_spec(service))
     tables = text_list(params.get("tables"), "the run's params: tables")
     named = [word for name in tables for word in ("--table", name)]
     forced = params.get("force") or params.get("partitions") or service_interval(service, context) is not None
@@ -195,7 +179,7 @@ def service_dag(
         doc_md=doc,
         schedule=timetable,
         start_date=start_date,
-        params=PARAMS,
+        params=service_form(service, _tables_of(watched)),
         **settings,
     ) as made:
         soon = {"retries": retries, "retry_delay": timedelta(minutes=1)}
@@ -205,6 +189,8 @@ def service_dag(
         ServiceOperator.partial(
             task_id="run",
             service=service,
+            # The task `due` has just opened the tables.
+            check=False,
             conf=dict(conf or {}),
             pool=POOL,
             retries=retries,
@@ -220,3 +206,7 @@ def spec_assets(directory: Path | None = None) -> tuple[Asset, ...]:
     """Return the assets of the tables whose specs are beside the DAGs, or below a directory."""
     folders = spec_directories(directory or dags_folder())
     return tuple(table_asset(spec) for spec in load_specs(folders).good)
+
+
+def _tables_of(assets: Iterable[Asset]) -> list[str]:
+    return [asset.name for asset in assets if asset.uri.startswith(TABLE_SCHEME)]

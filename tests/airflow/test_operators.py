@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import threading
 from dataclasses import replace
@@ -56,7 +57,7 @@ COMMITTED = JobReport(
 
 def operator(**kwargs: Any) -> LakehouseOperator:
     with DAG("ingest.sales.orders"):
-        arguments = {"task_id": "ingest", "verb": "ingest", "action": "run", "table": "/specs/orders.yaml"}
+        arguments = {"task_id": "ingest", "verb": "ingest", "action": "run", "table": "sales.orders"}
         return LakehouseOperator(**(arguments | {"outlets": [ORDERS]} | kwargs))
 
 
@@ -108,7 +109,7 @@ def test_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -
     task = operator(options={"hoodie.parquet.compression.codec": "snappy"}, conf={"spark.executor.memory": "2g"})
     task.execute(run_context(task, params={"full_refresh": True, "options": {"hoodie.combine.before.insert": True}}))
     command = command_of(submit.argv)
-    assert (command.verb, command.action, command.table) == ("ingest", "run", "/specs/orders.yaml")
+    assert (command.verb, command.action, command.table) == ("ingest", "run", "sales.orders")
     assert command.run_id == "ingest.sales.orders/manual__2026-01-01T00:00:00+00:00/ingest"
     assert command.full_refresh
     assert command.options == {
@@ -159,7 +160,7 @@ def test_job_gets_secrets_in_its_environment_and_in_no_argument(
     monkeypatch.setenv("AIRFLOW_CONN_LOCKS", json.dumps(connection))
     spec = tmp_path / "orders.yaml"
     spec.write_text(
-        "table: sales.orders\nlocation: /lake/orders\nrecord_key: [id]\n"
+        "table: sales.orders\nlocation: /lake/orders\nrecord_key: [id]\ningest: {path: /in}\n"
         "options: {lakehouse.lock.sqlalchemy.url: 'airflow:locks'}\n"
     )
     submit.plan(report=COMMITTED.to_json())
@@ -177,7 +178,7 @@ def test_operator_refuses_a_secret_option_before_spark_starts(submit: FakeSubmit
     context["params"] = {"options": {"lakehouse.lock.sqlalchemy.url": "postgresql://me:hunter2@db/locks"}}
     with pytest.raises(AirflowFailException, match="contains a secret") as error:
         task.execute(context)
-    assert "hunter2" not in str(error.value) and not (submit.directory / "call.json").exists()
+    assert "hunter2" not in str(error.value) and not submit.was_started
 
 
 def test_run_named_like_a_parent_folder_writes_its_report_into_its_own_folder(submit: FakeSubmit) -> None:
@@ -201,7 +202,7 @@ def test_operator_does_not_use_a_report_folder_of_another_user(
     task = operator()
     with pytest.raises(AirflowFailException, match="symbolic link"):
         task.execute(run_context(task))
-    assert list(victim.iterdir()) == [] and not (submit.directory / "call.json").exists()
+    assert list(victim.iterdir()) == [] and not submit.was_started
 
 
 @pytest.mark.parametrize(
@@ -242,7 +243,7 @@ def test_operator_refuses_a_run_without_its_interval_before_spark_starts(
     task = operator(by_interval=True)
     with pytest.raises(AirflowFailException, match=words):
         task.execute(run_context(task, **interval))
-    assert not (submit.directory / "call.json").exists()
+    assert not submit.was_started
     submit.plan(report=COMMITTED.to_json())
     bounds = {"interval_start": "2026-01-01", "interval_end": "2026-01-02"}
     task.execute(run_context(task, params=bounds, **interval))
@@ -264,13 +265,97 @@ def test_operator_refuses_invalid_params_before_spark_starts(
     task = operator(by_interval="options" not in params)
     with pytest.raises(AirflowFailException, match=words):
         task.execute(run_context(task, params=params))
-    assert not (submit.directory / "call.json").exists()
+    assert not submit.was_started
 
 
 def test_operator_refuses_an_interval_for_a_table_with_a_checkpoint(submit: FakeSubmit) -> None:
     task = operator()
     with pytest.raises(AirflowFailException, match="ingested by checkpoint"):
         task.execute(run_context(task, params={"interval_start": "2026-01-01", "interval_end": "2026-01-02"}))
+
+
+def test_wrong_configuration_fails_without_retry_before_spark_starts(submit: FakeSubmit) -> None:
+    message = (
+        "option hoodie.clustering.plan.strategy.sort.columns: column 'zon' is not in the table. Did you mean 'zone'?"
+    )
+    submit.plan_check(exit_code=64, report=error_report(UserError, message))
+    task = operator(conf={"spark.hadoop.fs.s3a.endpoint": "http://s3:9000", "spark.executor.cores": "2"})
+    with pytest.raises(AirflowFailException, match=rf"^UserError: {re.escape(message)}$"):
+        task.execute(run_context(task))
+    assert not submit.was_started
+    checked = submit.check["argv"]
+    assert JobCommand.from_argv(checked[checked.index("ingest") :]).check
+    settings = json.loads(submit.check["environment"]["LAKEHOUSE_STORAGE_SETTINGS"])
+    assert settings == {"spark.hadoop.fs.s3a.endpoint": "http://s3:9000"}
+    assert submit.check["environment"]["LAKEHOUSE_JOB"].startswith("ingest.sales.orders/")
+
+
+def test_unreachable_storage_of_a_check_is_retried(submit: FakeSubmit) -> None:
+    submit.plan_check(exit_code=75, report=error_report(RetryableError, "s3://lake does not answer"))
+    task = operator()
+    with pytest.raises(AirflowException, match=r"^RetryableError: s3://lake does not answer$") as raised:
+        task.execute(run_context(task))
+    assert not isinstance(raised.value, AirflowFailException) and not submit.was_started
+
+
+def test_check_that_cannot_run_fails_with_its_output(submit: FakeSubmit) -> None:
+    submit.plan_check(exit_code=64, output="UserError: unknown argument '--check'")
+    task = operator()
+    with pytest.raises(AirflowFailException, match="ended with exit code 64: UserError: unknown argument"):
+        task.execute(run_context(task))
+    assert not submit.was_started
+
+
+def test_operator_checks_a_table_that_an_earlier_task_opened_only_with_options(submit: FakeSubmit) -> None:
+    submit.plan(report=COMMITTED.to_json())
+    task = operator(check=False)
+    task.execute(run_context(task))
+    assert submit.check is None and submit.was_started
+    task.execute(run_context(task, params={"options": {"hoodie.combine.before.insert": "true"}}))
+    assert submit.check is not None
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "conf", "words"),
+    [
+        ({"options": {"hoodie.clean.comits.retained": "1"}}, {}, "unknown option 'hoodie.clean.comits.retained'"),
+        ({"verb": "clenn"}, {}, "unknown job 'clenn'. Did you mean 'clean'?"),
+        ({"table": "/nowhere/orders.yaml"}, {}, "cannot read the table spec /nowhere/orders.yaml"),
+        ({}, {"full_refesh": True}, "gives 'full_refesh', which is not a param of this DAG. Did you mean"),
+    ],
+)
+def test_operator_names_a_wrong_setting_before_any_process_starts(
+    submit: FakeSubmit, kwargs: dict[str, Any], conf: dict[str, Any], words: str
+) -> None:
+    task = operator(**kwargs)
+    run = {"dag_run": SimpleNamespace(conf=conf), "dag": SimpleNamespace(params={"full_refresh": False})}
+    with pytest.raises(AirflowFailException, match=re.escape(words)):
+        task.execute(run_context(task, **run))
+    assert not submit.was_started and submit.check is None
+
+
+def test_report_is_logged_once_as_readable_text(submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    def record(message: str, *values: Any) -> None:
+        lines.append(message % values)
+
+    logger = SimpleNamespace(info=record, warning=record, error=record, debug=record)
+    monkeypatch.setattr(LakehouseOperator, "log", logger)
+    report = replace(
+        COMMITTED, rows=1234, inserts=1000, updates=234, bytes=4_560_000, warning="the disk is nearly full"
+    )
+    submit.plan(report=report.to_json())
+    task = operator()
+    task.execute(run_context(task))
+    text = (
+        "sales.orders: committed 20260101000000001 in 1.5 s\n"
+        "  rows: 1,234 written: 1,000 inserted, 234 updated\n"
+        "  files: 2, 4.56 MB\n"
+        "  late rows dropped: 4, older than the delete of their key\n"
+        "  warning: the disk is nearly full"
+    )
+    assert [line for line in lines if "20260101000000001" in line] == [text]
 
 
 @pytest.mark.parametrize("code", sorted(FINAL_EXIT_CODES))

@@ -39,7 +39,7 @@ def test_every_service_has_a_dag_with_its_own_form_and_pool(bag: DagBag) -> None
     for service in SERVICES:
         dag = bag.dags[f"services.{service}"]
         assert {task.pool for task in dag.tasks} == {POOL}
-        assert set(dag.params) >= {"tables", "partitions", "dry_run", "force", "interval_start", "interval_end"}
+        assert set(dag.params) >= {"tables", "dry_run", "force", "options"}
         assert isinstance(dag.timetable, AssetOrTimeSchedule)
         assert DagSerialization.from_dict(DagSerialization.to_dict(dag)).timetable.can_be_scheduled
 

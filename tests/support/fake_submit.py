@@ -6,6 +6,9 @@
 2. write its arguments and environment to `call.json`;
 3. write the planned report and start the planned processes;
 4. exit with the planned exit code.
+
+The Python of the environment is this file, too. Its only command is a check of a job, `--check`: it writes its
+arguments and environment to `check.json`, writes the planned report of a failed check, and exits as planned.
 """
 
 from __future__ import annotations
@@ -47,6 +50,22 @@ class FakeSubmit:
         plan = {"exit_code": exit_code, "report": report, "output": output, "hang": hang, "orphan": orphan}
         (self.directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
 
+    def plan_check(self, *, exit_code: int, report: str | None = None, output: str = "") -> None:
+        """Set the result of the checks of later calls; without a plan they succeed."""
+        plan = {"exit_code": exit_code, "report": report, "output": output}
+        (self.directory / "plan_check.json").write_text(json.dumps(plan), encoding="utf-8")
+
+    @property
+    def was_started(self) -> bool:
+        """Whether spark-submit was called."""
+        return (self.directory / "call.json").exists()
+
+    @property
+    def check(self) -> Any:
+        """The arguments and the environment of the last check; None without a check."""
+        path = self.directory / "check.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
     @property
     def argv(self) -> list[str]:
         """The arguments of the last call."""
@@ -76,19 +95,21 @@ def install(root: Path) -> FakeSubmit:
     home, directory = root / "spark", root / "fake"
     (home / "bin").mkdir(parents=True)
     directory.mkdir()
-    (home / "bin" / "python").symlink_to(sys.executable)
-    submit = home / "bin" / "spark-submit"
     script = Path(__file__).resolve()
-    submit.write_text(f'#!/bin/sh\n{DIRECTORY}="{directory}" exec "{sys.executable}" "{script}" "$@"\n')
-    submit.chmod(0o755)
+    for name in ("spark-submit", "python"):
+        program = home / "bin" / name
+        program.write_text(f'#!/bin/sh\n{DIRECTORY}="{directory}" exec "{sys.executable}" "{script}" {name} "$@"\n')
+        program.chmod(0o755)
     fake = FakeSubmit(home=home, directory=directory)
     fake.plan()
     return fake
 
 
-def main(argv: list[str]) -> int:
+def main(program: str, argv: list[str]) -> int:
     """Execute the plan and return its exit code."""
     directory = Path(os.environ[DIRECTORY])
+    if program == "python":
+        return _check(directory, argv)
     plan = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
     call = {"argv": argv, "environment": dict(os.environ)}
     (directory / "call.json").write_text(json.dumps(call), encoding="utf-8")
@@ -100,6 +121,20 @@ def main(argv: list[str]) -> int:
         _start_driver(directory)
     if plan["hang"]:
         time.sleep(120)
+    return int(plan["exit_code"])
+
+
+def _check(directory: Path, argv: list[str]) -> int:
+    assert "--check" in argv, f"the fake Python only checks jobs, not {argv}"
+    call = {"argv": argv, "environment": dict(os.environ)}
+    (directory / "check.json").write_text(json.dumps(call), encoding="utf-8")
+    path = directory / "plan_check.json"
+    if not path.exists():
+        return 0
+    plan = json.loads(path.read_text(encoding="utf-8"))
+    if plan["report"] is not None:
+        Path(argv[argv.index("--report") + 1]).write_text(plan["report"], encoding="utf-8")
+    sys.stdout.write(plan["output"])
     return int(plan["exit_code"])
 
 
@@ -115,4 +150,4 @@ def _start_driver(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

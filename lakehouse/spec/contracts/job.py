@@ -28,6 +28,8 @@ from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.secrets import redact_text, refuse_secrets
 
+#: Environment variable with the `spark.hadoop.fs.*` settings of a job as JSON, for a check outside of spark-submit.
+STORAGE_SETTINGS = "LAKEHOUSE_STORAGE_SETTINGS"
 _VALUED = {
     "--interval-start": "interval_start",
     "--interval-end": "interval_end",

@@ -1,0 +1,140 @@
+"""Trigger forms: the params of all DAGs, each declared once.
+
+Airflow's form marks a field as required unless its type allows null. Therefore every type here does, and an empty form
+starts an ordinary run. A list with `examples` is a multi-select of these values; the JSON of "Advanced Options" accepts
+others too. Each function returns new Param objects, because Airflow stores the value of a run in the object.
+
+The data interval is given in one place. A run has the interval of its schedule or of its logical date; the two params
+of the section "Data interval" replace it. Only DAGs whose jobs can work on another interval have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from airflow.sdk import Param
+
+from lakehouse.errors import UserError, nearest
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.services import service_spec
+from lakehouse_airflow.data_intervals import END, START
+
+_INTERVAL_SECTION, _MORE_SECTION = "Data interval", "More"
+_LIST = {"type": ["null", "array"], "items": {"type": "string"}}
+_FLAG = {"type": ["null", "boolean"]}
+_DATE = {"type": ["null", "string"], "format": "date-time", "section": _INTERVAL_SECTION}
+_OF_INGEST = "The run ingests this interval instead of its own, for example 2026-03-01 00:00."
+_OF_SERVICE = "The run works on the partitions of these days only, for example from 2026-03-01 00:00."
+_OF_PUBLICATION = "The run publishes the partitions of these days only, for example from 2026-03-01 00:00."
+
+
+def ingest_form(ingest: IngestSpec) -> dict[str, Param]:
+    """Return the form of an ingestion; only an ingestion by data interval can replace the interval."""
+    interval = _interval(_OF_INGEST) if ingest.is_by_interval else {}
+    refresh = Param(
+        False,
+        **_FLAG,
+        title="Full refresh",
+        description="Ingest files again that earlier commits contain, for example after a change of `select`.",
+    )
+    return {**interval, "full_refresh": refresh, "options": _options()}
+
+
+def service_form(service: str, tables: Iterable[str] = ()) -> dict[str, Param]:
+    """Return the form of a table service on the tables of the catalog.
+
+    Args:
+        service: Name of the service. Only services that can be limited to partitions have params for them.
+        tables: Names of tables that the form offers.
+    """
+    form = {"tables": _tables(tables)}
+    if service_spec(service).by_partition:
+        form["partitions"] = _partitions("Work on these partitions only, one path per line, for example 2026-03-01.")
+        form |= _interval(_OF_SERVICE)
+    force = Param(
+        False, **_FLAG, title="Force", description="Run although the service is not due, for example before a report."
+    )
+    return {**form, "force": force, "dry_run": _dry_run(), "options": _options()}
+
+
+def publish_form() -> dict[str, Param]:
+    """Return the form of a publication."""
+    return {
+        "partitions": _partitions("Publish these partitions only, one name per line, for example dt=2026-03-01."),
+        **_interval(_OF_PUBLICATION),
+        "force": Param(
+            False,
+            **_FLAG,
+            title="Force",
+            description="Publish partitions again or before they are ready, for example dt=2026-03-01 after a "
+            "correction. It needs partitions or an interval.",
+        ),
+        "newest": Param(
+            False,
+            **_FLAG,
+            title="Newest version",
+            description="Publish the newest version of the table instead of the version at the end of the partition's "
+            "period, for example with rows that arrived late.",
+        ),
+        "dry_run": _dry_run(),
+    }
+
+
+def check_conf(context: Mapping[str, Any]) -> None:
+    """Raise UserError for a name in the run's conf that is nearly the name of a param.
+
+    Airflow accepts unknown names, so a run with `tabels` instead of `tables` would work on all tables.
+    """
+    run, dag = context.get("dag_run"), context.get("dag")
+    conf, params = getattr(run, "conf", None) or {}, getattr(dag, "params", None) or {}
+    for name in conf:
+        hint = "" if name in params else nearest(str(name), list(params))
+        if hint:
+            raise UserError(f"the run's conf gives {name!r}, which is not a param of this DAG.{hint}", param=name)
+
+
+def _tables(names: Iterable[str]) -> Param:
+    offered = sorted({name if "." in name else f"default.{name}" for name in names})
+    choices = {"examples": offered} if offered else {}
+    other = ' The JSON of Advanced Options accepts other tables, for example {"tables": ["sales.items"]}.'
+    return Param(
+        None,
+        **_LIST,
+        **choices,
+        title="Tables",
+        description="The tables to work on, for example sales.orders. Leave it empty for all tables of the catalog."
+        + (other if offered else " Write one name per line."),
+    )
+
+
+def _partitions(description: str) -> Param:
+    return Param(None, **_LIST, title="Partitions", description=f"{description} Leave it empty for all.")
+
+
+def _interval(description: str) -> dict[str, Param]:
+    start = Param(None, **_DATE, title="Start", description=f"{description} Leave both empty for an ordinary run.")
+    end = Param(
+        None,
+        **_DATE,
+        title="End",
+        description="The first moment after the interval, for example 2026-03-02 00:00 for the day 2026-03-01.",
+    )
+    return {START: start, END: end}
+
+
+def _dry_run() -> Param:
+    return Param(
+        False, **_FLAG, title="Dry run", description="Write the plan to the log of the first task and change nothing."
+    )
+
+
+def _options() -> Param:
+    return Param(
+        {},
+        type=["null", "object"],
+        section=_MORE_SECTION,
+        title="Options",
+        description="Options of this run only, for example "
+        '{"hoodie.clustering.plan.strategy.sort.columns": "zone"}. `lakehouse options` lists all.',
+    )
