@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Protocol, cast
 
+from lakehouse.core.engine.frames import ARROW_FRAMES, require_arrow
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.errors import UserError
@@ -44,9 +45,20 @@ def session_engine(session: Any, memory_budget_bytes: int) -> Engine:
 
 
 def frame_engine(frame: Any, memory_budget_bytes: int) -> Engine:
-    """Return the engine that can read the frame: that of its adapter, or threads of this process for Arrow data."""
+    """Return the engine that can read the frame: that of its adapter, or threads of this process for Arrow data.
+
+    Raises UserError with the way to convert other data.
+    """
     adapter = _adapter_of(frame)
-    return LocalEngine() if adapter is None else adapter.frame_engine(frame, memory_budget_bytes)
+    if adapter is not None:
+        return adapter.frame_engine(frame, memory_budget_bytes)
+    require_arrow(frame)
+    return LocalEngine()
+
+
+def is_frame(value: Any) -> bool:
+    """Whether an engine can read the value as rows: Arrow data, or an object of an adapter."""
+    return isinstance(value, ARROW_FRAMES) or _adapter_of(value) is not None
 
 
 def session_adapter(session: Any) -> EngineAdapter:

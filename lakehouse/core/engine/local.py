@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.engine.frames import require_arrow
 from lakehouse.core.engine.protocol import R, ShardFunction, T, TaskFunction
-from lakehouse.errors import UserError
 from lakehouse.model.attempt import Attempt
 
 
@@ -33,10 +33,9 @@ class LocalEngine:
 
     def schema(self, frame: Any) -> pa.Schema:
         """Return the schema of a frame; raise UserError if it is not Arrow data."""
-        if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-            return frame.schema
-        hint = "" if not hasattr(frame, "to_records") else "; pass pyarrow.Table.from_pandas(frame)"
-        raise UserError(f"expected a pyarrow Table, RecordBatch or RecordBatchReader, not {type(frame).__name__}{hint}")
+        require_arrow(frame)
+        found: pa.Schema = frame.schema
+        return found
 
     def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
         """Run `function` on the whole frame as one shard; the batches are streamed."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
 from lakehouse.core.planning.predicate import Range, check_columns, literal, may_match
 from lakehouse.core.rows.partition_path import parse_partition_path
-from lakehouse.errors import UserError
+from lakehouse.errors import UserError, nearest
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.keys import KeyConfig
 from lakehouse.model.predicate import And, In, Predicate
@@ -110,7 +110,10 @@ def _choose(full: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
         raise UserError("a read of no columns has no rows: name at least one column")
     for name in columns:
         if name not in full.names:
-            raise UserError(f"column {name!r} is not in the table; columns: {', '.join(full.names)}", column=name)
+            raise UserError(
+                f"column {name!r} is not in the table; columns: {', '.join(full.names)}.{nearest(name, full.names)}",
+                column=name,
+            )
     return pa.schema([full.field(name) for name in columns])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, Storage
@@ -56,10 +56,18 @@ def _table_above(storage: Storage) -> str | None:
 
 def table_below(storage: Storage, directories: Iterable[str]) -> str | None:
     """Return the first of the directories that is a table; one request for each, at most 16."""
+    return next(_tables_below(storage, directories), None)
+
+
+def tables_below(storage: Storage, directories: Iterable[str]) -> tuple[str, ...]:
+    """Return the directories that are tables; one request for each, at most 16."""
+    return tuple(_tables_below(storage, directories))
+
+
+def _tables_below(storage: Storage, directories: Iterable[str]) -> Iterator[str]:
     for directory in list(directories)[:_MAX_LEVELS]:
         if HOODIE in storage.list_dir(directory)[1]:
-            return f"{storage.root}/{directory}"
-    return None
+            yield f"{storage.root}/{directory}"
 
 
 def _is_table(storage: Storage) -> bool:

@@ -14,10 +14,12 @@ from lakehouse.core.operations.read.cdc import ChangeScan
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import ScanRequest
 from lakehouse.core.operations.read.scan import Scan, with_archived_schemas
+from lakehouse.core.table.arguments import checks_arguments
 from lakehouse.core.table.describe import shown_scan
 from lakehouse.model.display import Readable, Shown
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableScan(Readable):
     """A read that is not executed yet; its result is record batches, an Arrow table or a Spark DataFrame."""

@@ -36,6 +36,7 @@ from lakehouse.core.planning.clean import CleanDue
 from lakehouse.core.planning.clustering import ClusteringDue
 from lakehouse.core.planning.compaction import CompactionDue, LogCompactionDue
 from lakehouse.core.planning.orphans import Orphan
+from lakehouse.core.table.arguments import checks_arguments
 from lakehouse.core.table.describe import shown_service
 from lakehouse.core.timeline.ttl_policy_log import read_rules, remove_rule
 from lakehouse.errors import UserError
@@ -57,6 +58,7 @@ OutcomeT = TypeVar("OutcomeT", bound=ServiceOutcome)
 _VERBS = ("due()", "plan()", "schedule()", "run()", "cost()")
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
     """One service of one table. Every service has these four verbs with the same parameters.
@@ -148,6 +150,7 @@ class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
         return request
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexService(Readable):
     """The index build of one table, which runs on request only. Each verb reads file footers, so each takes `spark`."""
@@ -175,6 +178,7 @@ class IndexService(Readable):
         return shown_service(self.table, "index", _VERBS[:-1])
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableServices(Readable):
     """The services of one table, by name."""

@@ -5,13 +5,16 @@ Arrow input is processed in this process, a Spark DataFrame on its session. Both
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import fields
 from datetime import datetime
-from typing import Any, TypedDict, Unpack
+from functools import lru_cache
+from os import PathLike, fspath
+from typing import Any, TypedDict, Unpack, get_type_hints
 
 import pyarrow as pa
 
-from lakehouse.core.engine.adapters import frame_engine, session_engine
+from lakehouse.core.engine.adapters import frame_engine, is_frame, session_engine
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
@@ -35,6 +38,7 @@ from lakehouse.core.operations.read.describe import describe
 from lakehouse.core.operations.read.event_time import event_time_bound, version_at, watermark
 from lakehouse.core.operations.read.health import TableHealth, table_health
 from lakehouse.core.operations.read.queries import (
+    EARLIEST,
     SNAPSHOT,
     Changes,
     CompletedUpTo,
@@ -44,6 +48,8 @@ from lakehouse.core.operations.read.queries import (
     ScanRequest,
     TimeTravel,
     Version,
+    instant_text,
+    range_bound,
 )
 from lakehouse.core.operations.undo.restore import Restored, restore
 from lakehouse.core.operations.undo.rollback import FailedWrites, roll_back_expired_writes, rollback
@@ -56,14 +62,16 @@ from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock
+from lakehouse.core.table.arguments import check_names, check_values, checks_arguments, option_texts, refuse_keys
 from lakehouse.core.table.describe import shown_table
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.services import TableServices
-from lakehouse.errors import ConflictError, UserError, nearest
+from lakehouse.errors import ConflictError, UserError
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
 from lakehouse.model.display import Readable, Shown
 from lakehouse.model.drift import BatchColumns
 from lakehouse.model.instant import Instant, Timeline
+from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.restore import Savepoint
 from lakehouse.model.texts import text_list
 from lakehouse.model.validation import ValidationReport
@@ -73,6 +81,8 @@ from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.schema import SchemaPolicy
 
 Outcome = Committed | NothingToDo
+#: Arguments of `Table.create`.
+_CREATION = ("location", *(field.name for field in fields(TableDeclaration)), "storage_options", "exist_ok", "env")
 
 
 class WriteCall(TypedDict, total=False):
@@ -91,6 +101,7 @@ class WriteCall(TypedDict, total=False):
     columns: BatchColumns | None
 
 
+@checks_arguments
 class Table(Readable):
     """A table. Each call uses the state of the table at the time of the call; a write returns after its commit."""
 
@@ -100,7 +111,7 @@ class Table(Readable):
     @classmethod
     def open(
         cls,
-        location: str,
+        location: str | PathLike[str],
         *,
         options: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -124,7 +135,7 @@ class Table(Readable):
             UserError: There is no table, its merger cannot be loaded, or an option is unknown.
             UnsupportedError: The table has a version or feature that is not supported.
         """
-        env = env or Env(storage=open_storage(location, storage_options or {}))
+        env = env or Env(storage=open_storage(fspath(location), storage_options or {}))
         loaded = load_table(env, allowed_functions=text_list(allowed_functions, "allowed_functions"))
         require_merger(loaded.config)
         policies = parse_options(stored_options(loaded.config))
@@ -134,7 +145,7 @@ class Table(Readable):
     @classmethod
     def create(
         cls,
-        location: str,
+        location: str | PathLike[str],
         *,
         name: str,
         record_key: str | Sequence[str],
@@ -171,14 +182,16 @@ class Table(Readable):
             UserError: A table exists already, options contradict each other, or `schema` lacks a key, partition,
                 ordering or delete column.
         """
-        env = env or Env(storage=open_storage(location, storage_options or {}))
+        check_names(declared, _CREATION, "Table.create")
+        check_values(declared, _declared_types(), "Table.create")
+        env = env or Env(storage=open_storage(fspath(location), storage_options or {}))
         declaration = TableDeclaration(
             name=name,
             record_key=text_list(record_key, "record_key", ordered=True),
             partition_by=text_list(partition_by, "partition_by", ordered=True),
             ordering=text_list(ordering, "ordering", ordered=True),
             schema=None if schema is None else arrow_to_avro(normalise(schema), table=name),
-            options=dict(options or {}),
+            options=option_texts(options or {}),
             **declared,
         )
         if schema is not None:
@@ -259,8 +272,15 @@ class Table(Readable):
         `keys` is a frame with the record key columns, a record key as text, or a list of record keys. Without partition
         columns in the frame, all partitions are searched.
         """
-        if isinstance(keys, str | bytes | Sequence):
+        if isinstance(keys, str):
+            keys = [keys]
+        if isinstance(keys, Sequence | Set) and all(isinstance(key, str) for key in keys):
+            if not keys and not call.get("allow_empty"):
+                reason = "the list of keys is empty, so there is no row to delete"
+                return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason=reason)
             keys = pa.table({META_COLUMNS[2]: pa.array(text_list(keys, "keys"), pa.string())})
+        elif not is_frame(keys):
+            raise refuse_keys(keys, self.refresh())
         return self._write(Operation.DELETE, keys, call)
 
     def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
@@ -292,7 +312,7 @@ class Table(Readable):
             if partition not in known:
                 raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
         request = WriteRequest(
-            operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=dict(commit_metadata or {})
+            operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=_metadata(commit_metadata)
         )
         return _settled(write(table, LocalEngine(), self._policies, request))
 
@@ -301,7 +321,7 @@ class Table(Readable):
         columns: str | Sequence[str] | None = None,
         where: str | None = None,
         *,
-        as_of: str | None = None,
+        as_of: str | datetime | None = None,
         as_of_event_time: str | datetime | None = None,
         read_optimized: bool = False,
     ) -> TableScan:
@@ -310,21 +330,23 @@ class Table(Readable):
         Args:
             columns: Columns of the result; all by default.
             where: Condition on the rows, as SQL text.
-            as_of: Read the table as of this instant: digits of an instant time or ISO 8601 text.
+            as_of: Read the table as of this instant: digits of an instant time, ISO 8601 text, or a datetime, UTC
+                without a zone.
             as_of_event_time: Read the version of this event time: ISO 8601 text or a datetime, UTC without a zone; see
                 `version_at`.
             read_optimized: Read base files only. Each file group of a merge-on-read table is then as old as its last
                 compaction.
 
         Raises:
-            UserError: `as_of` and `as_of_event_time` are both given, or no commit contains event times.
+            UserError: `as_of` and `as_of_event_time` are both given, or no commit contains event times. The plan of
+                the scan raises it, too, if `as_of` is before the first commit.
         """
         if as_of is not None and as_of_event_time is not None:
             raise UserError(f"as_of={as_of!r} and as_of_event_time={str(as_of_event_time)!r}: give one of them")
         table = self.refresh()
         version: Version = SNAPSHOT
         if as_of is not None:
-            version = TimeTravel(as_of)
+            version = TimeTravel(instant_text(as_of))
         elif as_of_event_time is not None:
             version = CompletedUpTo(event_time_bound(table, as_of_event_time))
         query = ReadOptimized(version) if read_optimized else version
@@ -357,6 +379,8 @@ class Table(Readable):
             UserError: The format is unknown, or the table was created without `cdc`.
         """
         check_format(format)
+        if begin not in (None, EARLIEST) and end is not None and str(range_bound(begin)) > str(range_bound(end)):
+            raise UserError(f"begin={begin!r} is after end={end!r}, so the range has no commit; exchange the two")
         query = Changes(begin, end) if format == CDC else Incremental(begin, end)
         return self._scan(self.refresh(), query, columns, where)
 
@@ -474,18 +498,11 @@ class Table(Readable):
         return TableScan(table=table, request=request)
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
-        for name in call:
-            if name not in WriteCall.__annotations__:
-                raise UserError(
-                    f"unknown argument {name!r}.{nearest(name, WriteCall.__annotations__)} Write methods take rows and "
-                    f"{', '.join(WriteCall.__annotations__)}.",
-                    argument=name,
-                )
         policies = _overridden(self._policies, call.get("options") or {})
         request = WriteRequest(
             operation=operation,
             frame=rows,
-            extra=dict(call.get("commit_metadata") or {}),
+            extra=_metadata(call.get("commit_metadata")),
             allow_empty=call.get("allow_empty", False),
             precondition=call.get("precondition"),
             columns=call.get("columns"),
@@ -496,8 +513,26 @@ class Table(Readable):
 
 def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:
     # Overrides are parsed together with the stored options, because some options depend on others.
-    check_known(options)
-    return policies.override(options)
+    texts = option_texts(options)
+    check_known(texts)
+    return policies.override(texts)
+
+
+def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the extra metadata of a commit; raise UserError for a value that is not a text."""
+    for key, value in (given or {}).items():
+        if not isinstance(value, str):
+            raise UserError(
+                f"commit_metadata[{key!r}]={value!r} is of type {type(value).__name__}, but Hudi stores texts; write "
+                f"{str(value)!r}",
+                argument="commit_metadata",
+            )
+    return dict(given or {})
+
+
+@lru_cache(maxsize=1)
+def _declared_types() -> dict[str, Any]:
+    return get_type_hints(TableDeclaration)
 
 
 def _settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:

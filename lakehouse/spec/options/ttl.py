@@ -135,6 +135,9 @@ def ttl_rule(pattern: str, *, rule_id: str | None = None, **limits: Unpack[TtlLi
     for name in limits:
         if name not in known:
             raise UserError(f"unknown limit {name!r}.{nearest(name, known)} Known limits: {', '.join(known)}.")
+    for name, value in (("pattern", pattern), ("rule_id", rule_id or "")):
+        if not isinstance(value, str):
+            raise UserError(f"{name}={value!r} of a ttl rule is of type {type(value).__name__}; give a text")
     found = _limits(
         {name: str(limits.get(name, "")) for name in _AGES},
         max_partitions=limits.get("max_partitions", 0),

@@ -31,6 +31,8 @@ _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _HUDIS_RECORD_KEY = "hoodie.datasource.write.recordkey.field"
+#: Hudi's SQL names the types `cow` and `mor`.
+_ABBREVIATIONS = {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"}
 #: Write options that the table stores, because they must not change later.
 STORED_OPTIONS = (
     INDEX_TYPE,
@@ -66,7 +68,7 @@ class TableDeclaration:
         unavailable_value: The value that means "not available"; None means the marker of Debezium.
         delete_field: A column that marks deletes: rows are deletes if its value is `delete_marker`.
         delete_marker: The value of `delete_field` in deletes.
-        table_type: COPY_ON_WRITE or MERGE_ON_READ.
+        table_type: COPY_ON_WRITE or MERGE_ON_READ, in any case, or Hudi's abbreviations COW and MOR.
         cdc: The contents of change logs (a CdcMode); None for a table without change logs.
         options: `hoodie.*` options of the table and of its writes.
     """
@@ -76,7 +78,7 @@ class TableDeclaration:
     partition_by: tuple[str, ...] = ()
     ordering: str | Sequence[str] | None = None
     schema: str | None = None
-    key_generator: KeyGeneratorType | None = None
+    key_generator: KeyGeneratorType | str | None = None
     timestamp: TimestampFormat | None = None
     merge_mode: str | None = None
     merger: str | None = None
@@ -91,6 +93,9 @@ class TableDeclaration:
     def __post_init__(self) -> None:
         for name in ("record_key", "partition_by", "ordering"):
             object.__setattr__(self, name, _column_names(text_list(getattr(self, name), name, ordered=True), name))
+        object.__setattr__(self, "table_type", _table_type(self.table_type))
+        if self.key_generator is not None:
+            object.__setattr__(self, "key_generator", _generator(self.key_generator))
 
     @property
     def ordering_columns(self) -> tuple[str, ...]:
@@ -107,6 +112,29 @@ class TableDeclaration:
     def call_options(self) -> dict[str, str]:
         """Return the options of writes, without those of the table."""
         return {key: value for key, value in self.options.items() if key not in CREATE_OPTIONS}
+
+
+def _table_type(text: str) -> str:
+    """Return the type of a table; raise UserError for an unknown one."""
+    name = _ABBREVIATIONS.get(text.upper(), text.upper())
+    if name not in TABLE_TYPES:
+        known = (*TABLE_TYPES, *_ABBREVIATIONS)
+        raise UserError(
+            f"table_type={text!r} is unknown.{nearest(text.upper(), known)} Types are {', '.join(TABLE_TYPES)}, with "
+            f"the abbreviations {', '.join(_ABBREVIATIONS)}",
+            argument="table_type",
+        )
+    return name
+
+
+def _generator(text: str) -> KeyGeneratorType:
+    if text.upper() not in KeyGeneratorType.__members__:
+        raise UserError(
+            f"key_generator={text!r} is unknown.{nearest(text.upper(), KeyGeneratorType)} Known are "
+            f"{', '.join(KeyGeneratorType)}",
+            argument="key_generator",
+        )
+    return KeyGeneratorType[text.upper()]
 
 
 def _column_names(texts: Sequence[str], argument: str) -> tuple[str, ...]:
@@ -139,10 +167,6 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     if version not in map(str, WRITABLE_VERSIONS):
         known = " and ".join(map(str, WRITABLE_VERSIONS))
         raise UserError(f"{_VERSION}={version}: versions {known} can be written")
-    if declaration.table_type not in TABLE_TYPES:
-        raise UserError(
-            f"table type {declaration.table_type!r} is unknown.{nearest(declaration.table_type, TABLE_TYPES)}"
-        )
     return new_table_properties(
         name=declaration.name,
         version=int(version),
@@ -280,7 +304,7 @@ def _key_config(declaration: TableDeclaration, version: int) -> KeyConfig:
     for entry, kind in zip(declaration.partition_by, types, strict=True):
         if kind not in ("SIMPLE", "TIMESTAMP"):
             raise UserError(f"partition field {entry!r}: type must be SIMPLE or TIMESTAMP.{nearest(kind, types)}")
-    generator = declaration.key_generator or _inferred(declaration, types)
+    generator = _generator(declaration.key_generator) if declaration.key_generator else _inferred(declaration, types)
     if generator is KeyGeneratorType.TIMESTAMP:
         types = tuple("TIMESTAMP" for _ in types)
     if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP) and len(declaration.record_key) != 1:

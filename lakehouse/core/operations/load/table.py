@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties
 from lakehouse.core.state.table_config import TableConfig, parse_table_config
+from lakehouse.core.storage.nested_tables import table_above, tables_below
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.timeline_store import TimelineStore
-from lakehouse.errors import UnsupportedError, UserError
-from lakehouse.model.display import Readable, Shown
+from lakehouse.errors import LakehouseError, UnsupportedError, UserError
+from lakehouse.model.display import Readable, Shown, some
 from lakehouse.model.instant import Timeline
 from lakehouse.spec.function import deployment_functions
 
@@ -90,7 +91,21 @@ def load_config(storage: Storage, allowed_functions: tuple[str, ...] = ()) -> Ta
             continue
         return parse_table_config(parse_properties(data), storage.root, allowed_functions=allowed)
     raise UserError(
-        f"{storage.root} is not a Hudi table: it has no {PROPERTIES}. Create it with `lakehouse table create` "
-        "or Table.create(...)",
+        f"{storage.root} is not a Hudi table: it has no {PROPERTIES}. {_nearby(storage)}",
         location=storage.root,
     )
+
+
+def _nearby(storage: Storage) -> str:
+    """Return what to do at a location that is not a table; names tables around it with few requests."""
+    create = "Create it with `lakehouse table create` or Table.create(...)"
+    if storage.root.startswith("/") and os.path.isfile(storage.root):
+        return "It is a file; give the directory of a table"
+    try:
+        above = table_above(storage)
+        if above is not None:
+            return f"It is inside the table {above}; open that"
+        below = tables_below(storage, storage.list_dir("")[1])
+    except LakehouseError as error:
+        return f"{create} (tables around it are unknown: {error})"
+    return f"It contains the tables {some(below, 5)}; open one of them" if below else create

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from lakehouse.errors import UserError
 from lakehouse.model.predicate import Predicate
@@ -104,18 +104,25 @@ class ScanRequest:
     skips_damage: bool = False
 
 
-def instant_text(text: str) -> str:
+def instant_text(text: str | datetime) -> str:
     """Return a time as instant digits.
 
-    Accepts instant digits, which are returned unchanged, and ISO 8601 such as 2026-01-31 or
-    2026-01-31 10:00:00[.123]. Raises UserError for other text.
+    Accepts instant digits, which are returned unchanged, ISO 8601 such as 2026-01-31 or 2026-01-31 10:00:00[.123], and
+    a datetime, UTC without a zone. Raises UserError for other text.
     """
+    if isinstance(text, datetime):
+        moment = text if text.tzinfo is None else text.astimezone(UTC)
+        return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
     if re.fullmatch(r"\d{14}|\d{17}", text):
         return text
     match = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?)?(?:Z|\+00:00)?", text)
     if match is None:
         raise UserError(f"{text!r} is not a time; write 20260131100000000, 2026-01-31 or 2026-01-31 10:00:00.000")
     day, time = match.groups("00")[:3], match.groups("00")[3:6]
+    try:
+        datetime.fromisoformat(f"{'-'.join(day)}T{':'.join(time)}")
+    except ValueError as error:
+        raise UserError(f"{text!r} is not a time: {error}") from error
     return "".join((*day, *time)) + (match.group(7) or "").ljust(3, "0")[:3]
 
 

@@ -27,6 +27,7 @@ from lakehouse.core.operations.read.commit_range import loaded_commits_in_range,
 from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.operations.read.event_time import event_time_bound
 from lakehouse.core.operations.read.file_metadata import archived_ranges, schemas_and_ranges
+from lakehouse.core.operations.read.first_commit import require_commit_before
 from lakehouse.core.operations.read.queries import (
     EARLIEST,
     READ_BUDGET,
@@ -186,6 +187,8 @@ def _select_version(table: LoadedTable, version: TimelineVersion, where: Predica
     keep = _keep(table, where, schema)
     listing = load_listing(table, as_of=as_of, completed_up_to=completed_up_to, keep=keep)
     bound = as_of if completed_up_to is None else completed_up_to
+    if as_of is not None and not listing.slices:
+        require_commit_before(table, as_of)
     if bound is not None:
         visible = load_visible(table, as_of=as_of, completed_up_to=completed_up_to)
         require_uncleaned(table, listing.slices, visible, bound, keep=keep)

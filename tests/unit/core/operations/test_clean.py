@@ -292,7 +292,8 @@ def test_reads_of_cleaned_versions_are_refused_with_a_hint() -> None:
         table.incremental("earliest", ends[1]).to_arrow()
     assert table.incremental(ends[0], None).count() == 1, "the newest version is readable"
     assert data_rows(table, ["v"], where="p = 'b'", as_of=writes(table)[1]) == [{"v": "v0"}], "no file of b was deleted"
-    assert data_rows(table, as_of="2020-01-01") == []
+    with pytest.raises(UserError, match="before the first commit"):
+        data_rows(table, as_of="2020-01-01")
 
 
 def test_clean_run_deletes_the_planned_files_and_plan_writes_nothing() -> None:
