@@ -32,7 +32,7 @@ EGG_INFO := lakehouse_tables.egg-info
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help wheel demo ui test check unit airflow-tests interop bench reliability docs docs-links venvs preflight clean distclean
+.PHONY: help wheel demo ui test check unit airflow-tests interop bench reliability docs docs-links reference venvs preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ check: $(SPARK_READY) ## lint, types, import rules, the site of the documentatio
 docs: $(SPARK_READY) ## the site of the documentation, in docs/_build/html; a broken link is an error
 	.venv/bin/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+reference: $(SPARK_READY) ## write the pages of docs/reference that are generated from the code
+	.venv/bin/python docs/generate.py
 
 docs-links: $(SPARK_READY) ## check the documentation's links to other sites (needs the network)
 	.venv/bin/python -m sphinx -q -b linkcheck docs docs/_build/links

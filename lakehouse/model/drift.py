@@ -18,12 +18,19 @@ DRIFT_KEY = "lakehouse.schema.drift"
 class Drift(StrEnum):
     """The treatment of a column that differs between a batch and the table."""
 
+    #: The column is new in the table.
     ADDED = "added"
+    #: The column is not in the table; its values were dropped.
     IGNORED = "ignored"
+    #: The batch lacks the column; stored rows keep their values.
     KEPT = "kept"
+    #: The batch lacks the column; its rows get null.
     NULLED = "nulled"
+    #: The type of the column in the table became wider; no value changed.
     PROMOTED = "promoted"
+    #: The type of the column in the table changed, and large numbers may have lost digits.
     ROUNDED = "rounded"
+    #: The column of the table became text.
     WIDENED = "widened_to_text"
 
 
@@ -31,13 +38,13 @@ class Drift(StrEnum):
 class ColumnDrift:
     """A column that differed, and the number of affected rows of the batch.
 
-    added     the column is new in the table; `rows` have it
-    ignored   the column is not in the table; its values in `rows` were dropped
-    kept      `rows` lack the column; the stored rows keep their values
-    nulled    `rows` lack the column; they were written with null
-    promoted, rounded, widened_to_text
-              the type of the table's column changed from `before` to `after`; `rows` had the new type.
-              A promotion changes no value; with `rounded`, large numbers may lose digits
+    Attributes:
+        column: Name of the column.
+        change: Treatment of the column.
+        rows: Number of affected rows: those that have the column (`added`, `ignored`), lack it (`kept`, `nulled`), or
+            had the new type (`promoted`, `rounded`, `widened_to_text`).
+        before: Type of the table's column before the batch, empty if the type did not change.
+        after: Its type after the batch.
     """
 
     column: str

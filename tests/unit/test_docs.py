@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakehouse.spec.options.declarations import options_markdown
 from lakehouse.spec.table import parse_spec
 
 ROOT = Path(__file__).parents[2]
@@ -77,14 +76,6 @@ def test_readme_is_short_and_every_page_is_reached_by_links_from_it() -> None:
         for link in _LINK.findall(_CODE.sub("", page_text(page))):
             waiting.append(normpath(Path(page).parent / link.partition("#")[0]))
     assert sorted(set(PAGES) - reached) == []
-
-
-def test_options_page_contains_the_generated_table() -> None:
-    table = re.search(
-        r"<!-- options:.*?-->\n(.*?)\n<!-- /options -->", page_text("docs/reference/options.md"), re.DOTALL
-    )
-    assert table is not None
-    assert table[1] == options_markdown()
 
 
 def test_readme_tour_runs_and_prints_the_described_results(tmp_path: Path) -> None:

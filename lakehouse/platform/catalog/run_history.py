@@ -27,18 +27,26 @@ _BATCH = 5000
 class RunState(StrEnum):
     """State of a run. The lease of a run that died expired before it reported an outcome."""
 
+    #: A process executes the run, or its next try will.
     RUNNING = "running"
+    #: The run committed.
     COMMITTED = "committed"
+    #: The run had nothing to commit.
     NOTHING_TO_DO = "nothing_to_do"
+    #: The last try of the run failed; a later try continues the run.
     FAILED = "failed"
+    #: The lease of the run expired before it reported an outcome.
     DIED = "died"
 
 
 class RequestState(StrEnum):
     """State of a request: open, taken by a run, done."""
 
+    #: No run has taken the request.
     OPEN = "open"
+    #: A run executes the request.
     TAKEN = "taken"
+    #: A run has executed the request.
     DONE = "done"
 
 

@@ -2,20 +2,7 @@
 
 OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318      unset: no metric is measured or sent
 
-lakehouse.table.freshness_lag      s       since the newest commit            table
-lakehouse.table.log_bytes          By      waiting for compaction             table
-lakehouse.table.small_files        {file}  below the small-file limit         table
-lakehouse.table.file_size          By      histogram of newest base files     table
-lakehouse.table.pending_plans      {plan}  compactions, clusterings, cleans   table
-lakehouse.table.pending_writes     {write} pending or failed                  table
-lakehouse.table.instants           {instant} on the active timeline           table
-lakehouse.table.rollbacks          {rollback} on the active timeline          table
-lakehouse.service.due              1 or 0  the scheduler's decision           table, service
-lakehouse.service.runs             {run}   counter                            table, service, state
-lakehouse.service.run_seconds      s       histogram                          table, service, state
-lakehouse.service.predicted_seconds s      histogram, of the same runs        table, service
-lakehouse.commits, .rows, .bytes           counters of what runs committed    table, service
-lakehouse.conflicts                {conflict} counter: lost to another writer table, service
+`METRICS` declares every metric; a name that is not declared cannot be recorded.
 """
 
 from __future__ import annotations
@@ -24,6 +11,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.core.operations.read.health import TableHealth
@@ -38,7 +26,103 @@ _NAME = "lakehouse"
 _MB = 1024 * 1024
 _SIZES = tuple(float(size * _MB) for size in (1, 4, 16, 32, 64, 96, 128, 256, 512, 1024))
 _SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
-_UNITS = {"freshness_lag": "s", "log_bytes": "By"}
+_TABLE, _SERVICE, _RUN = ("table",), ("table", "service"), ("table", "service", "state")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A declared metric.
+
+    Attributes:
+        name: Its name after `lakehouse.`.
+        kind: `gauge`, `counter` or `histogram`.
+        text: One sentence: what it measures.
+        attributes: Its attributes.
+        unit: Its unit in UCUM; `1` for a number.
+        bounds: Bounds of the buckets of a histogram.
+    """
+
+    name: str
+    kind: str
+    text: str
+    attributes: tuple[str, ...]
+    unit: str = "1"
+    bounds: tuple[float, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The name that a collector receives."""
+        return f"{_NAME}.{self.name}"
+
+
+#: All metrics, in the order of the documentation.
+METRICS = (
+    Metric(
+        name="table.freshness_lag",
+        kind="gauge",
+        text="Time since the newest commit.",
+        attributes=_TABLE,
+        unit="s",
+    ),
+    Metric(
+        name="table.log_bytes",
+        kind="gauge",
+        text="Size of the log files that wait for compaction.",
+        attributes=_TABLE,
+        unit="By",
+    ),
+    Metric(name="table.small_files", kind="gauge", text="Base files below the small-file limit.", attributes=_TABLE),
+    Metric(
+        name="table.file_size",
+        kind="histogram",
+        text="Sizes of the newest base files.",
+        attributes=_TABLE,
+        unit="By",
+        bounds=_SIZES,
+    ),
+    Metric(
+        name="table.pending_plans",
+        kind="gauge",
+        text="Pending plans of compaction, clustering and clean.",
+        attributes=_TABLE,
+    ),
+    Metric(name="table.pending_writes", kind="gauge", text="Pending and failed writes.", attributes=_TABLE),
+    Metric(name="table.instants", kind="gauge", text="Instants on the active timeline.", attributes=_TABLE),
+    Metric(name="table.rollbacks", kind="gauge", text="Rollbacks on the active timeline.", attributes=_TABLE),
+    Metric(
+        name="service.due",
+        kind="gauge",
+        text="Decision of the scheduler: 1 if the service is due, else 0.",
+        attributes=_SERVICE,
+    ),
+    Metric(name="service.runs", kind="counter", text="Runs by their outcome.", attributes=_RUN),
+    Metric(
+        name="service.run_seconds",
+        kind="histogram",
+        text="Durations of runs.",
+        attributes=_RUN,
+        unit="s",
+        bounds=_SECONDS,
+    ),
+    Metric(
+        name="service.predicted_seconds",
+        kind="histogram",
+        text="Durations that the scheduler predicted for the same runs.",
+        attributes=_SERVICE,
+        unit="s",
+        bounds=_SECONDS,
+    ),
+    Metric(name="commits", kind="counter", text="Commits of runs.", attributes=_SERVICE),
+    Metric(name="rows", kind="counter", text="Rows that these commits wrote.", attributes=_SERVICE),
+    Metric(name="bytes", kind="counter", text="Bytes that these commits wrote.", attributes=_SERVICE),
+    Metric(
+        name="conflicts",
+        kind="counter",
+        text="Retries of runs after a conflict with another writer.",
+        attributes=_SERVICE,
+    ),
+)
+_BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 class Metrics:
@@ -50,58 +134,53 @@ class Metrics:
 
     def table(self, name: str, health: TableHealth) -> None:
         """Record the state of a table."""
-        labels = {"table": name}
         for what in ("log_bytes", "small_files", "pending_plans", "pending_writes", "instants", "rollbacks"):
-            self._gauge(f"table.{what}", getattr(health, what), labels)
+            self._record(f"table.{what}", getattr(health, what), table=name)
         if health.freshness_lag_s is not None:
-            self._gauge("table.freshness_lag", health.freshness_lag_s, labels)
+            self._record("table.freshness_lag", health.freshness_lag_s, table=name)
         for size in health.file_bytes:
-            self._histogram("table.file_size", size, labels, unit="By", bounds=_SIZES)
+            self._record("table.file_size", size, table=name)
 
     def decisions(self, choices: Iterable[Choice]) -> None:
         """Record the decisions of the scheduler."""
         for choice in choices:
-            labels = {"table": choice.assessed.table, "service": choice.assessed.service}
-            self._gauge("service.due", int(choice.assessed.assessment.due), labels)
+            assessed = choice.assessed
+            self._record("service.due", int(assessed.assessment.due), table=assessed.table, service=assessed.service)
 
     def run(self, service: str, report: JobReport, *, predicted_s: float | None = None) -> None:
         """Record a run of a service, or of ingestion, from its report."""
         labels = {"table": report.table, "service": service}
-        self._count("service.runs", 1, {**labels, "state": str(report.status)})
-        self._histogram(
-            "service.run_seconds", report.seconds, {**labels, "state": str(report.status)}, unit="s", bounds=_SECONDS
-        )
+        self._record("service.runs", 1, **labels, state=str(report.status))
+        self._record("service.run_seconds", report.seconds, **labels, state=str(report.status))
         if predicted_s is not None:
-            self._histogram("service.predicted_seconds", predicted_s, labels, unit="s", bounds=_SECONDS)
+            self._record("service.predicted_seconds", predicted_s, **labels)
         if report.conflicts:
-            self._count("conflicts", report.conflicts, labels)
+            self._record("conflicts", report.conflicts, **labels)
         if report.status is JobStatus.COMMITTED:
             for what, number in (("commits", 1), ("rows", report.rows), ("bytes", report.bytes)):
-                self._count(what, number, labels)
+                self._record(what, number, **labels)
 
-    def _gauge(self, name: str, value: float, labels: Mapping[str, str]) -> None:
-        if self._meter is not None:
-            unit = _UNITS.get(name.rpartition(".")[2], "1")
-            self._instrument(name, lambda full: self._meter.create_gauge(full, unit=unit)).set(value, dict(labels))
+    def _record(self, name: str, value: float, **attributes: str) -> None:
+        metric = _BY_NAME[name]
+        assert set(attributes) == set(metric.attributes), f"{name} has the attributes {metric.attributes}"
+        if self._meter is None:
+            return
+        if name not in self._known:
+            self._known[name] = _instrument(self._meter, metric)
+        verb = {"gauge": "set", "counter": "add", "histogram": "record"}[metric.kind]
+        getattr(self._known[name], verb)(value, attributes)
 
-    def _count(self, name: str, value: float, labels: Mapping[str, str]) -> None:
-        if self._meter is not None:
-            self._instrument(name, lambda full: self._meter.create_counter(full, unit="1")).add(value, dict(labels))
 
-    def _histogram(
-        self, name: str, value: float, labels: Mapping[str, str], *, unit: str, bounds: tuple[float, ...]
-    ) -> None:
-        if self._meter is not None:
-            self._instrument(
-                name,
-                lambda full: self._meter.create_histogram(full, unit=unit, explicit_bucket_boundaries_advisory=bounds),
-            ).record(value, dict(labels))
-
-    def _instrument(self, name: str, make: Any) -> Any:
-        full = f"{_NAME}.{name}"
-        if full not in self._known:
-            self._known[full] = make(full)
-        return self._known[full]
+def _instrument(meter: Any, metric: Metric) -> Any:
+    if metric.kind == "histogram":
+        return meter.create_histogram(
+            metric.full_name,
+            unit=metric.unit,
+            description=metric.text,
+            explicit_bucket_boundaries_advisory=metric.bounds,
+        )
+    create = meter.create_gauge if metric.kind == "gauge" else meter.create_counter
+    return create(metric.full_name, unit=metric.unit, description=metric.text)
 
 
 @contextmanager

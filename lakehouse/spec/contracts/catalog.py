@@ -13,12 +13,19 @@ from lakehouse.spec.contracts.document import Document
 class SpecState(StrEnum):
     """The relation between a spec file and the version of the spec in the catalog."""
 
+    #: The catalog applies the spec of the file.
     IN_FORCE = "in_force"
+    #: The file and the version in force differ.
     DIFFERS = "differs"
+    #: The sync put the changed file in force.
     CHANGED = "put_in_force"
+    #: The sync registered the table.
     ENTERED = "entered"
+    #: The catalog does not have the table.
     UNKNOWN = "not_in_catalog"
+    #: The file cannot be used; the reason says why.
     REFUSED = "refused"
+    #: The catalog has the table, and no file declares it.
     NO_FILE = "no_file"
 
 

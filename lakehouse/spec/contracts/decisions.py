@@ -20,7 +20,9 @@ class DecisionReason(StrEnum):
     #: The service runs, because a user or a backfill requested it.
     REQUESTED = "requested"
 
+    #: The service does not run, because its trigger condition does not hold.
     NOT_DUE = "not_due"
+    #: The settings of the table switch the service off.
     DISABLED = "disabled"
     #: The state of the table could not be read.
     UNREADABLE = "unreadable"

@@ -181,8 +181,11 @@ _SUMMED = (
 class JobStatus(StrEnum):
     """The outcome of a job."""
 
+    #: The job committed.
     COMMITTED = "committed"
+    #: There was nothing to commit; `code` says why.
     NOTHING_TO_DO = "nothing_to_do"
+    #: The job failed; `error` says why.
     FAILED = "failed"
 
 
@@ -191,6 +194,7 @@ class JobReason(StrEnum):
 
     #: The job did something, or failed.
     NONE = "none"
+    #: The trigger condition of the service does not hold.
     NOT_DUE = "not_due"
     #: No file group, file, action or partition qualifies for the service.
     NO_CANDIDATES = "no_candidates"
@@ -202,6 +206,7 @@ class JobReason(StrEnum):
     SINGLE_STEP = "single_step"
     #: The table already has the requested state.
     NO_CHANGES = "no_changes"
+    #: No partition of the table is among those of the request.
     NO_MATCHING_PARTITION = "no_matching_partition"
     #: Another run of the service holds the table's lease.
     OTHER_RUN_ACTIVE = "other_run_active"
@@ -209,21 +214,32 @@ class JobReason(StrEnum):
     COMMITTED_BY_EARLIER_TRY = "committed_by_earlier_try"
     #: A commit contains the data interval of the run already.
     INTERVAL_INGESTED = "interval_ingested"
+    #: The source has no data that is not ingested yet.
     NO_NEW_DATA = "no_new_data"
+    #: No partition of the publication is ready.
     NOTHING_READY = "nothing_ready"
 
 
 class ErrorCode(StrEnum):
     """The class of a job's error."""
 
+    #: The input is wrong (`UserError`).
     USER = "user"
+    #: The table or the request uses a feature that is not supported (`UnsupportedError`).
     UNSUPPORTED = "unsupported"
+    #: Stored bytes contradict the table format (`CorruptTableError`).
     CORRUPT_TABLE = "corrupt_table"
+    #: A transient fault or a conflict (`RetryableError`).
     RETRYABLE = "retryable"
+    #: Another run holds the table (`TableBusyError`).
     TABLE_BUSY = "table_busy"
+    #: The input has not arrived yet (`SourceMissingError`).
     SOURCE_MISSING = "source_missing"
+    #: A signal stopped the job (`JobStoppedError`).
     JOB_STOPPED = "job_stopped"
+    #: The commit may or may not have happened (`CommitStateUnknownError`).
     COMMIT_STATE_UNKNOWN = "commit_state_unknown"
+    #: Any other error: a defect, or a broken environment.
     INTERNAL = "internal"
 
 
@@ -245,8 +261,12 @@ _CODES = {kind: code for code, kind in _ERRORS.items()}
 class JobError:
     """The error of a failed job.
 
-    `kind` is the name of the exception's class, for people; programs use `code`. `retryable` says whether the same run
-    may succeed later. `wait_for_s` is the maximum total time to wait for missing data, None if no data is missing.
+    Attributes:
+        kind: Name of the exception's class, for people; programs use `code`.
+        message: What is wrong, and what to do.
+        retryable: Whether the same run may succeed later.
+        wait_for_s: Maximum total time in seconds to wait for missing data, None if no data is missing.
+        code: Class of the error.
     """
 
     kind: str
@@ -282,12 +302,17 @@ class JobReport(Document):
         table: Name of the table; of a batch, all names.
         instant: Instant of the commit, None without a commit.
         rows: Rows that the commit wrote; `inserts`, `updates` and `deletes` are their kinds.
+        inserts: Rows whose keys were new.
+        updates: Rows that replaced a stored version.
+        deletes: Rows that were deleted.
         files: Files that the commit wrote; `bytes` is their size.
+        bytes: Size of these files.
         bad_records: Bad records, which the job wrote to dead letter files.
         late_rows_dropped: Rows that are older than a tombstone of their key.
         conflicts: Number of retries after a conflict with another writer.
         seconds: Duration of the job.
         reason: Text for people: why there was nothing to do. `code` is the same for programs.
+        code: Reason for programs.
         error: Error of a failed job.
         partitions: Names of the partitions that were published or archived.
         parts: Reports of the tables of a batch; the numbers of the batch are their sums.

@@ -13,16 +13,27 @@ from lakehouse.spec.contracts.job import JobStatus
 class PartitionState(StrEnum):
     """The progress of one partition of a publication. In the states `...ING` a run is active or was interrupted."""
 
+    #: The table has no such partition.
     ABSENT = "absent"
+    #: The condition of the partition does not hold yet.
     WAITING = "waiting"
+    #: The next run publishes the partition.
     READY = "ready"
+    #: A run is publishing the partition, or was interrupted.
     PUBLISHING = "publishing"
+    #: The metastore has the partition, as a pointer to files of the table.
     PUBLISHED = "published"
+    #: A run is copying the partition, or was interrupted.
     ARCHIVING = "archiving"
+    #: The metastore has the partition, as a copy.
     ARCHIVED = "archived"
+    #: A run is withdrawing the partition, or was interrupted.
     WITHDRAWING = "withdrawing"
+    #: A user withdrew the partition.
     WITHDRAWN = "withdrawn"
+    #: The version of the partition was cleaned before it was published.
     LOST = "lost"
+    #: The partition is older than `max_age` and is not published any more.
     EXPIRED = "expired"
 
 
@@ -33,19 +44,29 @@ class PublishReason(StrEnum):
     that are not published.
     """
 
+    #: No condition of `services.publish.ready` holds yet.
     WAITS_FOR_CONDITION = "waits_for_condition"
     #: No condition of `services.publish.ready` can become true, so waiting has no effect.
     UNREACHABLE = "unreachable"
+    #: The table has no data of the period.
     NO_DATA = "no_data"
 
+    #: A user requested the partition.
     REQUESTED = "requested"
+    #: A signal stated that the partition is complete.
     SIGNAL = "signal"
+    #: The data interval of a run covers the partition.
     INTERVAL_ENDED = "interval_ended"
+    #: The watermark has passed the end of the partition.
     WATERMARK = "watermark"
 
+    #: The table has no such partition.
     ABSENT = "absent"
+    #: Clean deleted files of the version.
     VERSION_CLEANED = "version_cleaned"
+    #: The version cannot be read.
     VERSION_UNREADABLE = "version_unreadable"
+    #: The partition is older than `max_age`.
     TOO_OLD = "too_old"
 
     #: The state needs no reason, such as that of a published partition.
@@ -55,9 +76,11 @@ class PublishReason(StrEnum):
 class Visibility(StrEnum):
     """The version of a partition that readers of the metastore see."""
 
+    #: The metastore has no such partition.
     NOTHING = "nothing"
     #: The version that the publication stored.
     PUBLISHED_VERSION = "published_version"
+    #: The metastore shows a version that the publication did not store.
     OTHER = "other"
 
 
@@ -177,7 +200,12 @@ class WithdrawResult(Document):
 class PartitionEvent(Document):
     """The `extra` of an asset event: one partition became visible. Also the result of PartitionReadySensor.
 
-    `table` is `database.table` of the metastore. Times are in ISO 8601.
+    Attributes:
+        table: `database.table` of the metastore.
+        partition: Name of the partition in the metastore.
+        instant: Instant of the version that readers see.
+        event_time: End of the period of the partition in ISO 8601, empty if unknown.
+        published: Time of publication in ISO 8601.
     """
 
     table: str
@@ -228,7 +256,10 @@ class PublishResult(Document):
 class SensorEvent(Document):
     """The event that the trigger of PartitionReadySensor sends: a visible partition, or an error.
 
-    A `final` error fails the task without a retry.
+    Attributes:
+        partition: The visible partition, None for an error.
+        error: Error message, empty for a partition.
+        final: Whether the error fails the task without a retry.
     """
 
     partition: PartitionEvent | None = None

@@ -12,8 +12,11 @@ from lakehouse.spec.contracts.document import Document
 class PartitionChange(StrEnum):
     """What a sync does to one partition of the metastore."""
 
+    #: The sync adds the partition.
     ADD = "add"
+    #: The sync changes the declaration of the partition.
     ALTER = "alter"
+    #: The sync removes the partition.
     DROP = "drop"
 
 

@@ -13,8 +13,12 @@ from lakehouse.spec.contracts.job import JobCommand, JobReport
 class TableEvent(Document):
     """The `extra` of an event of a table's asset: the instant and the numbers of one commit.
 
-    `missing` is the number of folders of the source that had no data. The bounds of the data interval are in ISO 8601,
-    None if the run has no interval. See JobReport for the other fields.
+    The other fields have the meaning of those of JobReport.
+
+    Attributes:
+        missing: Number of folders of the source that had no data.
+        interval_start: Start of the data interval in ISO 8601, None if the run has no interval.
+        interval_end: End of the data interval, exclusive.
     """
 
     instant: str | None

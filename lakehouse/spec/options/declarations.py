@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import Field
 from functools import cache
 from typing import Any
 
+from lakehouse.spec.options.creation import CREATE_DECLARATIONS
 from lakehouse.spec.options.policies import POLICIES, Policies
 from lakehouse.spec.options.values import declared_options
+
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "text"}
 
 
 def declarations() -> Iterator[dict[str, Any]]:
@@ -35,12 +39,30 @@ def _aliases() -> Mapping[str, str]:
 
 
 def options_markdown() -> str:
-    """Return the options table of the documentation."""
-    rows = ["| option | default | meaning |", "| --- | --- | --- |"]
-    for declared in declarations():
-        choices = f" One of {', '.join(declared['choices'])}." if len(declared["choices"]) > 1 else ""
-        rows.append(f"| `{declared['key']}` | {_default_text(declared['default'])} | {declared['text']}{choices} |")
-    return "\n".join(rows)
+    """Return the tables of options of the documentation, one for each policy."""
+    defaults = Policies()
+    parts = []
+    for name, policy in POLICIES.items():
+        rows = [_row(declared, default) for declared, default in declared_options(getattr(defaults, name))]
+        parts.append(_section(name, str(policy.__doc__), rows))
+    fixed = [f"| `{option.key}` | – | – | {option.default} | {option.text} |" for option in CREATE_DECLARATIONS]
+    return "\n\n".join((*parts, _section("table", "What is fixed when a table is created.", fixed)))
+
+
+def _section(name: str, text: str, rows: list[str]) -> str:
+    title = name.replace("_", " ").capitalize()
+    heads = ["| option | setting | type | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join((f"## {title}", "", " ".join(text.split("\n\n", maxsplit=1)[0].split()), "", *heads, *rows))
+
+
+def _row(declared: Field[Any], default: Any) -> str:
+    metadata = declared.metadata
+    choices = f" One of {', '.join(metadata['choices'])}." if len(metadata["choices"]) > 1 else ""
+    aliases = f" Also: {', '.join(f'`{key}`' for key in metadata['aliases'])}." if metadata["aliases"] else ""
+    secret = " Never shown or stored." if metadata["secret"] else ""
+    kind = _TYPES[type(default)]
+    text = f"{metadata['text']}{choices}{aliases}{secret}".replace("|", "\\|")
+    return f"| `{metadata['key']}` | `{declared.name}` | {kind} | {_default_text(default)} | {text} |"
 
 
 def _default_text(default: Any) -> str:

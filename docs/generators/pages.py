@@ -1,0 +1,23 @@
+"""The generated pages of the reference by their file names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from docs.generators.commands import commands_page
+from docs.generators.contracts import contracts_page
+from docs.generators.environment import environment_page
+from docs.generators.errors import errors_page
+from docs.generators.metrics import metrics_page
+from docs.generators.options import options_page
+from docs.generators.python_api import python_api_page
+
+REFERENCE: dict[str, Callable[[], str]] = {
+    "options.md": options_page,
+    "commands.md": commands_page,
+    "exit-codes.md": errors_page,
+    "metrics.md": metrics_page,
+    "environment.md": environment_page,
+    "contracts.md": contracts_page,
+    "python.md": python_api_page,
+}

@@ -1,0 +1,205 @@
+"""The environment variables of the product: name, meaning, default, and the process that reads each.
+
+A test compares this list with the names in the code, in docker-compose.yml and in the Makefile. A name with `<...>`
+stands for a family of variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+#: Processes that read variables.
+SHELL = "shell and jobs"
+JOB = "jobs"
+AIRFLOW = "Airflow"
+COMPOSE = "docker compose"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentVariable:
+    """One environment variable.
+
+    Attributes:
+        name: Its name; `<...>` is a placeholder.
+        text: One sentence: what it sets.
+        default: What applies without it.
+        reader: The process that reads it: SHELL, JOB, AIRFLOW or COMPOSE.
+    """
+
+    name: str
+    text: str
+    default: str = ""
+    reader: str = SHELL
+
+    def covers(self, name: str) -> bool:
+        """Return whether this variable, or its family, has this name."""
+        prefix, placeholder, _ = self.name.partition("<")
+        return name == self.name or (bool(placeholder) and name.startswith(prefix))
+
+
+ENVIRONMENT = (
+    EnvironmentVariable(
+        name="LAKEHOUSE_HOME",
+        text="Folder below which relative locations and paths of table specs are, and the default catalog.",
+        default="the current directory, and no catalog",
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_CATALOG",
+        text="URL of the default catalog, such as `postgresql+psycopg://user:password@host/lakehouse`.",
+        default="SQLite in `LAKEHOUSE_HOME/catalog.db`",
+    ),
+    EnvironmentVariable(name="LAKEHOUSE_CATALOG_<NAME>", text="URL of the catalog NAME."),
+    EnvironmentVariable(
+        name="LAKEHOUSE_METASTORE",
+        text="Hive Metastore of publications and syncs that name none: `thrift://host:port`, several comma separated.",
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_SPECS",
+        text="Folders of table specs, separated by colons.",
+        default="`tables` beside the DAG files; in a shell none",
+        reader="shell and Airflow",
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_SYNC_SPECS",
+        text="Folders of the specs that a job registers in the catalog before it runs; the operator sets it.",
+        reader=JOB,
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_AUTHOR",
+        text="Author of changes in the catalog.",
+        default="user and host; in Airflow the user that triggered the run, or the owner of the task",
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_ALLOWED_FUNCTIONS",
+        text="Mergers that tables may name: `package.module:function`, or `package.*`, comma separated.",
+        default="those that the spec or the caller names",
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_MODULES",
+        text="Folders of the modules with mergers, separated by colons.",
+        default="the folder of the DAGs",
+        reader="jobs and Airflow",
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_STORAGE_FSYNC",
+        text="Whether local files are flushed to the disk before a commit: `true` or `false`.",
+        default="true if `LAKEHOUSE_HOME` is set, else false",
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_REPORTS",
+        text="Folder of the report files that jobs write and operators read; workers and jobs share it.",
+        default="a folder of the user below the temporary directory",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_SPARK_HOME",
+        text="Virtual environment with `lakehouse-tables[spark]`, in which Airflow starts jobs.",
+        default="none: tasks fail",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_SPARK_MASTER",
+        text="Spark master of jobs if the Spark connection does not exist, such as `local[2]`.",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_CONNECTIONS",
+        text="Ids of the Airflow connections that every job receives, comma separated.",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_JOB",
+        text="Name of the job in its process, by which the operator finds processes to stop; the operator sets it.",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_INGEST_SLOTS",
+        text="Slots of the pool of ingestion when `airflow lakehouse setup` creates it.",
+        default="2",
+        reader="Airflow and docker compose",
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_SERVICE_SLOTS",
+        text="Slots of the pool of table services when `airflow lakehouse setup` creates it.",
+        default="2",
+        reader="Airflow and docker compose",
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_PUBLISH_SLOTS",
+        text="Slots of the pool of publication when `airflow lakehouse setup` creates it.",
+        default="4",
+        reader="Airflow and docker compose",
+    ),
+    EnvironmentVariable(
+        name="AIRFLOW_CONN_<CONNECTION_ID>",
+        text="An Airflow connection, for options with a value of the form `airflow:<connection id>`.",
+        reader="jobs and Airflow",
+    ),
+    EnvironmentVariable(
+        name="OTEL_EXPORTER_OTLP_ENDPOINT",
+        text="OpenTelemetry collector that receives metrics, such as `http://collector:4318`.",
+        default="no metric is measured or sent",
+        reader=JOB,
+    ),
+    EnvironmentVariable(
+        name="OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+        text="The same, for metrics only and with its path.",
+        reader=JOB,
+    ),
+    EnvironmentVariable(
+        name="OTEL_METRIC_EXPORT_INTERVAL",
+        text="Milliseconds between two exports of a long job; OpenTelemetry reads it, as all other `OTEL_*` names.",
+        default="60000",
+        reader=JOB,
+    ),
+    EnvironmentVariable(
+        name="AWS_ACCESS_KEY_ID",
+        text="Key of S3, if no option names one. All `AWS_*`, `GOOGLE_*` and `AZURE_*` names of obstore are read.",
+    ),
+    EnvironmentVariable(name="AWS_SECRET_ACCESS_KEY", text="Secret of the key."),
+    EnvironmentVariable(name="AWS_SESSION_TOKEN", text="Token of temporary credentials."),
+    EnvironmentVariable(name="AWS_ENDPOINT_URL", text="Address of another store with the protocol of S3."),
+    EnvironmentVariable(name="AWS_REGION", text="Region of the bucket."),
+    EnvironmentVariable(
+        name="AWS_ALLOW_HTTP", text="Whether an address without TLS is accepted: `true` or `false`.", default="false"
+    ),
+    EnvironmentVariable(
+        name="AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+        text="Whether the bucket is a part of the host name: `true` or `false`.",
+        default="false",
+    ),
+    EnvironmentVariable(
+        name="_LAKEHOUSE_COMPLETE",
+        text="Set by the shell while it completes a command; `lakehouse completion` prints the script.",
+        reader="shell",
+    ),
+    *(
+        EnvironmentVariable(name=f"LAKEHOUSE_{name}", text=text, default=default, reader=COMPOSE)
+        for name, text, default in (
+            ("JWT_SECRET", "Signs the tokens of tasks.", ""),
+            ("API_SECRET", "Signs the sessions of users.", ""),
+            ("FERNET_SECRET", "Encrypts connections in Airflow's database.", ""),
+            ("DB_PASSWORD", "Password of PostgreSQL, which has Airflow's tables and the catalog.", ""),
+            ("S3_USER", "Key of the S3 store.", "lakehouse"),
+            ("S3_PASSWORD", "Secret of the S3 store, at least eight characters.", ""),
+            ("S3_PORT", "Port of the S3 store on 127.0.0.1.", "9000"),
+            ("S3_CONSOLE_PORT", "Port of the store's pages on 127.0.0.1.", "9001"),
+            ("USER", "First user of Airflow's pages.", "admin"),
+            ("PASSWORD", "Password of that user.", ""),
+            ("PORT", "Port of Airflow's pages on 127.0.0.1.", "8080"),
+            ("SPARK_PORT", "Port of Spark's pages on 127.0.0.1.", "8081"),
+            ("PROMETHEUS_PORT", "Port of Prometheus on 127.0.0.1.", "9090"),
+            ("PARALLELISM", "Airflow tasks that run at the same time.", "4"),
+            ("WORKER_CORES", "Cores of the Spark worker.", "2"),
+            ("WORKER_MEMORY", "Memory of the Spark worker.", "4g"),
+        )
+    ),
+)
+
+
+def undeclared(names: frozenset[str]) -> Iterator[str]:
+    """Yield the names, sorted, that no declaration covers."""
+    for name in sorted(names):
+        if not any(variable.covers(name) for variable in ENVIRONMENT):
+            yield name
