@@ -35,6 +35,7 @@ _SECTIONS = {
         ("catalog", "catalog", "Upgrade the database schema of a shared catalog"),
     ),
     "Tools": (
+        ("doctor", "doctor", "Check what a deployment needs, and say what to do"),
         ("options", "options", "List every option with its default"),
         ("demo", "unported", "Generate data, or run the demo through Airflow"),
         ("completion", "completion", "Print the completion script of a shell"),

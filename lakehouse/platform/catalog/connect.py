@@ -15,6 +15,7 @@ import os.path
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, event, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -96,12 +97,8 @@ class Database:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        try:
+        with translated_errors(self.where):
             yield
-        except DBAPIError as error:
-            raise RetryableError(f"catalog {self.where}: {redact_text(str(error.orig))}", catalog=self.where) from error
-        except SQLAlchemyError as error:
-            raise RetryableError(f"catalog {self.where}: {redact_text(str(error))}", catalog=self.where) from error
 
     def _require_schema(self) -> None:
         with self._translated(), self.engine.connect() as connection:
@@ -114,6 +111,51 @@ class Database:
                 f"{newest}; run `lakehouse catalog upgrade`",
                 catalog=self.where,
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseState:
+    """The schema revision of a database (None without schema), the newest one, and the database's clock.
+
+    `where` is the URL without password. `now_ms` is None for SQLite, which has no clock of its own.
+    """
+
+    where: str
+    revision: str | None
+    newest: str
+    now_ms: int | None
+
+
+def database_state(url: str) -> DatabaseState | None:
+    """Return the state of a database without changing it; None for an SQLite file that does not exist.
+
+    Raises UserError for an unusable URL, RetryableError if the database does not answer.
+    """
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite" and not (parsed.database and os.path.exists(parsed.database)):
+        return None
+    engine = _engine(url)
+    where = engine.url.render_as_string(hide_password=True)
+    try:
+        with translated_errors(where), engine.connect() as connection:
+            revision = MigrationContext.configure(connection).get_current_revision()
+            now_ms = None
+            if engine.dialect.name == "postgresql":
+                now_ms = int(connection.scalar(text("SELECT extract(epoch FROM clock_timestamp()) * 1000")))
+    finally:
+        engine.dispose()
+    return DatabaseState(where=where, revision=revision, newest=str(_script().get_current_head()), now_ms=now_ms)
+
+
+@contextmanager
+def translated_errors(where: str) -> Iterator[None]:
+    """Raise RetryableError without secrets for errors of the database at `where` in a block."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise RetryableError(f"catalog {where}: {redact_text(str(error.orig))}", catalog=where) from error
+    except SQLAlchemyError as error:
+        raise RetryableError(f"catalog {where}: {redact_text(str(error))}", catalog=where) from error
 
 
 def is_duplicate(error: RetryableError) -> bool:
@@ -153,19 +195,30 @@ def _engine(url: str) -> Engine:
         timeouts = {"connect_timeout": _CONNECT_S} if parsed.get_backend_name() == "postgresql" else {}
         engine = create_engine(parsed, pool_pre_ping=True, connect_args=timeouts)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, TypeError, ValueError, OSError) as error:
-        # The password in a URL that does not parse cannot be hidden, so the URL is not shown.
-        unreadable = isinstance(error, ArgumentError | ValueError)
-        why = "it is not a database URL" if unreadable else redact_text(str(error))
-        raise UserError(
-            f"the catalog's URL cannot be used: {why}. Write postgresql+psycopg://user@host/database or "
-            "sqlite:////path, and install the driver."
-        ) from None
+        raise _unusable(error) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     elif engine.dialect.name == "postgresql":
         event.listen(engine, "connect", _prepare_postgresql)
     return engine
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise _unusable(error) from None
+
+
+def _unusable(error: Exception) -> UserError:
+    # The password in a URL that does not parse cannot be hidden, so the URL is not shown.
+    unreadable = isinstance(error, ArgumentError | ValueError)
+    why = "it is not a database URL" if unreadable else redact_text(str(error))
+    return UserError(
+        f"the catalog's URL cannot be used: {why}. Write postgresql+psycopg://user@host/database or "
+        "sqlite:////path, and install the driver."
+    )
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:

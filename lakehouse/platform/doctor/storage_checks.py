@@ -1,0 +1,113 @@
+"""Checks of the storages of all tables: rights, conditional puts, clocks.
+
+One temporary file is written for each bucket, file system or disk, beside the files of one of its tables, and deleted.
+Its name is that of an unfinished write, so no reader sees it and the table's cleanup removes one that a killed process
+left. On local disks the nearest existing folder is used: the check creates no folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lakehouse.core.storage.local import temporary_name
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.system.ids import RandomIds
+from lakehouse.core.timeline.locks.protocol import skew_of
+from lakehouse.errors import LakehouseError
+from lakehouse.platform.doctor.catalog_checks import judge_skew
+from lakehouse.platform.doctor.deployment import Deployment, Place
+from lakehouse.platform.doctor.finding import Finding, combined, failed, ok
+
+_NOTHING = "neither specs nor catalog have a table"
+#: Resolution of `Last-Modified`.
+_LAST_MODIFIED_MS = 1000
+
+
+def check_storage(deployment: Deployment) -> Finding:
+    """Check that each storage can be written and refuses a second creation and a replacement of an old version."""
+    return combined(
+        (_each(place, partial(conditional_puts, table=place.table)) for place in representatives(deployment)), _NOTHING
+    )
+
+
+def check_storage_clock(deployment: Deployment) -> Finding:
+    """Compare the modification time of a new object with the clock of this host."""
+    remote = [place for place in representatives(deployment) if "://" in place.location]
+
+    def compare(storage: Storage) -> Finding:
+        with _temporary(storage) as (path, data):
+            before_ms = deployment.clock.now_ms()
+            storage.create(path, data, unique=True)
+            modified_ms = next(file.modified_ms for file in storage.list_dir("")[0] if file.path == path)
+            skew_ms = skew_of(modified_ms, before_ms, deployment.clock.now_ms(), resolution_ms=_LAST_MODIFIED_MS)
+        return judge_skew(skew_ms, storage.root)
+
+    return combined((_each(place, compare) for place in remote), "no table is in an object store")
+
+
+def conditional_puts(storage: Storage, *, table: str) -> Finding:
+    """Check one storage: create a file, create it again, and replace a version that is not the newest."""
+    with _temporary(storage) as (path, first):
+        second = json.dumps({"id": RandomIds().uuid()}).encode()
+        if not storage.create(path, first, unique=True):
+            return failed(f"{storage.root}: a new name was refused as existing")
+        if storage.create(path, second, unique=True):
+            return failed(
+                f"{storage.root} ignores the condition If-None-Match of a put, so two writers can commit one instant",
+                "Use a store with conditional puts, or keep the lock elsewhere (hoodie.write.lock.provider).",
+            )
+        stored, tag = storage.get_tagged(path)
+        if stored != first:
+            return failed(f"{storage.root} returned other bytes than were written")
+        storage.replace_if(path, second, tag)
+        if storage.replace_if(path, first, tag) is not None:
+            return failed(
+                f"{storage.root} ignores the condition If-Match of a put, so two writers can hold one lock",
+                "Use a store with conditional puts, or keep the lock elsewhere (hoodie.write.lock.provider).",
+            )
+    return ok(f"{storage.root} (of {table}) refuses a second creation")
+
+
+def representatives(deployment: Deployment) -> list[Place]:
+    """Return one place for each bucket, container, file system or disk."""
+    chosen: dict[str, Place] = {}
+    for place in deployment.places:
+        if "://" not in place.location and not place.location.startswith("file:"):
+            folder = existing_folder(Path(place.location))
+            chosen.setdefault(f"disk {os.stat(folder).st_dev}", replace(place, location=str(folder)))
+        else:
+            parts = urlsplit(place.location)
+            chosen.setdefault(f"{parts.scheme}://{parts.netloc}", place)
+    return list(chosen.values())
+
+
+def existing_folder(path: Path) -> Path:
+    """Return the path, or its nearest parent that is a folder."""
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
+
+
+def _each(place: Place, check: Callable[[Storage], Finding]) -> Finding:
+    try:
+        return check(open_storage(place.location, place.options))
+    except LakehouseError as error:
+        # One storage that cannot be reached does not prevent the check of the others.
+        return failed(f"{place.location}: {type(error).__name__}: {error}")
+
+
+@contextmanager
+def _temporary(storage: Storage) -> Iterator[tuple[str, bytes]]:
+    """Yield a new name and new bytes; delete the file at the end."""
+    token = RandomIds().uuid()
+    path = temporary_name("lakehouse-doctor", token)
+    try:
+        yield path, json.dumps({"id": token}).encode()
+    finally:
+        storage.delete(path)
