@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lakehouse.cli.group import Given
 from lakehouse.errors import UserError
+from lakehouse.spec.contracts.job import JOB_FLAGS, FlagForm, JobCommand
 from lakehouse.spec.secrets import redact_text, refuse_secret_url, refuse_secrets
 
 
@@ -23,3 +25,15 @@ def catalog_argument(text: str) -> str:
     if "://" in text:
         refuse_secret_url(text, "--catalog", "Set LAKEHOUSE_CATALOG_<NAME> to it, and give --catalog <name>.")
     return text
+
+
+def job_command(given: Given, options: Sequence[str] = ()) -> JobCommand:
+    """Return the job that the flags describe; `options` are more `key=value` pairs. Raises UserError."""
+    words = [given.noun, given.verb]
+    for flag in JOB_FLAGS:
+        value = getattr(given, flag.field)
+        if flag.form is FlagForm.SWITCH:
+            words += [flag.flag] if value else []
+        else:
+            words += [word for text in value for word in (flag.flag, text)]
+    return JobCommand.from_argv([*words, *(word for pair in options for word in ("--option", pair))])

@@ -43,8 +43,12 @@ def debug_option() -> click.Option:
 
 
 class Command(click.Command):
-    """A verb: flags, texts, examples, and the function that runs it."""
+    """A verb: flags, texts, examples, and the function that runs it.
 
+    The function gets the values of the flags, the `fixed` values of the declaration, and `debug`.
+    """
+
+    # parameters: the parts of a declaration
     def __init__(
         self,
         name: str,
@@ -53,6 +57,7 @@ class Command(click.Command):
         parameters: Iterable[click.Parameter] = (),
         *,
         examples: Sequence[str] = (),
+        **fixed: Any,
     ) -> None:
         super().__init__(
             name,
@@ -64,11 +69,17 @@ class Command(click.Command):
         )
         self.runs = runs
         self.examples = tuple(examples)
+        self.fixed = fixed
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words after the verb; raise UsageError for words that are not flags."""
         ctx.allow_extra_args = True
-        rest = super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            # Errors of click's parser do not always know their command.
+            error.ctx = error.ctx or ctx
+            raise
         if rest and not ctx.resilient_parsing:
             table = any(parameter.name == "table" for parameter in self.params)
             raise click.UsageError(
@@ -84,7 +95,8 @@ class Command(click.Command):
     def _call(self, **values: Any) -> int:
         module, _, function = self.runs.partition(":")
         run: Callable[[Given], int | None] = getattr(import_module(f"lakehouse.cli.{module}"), function)
-        return run(Given(**values)) or 0
+        settings = click.get_current_context().find_object(Settings)
+        return run(Given(**values, **self.fixed, debug=settings is not None and settings.debug)) or 0
 
 
 class Group(click.Group):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from lakehouse.cli.arguments import job_command
+from lakehouse.cli.group import Given
 from lakehouse.cli.specs import author, specs_in_force, with_warning
 from lakehouse.cli.sync import synced
 from lakehouse.cli.table import catalog_name
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import RetryableError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.connect import is_configured
 from lakehouse.platform.ingest.check import check_ingest
@@ -33,28 +35,11 @@ from lakehouse.spec.table import TableSpec, load_spec
 
 logger = logging.getLogger(__name__)
 _SERVICE = "ingest"
-_HELP = """\
-usage: lakehouse ingest run --table spec.yaml [--interval-start T --interval-end T] [--full-refresh] [--report PATH]
-                            [--option KEY=VALUE ...] [--output text|json] [--check]
-
-Ingest the new files of the spec's source into its table, in one commit; a missing table is created. With --check only
-the command, the table and the access to the source are checked, in about a second and without a Spark session.
-
-With `mode: upsert` a row replaces the stored one of its record key in the same partition. A record key is unique in
-each partition, as in Hudi: a row whose partition column changed becomes a second row, unless the spec declares a
-global index (`index: global_simple`) or no partitions. `lakehouse table validate --keys global` finds such keys.
-"""
 
 
-def ingest(words: Sequence[str]) -> int:
+def ingest(given: Given) -> int:
     """Run one ingestion and print its report."""
-    if {"--help", "-h"} & set(words[1:]):
-        print(_HELP)
-        return 0
-    command = JobCommand.from_argv(words)
-    if command.action != "run":
-        raise UserError(f"ingest {command.action!r} is unknown; `lakehouse ingest run --table spec.yaml` ingests")
-    return run_job(command, _work, _check)
+    return run_job(job_command(given), _work, _check)
 
 
 def _work(command: JobCommand) -> JobReport:

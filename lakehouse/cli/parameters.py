@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from lakehouse.cli.arguments import catalog_argument, option_pairs
 from lakehouse.errors import nearest
+from lakehouse.spec.contracts.job import JOB_FLAGS, FlagForm, JobFlag
 from lakehouse.spec.options.declarations import declarations
 from lakehouse.spec.services import SERVICES
 
@@ -153,3 +154,29 @@ def flag(name: str, text: str) -> click.Option:
 def value(name: str, text: str, **more: Any) -> click.Option:
     """Return a flag with a value; `more` are parameters of `click.Option`."""
     return click.Option([name], help=text, **more)
+
+
+def job_flags(*, without: Sequence[str] = ()) -> list[click.Parameter]:
+    """Return the flags of a job. Those in `without` have no effect on it: they are accepted, but not in its help."""
+    # Every command has --debug.
+    return [_job_flag(flag, hidden=flag.flag in without) for flag in JOB_FLAGS if flag.flag != "--debug"]
+
+
+def _job_flag(job_flag: JobFlag, *, hidden: bool) -> click.Option:
+    types: dict[str, click.ParamType] = {  # type: ignore[type-arg]
+        "--table": TableName(),
+        "--option": KeyValue(),
+        "--output": OneOf(("text", "json")),
+    }
+    switch = job_flag.form is FlagForm.SWITCH
+    return click.Option(
+        [job_flag.flag, job_flag.field],
+        is_flag=switch,
+        # JobCommand reports a flag that is given twice.
+        multiple=not switch,
+        type=None if switch else types.get(job_flag.flag, click.STRING),
+        metavar=None if switch else job_flag.value,
+        required=job_flag.flag == "--table",
+        hidden=hidden,
+        help=job_flag.text,
+    )

@@ -1,21 +1,19 @@
-"""`lakehouse publish due | plan | run | status | signal | withdraw`; `run` is a job, the others need no Spark.
+"""`lakehouse publish`: `run` is a job, the other verbs need no Spark.
 
 The table is a spec file or a name in a catalog. Its publication is declared in the section `services.publish`.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
-from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from lakehouse.cli.arguments import option_pairs
+from lakehouse.cli.arguments import job_command
+from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
-from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.specs import specs_in_force
 from lakehouse.cli.table import catalog_name, open_table, spec_of
 from lakehouse.core.planning.event_time import milliseconds
@@ -23,7 +21,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.table.services import engine_of
 from lakehouse.core.table.table import Table
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
@@ -53,21 +51,11 @@ from lakehouse.spec.publish import PublishSpec
 from lakehouse.spec.table import TableSpec
 
 logger = logging.getLogger(__name__)
-_VERBS = ("due", "plan", "run", "status", "signal", "withdraw")
-#: Flags of `run` that are not part of every job's command.
-_POINTERS, _NEWEST, _ARCHIVE = "--pointers-only", "--newest", "--archive-now"
 
 
-def publish_command(words: Sequence[str]) -> int:
-    """Run one command about a publication."""
-    verb = words[1] if len(words) > 1 else ""
-    if verb not in _VERBS:
-        raise UserError(f"lakehouse publish {verb!r} is unknown; verbs are {', '.join(_VERBS)}.{nearest(verb, _VERBS)}")
-    if verb == "run":
-        flags = frozenset(words) & {_POINTERS, _NEWEST, _ARCHIVE}
-        plain = [word for word in words if word not in flags]
-        return run_job(JobCommand.from_argv(plain), lambda command: _work(command, flags), _check)
-    return {"due": _due, "plan": _plan, "status": _status, "signal": _signal, "withdraw": _withdraw}[verb](words[2:])
+def run_publication(given: Given) -> int:
+    """Publish the partitions that are ready, as a job."""
+    return run_job(job_command(given), lambda command: _work(command, given), _check)
 
 
 def declared_spec(name: str) -> tuple[TableSpec, str]:
@@ -124,7 +112,7 @@ def _check(command: JobCommand) -> tuple[str, ...]:
     return ()
 
 
-def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
+def _work(command: JobCommand, given: Given) -> JobReport:
     clock = SystemClock()
     started = clock.monotonic_s()
     spec, warning = declared_spec(command.table)
@@ -140,12 +128,12 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
         interval_ms=None if interval is None else (milliseconds(interval[0]), milliseconds(interval[1])),
         force=command.force,
         ended=interval is not None,
-        newest=_NEWEST in flags,
-        archive=_ARCHIVE in flags,
+        newest=given.newest,
+        archive=given.archive_now,
     )
     policies: Policies = job.policies
     try:
-        done = run(job, request, engine=None if _POINTERS in flags else engine_of(spark, policies))
+        done = run(job, request, engine=None if given.pointers_only else engine_of(spark, policies))
     finally:
         job.metastore.close()
     names = tuple(sorted({*done.published, *done.archived}))
@@ -172,8 +160,9 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
     return report
 
 
-def _due(words: Sequence[str]) -> int:
-    given, job = _opened("publish due", words)
+def show_due(given: Given) -> None:
+    """Print which partitions a run would publish."""
+    job = open_publication(given.table, given.option)
     plan = due(job, _request(given))
     found = PublicationDue(
         target=job.target,
@@ -185,11 +174,11 @@ def _due(words: Sequence[str]) -> int:
         expired=len(plan.missed) - len(plan.lost),
     )
     show_document(found, given.output)
-    return 0
 
 
-def _plan(words: Sequence[str]) -> int:
-    given, job = _opened("publish plan", words)
+def show_plan(given: Given) -> None:
+    """Print what a run would do with every partition, and why."""
+    job = open_publication(given.table, given.option)
     plan = due(job, _request(given))
     rows = [{"partition": name, "would be": "continued", "version": "", "why": "begun"} for name in plan.begun]
     rows += [
@@ -200,7 +189,6 @@ def _plan(words: Sequence[str]) -> int:
     rows += [{"partition": w.name, "would be": "-", "version": "", "why": w.reason} for w in plan.waiting]
     rows += [{"partition": m.name, "would be": m.state, "version": "", "why": m.reason} for m in plan.missed]
     show_document(_preview(job.target, plan), given.output, rows=rows)
-    return 0
 
 
 def _preview(target: str, plan: PublishPlan) -> PublicationPreview:
@@ -247,11 +235,11 @@ def _iso(ms: int | None) -> str:
     return "" if ms is None else iso(ms)
 
 
-def _status(words: Sequence[str]) -> int:
-    given, job = _opened("publish status", words)
+def show_status(given: Given) -> None:
+    """Print the state of partitions."""
+    job = open_publication(given.table, given.option)
     found = PublicationStatus(target=job.target, partitions=status(job, given.partition))
     show_document(found, given.output, rows=[_status_row(partition) for partition in found.partitions])
-    return 0
 
 
 def _status_row(partition: PartitionStatus) -> dict[str, Any]:
@@ -274,39 +262,21 @@ def _status_row(partition: PartitionStatus) -> dict[str, Any]:
     }
 
 
-def _signal(words: Sequence[str]) -> int:
-    given, job = _opened("publish signal", words)
-    if not given.partition:
-        raise UserError("lakehouse publish signal needs --partition: the partitions that are ready")
+def signal_ready(given: Given) -> None:
+    """Signal that partitions are ready, and publish them with `--run`."""
+    job = open_publication(given.table, given.option)
     names = signal(job, given.partition)
     published = run(job, PublishRequest(names=names)).published if given.run else ()
     show_document(SignalResult(ready=names, published=published), given.output)
-    return 0
 
 
-def _withdraw(words: Sequence[str]) -> int:
-    given, job = _opened("publish withdraw", words)
-    if not given.partition:
-        raise UserError("lakehouse publish withdraw needs --partition: the partitions to remove")
+def withdraw_partitions(given: Given) -> None:
+    """Withdraw partitions from the metastore."""
+    job = open_publication(given.table, given.option)
     show_document(WithdrawResult(withdrawn=withdraw(job, given.partition)), given.output)
-    return 0
 
 
-def _opened(command: str, words: Sequence[str]) -> tuple[argparse.Namespace, PublishJob]:
-    parser = service_parser(command)
-    parser.add_argument("--partition", action="append", default=[], help="name such as dt=2025-03-01; repeatable")
-    if command in ("publish due", "publish plan"):
-        parser.add_argument("--interval-start", help="start of the interval of partitions, ISO 8601")
-        parser.add_argument("--interval-end", help="end of the interval, exclusive")
-        parser.add_argument("--force", action="store_true", help="also partitions that are published already")
-        parser.add_argument(_NEWEST, action="store_true", help="the newest version, not the version by event time")
-    if command == "publish signal":
-        parser.add_argument("--run", action="store_true", help="publish the partitions now")
-    given = parser.parse_args(words)
-    return given, open_publication(given.table, option_pairs(given.option))
-
-
-def _request(given: argparse.Namespace) -> PublishRequest:
+def _request(given: Given) -> PublishRequest:
     command = JobCommand(
         verb="publish",
         action="plan",

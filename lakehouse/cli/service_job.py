@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 
 from lakehouse.cli.job_check import check_service_job
@@ -23,18 +21,9 @@ from lakehouse.spec.contracts.job import JobCommand, JobReport, combined
 logger = logging.getLogger(__name__)
 
 
-def run_service_job(words: Sequence[str]) -> int:
-    """Run the service that `words` name; under spark-submit on Spark, else in threads of this process."""
-    return run_job(JobCommand.from_argv(words), _work, check_service_job)
-
-
-def service_parser(command: str) -> argparse.ArgumentParser:
-    """Return a parser of the arguments that all commands about a service have."""
-    parser = argparse.ArgumentParser(prog=f"lakehouse {command}")
-    parser.add_argument("--table", required=True, help="a table spec (YAML), a table's location, or namespace.table")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="hoodie.* option")
-    parser.add_argument("--output", choices=("text", "json"), default="text")
-    return parser
+def run_service_job(command: JobCommand) -> int:
+    """Run a service; under spark-submit on Spark, else in threads of this process."""
+    return run_job(command, _work, check_service_job)
 
 
 def _work(command: JobCommand) -> JobReport:

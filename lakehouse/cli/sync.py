@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 
-from lakehouse.cli.arguments import option_pairs
+from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
-from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.table import open_table
+from lakehouse.cli.truncation import note_of_more
 from lakehouse.core.table.table import Table
-from lakehouse.errors import LakehouseError, UserError, nearest
+from lakehouse.errors import LakehouseError
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.publish.sync import plan, report_of, sync
 from lakehouse.platform.publish.sync_plan import TablePlan
@@ -20,34 +20,29 @@ from lakehouse.spec.contracts.job import JobReport
 from lakehouse.spec.contracts.sync import PartitionChange, SyncedPartition, SyncPreview, SyncResult
 
 logger = logging.getLogger(__name__)
-_VERBS = ("plan", "run")
 _SHOWN = 20
 
 
-def sync_command(words: Sequence[str]) -> int:
-    """Run `sync plan` or `sync run`."""
-    verb = words[1] if len(words) > 1 else ""
-    if verb not in _VERBS:
-        raise UserError(f"lakehouse sync {verb!r} is unknown; verbs are {', '.join(_VERBS)}.{nearest(verb, _VERBS)}")
-    parser = service_parser(f"sync {verb}")
-    parser.add_argument("--force", action="store_true", help="list the table instead of trusting its statistics")
-    given = parser.parse_args(words[2:])
-    table = open_table(given.table, option_pairs(given.option))
+def show_plan(given: Given) -> None:
+    """Print the differences between a table and its copy in a Hive Metastore."""
+    table = open_table(given.table, given.option)
     with closing(open_metastore(table.services_as_loaded.policies.sync)) as metastore:
-        if verb == "run":
-            done = sync(table, metastore, force=given.force)
-            show_document(SyncResult(metastore=metastore.name, tables=done.tables, skipped=done.skipped), given.output)
-            return 0
         planned = plan(table, metastore, force=given.force)
         report = report_of(planned)
         partitions = tuple(row for table_plan in planned.tables for row in _partitions(table_plan))
-        rest = len(partitions) - _SHOWN if given.output == "text" else 0
-        shown = partitions[:_SHOWN] if rest > 0 else partitions
+        shown = partitions[:_SHOWN] if given.output == "text" else partitions
         preview = SyncPreview(metastore=metastore.name, tables=report.tables, skipped=report.skipped, partitions=shown)
         show_document(preview, given.output)
-        if rest > 0:
-            print(f"and {rest} partitions; --output json shows all")
-    return 0
+    if len(shown) < len(partitions):
+        note_of_more(len(shown), "partitions", "--output json shows all", total=len(partitions))
+
+
+def run_sync(given: Given) -> None:
+    """Update the copy of a table in a Hive Metastore."""
+    table = open_table(given.table, given.option)
+    with closing(open_metastore(table.services_as_loaded.policies.sync)) as metastore:
+        done = sync(table, metastore, force=given.force)
+        show_document(SyncResult(metastore=metastore.name, tables=done.tables, skipped=done.skipped), given.output)
 
 
 def synced(report: JobReport, location: str, options: Mapping[str, str], access: Mapping[str, str]) -> JobReport:

@@ -26,7 +26,9 @@ def _message(error: click.UsageError) -> str:
     if isinstance(error, click.BadParameter):
         return f": {_flag(error.param)}: {error.message}"
     if isinstance(error, click.BadOptionUsage):
-        return f": {error.message} `{help_of} --help` describes all flags."
+        named = () if error.ctx is None else (p for p in error.ctx.command.params if error.option_name in p.opts)
+        problem = "takes no value" if any(getattr(p, "is_flag", False) for p in named) else "needs a value"
+        return f": {error.option_name} {problem}. `{help_of} --help` describes all flags."
     return f": {error.message}"
 
 

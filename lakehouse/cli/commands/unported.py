@@ -35,12 +35,4 @@ class Words(click.Command):
             raise UserError(f"lakehouse {self.name}: see the lines above") from None
 
 
-_SERVICE = "table_service:service_command"
-_RUNS = {
-    "ingest": "ingest:ingest",
-    **dict.fromkeys(("compaction", "logcompaction", "clustering", "clean", "ttl", "archive"), _SERVICE),
-    "publish": "publish:publish_command",
-    "sync": "sync:sync_command",
-    "demo": "demo:demo",
-}
-COMMANDS: dict[str, click.Command] = {name: Words(name, runs, "") for name, runs in _RUNS.items()}
+COMMANDS: dict[str, click.Command] = {"demo": Words("demo", "demo:demo", "")}

@@ -66,11 +66,16 @@ def run_job(
         write_report(Path(command.report), report)
     if report.error is None:
         return 0
-    sys.stderr.write(redact_text(trace))
+    is_reported = is_reported_by_caller(command, os.environ)
+    # The log of an Airflow task always has the traceback of an unexpected error.
+    is_traced = bool(trace) and (command.debug or is_reported)
+    sys.stderr.write(redact_text(trace) if is_traced else "")
     # The traceback of an unexpected error ends with its message.
-    is_shown = bool(trace) and report.error.code is not ErrorCode.USER
-    if not is_shown and not is_reported_by_caller(command, os.environ):
-        sys.stderr.write(f"{report.error.kind}: {printable(redact_text(report.error.message), keep=_LINES)}\n")
+    is_shown = is_reported or (is_traced and report.error.code is not ErrorCode.USER)
+    if not is_shown:
+        hint = ". This is an unexpected error; --debug shows its traceback" if trace and not is_traced else ""
+        message = printable(redact_text(report.error.message), keep=_LINES)
+        sys.stderr.write(f"{report.error.kind}: {message}{hint}\n")
     return report.error.exit_code
 
 

@@ -30,20 +30,115 @@ from lakehouse.spec.secrets import redact_text, refuse_secrets
 
 #: Environment variable with the `spark.hadoop.fs.*` settings of a job as JSON, for a check outside of spark-submit.
 STORAGE_SETTINGS = "LAKEHOUSE_STORAGE_SETTINGS"
-_VALUED = {
-    "--interval-start": "interval_start",
-    "--interval-end": "interval_end",
-    "--run-id": "run_id",
-    "--report": "report",
-    "--instant": "instant",
-    "--output": "output",
-}
-_OPTION = "--option"
-#: Flags that can be repeated.
-_REPEATED = {"--table": "tables", "--partition": "partitions"}
-_FLAGS = {"--full-refresh": "full_refresh", "--force": "force", "--check": "check"}
 _OUTPUTS = ("text", "json")
-_KNOWN = (*_REPEATED, *_VALUED, _OPTION, *_FLAGS)
+
+
+class FlagForm(StrEnum):
+    """The form of a flag of a job."""
+
+    VALUE = "value"
+    REPEATED = "repeated"
+    PAIRS = "pairs"
+    SWITCH = "switch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFlag:
+    """A flag of a job: its spelling, the field of JobCommand, its form, and a sentence for help."""
+
+    flag: str
+    field: str
+    form: FlagForm
+    value: str = ""
+    text: str
+
+
+#: The flags of jobs, in the order of help. The command line and the encoders of JobCommand derive from them.
+JOB_FLAGS = (
+    JobFlag(
+        flag="--table",
+        field="tables",
+        form=FlagForm.REPEATED,
+        value="TABLE",
+        text="A table spec (YAML), a table's location, or [catalog:]namespace.table; a service accepts several names.",
+    ),
+    JobFlag(
+        flag="--partition",
+        field="partitions",
+        form=FlagForm.REPEATED,
+        value="PATH",
+        text="Work on this partition only, such as dt=2026-01-31; repeatable.",
+    ),
+    JobFlag(
+        flag="--interval-start",
+        field="interval_start",
+        form=FlagForm.VALUE,
+        value="TIME",
+        text="Start of the data interval, ISO 8601; UTC without a time zone.",
+    ),
+    JobFlag(
+        flag="--interval-end",
+        field="interval_end",
+        form=FlagForm.VALUE,
+        value="TIME",
+        text="End of the data interval, exclusive.",
+    ),
+    JobFlag(
+        flag="--run-id",
+        field="run_id",
+        form=FlagForm.VALUE,
+        value="ID",
+        text="Identity of the run; a retry with the same one never commits twice.",
+    ),
+    JobFlag(
+        flag="--report",
+        field="report",
+        form=FlagForm.VALUE,
+        value="PATH",
+        text="Also write the JSON report to this file, after success and after failure.",
+    ),
+    JobFlag(
+        flag="--instant",
+        field="instant",
+        form=FlagForm.VALUE,
+        value="INSTANT",
+        text="Execute the pending plan of this instant.",
+    ),
+    JobFlag(
+        flag="--output",
+        field="output",
+        form=FlagForm.VALUE,
+        value="[text|json]",
+        text="Text for people (the default), or the JSON of the JobReport for programs.",
+    ),
+    JobFlag(
+        flag="--full-refresh",
+        field="full_refresh",
+        form=FlagForm.SWITCH,
+        text="Ingest again what earlier commits contain.",
+    ),
+    JobFlag(flag="--force", field="force", form=FlagForm.SWITCH, text="Run although nothing is due."),
+    JobFlag(
+        flag="--check",
+        field="check",
+        form=FlagForm.SWITCH,
+        text="Check the command, the table and the access to its storage, and run nothing.",
+    ),
+    JobFlag(
+        flag="--debug",
+        field="debug",
+        form=FlagForm.SWITCH,
+        text="Print the traceback of an error.",
+    ),
+    JobFlag(
+        flag="--option",
+        field="options",
+        form=FlagForm.PAIRS,
+        value="KEY=VALUE",
+        text="A hoodie.* option for this run; repeatable. `lakehouse options` lists them.",
+    ),
+)
+_FLAGS = {flag.flag: flag for flag in JOB_FLAGS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +161,7 @@ class JobCommand:
         options: Options of this run only, by their keys.
         check: Check the command and its table, and run nothing.
         output: Form of what the job prints: `text` or `json`; None for text.
+        debug: Print the traceback of an unexpected error.
     """
 
     verb: str
@@ -83,6 +179,7 @@ class JobCommand:
     options: Mapping[str, str] = field(default_factory=dict)
     check: bool = False
     output: str | None = None
+    debug: bool = False
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -121,15 +218,16 @@ class JobCommand:
     def to_argv(self) -> tuple[str, ...]:
         """Return command line arguments from which `from_argv` builds an equal command."""
         words = [self.verb, self.action]
-        for flag, name in _REPEATED.items():
-            words += [word for value in getattr(self, name) for word in (flag, value)]
-        for flag, name in _VALUED.items():
-            value = getattr(self, name)
-            if value is not None:
-                words += [flag, value]
-        words += [flag for flag, name in _FLAGS.items() if getattr(self, name)]
-        for key, value in sorted(self.options.items()):
-            words += [_OPTION, f"{key}={value}"]
+        for flag in JOB_FLAGS:
+            value = getattr(self, flag.field)
+            if flag.form is FlagForm.SWITCH:
+                words += [flag.flag] if value else []
+            elif flag.form is FlagForm.PAIRS:
+                words += [word for key, text in sorted(value.items()) for word in (flag.flag, f"{key}={text}")]
+            elif flag.form is FlagForm.REPEATED:
+                words += [word for text in value for word in (flag.flag, text)]
+            elif value is not None:
+                words += [flag.flag, value]
         return tuple(words)
 
     @classmethod
@@ -140,21 +238,19 @@ class JobCommand:
             raise UserError(f"expected a verb and an action, as in 'ingest run', not {' '.join(argv[:2])!r}")
         values: dict[str, Any] = {}
         options: dict[str, str] = {}
-        lists: dict[str, list[str]] = {name: [] for name in _REPEATED.values()}
+        lists: dict[str, list[str]] = {flag.field: [] for flag in JOB_FLAGS if flag.form is FlagForm.REPEATED}
         for flag, value in _flags(rest):
-            if flag == _OPTION:
+            if flag.form is FlagForm.PAIRS:
                 key, equals, text = value.partition("=")
                 if not equals or not key or key in options:
                     raise UserError(f"--option {key}: expected key=value, each key once", option=key)
                 options[key] = text
-                continue
-            if flag in _REPEATED:
-                lists[_REPEATED[flag]].append(value)
-                continue
-            name = _FLAGS.get(flag) or _VALUED[flag]
-            if name in values:
-                raise UserError(f"{flag} was given twice", flag=flag)
-            values[name] = True if flag in _FLAGS else value
+            elif flag.form is FlagForm.REPEATED:
+                lists[flag.field].append(value)
+            elif flag.field in values:
+                raise UserError(f"{flag.flag} was given twice", flag=flag.flag)
+            else:
+                values[flag.field] = True if flag.form is FlagForm.SWITCH else value
         if not lists["tables"]:
             raise UserError(f"{verb} {action} needs --table: a table spec, a table's location, or namespace.table")
         table, *also = lists["tables"]
@@ -389,20 +485,22 @@ def _combined_error(reports: Sequence[JobReport]) -> JobError:
     return replace(first, message=message, wait_for_s=None)
 
 
-def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _flags(words: Sequence[str]) -> Iterator[tuple[JobFlag, str]]:
     """Yield (flag, value) from `--flag value` and `--flag=value`."""
     rest = iter(words)
     for word in rest:
-        flag, equals, value = word.partition("=")
-        if flag not in _KNOWN:
-            raise UserError(f"unknown argument {word!r}.{nearest(flag, _KNOWN)} Known: {', '.join(_KNOWN)}.", flag=flag)
-        if flag in _FLAGS:
+        name, equals, value = word.partition("=")
+        flag = _FLAGS.get(name)
+        if flag is None:
+            known = ", ".join(_FLAGS)
+            raise UserError(f"unknown argument {word!r}.{nearest(name, _FLAGS)} Known: {known}.", flag=name)
+        if flag.form is FlagForm.SWITCH:
             if equals:
-                raise UserError(f"{flag} takes no value", flag=flag)
+                raise UserError(f"{name} takes no value", flag=name)
         elif not equals:
             following = next(rest, None)
             if following is None:
-                raise UserError(f"{flag} needs a value", flag=flag)
+                raise UserError(f"{name} needs a value", flag=name)
             value = following
         yield flag, value
 

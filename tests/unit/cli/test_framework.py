@@ -76,7 +76,7 @@ def test_program_without_words_prints_its_help(capsys: pytest.CaptureFixture[str
         (["completion", "bsh"], ("'bsh' is unknown", "Did you mean 'bash'?")),
         (["options", "--markdwn"], ("no flag '--markdwn'", "Did you mean '--markdown'?")),
         (["options", "--output", "jsn"], ("--output", "'jsn' is not one of text, json", "Did you mean 'json'?")),
-        (["options", "--output"], ("--output", "requires an argument")),
+        (["options", "--output"], ("--output", "needs a value")),
         (["options", "more"], ("unexpected argument 'more'",)),
         (["--debgu", "options"], ("no flag '--debgu'", "Did you mean '--debug'?")),
     ],

@@ -57,7 +57,9 @@ def test_sync_plan_text_shows_the_first_partitions_and_the_count_of_others(
     names = [f"r{number}" for number in range(30)]
     table.insert(pa.table({"id": names, "region": names}))
     assert main(["sync", "plan", "--table", place]) == 0
-    assert "10 partitions; --output json shows all" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert shown.err.splitlines()[-1] == "20 of 30 partitions shown; --output json shows all"
+    assert sum("  add " in line for line in shown.out.splitlines()) == 20
     assert metastore.requests == ["table"]
 
 

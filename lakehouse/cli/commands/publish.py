@@ -1,0 +1,97 @@
+"""`lakehouse publish`."""
+
+from __future__ import annotations
+
+import click
+
+from lakehouse.cli.group import Command, Group
+from lakehouse.cli.parameters import flag, job_flags, options, output, table, value
+
+_TABLE = "A table spec (YAML) with a section services.publish, or [catalog:]namespace.table."
+_NEWEST = "Publish the newest version, not the version by event time."
+
+
+def _partition(text: str, *, required: bool = False) -> click.Option:
+    return value("--partition", text, metavar="NAME", multiple=True, required=required)
+
+
+def _interval() -> list[click.Parameter]:
+    return [
+        value("--interval-start", "Start of the interval of partitions, ISO 8601.", metavar="TIME"),
+        value("--interval-end", "End of the interval, exclusive.", metavar="TIME"),
+        flag("--force", "Also choose partitions that are published already."),
+        flag("--newest", _NEWEST),
+    ]
+
+
+_ONLY = "Only this partition, such as dt=2026-01-31; repeatable."
+_DUE = Command(
+    "due",
+    "publish:show_due",
+    "Print which partitions a run would publish; nothing is written.",
+    [table(_TABLE), _partition(_ONLY), *_interval(), options(), output()],
+    examples=("lakehouse publish due --table sales.orders",),
+)
+_PLAN = Command(
+    "plan",
+    "publish:show_plan",
+    "Print what a run would do with every partition, and why; nothing is written.",
+    [table(_TABLE), _partition(_ONLY), *_interval(), options(), output()],
+    examples=("lakehouse publish plan --table sales.orders",),
+)
+_RUN = Command(
+    "run",
+    "publish:run_publication",
+    "Publish the partitions that are ready in the Hive Metastore, and copy old ones to the archive.",
+    [
+        *job_flags(without=("--instant", "--full-refresh")),
+        flag("--pointers-only", "Publish without copies of files, so that no Spark is needed."),
+        flag("--newest", _NEWEST),
+        flag("--archive-now", "Copy the partitions to the archive, regardless of their age."),
+    ],
+    examples=(
+        "lakehouse publish run --table sales.orders",
+        "lakehouse publish run --table sales.orders --partition dt=2026-01-31 --newest",
+    ),
+    noun="publish",
+    verb="run",
+)
+_STATUS = Command(
+    "status",
+    "publish:show_status",
+    "Show the state of every partition: published version, lag, and what readers of the metastore see.",
+    [table(_TABLE), _partition(_ONLY), options(), output()],
+    examples=("lakehouse publish status --table sales.orders",),
+)
+_SIGNAL = Command(
+    "signal",
+    "publish:signal_ready",
+    "Signal that partitions are ready; the next run publishes them.",
+    [
+        table(_TABLE),
+        _partition("A partition that is ready, such as dt=2026-01-31; repeatable.", required=True),
+        flag("--run", "Publish the partitions now."),
+        options(),
+        output(),
+    ],
+    examples=("lakehouse publish signal --table sales.orders --partition dt=2026-01-31 --run",),
+)
+_WITHDRAW = Command(
+    "withdraw",
+    "publish:withdraw_partitions",
+    "Remove partitions from the metastore; they are not published again without a signal or --force.",
+    [
+        table(_TABLE),
+        _partition("A partition to remove, such as dt=2026-01-31; repeatable.", required=True),
+        options(),
+        output(),
+    ],
+    examples=("lakehouse publish withdraw --table sales.orders --partition dt=2026-01-31",),
+)
+COMMANDS: dict[str, click.Command] = {
+    "publish": Group(
+        "publish",
+        "Publish ready partitions in a Hive Metastore.",
+        [_DUE, _PLAN, _RUN, _STATUS, _SIGNAL, _WITHDRAW],
+    )
+}

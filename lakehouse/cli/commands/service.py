@@ -1,0 +1,143 @@
+"""The table services: `due`, `plan` and `run` of each, `clean orphans` and `ttl policy`."""
+
+from __future__ import annotations
+
+import click
+
+from lakehouse.cli.group import Command, Group
+from lakehouse.cli.nouns import NOUNS
+from lakehouse.cli.parameters import Count, flag, job_flags, options, output, table, value
+from lakehouse.spec.services import SERVICE_SPECS, ServiceSpec
+
+_DRY_RUN = "Print the plan and write nothing."
+_CLUSTERING = (
+    value("--sort-columns", "Columns, comma separated, by which the rows are sorted.", metavar="COLUMNS"),
+    value("--layout", "Order of the rows: linear, z-order or hilbert.", metavar="LAYOUT"),
+    click.Option(
+        ["--partitions", "short_partitions"], help="Partitions, comma separated, to cluster.", metavar="PATHS"
+    ),
+)
+
+
+def _service(spec: ServiceSpec) -> Group:
+    shared = [table(), *(_CLUSTERING if spec.name == "clustering" else ()), *_pins(spec), options(), output()]
+    return Group(
+        spec.name,
+        f"{NOUNS[spec.name].text}.",
+        [_due(spec, shared), _plan(spec, shared), _run(spec), *_MORE.get(spec.name, ())],
+    )
+
+
+def _due(spec: ServiceSpec, shared: list[click.Parameter]) -> Command:
+    return Command(
+        "due",
+        "table_service:due",
+        "Print whether the service is due, with the inputs of the decision; nothing is written.",
+        shared,
+        examples=(f"lakehouse {spec.name} due --table sales.orders",),
+        noun=spec.name,
+    )
+
+
+def _plan(spec: ServiceSpec, shared: list[click.Parameter]) -> Command:
+    text = "Print what a run would do; nothing is written."
+    if spec.action is not None:
+        text = "Schedule a plan on the timeline, which `run` executes; --dry-run prints it."
+    force = "Plan although the service is not due."
+    if spec.name == "ttl":
+        force = "List the table to rebuild its statistics."
+    return Command(
+        "plan",
+        "table_service:plan",
+        text,
+        [*shared, flag("--force", force), flag("--dry-run", _DRY_RUN)],
+        examples=(f"lakehouse {spec.name} plan --table sales.orders --dry-run",),
+        noun=spec.name,
+    )
+
+
+def _run(spec: ServiceSpec) -> Command:
+    without = ["--full-refresh"]
+    if not spec.by_partition:
+        without += ["--partition", "--interval-start", "--interval-end"]
+    return Command(
+        "run",
+        "table_service:run",
+        f"{NOUNS[spec.name].text}: execute the pending plan, or plan and execute if the service is due.",
+        [
+            *job_flags(without=without),
+            *(_CLUSTERING if spec.name == "clustering" else ()),
+            *_pins(spec, " Only with --dry-run."),
+            flag("--dry-run", _DRY_RUN),
+        ],
+        examples=(
+            f"lakehouse {spec.name} run --table sales.orders",
+            f"lakehouse {spec.name} run --table sales.orders --force",
+        ),
+        noun=spec.name,
+        verb="run",
+    )
+
+
+def _pins(spec: ServiceSpec, more: str = "") -> list[click.Parameter]:
+    kept = "PARTITION" if spec.operation is not None else "INSTANT"
+    text = f"Keep this {kept.lower()}; repeatable.{more}"
+    return [value("--pin", text, metavar=kept, multiple=True, hidden=not spec.takes_pins)]
+
+
+_ORPHANS = Command(
+    "orphans",
+    "clean:orphans",
+    "List data files that no write names, or delete them with --delete.",
+    [
+        table(),
+        flag("--delete", "Delete the files; list them without this flag first."),
+        flag("--dry-run", "List the files and delete nothing, which is the default."),
+        options(),
+        output(),
+    ],
+    examples=("lakehouse clean orphans --table sales.orders",),
+)
+_AGES = {
+    "partition": "Age of the partition's time at which it expires, such as 400d.",
+    "creation": "Age since the first write at which it expires.",
+    "modification": "Age since the last write at which it expires.",
+}
+_SET = Command(
+    "set",
+    "ttl:set_rule",
+    "Set the rule of the partitions that match a pattern. It needs a limit, or --keep.",
+    [
+        table(),
+        value("--pattern", "Partitions: a glob such as region=eu, or `re:` and a regular expression.", required=True),
+        value("--id", "Name of the rule. Default: the pattern.", metavar="NAME"),
+        *(value(f"--{name}-age", text, default="", metavar="DURATION") for name, text in _AGES.items()),
+        value("--max-partitions", "Newest partitions kept beside each parent; 0: all.", type=Count(0), default=0),
+        value("--max-bytes", "Newest partitions kept, up to this size, such as 5TB.", default="", metavar="SIZE"),
+        value("--format", "Pattern of the time in the paths, such as yyyy/MM/dd.", default=""),
+        value("--timezone", "Time zone of these times. Default: UTC.", default=""),
+        flag("--keep", "Set no limit: the partitions never expire."),
+        options(),
+        output(),
+    ],
+    examples=('lakehouse ttl policy set --table sales.orders --pattern "*" --partition-age 400d',),
+)
+_REMOVE = Command(
+    "remove",
+    "ttl:remove_rule",
+    "Remove a rule.",
+    [table(), value("--id", "Name of the rule; by default its pattern.", required=True), options(), output()],
+    examples=('lakehouse ttl policy remove --table sales.orders --id "*"',),
+)
+_LIST = Command(
+    "list",
+    "ttl:list_rules",
+    "List the rules of a table.",
+    [table(), options(), output()],
+    examples=("lakehouse ttl policy list --table sales.orders",),
+)
+_MORE: dict[str, tuple[click.Command, ...]] = {
+    "clean": (_ORPHANS,),
+    "ttl": (Group("policy", "Edit the rules by which partitions expire.", [_SET, _REMOVE, _LIST]),),
+}
+COMMANDS: dict[str, click.Command] = {spec.name: _service(spec) for spec in SERVICE_SPECS}
