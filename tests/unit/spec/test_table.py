@@ -282,7 +282,7 @@ def test_asset_uri_contains_the_table_name_and_not_the_location() -> None:
 
 
 def test_specs_of_the_repository_are_valid() -> None:
-    paths = sorted((Path(__file__).resolve().parents[3] / "dags").glob("*/*.yaml"))
+    paths = sorted((Path(__file__).resolve().parents[3] / "dags").rglob("*.yaml"))
     assert [load_spec(path).table for path in paths] == [path.stem for path in paths]
     assert len(paths) >= 3
 

@@ -107,7 +107,7 @@ def test_provider_without_its_package_names_the_extra(
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.delitem(sys.modules, f"lakehouse.core.timeline.locks.{name}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match=rf"lakehouse\[{extra}\]"):
+    with pytest.raises(UserError, match=rf"lakehouse-tables\[{extra}\]"):
         open_lock(make_env(), parse_options({KEY: name, **needs}).transaction.lock)
 
 

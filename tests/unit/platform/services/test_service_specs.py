@@ -36,14 +36,14 @@ def table(tmp_path: Path) -> Table:
 
 
 def service_dags() -> set[str]:
-    """Return the first arguments of all calls of `service_dag` in the folder of DAGs."""
+    """Return the first arguments of all calls of `usual_service_dag` in the folder of DAGs."""
     calls = [node for path in DAGS.glob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     return {
         call.args[0].value
         for call in calls
         if isinstance(call, ast.Call)
         and isinstance(call.func, ast.Name)
-        and call.func.id == "service_dag"
+        and call.func.id == "usual_service_dag"
         and isinstance(call.args[0], ast.Constant)
     }
 
