@@ -1,7 +1,7 @@
 """Tables in the Apache Hudi format, written, read and serviced natively on Spark and Arrow.
 
-`Table`, `Catalog` and `load_catalog` are imported at first use. Importing this package is therefore cheap, and Airflow
-can import it while it parses DAGs.
+`Table`, `Catalog`, `load_catalog` and `progress` are imported at first use. Importing this package is therefore cheap,
+and Airflow can import it while it parses DAGs.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakehouse.cli.progress import progress
     from lakehouse.core.table.table import Table
     from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 
-__all__ = ["Catalog", "Table", "__version__", "load_catalog"]
+__all__ = ["Catalog", "Table", "__version__", "load_catalog", "progress"]
 __version__ = "0.1.0"
 
 
@@ -25,4 +26,8 @@ def __getattr__(name: str) -> Any:
         from lakehouse.platform.catalog import catalog
 
         return getattr(catalog, name)
+    if name == "progress":
+        from lakehouse.cli.progress import progress
+
+        return progress
     raise AttributeError(f"module 'lakehouse' has no attribute {name!r}")

@@ -20,6 +20,7 @@ from lakehouse import __version__
 from lakehouse.cli.completion import VARIABLE
 from lakehouse.cli.group import MainGroup, Settings
 from lakehouse.cli.nouns import NOUNS
+from lakehouse.cli.progress import terminal_progress
 from lakehouse.cli.usage import user_error
 from lakehouse.core.storage.os_errors import translate
 from lakehouse.errors import INTERRUPTED, LakehouseError
@@ -78,7 +79,7 @@ def _dispatch(words: list[str], settings: Settings) -> int:
         words = [*words[1:], "--help"]
     root = program()
     try:
-        with root.make_context("lakehouse", words, obj=settings) as ctx:
+        with root.make_context("lakehouse", words, obj=settings) as ctx, terminal_progress():
             code: int | None = root.invoke(ctx)
     except click.exceptions.Exit as end:
         return end.exit_code

@@ -19,9 +19,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from lakehouse.core.engine.progress import finished_task
 from lakehouse.core.engine.protocol import R, ShardFunction, T, TaskFunction
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.task_progress import reported
 
 # Bytes of shuffled rows that fill at least one base file; Spark's default of 64 MB would make small files.
 _SHARD_BYTES = 256 * 1024 * 1024
@@ -107,9 +109,12 @@ class SparkEngine:
             _prepare_worker_for_reuse()
             return results
 
+        finished = finished_task()
         grouped = [numbered[first::groups] for first in range(groups)]
         with spark_failures("writing"):
-            mapped = self._spark.sparkContext.parallelize(grouped, groups).map(run)
+            mapped = self._spark.sparkContext.parallelize(grouped, groups).map(
+                run if finished is None else reported(self._spark.sparkContext, run, finished)
+            )
             with own_workers(self._spark, self._budget):
                 # Spark serializes the function and the environment at the first access to `_jrdd`.
                 assert mapped._jrdd is not None

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.engine.progress import Stage, observed_stage, observing
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.model.attempt import Attempt
 from tests.support.model import Model, Verb, apply_verb, read
+from tests.support.progress import CountingObserver
 from tests.support.tables import Shape, batch, make_env, make_table, row
 
 ROWS = pa.table(
@@ -115,6 +117,17 @@ def test_run_returns_results_in_the_order_of_the_tasks(subject: Subject, light: 
     assert [attempt.partition for _, attempt in results] == tasks
     assert len({attempt.token for _, attempt in results}) == len(tasks)
     assert subject.engine.run(lambda attempt, task: task, []) == []
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_run_reports_each_task_once_before_it_returns(subject: Subject, light: bool) -> None:
+    tasks = list(range(4 * subject.engine.parallelism + 1))
+    observer = CountingObserver()
+    work = Stage(name="work", table="t", unit="task", total=len(tasks), total_bytes=sum(tasks))
+    with observing(observer), observed_stage(work) as running, running.tasks(tasks):
+        assert subject.engine.run(lambda _, task: task * task, tasks, light=light) == [n * n for n in tasks]
+        assert observer.calls["work"] == len(tasks)
+    observer.assert_complete("work")
 
 
 def test_attempts_of_an_engine_have_distinct_tokens(subject: Subject) -> None:

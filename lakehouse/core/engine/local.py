@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 
 from lakehouse.core.engine.frames import require_arrow
+from lakehouse.core.engine.progress import finished_task
 from lakehouse.core.engine.protocol import R, ShardFunction, T, TaskFunction
 from lakehouse.model.attempt import Attempt
 
@@ -43,12 +44,25 @@ class LocalEngine:
 
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
         """Run tasks in threads; `light` has no effect because threads start fast."""
-        stage = next(self._stages)
+        stage, finished = next(self._stages), finished_task()
+        if finished is not None:
+            function = _reported(function, finished)
         attempts = [Attempt(partition=i, stage=stage, number=0, first=True) for i in range(len(tasks))]
         if len(tasks) <= 1 or self._parallelism == 1:
             return [function(attempt, task) for attempt, task in zip(attempts, tasks, strict=True)]
         with ThreadPoolExecutor(self._parallelism) as pool:
             return list(pool.map(function, attempts, tasks))
+
+
+def _reported(function: TaskFunction[T, R], finished: Callable[[int], None]) -> TaskFunction[T, R]:
+    """Return a function that also reports the number of each task that it finished."""
+
+    def run(attempt: Attempt, task: T) -> R:
+        result = function(attempt, task)
+        finished(attempt.partition)
+        return result
+
+    return run
 
 
 def _batches(frame: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -51,7 +51,7 @@ class Engine(Protocol):
         """Run `function` once per task and return the results in the order of the tasks.
 
         The attempt contains the number of the task and whether it is the first attempt; exactly one attempt of a task
-        is the first.
+        is the first. The engine reports each finished task to `progress.finished_task`, if it is set.
 
         Args:
             function: Takes the attempt and the task, and returns the result.

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.file_names import is_partition_metadata
 from lakehouse.core.format.timeline.clean import (
@@ -35,6 +36,7 @@ from lakehouse.core.operations.create.create import drop_metadata_table
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.slices import load_visible, slices_of
+from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
@@ -386,12 +388,15 @@ class CleanExecution:
         if len(paths) < _BATCH * self.engine.parallelism:
             size = max(1, -(-len(paths) // self.engine.parallelism))
         batches = [paths[start : start + size] for start in range(0, len(paths), size)]
-        for start in range(0, len(batches), _ROUND):
-            if start:
-                # A stale executor must not continue: a restore may have needed the files since.
-                check_claim(table.env, claimed.instant.requested, claimed.claim)
-                still_pending(table.reload(), claimed.instant)
-            self.engine.run(partial(_delete_files, table.env.storage), batches[start : start + _ROUND], light=True)
+        with observed_stage(stage_of(table, "clean", "file", [0] * len(paths))) as running:
+            for start in range(0, len(batches), _ROUND):
+                if start:
+                    # A stale executor must not continue: a restore may have needed the files since.
+                    check_claim(table.env, claimed.instant.requested, claimed.claim)
+                    still_pending(table.reload(), claimed.instant)
+                tasks = batches[start : start + _ROUND]
+                with running.tasks([0] * len(tasks), [len(task) for task in tasks]):
+                    self.engine.run(partial(_delete_files, table.env.storage), tasks, light=True)
 
     def complete(
         self, claimed: ClaimedPlan, work: CleanWork, now: LoadedTable, lock: TableLock

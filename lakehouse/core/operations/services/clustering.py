@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.clustering_writer import ClusteringContext, cluster_group, clustering_markers
 from lakehouse.core.format.avro.schema import META_COLUMNS
@@ -29,6 +30,7 @@ from lakehouse.core.operations.commit.clustering_conflicts import (
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.read.scan import slice_context
@@ -221,7 +223,9 @@ class ClusteringExecution:
         markers = announce_markers(
             claimed, [clustering_markers(context.write, a, group) for a, group in zip(attempts, groups, strict=True)]
         )
-        with planned_files_exist(claimed, plan.slices):
+        inputs, unsized = [len(group.slices) for group in groups], [0] * len(groups)
+        work = stage_of(table, "clustering", "file group", unsized, units=inputs)
+        with planned_files_exist(claimed, plan.slices), observed_stage(work) as running, running.tasks(unsized, inputs):
             written = self.engine.run(partial(_task, context, claimed.claim), groups)
         stats = [stat for of_task in written for stat in of_task]
         metadata = CommitMetadata(

@@ -12,12 +12,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.compactor import CompactionContext
 from lakehouse.core.files.markers import compaction_markers
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.plan_executor import (
@@ -155,7 +157,7 @@ class CompactionExecution:
             [compaction_markers(write, a, op, logs=logs) for a, op in zip(attempts, operations, strict=True)],
         )
         with planned_files_exist(claimed, operations):
-            stats = self._run_tasks(context, claimed.claim, operations)
+            stats = self._run_tasks(context, claimed, operations)
         metadata = CommitMetadata(
             operation=kind.operation.value,
             stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
@@ -165,9 +167,12 @@ class CompactionExecution:
         return RewrittenFiles(metadata=metadata, markers=markers)
 
     def _run_tasks(
-        self, context: CompactionContext, claim: int, operations: Sequence[CompactionOperation]
+        self, context: CompactionContext, claimed: ClaimedPlan, operations: Sequence[CompactionOperation]
     ) -> list[WriteStat]:
-        written = self.engine.run(partial(_task, self.kind, context, claim), operations)
+        sizes = [sum(operation.log_sizes) for operation in operations]
+        name = "log compaction" if self.kind.merges_logs_only else "compaction"
+        with observed_stage(stage_of(claimed.table, name, "file group", sizes)) as running, running.tasks(sizes):
+            written = self.engine.run(partial(_task, self.kind, context, claimed.claim), operations)
         return [stat for of_task in written for stat in of_task]
 
     def complete(

@@ -8,6 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.key_uniqueness import KeyTask, check_keys, check_share, count_keys, key_shares
 from lakehouse.core.files.slice_validation import CheckContext, CheckTask, check_changes, check_slice
@@ -17,6 +18,7 @@ from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, pa
 from lakehouse.core.operations.load.archive_checks import read_archive
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_visible, slices_of
+from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
@@ -87,7 +89,9 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
         compares_paths=not policies.index.index_type.is_global or policies.index.update_partition_path,
     )
     tasks, unread = _tasks(seen.commits, slices, with_meta_fields(schema))
-    checked = engine.run(partial(check_slice, context), tasks)
+    sizes = [_size(task.file_slice) for task in tasks]
+    with observed_stage(stage_of(table, "validation", "file slice", sizes)) as running, running.tasks(sizes):
+        checked = engine.run(partial(check_slice, context), tasks)
     findings = [*found, *unread, *(finding for result in checked for finding in result.findings)]
     bare = [task.file_slice.base for task, result in zip(tasks, checked, strict=True) if not result.has_bloom]
     if bare and bare[0] is not None:
@@ -97,6 +101,10 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
     is_global = stored_index_type(table.config.raw, policies.index.type).is_global
     findings += _check_uniqueness(table, engine, context, rows, is_global=is_global)
     return sum(result.rows for result in checked), findings
+
+
+def _size(file_slice: FileSlice) -> int:
+    return (0 if file_slice.base is None else file_slice.base.size_bytes) + file_slice.total_log_bytes
 
 
 def check_global_keys(seen: Seen, engine: Engine, policies: Policies) -> list[Finding]:
@@ -116,7 +124,10 @@ def check_global_keys(seen: Seen, engine: Engine, policies: Policies) -> list[Fi
     except UnsupportedError as error:
         return [Finding(invariant="unchecked", problem=f"keys were not compared: {error.message}")]
     rows = sum(engine.run(partial(count_keys, context), seen.slices))
-    shares = engine.run(partial(check_share, context), key_shares(seen.slices, rows, context.read.budget_bytes))
+    shared = key_shares(seen.slices, rows, context.read.budget_bytes)
+    sizes = [0] * len(shared)
+    with observed_stage(stage_of(table, "validation of keys", "share", sizes)) as running, running.tasks(sizes):
+        shares = engine.run(partial(check_share, context), shared)
     findings = [
         Finding(invariant="unchecked", problem=f"keys were not compared: {why}")
         for why in sorted({share.unread for share in shares if share.unread})

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.files.file_group_writer import write_group
 from lakehouse.core.files.key_lookup import tag_files
 from lakehouse.core.files.log_reader import OPERATION, SliceContext
@@ -28,6 +29,7 @@ from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_
 from lakehouse.core.operations.commit.results import Conflict, NothingToDo
 from lakehouse.core.operations.load.pending import pending_clustering
 from lakehouse.core.operations.load.slices import load_listing, load_visible
+from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.scan import slice_context
@@ -131,7 +133,10 @@ def _write_groups(
             markers.withdraw()
             return conflict
     light = all(task.appends for task in tasks) and staged_bytes <= _LIGHT_BYTES * len(tasks)
-    written = attempt.engine.run(partial(_write_task, context, read), tasks, light=light)
+    sizes = [0] * len(tasks)
+    work = stage_of(attempt.prepared.table, "write", "file group", sizes)
+    with observed_stage(work) as running, running.tasks(sizes):
+        written = attempt.engine.run(partial(_write_task, context, read), tasks, light=light)
     stats = [stat for of_task in written for stat in of_task]
     if not stats:
         # The tasks wrote no file, so there is nothing to roll back.
