@@ -11,7 +11,7 @@ An option changes how one table, or one call, behaves. Keys of Hudi keep their n
 
 Options are set in:
 
-- a [table spec](../ingestion.md): `options:`, and the settings of `services:` by the names in the second column
+- a [table spec](spec-file.md): `options:`, and the settings of `services:` by the names in the second column
 - a policy of the catalog, for services: `lakehouse policy set`; see [table services](../services.md#services)
 - `options={...}` of `Table.open`, `Table.create` and of each write, or `.option(key, value)` of Spark's format
 - `--option key=value` of one command

@@ -11,8 +11,10 @@ from docs.generators.errors import errors_page
 from docs.generators.metrics import metrics_page
 from docs.generators.options import options_page
 from docs.generators.python_api import python_api_page
+from docs.generators.spec_file import spec_file_page
 
 REFERENCE: dict[str, Callable[[], str]] = {
+    "spec-file.md": spec_file_page,
     "options.md": options_page,
     "commands.md": commands_page,
     "exit-codes.md": errors_page,

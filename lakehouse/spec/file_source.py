@@ -15,11 +15,43 @@ from typing import Any, ClassVar, Self
 from lakehouse.errors import nearest
 from lakehouse.spec.interval_path import problem_of
 from lakehouse.spec.source import reader_options
+from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.yaml_section import Section
 
 FORMATS = ("json", "csv", "parquet")
 MISSING = ("skip", "fail", "wait")
 _WAIT_FOR_S = 6 * 3600
+FILE_KEYS = (
+    SpecKey(
+        name="path",
+        type="path or URL",
+        text="File, folder or pattern. `{start:%Y-%m-%d}` and `{end:...}` are bounds of the data interval.",
+        example='"s3://landing/orders/{start:%Y-%m-%d}/"',
+        required=True,
+    ),
+    SpecKey(name="format", type="choice", text="Format of the files.", example="csv", default="json", choices=FORMATS),
+    SpecKey(
+        name="options",
+        type="mapping",
+        text="Options of Spark's reader of this format; a value that looks like a secret is refused.",
+        example='{delimiter: ";"}',
+    ),
+    SpecKey(
+        name="missing",
+        type="choice",
+        text="What a run does about folders without data; the default is to fail, or by checkpoint if none exists.",
+        example="skip",
+        choices=MISSING,
+    ),
+    SpecKey(
+        name="wait_for",
+        type="duration",
+        text="Longest total time that `missing: wait` waits.",
+        example="2h",
+        default="6h",
+        needs="missing: wait",
+    ),
+)
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_]+)(?::([^{}]*))?\}")
 
 
@@ -37,7 +69,7 @@ class FileSourceSpec:
     """
 
     KIND: ClassVar[str] = "files"
-    NAMES: ClassVar[tuple[str, ...]] = ("path", "format", "options", "missing", "wait_for")
+    KEYS: ClassVar[tuple[SpecKey, ...]] = FILE_KEYS
 
     path: str
     format: str = "json"

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakehouse.spec.file_source import FileSourceSpec
+from lakehouse.spec.ingest_keys import INGEST_KEYS, OPERATIONS
 from lakehouse.spec.options.event_time import EVENT_TIME_FIELD, LATENESS, SOURCE
 from lakehouse.spec.options.schema import (
     MISSING_COLUMN,
@@ -22,12 +23,12 @@ from lakehouse.spec.options.schema import (
     TYPE_CHANGES,
 )
 from lakehouse.spec.source import SourceSpec
+from lakehouse.spec.spec_key import key_names
 from lakehouse.spec.yaml_section import Section
 
 #: The settings of each kind of source; to add a source, add its dataclass here and its reader in
 #: `lakehouse.platform.sources.registry`.
 SOURCE_SPECS: dict[str, type[SourceSpec]] = {FileSourceSpec.KIND: FileSourceSpec}
-OPERATIONS = ("upsert", "insert", "bulk_insert")
 #: The order of names in documents and messages. The order in documents must not change: stored documents are compared
 #: with it, and another order counts as a change of the spec.
 _ORDER = (
@@ -121,14 +122,15 @@ class IngestSpec:
         return self.source.is_by_interval
 
 
-#: Fields that every source has, by their names in YAML, where durations have no suffix `_s`.
+#: Fields that every source has, by their keys, where durations have no suffix `_s`.
 _COMMON = {declared.name.removesuffix("_s"): declared for declared in fields(IngestSpec)}
+assert set(_COMMON) == set(key_names(INGEST_KEYS)), "each key of the section is a field, and the reverse"
 
 
 def parse_ingest(section: Section) -> IngestSpec:
     """Return the `ingest` section as a value; raise UserError with file and line."""
     source = SOURCE_SPECS[section.choice("source", tuple(SOURCE_SPECS), FileSourceSpec.KIND)]
-    section.only(_ordered((*_COMMON, *source.NAMES)))
+    section.only(_ordered((*key_names(INGEST_KEYS), *key_names(source.KEYS))))
     spec = IngestSpec(
         source=source.parse(section),
         select=section.texts("select"),

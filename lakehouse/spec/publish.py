@@ -29,12 +29,11 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lakehouse.errors import SettingError, nearest
+from lakehouse.spec.publish_keys import GRANULARITIES, PUBLISH_KEYS, SIGNALS, SOURCES
 from lakehouse.spec.quantities import parse_duration, parse_size
+from lakehouse.spec.spec_key import key_names
 
 SECTION = "services.publish"
-SOURCES = ("table", "date")
-GRANULARITIES = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
-SIGNALS = ("event_time", "signal", "interval")
 _NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 _FLAGS = {"true": True, "false": False}
 
@@ -86,7 +85,7 @@ class PublishSpec:
 
 
 _TEXTS = {field.name for field in fields(PublishSpec)} - {"archive_after_s", "max_age_s", "retain_s", "file_bytes"}
-KNOWN = (*sorted(_TEXTS), "archive_after", "max_age", "retain", "file_size", "enabled")
+KNOWN = key_names(PUBLISH_KEYS)
 
 
 def parse_publish(table: str, settings: Mapping[str, Any]) -> PublishSpec:

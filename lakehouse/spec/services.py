@@ -20,7 +20,9 @@ from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Action
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.policies import POLICIES
+from lakehouse.spec.publish_keys import SERVICE_KEYS
 from lakehouse.spec.quantities import parse_duration
+from lakehouse.spec.spec_key import key_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ SERVICES = tuple(spec.name for spec in SERVICE_SPECS)
 #: The names of the services that can be limited to some partitions.
 BY_PARTITION = tuple(spec.name for spec in SERVICE_SPECS if spec.by_partition)
 #: Settings of the scheduler, which every service has.
-_SCHEDULING = ("enabled", "priority", "deadline")
+_SCHEDULING = key_names(SERVICE_KEYS)
 
 
 def service_spec(name: str) -> ServiceSpec:

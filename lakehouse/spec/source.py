@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from lakehouse.errors import UserError
 from lakehouse.spec.secrets import refuse_secrets
+from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.yaml_section import Section
 
 
@@ -19,11 +20,11 @@ class SourceSpec(Protocol):
 
     Attributes:
         KIND: The value of `source:` that selects this dataclass.
-        NAMES: The names in the `ingest` section that belong to this source.
+        KEYS: The keys of the `ingest` section that belong to this source.
     """
 
     KIND: ClassVar[str]
-    NAMES: ClassVar[tuple[str, ...]]
+    KEYS: ClassVar[tuple[SpecKey, ...]]
 
     @property
     def options(self) -> Mapping[str, str]:

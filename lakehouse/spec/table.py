@@ -33,38 +33,18 @@ from lakehouse.spec.publish import PublishSpec, is_enabled, parse_publish
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.services import SERVICES, service_options, service_settings, setting_options
+from lakehouse.spec.spec_key import key_names
+from lakehouse.spec.table_keys import (
+    INDEX_KEYS,
+    MERGE_MODES,
+    PARTIAL_UPDATES,
+    PARTITION_KEYS,
+    TABLE_KEYS,
+    TABLE_TYPES,
+)
 from lakehouse.spec.yaml_section import Section, read_section
 
-TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
-MERGE_MODES = ("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING", "CUSTOM")
-PARTIAL_UPDATES = ("IGNORE_DEFAULTS", "FILL_UNAVAILABLE")
 _MERGING = ("merger", "partial_update", "unavailable_value", "delete_field", "delete_marker")
-_NAMES = (
-    "table",
-    "location",
-    "type",
-    "record_key",
-    "ordering",
-    "partition_by",
-    "key_generator",
-    "merge_mode",
-    *_MERGING,
-    "delete_retention",
-    "index",
-    "schema",
-    "ingest",
-    "services",
-    "options",
-)
-_TIMESTAMP_NAMES = (
-    "type",
-    "timestamp_type",
-    "scalar_unit",
-    "input_formats",
-    "input_timezone",
-    "output_format",
-    "output_timezone",
-)
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _MERGER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -221,7 +201,7 @@ def load_spec(path: Path) -> TableSpec:
 def parse_spec(text: str, *, source: str) -> TableSpec:
     """Return the spec in a YAML text; raise UserError with file, line and the nearest known name."""
     section = read_section(text, source=source, title="the table spec")
-    section.only(_NAMES)
+    section.only(key_names(TABLE_KEYS))
     table = section.required("table")
     if not _TABLE_NAME.fullmatch(table):
         raise section.error(
@@ -304,7 +284,7 @@ def _partition_mapping(section: Section | None) -> tuple[PartitionField, ...]:
 def _partition_detail(name: str, detail: Section | None) -> PartitionField:
     if detail is None:
         return PartitionField(name=name)
-    detail.only(_TIMESTAMP_NAMES)
+    detail.only(key_names(PARTITION_KEYS))
     kind = detail.choice("type", ("SIMPLE", "TIMESTAMP"), "SIMPLE")
     settings = set(detail.nodes) - {"type"}
     if not settings:
@@ -326,7 +306,7 @@ def _partition_detail(name: str, detail: Section | None) -> PartitionField:
 def _partition_entry(column: PartitionField) -> str | dict[str, Any]:
     if column.timestamp is None:
         return column.name if column.type == "SIMPLE" and ":" not in column.name else f"{column.name}:{column.type}"
-    given = {name: getattr(column.timestamp, name) for name in _TIMESTAMP_NAMES[2:]}
+    given = {name: getattr(column.timestamp, name) for name in key_names(PARTITION_KEYS)[2:]}
     settings = {"timestamp_type": column.timestamp.type, **given, "input_formats": list(column.timestamp.input_formats)}
     return {column.name: {"type": column.type, **settings}}
 
@@ -338,7 +318,7 @@ def _index(section: Section) -> IndexSpec | None:
         return _checked_index(section, IndexSpec(type=section.choice("index", tuple(INDEX_TYPES), "")))
     detail = section.section("index", "index")
     assert detail is not None, "the mapping was seen above"
-    detail.only(("type", "buckets", "hash_field", "partitions"))
+    detail.only(key_names(INDEX_KEYS))
     return _checked_index(
         detail,
         IndexSpec(

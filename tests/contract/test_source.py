@@ -34,6 +34,7 @@ from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus, inter
 from lakehouse.spec.ingest import SOURCE_SPECS, IngestSpec, ingest_mapping
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.source import reader_options
+from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.table import TableSpec, parse_spec
 from lakehouse.spec.yaml_section import Section
 from tests.support.file_ingest import file_ingest
@@ -49,7 +50,11 @@ class LogSpec:
     """Settings of the in-memory log."""
 
     KIND: ClassVar[str] = "log"
-    NAMES: ClassVar[tuple[str, ...]] = ("topic", "by_time", "options")
+    KEYS: ClassVar[tuple[SpecKey, ...]] = (
+        SpecKey(name="topic", type="text", text="Topic of the log.", example="orders", required=True),
+        SpecKey(name="by_time", type="boolean", text="Read by data interval.", example="true", default="false"),
+        SpecKey(name="options", type="mapping", text="Options of the reader.", example="{a: b}"),
+    )
 
     topic: str
     by_time: bool = False

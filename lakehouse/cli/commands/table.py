@@ -18,7 +18,7 @@ from lakehouse.cli.parameters import (
     value,
 )
 from lakehouse.model.validation import INVARIANTS, KeyScope
-from lakehouse.spec.table import TABLE_TYPES
+from lakehouse.spec.table_keys import TABLE_TYPES
 
 _WHERE = "Condition on the rows, such as \"day >= '2026-01-01' AND fare > 10\"."
 _SPECS = "Directory of table specs; repeatable. Default: the variable LAKEHOUSE_SPECS."

@@ -22,7 +22,8 @@ from lakehouse.platform.publish.publication_plan import (
     plan_publication,
 )
 from lakehouse.spec.contracts.publication import PublishReason
-from lakehouse.spec.publish import GRANULARITIES, PublishSpec, parse_publish
+from lakehouse.spec.publish import PublishSpec, parse_publish
+from lakehouse.spec.publish_keys import GRANULARITIES
 from lakehouse.spec.table import parse_spec
 from tests.support.tables import examples
 

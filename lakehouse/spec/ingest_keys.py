@@ -1,0 +1,119 @@
+"""The keys that every `ingest` section of a table spec accepts; each source declares its own ones."""
+
+from __future__ import annotations
+
+from lakehouse.spec.options.schema import MISSING_COLUMNS, NEW_COLUMNS, TYPE_CHANGES
+from lakehouse.spec.spec_key import SpecKey
+
+OPERATIONS = ("upsert", "insert", "bulk_insert")
+_OPTION = "the default is that of the table's options"
+
+INGEST_KEYS = (
+    SpecKey(name="source", type="kind", text="Kind of the source.", example="files", default="files"),
+    SpecKey(
+        name="select",
+        type="SQL expressions",
+        text="Columns of the rows, computed after parsing; `*` keeps all columns.",
+        example='["*", "fare * 100 AS cents"]',
+    ),
+    SpecKey(
+        name="operation",
+        type="choice",
+        text="How rows are written.",
+        example="insert",
+        default="upsert",
+        choices=OPERATIONS,
+    ),
+    SpecKey(
+        name="max_bad_records",
+        type="integer",
+        text="Records without a key, or that do not parse, that a run copies to dead letter files before it fails.",
+        example="100",
+        default="0",
+    ),
+    SpecKey(
+        name="replace",
+        type="boolean",
+        text="Whether a data interval that a commit contains already is ingested again.",
+        example="true",
+        default="false",
+    ),
+    SpecKey(
+        name="schedule",
+        type="cron expression",
+        text="Schedule of the DAG in UTC; without it runs are started by hand.",
+        example='"15 * * * *"',
+    ),
+    SpecKey(
+        name="start_date",
+        type="date",
+        text="Start of the first data interval.",
+        example="2026-01-01",
+    ),
+    SpecKey(
+        name="catchup",
+        type="boolean",
+        text="Whether Airflow runs the intervals between `start_date` and now.",
+        example="true",
+        default="false",
+        needs='{schedule: "@daily", start_date: 2026-01-01}',
+    ),
+    SpecKey(name="retries", type="integer", text="Retries of the task.", example="5", default="2"),
+    SpecKey(name="retry_delay", type="duration", text="Delay before the first retry.", example="30s", default="60s"),
+    SpecKey(name="timeout", type="duration", text="Longest duration of one try.", example="45m", default="6h"),
+    SpecKey(
+        name="pool",
+        type="name",
+        text="Airflow pool of the task.",
+        example="big_tables",
+        default="lakehouse_ingest",
+    ),
+    SpecKey(
+        name="spark",
+        type="mapping of properties",
+        text="Spark properties of the runs of this table.",
+        example="{spark.executor.memory: 4g}",
+    ),
+    SpecKey(
+        name="event_time",
+        type="column",
+        text="Column with the event time, from which commits move the watermark.",
+        example="updated_at",
+    ),
+    SpecKey(
+        name="lateness",
+        type="duration",
+        text="Longest delay of an event.",
+        example="10m",
+        default="0s",
+        needs="event_time: updated_at",
+    ),
+    SpecKey(
+        name="source_name",
+        type="text",
+        text="Name of the watermark; the default is the table's name.",
+        example="app_events",
+        needs="event_time: updated_at",
+    ),
+    SpecKey(
+        name="new_column",
+        type="choice",
+        text=f"Rule for columns that the table does not have; {_OPTION}.",
+        example=NEW_COLUMNS[-1],
+        choices=NEW_COLUMNS,
+    ),
+    SpecKey(
+        name="missing_column",
+        type="choice",
+        text=f"Rule for columns that the input does not have; {_OPTION}.",
+        example=MISSING_COLUMNS[-1],
+        choices=MISSING_COLUMNS,
+    ),
+    SpecKey(
+        name="type_change",
+        type="choice",
+        text=f"Rule for columns with another type; {_OPTION}.",
+        example=TYPE_CHANGES[-1],
+        choices=TYPE_CHANGES,
+    ),
+)
