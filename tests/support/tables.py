@@ -240,12 +240,13 @@ def data_rows(table: Table, columns: Sequence[str] | None = None, **scan: Any) -
 def examples(number: int) -> settings:
     """Return hypothesis settings for `number` examples.
 
-    By default a test runs half of them, the same in each run. With LAKEHOUSE_EXAMPLES=n it runs n times `number` random
-    examples.
+    By default a test runs half of them, the same in each run. With LAKEHOUSE_SHARE=0.2 it runs a fifth of these, and
+    with LAKEHOUSE_EXAMPLES=n it runs n times `number` random examples.
     """
     factor = os.environ.get("LAKEHOUSE_EXAMPLES")
+    share = float(os.environ.get("LAKEHOUSE_SHARE", "1"))
     return settings(
-        max_examples=(number + 1) // 2 if factor is None else number * int(factor),
+        max_examples=max(1, round((number + 1) // 2 * share)) if factor is None else number * int(factor),
         derandomize=factor is None,
         database=None,
         deadline=None,

@@ -1,0 +1,220 @@
+"""The steps of the demo: Airflow ingests two days of events, loads an older day by a backfill, and clusters a table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from lakehouse.core.system.clock import Clock
+from lakehouse.core.system.ids import Ids
+from lakehouse.demo.airflow import AirflowApi, end_leftover, running_airflow, set_up
+from lakehouse.demo.database import Database, Wanted, open_database
+from lakehouse.demo.facts import CommitFacts, DemoFacts, commits_of, table_facts, table_of
+from lakehouse.demo.landing import Feed
+from lakehouse.demo.place import DemoPlace, Ports
+from lakehouse.demo.processes import free_port, interrupted_by_sigterm, only_one
+from lakehouse.demo.progress import Live, Progress
+from lakehouse.demo.runs import DagRun, follow, runs_of, start_run, wait_for_dag
+from lakehouse.errors import UserError
+from lakehouse.spec.table import TableSpec, load_spec
+
+ORDERS, TRIPS = "ride_orders", "ride_trips"
+_CLUSTERING = "services.clustering"
+#: Several files per partition, sorted by zone, so that a query on a zone skips files.
+_LAYOUT = {
+    "hoodie.clustering.plan.strategy.sort.columns": "zone,updated_at",
+    "hoodie.clustering.plan.strategy.target.file.max.bytes": "400000",
+    "hoodie.layout.optimize.strategy": "linear",
+}
+#: A condition that a table sorted by zone answers with fewer files.
+_QUERY = {ORDERS: "zone = 'zone-003'", TRIPS: "zone = 'zone-003'"}
+_API_PORT, _WORKER_LOG_PORT, _TRIGGER_LOG_PORT = 8080, 8793, 8794
+_STEPS, _STEPS_OF_A_SPEC = 6, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The place of the demo, the wanted database, the sources of time and ids, and where to print."""
+
+    place: DemoPlace
+    wanted: Wanted
+    clock: Clock
+    ids: Ids
+    console: Console
+
+    def now(self) -> datetime:
+        """Return the time of day."""
+        return datetime.fromtimestamp(self.clock.now_ms() / 1000, tz=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAirflow:
+    """A running Airflow: its API, database, ports and first process."""
+
+    api: AirflowApi
+    database: Database
+    ports: Ports
+    process: subprocess.Popen[bytes]
+
+
+@contextmanager
+def opened(setting: Setting, line: Live) -> Iterator[OpenAirflow]:
+    """Start the database and Airflow, create the pools, and stop both at the end of the block."""
+    place = setting.place
+    end_leftover(place, setting.clock)
+    with ExitStack() as stack:
+        line.state("the database starts")
+        database = stack.enter_context(open_database(place.home, setting.wanted, setting.clock, setting.ids))
+        ports = Ports(
+            api=free_port(_API_PORT), worker_log=free_port(_WORKER_LOG_PORT), trigger_log=free_port(_TRIGGER_LOG_PORT)
+        )
+        place.write_env(database, ports)
+        line.state(f"Airflow starts on {database.description}")
+        api, process = stack.enter_context(running_airflow(place, database, ports, setting.clock))
+        line.state("airflow lakehouse setup")
+        set_up(place, database, ports)
+        yield OpenAirflow(api=api, database=database, ports=ports, process=process)
+
+
+def run_demo(setting: Setting) -> DemoFacts:
+    """Run all steps and return what the report shows. A second run continues with the state of the first one."""
+    place = setting.place
+    progress = Progress(setting.console, setting.clock, _STEPS)
+    feed = Feed(generated=place.home / "generated", landing=place.landing)
+    with only_one(place.home), interrupted_by_sigterm():
+        with progress.step("ride-hailing events of the last two days: one file per hour, some events late or twice"):
+            feed.generate_until(setting.now())
+        first = feed.first_day(setting.now())
+        feed.deliver("trips", first + timedelta(days=2))
+        feed.deliver("orders", first + timedelta(days=1))
+        with ExitStack() as stack:
+            with progress.step("a separate Airflow, with its scheduler, in .demo/airflow") as line:
+                airflow = stack.enter_context(opened(setting, line))
+                for dag_id in (_CLUSTERING, f"ingest.{ORDERS}", f"ingest.{TRIPS}"):
+                    wait_for_dag(airflow.api, dag_id, line)
+            _tell(progress, airflow)
+            demo = _Demo(airflow, progress, place)
+            demo.ingest("the first day of the orders, and yesterday's trips: scheduled runs", (ORDERS, TRIPS))
+            feed.deliver("orders", first + timedelta(days=2))
+            older = {"interval_start": first.isoformat(), "interval_end": (first + timedelta(days=1)).isoformat()}
+            demo.ingest(
+                "the second day of the orders: new ones and changes; the trips of the day before",
+                (ORDERS, TRIPS),
+                {ORDERS: {}, TRIPS: older},
+            )
+            demo.cluster("the table service clustering: orders are sorted by zone and time, rows stay the same")
+            with progress.step("a report of the result"):
+                facts = demo.facts((ORDERS, TRIPS), setting.now())
+            feed.deliver("orders", _hour(setting.now()))
+            feed.deliver("trips", _hour(setting.now()))
+    return facts
+
+
+def run_own_table(setting: Setting, data: Path | None, table: Path) -> DemoFacts:
+    """Ingest the user's files by the user's spec and return what the report shows."""
+    spec = _user_spec(setting.place.home, data, table)
+    place = replace(setting.place, specs=spec.parent)
+    setting = replace(setting, place=place)
+    progress = Progress(setting.console, setting.clock, _STEPS_OF_A_SPEC)
+    name = load_spec(spec).table
+    with only_one(place.home), interrupted_by_sigterm(), ExitStack() as stack:
+        with progress.step("a separate Airflow, with its scheduler, in .demo/airflow") as line:
+            airflow = stack.enter_context(opened(setting, line))
+            wait_for_dag(airflow.api, f"ingest.{name}", line)
+        _tell(progress, airflow)
+        demo = _Demo(airflow, progress, place)
+        demo.ingest("your files", (name,))
+        with progress.step("a report of the result"):
+            return demo.facts((name,), setting.now())
+
+
+class _Demo:
+    """The tables of the demo and the Airflow that works on them."""
+
+    def __init__(self, airflow: OpenAirflow, progress: Progress, place: DemoPlace) -> None:
+        self._api, self._database, self._progress = airflow.api, airflow.database, progress
+        self._environ = {**os.environ, "LAKEHOUSE_HOME": str(place.home)}
+        specs = [load_spec(path) for path in sorted(place.specs.glob("*.y*ml"))]
+        self._specs: dict[str, TableSpec] = {spec.table: spec for spec in specs}
+
+    def ingest(self, text: str, tables: Sequence[str], conf: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Start one run per table, at the same time, wait for them, and print the new commits."""
+        before = {name: self._commits(name) for name in tables}
+        with self._progress.step(f"Airflow ingests {text}") as line:
+            runs = [start_run(self._api, f"ingest.{name}", line, (conf or {}).get(name)) for name in tables]
+            ended = follow(self._api, runs, line)
+        for run, name in zip(ended, tables, strict=True):
+            new = self._commits(name)[len(before[name]) :]
+            for commit in new:
+                self._progress.line(f"{_run_text(run)}: commit {commit.instant}: {_commit_text(commit)}")
+            if not new:
+                self._progress.line(f"{_run_text(run)}: nothing new; files in a commit are not ingested again")
+
+    def cluster(self, text: str) -> None:
+        """Run the clustering of the orders."""
+        conf = {"tables": [f"default.{ORDERS}"], "force": True, "options": _LAYOUT}
+        with self._progress.step(f"Airflow runs {text}") as line:
+            (ended,) = follow(self._api, [start_run(self._api, _CLUSTERING, line, conf)], line)
+        self._progress.line(_run_text(ended))
+
+    def facts(self, tables: Sequence[str], now: datetime) -> DemoFacts:
+        """Read the tables and the runs."""
+        found = [table_of(self._specs[name], self._environ) for name in tables]
+        runs = [run for run in runs_of(self._api) if run.start is not None]
+        return DemoFacts(
+            tables=tuple(table_facts(table, _QUERY.get(table.name)) for table in found if table is not None),
+            runs=tuple(reversed(runs)),
+            database=self._database.description,
+            made_at=now,
+        )
+
+    def _commits(self, name: str) -> tuple[CommitFacts, ...]:
+        return commits_of(table_of(self._specs[name], self._environ))
+
+
+def _run_text(run: DagRun) -> str:
+    seconds = "" if run.seconds is None else f" in {run.seconds:.0f} s"
+    return f"{run.dag_id}, {run.run_type} run{seconds}"
+
+
+def _commit_text(commit: CommitFacts) -> str:
+    return f"{commit.inserted:,} inserted, {commit.updated:,} updated, {commit.files} files"
+
+
+def _tell(progress: Progress, airflow: OpenAirflow) -> None:
+    progress.line(
+        f"database: {airflow.database.description}; pages while this runs: http://127.0.0.1:{airflow.ports.api}"
+    )
+    if airflow.database.refusal is not None:
+        progress.line(f"backfills are refused, because {airflow.database.refusal}")
+
+
+def _hour(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)
+
+
+def _user_spec(home: Path, data: Path | None, table: Path) -> Path:
+    """Copy the user's spec into the demo's home and return the path of the copy; `data` replaces its source."""
+    spec = load_spec(table)
+    if spec.ingest is None:
+        raise UserError(f"{table} has no section `ingest`; add one that declares the source")
+    mapping = yaml.safe_load(table.read_text(encoding="utf-8"))
+    if data is not None:
+        if not data.exists():
+            raise UserError(f"{data} does not exist")
+        mapping["ingest"]["path"] = str(data.absolute())
+    target = home / "tables" / table.name
+    shutil.rmtree(target.parent, ignore_errors=True)
+    target.parent.mkdir(parents=True)
+    target.write_text(yaml.safe_dump(mapping, sort_keys=False), encoding="utf-8")
+    return target
