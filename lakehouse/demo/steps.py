@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,9 +24,12 @@ from lakehouse.demo.landing import Feed
 from lakehouse.demo.place import DemoPlace, Ports
 from lakehouse.demo.processes import free_port, interrupted_by_sigterm, only_one
 from lakehouse.demo.progress import Live, Progress
-from lakehouse.demo.runs import DagRun, follow, runs_of, start_run, wait_for_dag
+from lakehouse.demo.runs import DagRun, follow, runs_of, schedule_run, trigger_run, wait_for_dag
 from lakehouse.errors import UserError
 from lakehouse.spec.table import TableSpec, load_spec
+
+#: Starts a run of a DAG.
+Start = Callable[[AirflowApi, str, Live, Mapping[str, Any]], DagRun]
 
 ORDERS, TRIPS = "ride_orders", "ride_trips"
 _CLUSTERING = "services.clustering"
@@ -104,13 +107,16 @@ def run_demo(setting: Setting) -> DemoFacts:
                     wait_for_dag(airflow.api, dag_id, line)
             _tell(progress, airflow)
             demo = _Demo(airflow, progress, place)
-            demo.ingest("the first day of the orders, and yesterday's trips: scheduled runs", (ORDERS, TRIPS))
-            feed.deliver("orders", first + timedelta(days=2))
-            older = {"interval_start": first.isoformat(), "interval_end": (first + timedelta(days=1)).isoformat()}
             demo.ingest(
-                "the second day of the orders: new ones and changes; the trips of the day before",
-                (ORDERS, TRIPS),
-                {ORDERS: {}, TRIPS: older},
+                "the first day of the orders, and yesterday's trips: scheduled runs",
+                {ORDERS: {}, TRIPS: _interval(first + timedelta(days=1))},
+                schedule_run,
+            )
+            feed.deliver("orders", first + timedelta(days=2))
+            demo.ingest(
+                "the second day of the orders, new ones and changes; and the trips of the day before: triggered runs",
+                {ORDERS: {}, TRIPS: _interval(first)},
+                trigger_run,
             )
             demo.cluster("the table service clustering: orders are sorted by zone and time, rows stay the same")
             with progress.step("a report of the result"):
@@ -126,14 +132,17 @@ def run_own_table(setting: Setting, data: Path | None, table: Path) -> DemoFacts
     place = replace(setting.place, specs=spec.parent)
     setting = replace(setting, place=place)
     progress = Progress(setting.console, setting.clock, _STEPS_OF_A_SPEC)
-    name = load_spec(spec).table
+    declared = load_spec(spec)
+    name = declared.table
     with only_one(place.home), interrupted_by_sigterm(), ExitStack() as stack:
         with progress.step("a separate Airflow, with its scheduler, in .demo/airflow") as line:
             airflow = stack.enter_context(opened(setting, line))
             wait_for_dag(airflow.api, f"ingest.{name}", line)
         _tell(progress, airflow)
         demo = _Demo(airflow, progress, place)
-        demo.ingest("your files", (name,))
+        # A DAG without a schedule has no scheduled runs.
+        scheduled = declared.ingest is not None and declared.ingest.schedule is not None
+        demo.ingest("your files", {name: {}}, schedule_run if scheduled else trigger_run)
         with progress.step("a report of the result"):
             return demo.facts((name,), setting.now())
 
@@ -147,11 +156,17 @@ class _Demo:
         specs = [load_spec(path) for path in sorted(place.specs.glob("*.y*ml"))]
         self._specs: dict[str, TableSpec] = {spec.table: spec for spec in specs}
 
-    def ingest(self, text: str, tables: Sequence[str], conf: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Start one run per table, at the same time, wait for them, and print the new commits."""
+    def ingest(self, text: str, tables: Mapping[str, Mapping[str, Any]], start: Start) -> None:
+        """Start one run per table, at the same time, wait for them, and print the new commits.
+
+        Args:
+            text: What the runs ingest.
+            tables: The parameters of the run by table.
+            start: The function that starts a run.
+        """
         before = {name: self._commits(name) for name in tables}
         with self._progress.step(f"Airflow ingests {text}") as line:
-            runs = [start_run(self._api, f"ingest.{name}", line, (conf or {}).get(name)) for name in tables]
+            runs = [start(self._api, f"ingest.{name}", line, conf) for name, conf in tables.items()]
             ended = follow(self._api, runs, line)
         for run, name in zip(ended, tables, strict=True):
             new = self._commits(name)[len(before[name]) :]
@@ -164,7 +179,7 @@ class _Demo:
         """Run the clustering of the orders."""
         conf = {"tables": [f"default.{ORDERS}"], "force": True, "options": _LAYOUT}
         with self._progress.step(f"Airflow runs {text}") as line:
-            (ended,) = follow(self._api, [start_run(self._api, _CLUSTERING, line, conf)], line)
+            (ended,) = follow(self._api, [trigger_run(self._api, _CLUSTERING, line, conf)], line)
         self._progress.line(_run_text(ended))
 
     def facts(self, tables: Sequence[str], now: datetime) -> DemoFacts:
@@ -197,6 +212,11 @@ def _tell(progress: Progress, airflow: OpenAirflow) -> None:
     )
     if airflow.database.refusal is not None:
         progress.line(f"backfills are refused, because {airflow.database.refusal}")
+
+
+def _interval(day: datetime) -> dict[str, str]:
+    """Return the parameters of a run for the data interval of one day."""
+    return {"interval_start": day.isoformat(), "interval_end": (day + timedelta(days=1)).isoformat()}
 
 
 def _hour(moment: datetime) -> datetime:

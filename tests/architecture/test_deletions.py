@@ -18,7 +18,7 @@ ALLOWED = {
     "lakehouse/core/operations/services/partition_purge.py": "a whole table; names come from a listing",
     "lakehouse/platform/sources/dead_letters.py": "dead letters of an attempt, in its own folder outside of tables",
     "lakehouse/platform/doctor/storage_checks.py": "the temporary file that the check created",
-    "lakehouse/cli/demo.py": "the folder of the demo, which the command created",
+    "lakehouse/demo": "the folder of the demo, which the command created",
 }
 
 
