@@ -95,7 +95,10 @@ def test_trigger_form_has_interval_refresh_and_options(write_specs: WriteSpecs) 
     defaults = {"interval_start": None, "interval_end": None, "full_refresh": False, "options": {}}
     assert dag.params.dump() == defaults
     assert dag.params.get_param("interval_start").schema["format"] == "date-time"
-    assert dag.params.get_param("full_refresh").schema["type"] == "boolean"
+    assert dag.params.get_param("full_refresh").schema["type"] == ["null", "boolean"]
+    write_specs(orders=minimal("sales.orders"))
+    by_checkpoint = DagBag(DAGS).dags["ingest.sales.orders"]
+    assert by_checkpoint.params.dump() == {"full_refresh": False, "options": {}}
 
 
 def test_spec_without_ingest_has_no_dag_and_without_schedule_a_manual_one(write_specs: WriteSpecs) -> None:

@@ -1,12 +1,18 @@
-"""Check that a service can work on a table, from the metadata of the table: no data file is listed or opened."""
+"""Check that a service can work on a table, from the metadata of the table: no data file is opened.
+
+Data files are listed only to refuse a partition that seems not to exist.
+"""
 
 from __future__ import annotations
 
+from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME
 from lakehouse.core.operations.services.clustering import require_clusterable, require_sortable
 from lakehouse.core.operations.services.compaction_execution import require_merge_on_read
 from lakehouse.core.operations.services.plan_executor import pending_plan
 from lakehouse.core.operations.services.ttl import require_partitioned
+from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.services import require_by_partition, service_spec
 
@@ -17,6 +23,7 @@ def check_service(table: Table, command: JobCommand) -> None:
     loaded, policies = services.table, services.policies
     if command.partitions or command.interval is not None:
         require_by_partition(spec)
+    _check_partitions(table, command)
     if spec.merge_on_read_only:
         require_merge_on_read(loaded)
     if spec.name == "clustering":
@@ -26,3 +33,14 @@ def check_service(table: Table, command: JobCommand) -> None:
         require_partitioned(loaded)
     if command.instant is not None and spec.action is not None:
         pending_plan(loaded, spec.action, command.instant)
+
+
+def _check_partitions(table: Table, command: JobCommand) -> None:
+    """Look each partition up by the file that marks it; only if it has none are the partitions listed."""
+    storage = table.services_as_loaded.table.env.storage
+    for partition in command.partitions:
+        try:
+            storage.get(f"{partition.strip('/')}/{PARTITION_METADATA_NAME}")
+        except NotFoundError:
+            if partition not in table.partitions():
+                raise UserError(f"table {table.name} has no partition {partition!r}", partition=partition) from None

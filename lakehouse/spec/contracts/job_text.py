@@ -77,4 +77,4 @@ def _names(names: Sequence[str]) -> str:
 
 def _drift(drift: ColumnDrift) -> str:
     types = f" from {drift.before} to {drift.after}" if drift.before else ""
-    return f"{drift.column} {_DRIFT[drift.change]}{types} ({drift.rows:,} rows)"
+    return f"{drift.column} {_DRIFT[drift.change]}{types} ({drift.rows:,} {'row' if drift.rows == 1 else 'rows'})"
