@@ -82,7 +82,7 @@ def _parameter(parameter: click.Parameter, ctx: click.Context) -> ParameterPage:
         text=getattr(parameter, "help", None) or "",
         default=str(default) if isinstance(default, str | int | float) else "",
         required=parameter.required,
-        repeatable=parameter.multiple,
+        repeatable=getattr(parameter, "repeatable", parameter.multiple),
     )
 
 

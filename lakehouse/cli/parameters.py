@@ -156,6 +156,14 @@ def value(name: str, text: str, **more: Any) -> click.Option:
     return click.Option([name], help=text, **more)
 
 
+class JobOption(click.Option):
+    """A flag of a job. The parser collects all its values, because JobCommand reports a flag that is given twice."""
+
+    def __init__(self, declarations: Sequence[str], *, repeatable: bool, **more: Any) -> None:
+        super().__init__(declarations, **more)
+        self.repeatable = repeatable
+
+
 def job_flags(*, without: Sequence[str] = ()) -> list[click.Parameter]:
     """Return the flags of a job. Those in `without` have no effect on it: they are accepted, but not in its help."""
     # Every command has --debug.
@@ -169,14 +177,14 @@ def _job_flag(job_flag: JobFlag, *, hidden: bool) -> click.Option:
         "--output": OneOf(("text", "json")),
     }
     switch = job_flag.form is FlagForm.SWITCH
-    return click.Option(
+    return JobOption(
         [job_flag.flag, job_flag.field],
         is_flag=switch,
-        # JobCommand reports a flag that is given twice.
         multiple=not switch,
         type=None if switch else types.get(job_flag.flag, click.STRING),
         metavar=None if switch else job_flag.value,
         required=job_flag.flag == "--table",
         hidden=hidden,
         help=job_flag.text,
+        repeatable=job_flag.form in (FlagForm.REPEATED, FlagForm.PAIRS),
     )

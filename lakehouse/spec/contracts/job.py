@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any
 
 from lakehouse.errors import (
@@ -33,13 +33,13 @@ STORAGE_SETTINGS = "LAKEHOUSE_STORAGE_SETTINGS"
 _OUTPUTS = ("text", "json")
 
 
-class FlagForm(StrEnum):
-    """The form of a flag of a job."""
+class FlagForm(Enum):
+    """The form of a flag of a job: with a value once or several times, with `key=value`, or without a value."""
 
-    VALUE = "value"
-    REPEATED = "repeated"
-    PAIRS = "pairs"
-    SWITCH = "switch"
+    VALUE = auto()
+    REPEATED = auto()
+    PAIRS = auto()
+    SWITCH = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
