@@ -74,18 +74,23 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words after the verb; raise UsageError for words that are not flags."""
         ctx.allow_extra_args = True
+        given = list(args)
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
             # Errors of click's parser do not always know their command.
             error.ctx = error.ctx or ctx
+            if isinstance(error, click.MissingParameter) and given and not given[0].startswith("-"):
+                raise self._unexpected(given[0], ctx) from None
             raise
         if rest and not ctx.resilient_parsing:
-            table = any(parameter.name == "table" for parameter in self.params)
-            raise click.UsageError(
-                f"unexpected argument {rest[0]!r}" + ("; a table is named by --table" if table else ""), ctx
-            )
+            raise self._unexpected(rest[0], ctx)
         return rest
+
+    def _unexpected(self, word: str, ctx: click.Context) -> click.UsageError:
+        has_table = any("--table" in parameter.opts for parameter in self.params)
+        advice = f"a table is named by a flag: --table {word}" if has_table else "this command takes flags only"
+        return click.UsageError(f"unexpected argument {word!r}; {advice}", ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples below the flags."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -20,12 +20,12 @@ NAME_TEXT = "The name of a table in the catalog: namespace.table."
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]
-    """One of some words; the error for another word names the nearest one."""
+    """One of some words; the error for another word names the nearest one, or the one that `meant` gives."""
 
     name = "word"
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = tuple(words)
+    def __init__(self, words: Sequence[str], meant: Mapping[str, str] | None = None) -> None:
+        self.words, self.meant = tuple(words), meant or {}
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """Return the words as help shows them."""
@@ -34,7 +34,8 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the word; fail for an unknown one."""
         if value not in self.words:
-            self.fail(f"{value!r} is not one of {', '.join(self.words)}.{nearest(str(value), self.words)}", param, ctx)
+            near = nearest(self.meant.get(str(value).upper(), str(value)), self.words)
+            self.fail(f"{value!r} is not one of {', '.join(self.words)}.{near}", param, ctx)
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -21,6 +21,7 @@ from lakehouse.model.validation import INVARIANTS, KeyScope
 from lakehouse.spec.table_keys import TABLE_TYPES
 
 _WHERE = "Condition on the rows, such as \"day >= '2026-01-01' AND fare > 10\"."
+_TYPE = OneOf(TABLE_TYPES, {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"})
 _SPECS = "Directory of table specs; repeatable. Default: the variable LAKEHOUSE_SPECS."
 _INVARIANTS = "\n".join(f"  {name:22}{invariant.holds}" for name, invariant in INVARIANTS.items())
 
@@ -39,7 +40,7 @@ _CREATE = Command(
             "--option hoodie.index.type=GLOBAL_SIMPLE (see `table validate --keys global`).",
         ),
         value("--partition-by", "Columns, comma separated; a column of type TIMESTAMP needs a spec.", default=""),
-        value("--type", "Type of the table.", type=OneOf(TABLE_TYPES), default=TABLE_TYPES[0]),
+        value("--type", "Type of the table.", type=_TYPE, default=TABLE_TYPES[0]),
         value("--ordering", "Columns that decide between versions of a record.", default=""),
         options(),
         output(),
