@@ -1,10 +1,17 @@
 # Airflow with lakehouse, and a separate virtual environment for Spark. The Spark provider of Airflow and pyspark
-# overwrite each other's files, so they must not be in one environment.
+# overwrite each other's files, so they must not be in one environment. Both install the same wheel.
 #
-#   Airflow's Python   the packages of the base image, plus the Spark provider and the light core of lakehouse
-#   /opt/spark-env     lakehouse-tables[spark]; tasks reach it through LAKEHOUSE_SPARK_HOME
+#   Airflow's Python   the packages of the base image, the Spark provider, and the wheel without an extra
+#   /opt/spark-env     the wheel with the extra `spark`; tasks reach it through LAKEHOUSE_SPARK_HOME
 ARG AIRFLOW_VERSION=3.3.2
 ARG PYTHON_VERSION=3.11
+FROM apache/airflow:${AIRFLOW_VERSION}-python${PYTHON_VERSION} AS wheel
+WORKDIR /tmp/lakehouse
+COPY --chown=airflow:0 pyproject.toml README.md LICENSE ./
+COPY --chown=airflow:0 lakehouse ./lakehouse
+COPY --chown=airflow:0 plugins ./plugins
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir dist .
+
 FROM apache/airflow:${AIRFLOW_VERSION}-python${PYTHON_VERSION}
 ARG SPARK_PROVIDER_VERSION=6.3.4
 
@@ -17,18 +24,18 @@ RUN apt-get update \
 
 USER airflow
 WORKDIR /opt/lakehouse
-COPY --chown=airflow:0 pyproject.toml constraints-spark.txt README.md LICENSE ./
-COPY --chown=airflow:0 lakehouse ./lakehouse
+COPY --chown=airflow:0 constraints-spark.txt ./
+COPY --from=wheel --chown=airflow:0 /tmp/lakehouse/dist ./
 RUN python -m venv /opt/spark-env \
-    && /opt/spark-env/bin/pip install --no-cache-dir --constraint constraints-spark.txt '.[spark,hive,metrics,postgresql]' \
+    && /opt/spark-env/bin/pip install --no-cache-dir --constraint constraints-spark.txt \
+        "$(echo lakehouse_tables-*.whl)[spark,hive,metrics,postgresql]" \
     && /opt/spark-env/bin/python -c "import lakehouse.core.table.table, pyspark, pyarrow"
-# --no-deps: the base image has the dependencies of the provider and of the light core. pyspark-client must not be
-# installed, and the regular expression engine is installed separately.
-RUN pip install --no-cache-dir --no-deps "apache-airflow-providers-apache-spark==${SPARK_PROVIDER_VERSION}" . \
-        "$(grep '^google-re2==' constraints-spark.txt)" \
-    && python -c "import airflow.providers.apache.spark.operators.spark_submit, lakehouse.spec.table"
+# --no-deps: the base image has the dependencies of the provider and of the wheel. pyspark-client must not be installed,
+# and the regular expression engine is installed separately.
+RUN pip install --no-cache-dir --no-deps "apache-airflow-providers-apache-spark==${SPARK_PROVIDER_VERSION}" \
+        lakehouse_tables-*.whl "$(grep '^google-re2==' constraints-spark.txt)" \
+    && python -c "import airflow.providers.apache.spark.operators.spark_submit, lakehouse_airflow.operators"
 
-COPY --chown=airflow:0 plugins /opt/airflow/plugins
 COPY --chown=airflow:0 dags /opt/airflow/dags
 ENV LAKEHOUSE_SPARK_HOME=/opt/spark-env \
     LAKEHOUSE_HOME=/var/lib/lakehouse \

@@ -13,9 +13,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from lakehouse.spec.table import load_spec
-from lakehouse_airflow.publish import POOL as PUBLISH_POOL
-from lakehouse_airflow.services import POOL
+from lakehouse_airflow.pools import POOLS
 
 ROOT = Path(__file__).resolve().parents[2]
 BESIDE = ("spark-master", "spark-worker", "hive-metastore", "s3", "otel-collector", "prometheus")
@@ -49,14 +47,26 @@ def test_airflow_components_wait_for_the_migrated_database(services: dict[str, A
     assert services["init"]["environment"]["_AIRFLOW_DB_MIGRATE"] == "true"
 
 
-def test_compose_creates_the_pools_of_specs_and_services(services: dict[str, Any]) -> None:
-    pools = {
-        spec.ingest.pool
-        for spec in map(load_spec, sorted((ROOT / "dags" / "tables").glob("*.yaml")))
-        if spec.ingest is not None
-    }
-    made = set(re.findall(r"pools set (\w+)", services["init"]["command"][2]))
-    assert made == {*pools, POOL, PUBLISH_POOL}
+def test_init_creates_the_pools_with_the_slots_of_the_environment(services: dict[str, Any]) -> None:
+    init = services["init"]
+    assert "airflow lakehouse setup" in init["command"][2]
+    assert {setting.variable for setting in POOLS} <= set(init["environment"])
+    defaults = [re.search(r":-(\d+)", init["environment"][setting.variable]) for setting in POOLS]
+    assert [int(found[1]) for found in defaults if found] == [setting.slots for setting in POOLS]
+
+
+def test_image_installs_the_wheel_in_both_environments(services: dict[str, Any]) -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert re.search(r"pip install [^&]*lakehouse_tables-\*\.whl\)\[spark,", text) is not None
+    assert re.search(r"^RUN pip install [^&]*\slakehouse_tables-\*\.whl", text, re.MULTILINE) is not None
+    # The entry points of the wheel register the plugin: a plugins folder would register it twice.
+    assert "/opt/airflow/plugins" not in text
+    volumes = [volume for service in services.values() for volume in service.get("volumes", ())]
+    assert [volume for volume in volumes if "plugins" in volume] == []
+    # The files that the wheel is built from are in the context of the build.
+    context = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    copied = re.findall(r"^COPY --chown=airflow:0 ([^/\n]+?) \S+$", text, re.MULTILINE)
+    assert {f"!{name}" for names in copied for name in names.split()} <= set(context)
 
 
 def test_mounted_volumes_are_declared(services: dict[str, Any]) -> None:
