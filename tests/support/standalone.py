@@ -24,6 +24,8 @@ from tests.support.postgresql import server
 
 START_S = 180
 _PATIENCE_S = 30
+#: The programs of this environment.
+PROGRAMS = Path(sys.executable).parent
 Answer = TypeVar("Answer")
 
 
@@ -34,6 +36,7 @@ class Standalone:
     port: int
     environment: Mapping[str, str]
     log: Path
+    programs: Path = PROGRAMS
 
     def call(self, path: str, body: Mapping[str, Any] | None = None, *, method: str | None = None) -> Any:
         """Call the API and return its JSON; the default method is POST with a body and GET without one."""
@@ -66,8 +69,9 @@ class Standalone:
 
     def command(self, *words: str) -> str:
         """Run an `airflow` command with the same configuration and return its output."""
-        airflow = Path(sys.executable).with_name("airflow")
-        done = subprocess.run([airflow, *words], env=self.environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [self.programs / "airflow", *words], env=self.environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"airflow {' '.join(words)}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -108,7 +112,7 @@ def standalone(home: Path, environment: Mapping[str, str]) -> Iterator[Standalon
     `environment` is added to the environment of the current process.
     """
     home.mkdir(parents=True, exist_ok=True)
-    with _database(home) as url, _running(home, {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url, **environment}) as airflow:
+    with _database(home) as url, running(home, {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url, **environment}) as airflow:
         yield airflow
 
 
@@ -131,11 +135,12 @@ def _database(home: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _running(home: Path, environment: Mapping[str, str]) -> Iterator[Standalone]:
+def running(home: Path, environment: Mapping[str, str], programs: Path = PROGRAMS) -> Iterator[Standalone]:
+    """Run Airflow as `standalone` does, with the database that `environment` names and programs of an environment."""
     port, tasks, triggers = _free_ports(3)
     whole = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),
@@ -149,10 +154,10 @@ def _running(home: Path, environment: Mapping[str, str]) -> Iterator[Standalone]
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(triggers),
         **environment,
     }
-    airflow = Standalone(port=port, environment=whole, log=home / "standalone.log")
+    airflow = Standalone(port=port, environment=whole, log=home / "standalone.log", programs=programs)
     with airflow.log.open("w") as log:
         process = subprocess.Popen(
-            [Path(sys.executable).with_name("airflow"), "standalone"],
+            [programs / "airflow", "standalone"],
             env=whole,
             stdout=log,
             stderr=subprocess.STDOUT,
