@@ -1,23 +1,46 @@
-"""Output of commands: text for people, JSON for programs."""
+"""Output of commands: text for people, JSON for programs.
+
+Text has rounded sizes, local times and durations (`lakehouse.cli.values`). On a terminal, tables fit its width, and
+names of columns are bold unless NO_COLOR is set. A shortened table names what it lacks. Rows that are read from a table
+are printed in full.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
-from lakehouse.model.texts import printable
+from lakehouse.cli.layout import Layout, lay_out
+from lakehouse.cli.values import Texts, header_of, verbatim
 from lakehouse.spec.contracts.document import Document, encode
+
+#: Rows of a table inside of a document that are printed.
+_MOST_ROWS = 20
+#: Columns with a sentence, which several rows often share, and columns that name a row.
+_REASONS = ("reason", "why")
+_LABELS = ("table", "service", "partition")
 
 
 def show(value: Any, output: str) -> None:
-    """Print a mapping or a list of mappings as JSON, or as text: `name  value` lines, tables for lists."""
+    """Print a mapping or rows of a table as JSON or as text: `name  value` lines for a mapping, a table for rows.
+
+    The values of rows are printed as they are stored, neither rounded nor shortened.
+    """
     if output == "json":
         print(json.dumps(value, indent=2, default=str))
     elif isinstance(value, Mapping):
-        _show_mapping(value)
+        _Page().mapping(value)
+    elif not value:
+        print("(none)")
     else:
-        print(grid(value))
+        names = list(value[0])
+        cells = [[verbatim(row.get(name)) for name in names] for row in value]
+        _print(lay_out(names, cells, _width(), may_cut=False))
 
 
 def show_document(
@@ -30,10 +53,17 @@ def show_document(
     if output == "json":
         print(json.dumps(document.to_mapping(), indent=2, ensure_ascii=False))
     elif rows is not None:
-        print(grid(rows))
+        show_rows(rows)
     else:
         fields = {name: value for name, value in encode(document).items() if name not in omitted}
-        _show_mapping(_with_spaces(fields))
+        _Page().mapping(_with_spaces(fields))
+
+
+def show_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows of a contract as a table for people; a reason that several rows share is printed once, below."""
+    page = _Page()
+    page.table(rows)
+    page.end()
 
 
 def rows_of(values: Sequence[object]) -> list[dict[str, Any]]:
@@ -42,33 +72,92 @@ def rows_of(values: Sequence[object]) -> list[dict[str, Any]]:
 
 
 def grid(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as a text table; the keys of the first row are the column names."""
+    """Return rows of a contract as a text table of any width; the keys of the first row are the column names."""
+    return "\n".join(_laid_out(rows, Texts(), None).lines)
+
+
+class _Page:
+    """The text of one command: its tables, and notes on times and shortened columns at the end."""
+
+    def __init__(self) -> None:
+        self._texts, self._shortened = Texts(), dict[str, None]()
+
+    def mapping(self, mapping: Mapping[str, Any]) -> None:
+        """Print `name  value` lines, and nested rows as tables."""
+        wide = max((len(header_of(name)) for name in mapping), default=0)
+        for name, value in mapping.items():
+            if _is_rows(value):
+                print(f"{header_of(name)}:")
+                self.table([_with_spaces(row) for row in value], most=_MOST_ROWS, indent="  ")
+            else:
+                print(f"{header_of(name).ljust(wide)}  {self._texts.of(name, value)}")
+        self.end()
+
+    def table(self, rows: Sequence[Mapping[str, Any]], *, most: int | None = None, indent: str = "") -> None:
+        """Print rows as a table; at most `most` of them, followed by the number of the others."""
+        shown, reasons = _without_repeated_reasons(rows[:most])
+        width = _width()
+        layout = _laid_out(shown, self._texts, None if width is None else width - len(indent))
+        _print(layout, indent)
+        self._shortened.update(dict.fromkeys(layout.shortened))
+        for reason, labels in reasons.items():
+            print(f"{indent}{self._texts.of('reason', reason)}")
+            print(f"{indent}  {self._texts.of('', labels)}")
+        if most is not None and len(rows) > most:
+            print(f"{indent}... and {len(rows) - most:,} more (--output json prints all)")
+
+    def end(self) -> None:
+        """Print the notes: the zone of times, and the names of shortened columns."""
+        notes = [self._texts.footnote()]
+        if self._shortened:
+            notes.append(f"shortened to the terminal: {', '.join(self._shortened)} (--output json prints all)")
+        for note in filter(None, notes):
+            print(f"({note})")
+
+
+def _laid_out(rows: Sequence[Mapping[str, Any]], texts: Texts, width: int | None) -> Layout:
     if not rows:
-        return "(none)"
+        return Layout(("(none)",))
     names = list(rows[0])
-    cells = [names, *[[_text(row.get(name)) for name in names] for row in rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+    cells = [[texts.of(name, row.get(name)) for name in names] for row in rows]
+    return lay_out([header_of(name) for name in names], cells, width, may_cut=True)
 
 
-def _show_mapping(mapping: Mapping[str, Any]) -> None:
-    width = max((len(name) for name in mapping), default=0)
-    for name, value in mapping.items():
-        if isinstance(value, Sequence) and not isinstance(value, str) and value and isinstance(value[0], Mapping):
-            print(f"{name}:")
-            print("\n".join(f"  {line}" for line in grid([_with_spaces(row) for row in value]).splitlines()))
-        else:
-            print(f"{name.ljust(width)}  {_text(value)}")
+def _without_repeated_reasons(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[Sequence[Mapping[str, Any]], dict[str, list[str]]]:
+    """Return rows without the column of reasons, and the names of the rows by reason, if a reason is repeated."""
+    column = next((name for name in _REASONS if rows and name in rows[0]), None)
+    labels = [name for name in _LABELS if rows and name in rows[0]]
+    if column is None or not labels:
+        return rows, {}
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row[column]:
+            found.setdefault(str(row[column]), []).append(" ".join(str(row[name]) for name in labels))
+    if len(found) == sum(map(len, found.values())):
+        return rows, {}
+    return [{name: value for name, value in row.items() if name != column} for row in rows], found
 
 
 def _with_spaces(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {name.replace("_", " "): value for name, value in mapping.items()}
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{_text(name)}={_text(part)}" for name, part in value.items()) or "-"
-    return (", ".join(map(_text, value)) or "-") if isinstance(value, list | tuple) else printable(str(value))
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Mapping)
+
+
+def _width() -> int | None:
+    """Return the columns of the terminal; None if the output is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _print(layout: Layout, indent: str = "") -> None:
+    styled = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    console: Any = import_module("rich.console").Console(file=sys.stdout) if styled else None
+    for number, line in enumerate(layout.lines):
+        if console is not None and number in layout.heads:
+            console.print(f"{indent}{line}", style="bold", markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(f"{indent}{line}".rstrip())

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakehouse.cli.group import Given
-from lakehouse.cli.output import show, show_document
+from lakehouse.cli.output import show, show_document, show_rows
 from lakehouse.cli.specs import spec_in_force, specs_in_force
 from lakehouse.cli.table import catalog_table, catalog_tables
 from lakehouse.errors import LakehouseError
@@ -57,7 +57,7 @@ def due(given: Given) -> None:
         choices = decide(catalog, services, tables=tables, limits=limits, force=given.force, drift=drift)
         measures.decisions(choices)
     if given.output == "text":
-        show([_row(choice) for choice in choices], given.output)
+        show_rows([_row(choice) for choice in choices])
         return
     packed = {
         service: batches(
