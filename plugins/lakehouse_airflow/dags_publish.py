@@ -3,8 +3,8 @@
 The DAG runs by its schedule and after each event of the table's asset. An event with `partitions` in its extra is a
 signal that these partitions are ready. Pointers need no Spark; a spark-submit copies partitions older than
 `archive_after` into separate files. Each partition that becomes visible is an event of the asset
-`hive://database/table`. A backfill publishes the partitions of its range again. The trigger form has partitions,
-interval, force, newest version and dry run.
+`hive://database/table`. A backfill publishes the partitions of its range again. An empty
+trigger form starts an ordinary run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lakehouse.spec.publish import PublishSpec
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.assets import partitions_asset, table_asset
 from lakehouse_airflow.forms import publish_form
+from lakehouse_airflow.operators import JOB_DOC
 from lakehouse_airflow.publish import (
     ArchivePartitionsOperator,
     PublishPartitionsOperator,
@@ -72,6 +73,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
         archive = ArchivePartitionsOperator.partial(
             task_id="archive",
             publish_task_id="publish",
+            doc_md=JOB_DOC.format(verb="publish", action="run"),
             # The task `archive_due` has just opened the table and its publication.
             check=False,
             outlets=outlets,

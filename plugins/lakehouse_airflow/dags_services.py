@@ -43,7 +43,7 @@ _DOCS = {
 }
 _DUE = (
     " The log of the task `due` and `lakehouse services explain --table namespace.table` show which tables are due, "
-    "and why. The trigger form has tables, partitions, dry run and force."
+    "and why. An empty trigger form starts an ordinary run."
 )
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -60,6 +60,13 @@ FINAL_EXIT_CODES = frozenset(
 )
 #: Length of the output that the error of a failed check shows, in characters.
 _SHOWN_OUTPUT = 2000
+#: Documentation of a job in the UI, with its verb and action.
+JOB_DOC = """Runs `lakehouse {verb} {action}` as one `spark-submit`.
+
+* The settings and the table are checked before Spark starts. A wrong setting fails the task at once, without a retry.
+* The log ends with the report: rows, files, dropped and skipped data, warnings. XCom `return_value` has the same.
+* Another run that works on the table, and data that has not arrived, reschedule the task without using a try.
+"""
 _CONF = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 
 
@@ -108,6 +115,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
     ) -> None:
         kwargs["conf"] = {**_CONF, **(kwargs.get("conf") or {})}
         kwargs.setdefault("name", f"lakehouse {verb} {action}")
+        kwargs.setdefault("doc_md", JOB_DOC.format(verb=verb, action=action))
         super().__init__(**kwargs)
         self.verb = verb
         self.action = action

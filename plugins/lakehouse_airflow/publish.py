@@ -39,11 +39,16 @@ from lakehouse_airflow.data_intervals import (
     params_interval,
     required_interval,
 )
+from lakehouse_airflow.forms import check_conf
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.processes import end_job
 
 #: The pool of publications. It is separate, because publication takes seconds and should not wait for Spark jobs.
 POOL = "lakehouse_publish"
+_DOC = """Publishes the ready partitions of the table in the Hive Metastore as pointers, without Spark.
+
+The log names the published partitions, and why others wait. Each partition that became visible is an asset event.
+"""
 #: Longest partition key of an asset event that Airflow's database stores.
 _LONGEST_KEY = 250
 
@@ -90,6 +95,7 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("pool", POOL)
+        kwargs.setdefault("doc_md", _DOC)
         kwargs["outlets"] = [PUBLISHED, *(kwargs.get("outlets") or ())]
         super().__init__(**kwargs)
         self.table = table
@@ -114,6 +120,7 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
         self._job_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
         end_job(self._job_id)
         try:
+            check_conf(context)
             return self._publish(context)
         except UserError as error:
             raise AirflowFailException(str(error)) from error

@@ -26,7 +26,7 @@ from lakehouse_airflow.assets import TABLE_SCHEME, table_asset
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.data_intervals import is_backfill, params_interval, required_interval, whole_days
 from lakehouse_airflow.forms import check_conf, service_form
-from lakehouse_airflow.operators import LakehouseOperator
+from lakehouse_airflow.operators import JOB_DOC, LakehouseOperator
 from lakehouse_airflow.rescheduling import reschedule
 from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
 
@@ -34,6 +34,13 @@ log = logging.getLogger(__name__)
 
 #: The pool of services. It is separate, so that services never occupy the slots of ingestion.
 POOL = "lakehouse_services"
+#: Names of a batch in the UI: its tables. Airflow stores up to 250 characters.
+_BATCH_NAME = "{{ (task.table if task.table is string else task.table | join(', ')) | truncate(200) }}"
+_DUE_DOC = """Decides without Spark which tables of the catalog need {service} now, and puts them into batches.
+
+The log names each table with the decision and its reason. If no table is due, the task `run` is skipped. A dry run
+writes the plans to this log.
+"""
 
 
 class ServiceOperator(LakehouseOperator):
@@ -183,12 +190,14 @@ def service_dag(
         **settings,
     ) as made:
         soon = {"retries": retries, "retry_delay": timedelta(minutes=1)}
-        batches = due_batches.override(task_id="due", pool=POOL, **soon)(
+        batches = due_batches.override(task_id="due", pool=POOL, doc_md=_DUE_DOC.format(service=service), **soon)(
             service, list(text_list(arguments, "arguments"))
         )
         ServiceOperator.partial(
             task_id="run",
             service=service,
+            map_index_template=_BATCH_NAME,
+            doc_md=JOB_DOC.format(verb=service, action="run"),
             # The task `due` has just opened the tables.
             check=False,
             conf=dict(conf or {}),

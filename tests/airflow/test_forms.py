@@ -93,6 +93,17 @@ def test_only_dags_whose_runs_can_have_another_interval_ask_for_one(dags: dict[s
     assert sections == {"Data interval"}
 
 
+def test_every_task_of_lakehouse_documents_itself_and_batches_show_their_tables(dags: dict[str, DAG]) -> None:
+    tasks = [task for name, dag in dags.items() if name.startswith(("ingest.", "services.")) for task in dag.tasks]
+    assert {task.task_id for task in tasks} == {"ingest", "due", "run"}
+    for task in tasks:
+        assert "log" in (task.doc_md or ""), task.task_id
+    run = dags["services.clean"].get_task("run")
+    template = dags["services.clean"].get_template_env().from_string(run.partial_kwargs["map_index_template"])
+    assert template.render(task=SimpleNamespace(table=["a.b", "a.c"])) == "a.b, a.c"
+    assert len(template.render(task=SimpleNamespace(table=["n" * 20] * 40))) <= 250
+
+
 def test_params_of_a_run_do_not_reach_the_form_of_another_dag() -> None:
     one, other = service_form("clean"), service_form("clean")
     one["tables"].resolve(["a.b"])
