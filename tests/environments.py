@@ -91,8 +91,10 @@ def install(venv: Path, arguments: list[str], output: TextIO) -> int:
     packages = next(iter(sorted((venv / "lib").glob("python3*/site-packages"))), venv)
     phase, line = Phase(packages), Line(output, venv.name)
     log = venv / "pip.log"
-    with log.open("a", encoding="utf-8") as kept:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with (
+        log.open("a", encoding="utf-8") as kept,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+    ):
         lines: queue.Queue[str] = queue.Queue()
         reader = threading.Thread(target=_read, args=(process.stdout, lines), daemon=True)
         reader.start()

@@ -104,6 +104,17 @@ def runs_of(api: AirflowApi, dag_id: str = "~") -> list[DagRun]:
     return [_run(run) for run in found]
 
 
+def end_interrupted_runs(api: AirflowApi, started: datetime) -> None:
+    """Mark runs as failed that an earlier Airflow was running when it ended, before `started`.
+
+    Their tasks have no process any more. Airflow would detect that after five minutes, and new runs would wait.
+    """
+    for run in runs_of(api):
+        if run.state == "running" and run.start is not None and run.start < started:
+            path = f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}?update_mask=state"
+            api.send("PATCH", path, {"state": "failed"})
+
+
 def follow(api: AirflowApi, runs: Sequence[DagRun], line: Live) -> list[DagRun]:
     """Show the states of runs until all have ended, and return them.
 

@@ -24,7 +24,7 @@ from lakehouse.demo.landing import Feed
 from lakehouse.demo.place import DemoPlace, Ports
 from lakehouse.demo.processes import free_port, interrupted_by_sigterm, only_one
 from lakehouse.demo.progress import Live, Progress
-from lakehouse.demo.runs import DagRun, follow, runs_of, schedule_run, trigger_run, wait_for_dag
+from lakehouse.demo.runs import DagRun, end_interrupted_runs, follow, runs_of, schedule_run, trigger_run, wait_for_dag
 from lakehouse.errors import UserError
 from lakehouse.spec.table import TableSpec, load_spec
 
@@ -75,6 +75,7 @@ def opened(setting: Setting, line: Live) -> Iterator[OpenAirflow]:
     """Start the database and Airflow, create the pools, and stop both at the end of the block."""
     place = setting.place
     end_leftover(place, setting.clock)
+    started = setting.now()
     with ExitStack() as stack:
         line.state("the database starts")
         database = stack.enter_context(open_database(place.home, setting.wanted, setting.clock, setting.ids))
@@ -84,6 +85,7 @@ def opened(setting: Setting, line: Live) -> Iterator[OpenAirflow]:
         place.write_env(database, ports)
         line.state(f"Airflow starts on {database.description}")
         api, process = stack.enter_context(running_airflow(place, database, ports, setting.clock))
+        end_interrupted_runs(api, started)
         line.state("airflow lakehouse setup")
         set_up(place, database, ports)
         yield OpenAirflow(api=api, database=database, ports=ports, process=process)

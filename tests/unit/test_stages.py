@@ -1,0 +1,142 @@
+"""The stage runner of `make test` and the installer of environments."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import environments, stages
+from tests.stages import Stage
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(stages, "ROOT", tmp_path)
+    monkeypatch.setattr(stages, "LOGS", tmp_path / "logs")
+    return tmp_path / "logs"
+
+
+def stage_of(script: str, name: str = "unit", skip: str = "") -> Stage:
+    return Stage(name=name, text="some tests", command=(sys.executable, "-c", script), skip=skip)
+
+
+def test_run_reports_the_counts_of_pytest(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = stages.run(stage_of("print('== 3 passed, 1 skipped in 2.10s ==')"), "[1 of 2]", echo=False)
+    assert (result.outcome, result.detail) == ("passed", "3 passed, 1 skipped")
+    shown = capsys.readouterr().out
+    assert "[1 of 2] unit: some tests" in shown
+    assert "in 2.10s" not in shown
+    assert (logs / "unit.log").read_text() == "== 3 passed, 1 skipped in 2.10s ==\n"
+
+
+def test_run_shows_the_output_of_a_failed_stage(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = stages.run(stage_of("import sys; print('E assert 1 == 2'); sys.exit(3)"), "[1 of 1]", echo=False)
+    assert (result.outcome, result.detail) == ("failed", "exit code 3")
+    shown = capsys.readouterr().out
+    assert "E assert 1 == 2" in shown
+    assert "FAILED" in shown and "logs/unit.log" in shown
+
+
+def test_run_echoes_all_output_in_ci(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stages.run(stage_of("print('first'); print('1 passed in 0.1s')"), "[1 of 1]", echo=True)
+    assert "first\n1 passed in 0.1s\n" in capsys.readouterr().out
+
+
+def test_run_does_not_start_a_stage_with_a_reason_to_skip(logs: Path) -> None:
+    result = stages.run(stage_of("raise SystemExit(1)", skip="no jar"), "[1 of 1]", echo=False)
+    assert (result.outcome, result.detail) == ("skipped", "no jar")
+    assert not (logs / "unit.log").exists()
+
+
+def test_main_fails_if_a_stage_fails_and_prints_the_sums(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = [
+        stage_of("print('2 passed, 1 skipped in 0.1s')", "unit"),
+        stage_of("print('1 failed, 4 passed in 0.1s'); raise SystemExit(1)", "property"),
+    ]
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(stages, "sample_stages", lambda root: made)
+    assert stages.main([]) == 1
+    shown = capsys.readouterr().out
+    assert "6 passed, 1 failed, 1 skipped" in shown.splitlines()
+    assert "make test-all" in shown
+    assert stages.main(["--only", "unit"]) == 0
+
+
+def test_main_stops_without_environments(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [stage_of("raise SystemExit(2)", "environments"), stage_of("open('started', 'w')", "unit")]
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setattr(stages, "all_stages", lambda: made)
+    assert stages.main([]) == 1
+    assert not (logs.parent / "started").exists()
+
+
+@pytest.mark.parametrize("made", [stages.sample_stages(ROOT), stages.all_stages()], ids=["sample", "all"])
+def test_stages_name_files_that_exist(made: list[Stage]) -> None:
+    paths = [word for stage in made for word in stage.command if word.startswith("tests/")]
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_all_stages_run_each_folder_with_tests() -> None:
+    folders = {path.parent.relative_to(ROOT).parts[1] for path in (ROOT / "tests").glob("*/**/test_*.py")}
+    words = [word for stage in stages.all_stages() for word in stage.command]
+    assert {folder for folder in folders if f"tests/{folder}" not in words} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [("", ""), (".... [ 37%]\n", "37 % of the tests"), ("a\nChecking types\n", "Checking types")],
+)
+def test_last_state_is_the_share_of_tests_or_the_last_line(text: str, state: str) -> None:
+    assert stages.last_state(text) == state
+
+
+def test_scripts_import_the_standard_library_only() -> None:
+    script = "import sys; sys.path.insert(0, 'tests'); import stages, environments"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import os; os.chdir({str(ROOT)!r}); {script}"], check=False
+    )
+    assert done.returncode == 0
+
+
+def test_phase_follows_the_output_of_pip(tmp_path: Path) -> None:
+    phase = environments.Phase(tmp_path)
+    phase.line("Collecting pyspark<4.2,>=4.1")
+    phase.line("Downloading pyspark-4.1.4.tar.gz (434.0 MB)")
+    assert (phase.name, phase.detail) == ("collecting", "1 packages, downloading pyspark-4.1.4.tar.gz (434.0 MB)")
+    phase.line("Installing collected packages: py4j, pyspark")
+    (tmp_path / "py4j-0.10.dist-info").mkdir()
+    phase.poll()
+    assert (phase.name, phase.detail) == ("installing", "1 of 2 packages")
+
+
+def test_install_prints_the_end_of_the_output_of_a_failed_pip(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    python = venv / "bin" / "python"
+    python.write_text("#!/bin/sh\necho 'Collecting nothing-here'\necho 'ERROR: No matching distribution'\nexit 1\n")
+    python.chmod(0o755)
+    output = io.StringIO()
+    assert environments.install(venv, ["nothing-here"], output) == 1
+    shown = output.getvalue()
+    assert "venv: collecting, 1 packages, nothing-here" in shown
+    assert "ERROR: No matching distribution" in shown
+    assert (venv / "pip.log").exists()
+
+
+def test_make_test_runs_the_stages() -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    done = subprocess.run(
+        ["make", "-n", "test"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "tests/stages.py" in done.stdout
