@@ -29,6 +29,7 @@ class DagRun:
     state: str
     start: datetime | None
     end: datetime | None
+    queued: datetime | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -105,12 +106,13 @@ def runs_of(api: AirflowApi, dag_id: str = "~") -> list[DagRun]:
 
 
 def end_interrupted_runs(api: AirflowApi, started: datetime) -> None:
-    """Mark runs as failed that an earlier Airflow was running when it ended, before `started`.
+    """Mark runs as failed that began before `started` and that an earlier Airflow did not finish.
 
     Their tasks have no process any more. Airflow would detect that after five minutes, and new runs would wait.
     """
     for run in runs_of(api):
-        if run.state == "running" and run.start is not None and run.start < started:
+        begun = run.start or run.queued
+        if run.state not in _ENDED and begun is not None and begun < started:
             path = f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}?update_mask=state"
             api.send("PATCH", path, {"state": "failed"})
 
@@ -187,6 +189,7 @@ def _run(answer: Mapping[str, Any]) -> DagRun:
         state=answer["state"],
         start=_time(answer["start_date"]),
         end=_time(answer["end_date"]),
+        queued=_time(answer["queued_at"]),
     )
 
 
