@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from lakehouse.cli.group import Given
 from lakehouse.errors import UserError
-from lakehouse.spec.contracts.job import JOB_FLAGS, FlagForm, JobCommand
+from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_flags import JOB_FLAGS, FlagForm
 from lakehouse.spec.secrets import redact_text, refuse_secret_url, refuse_secrets
 
 

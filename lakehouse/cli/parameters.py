@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from lakehouse.cli.arguments import catalog_argument, option_pairs
 from lakehouse.errors import nearest
-from lakehouse.spec.contracts.job import JOB_FLAGS, FlagForm, JobFlag
+from lakehouse.spec.job_flags import JOB_FLAGS, FlagForm, JobFlag
 from lakehouse.spec.options.declarations import declarations
 from lakehouse.spec.services import SERVICES
 

@@ -18,8 +18,8 @@ from lakehouse.cli.table import open_table
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.table.services import TableService
 from lakehouse.errors import UserError
-from lakehouse.spec.contracts.job import JOB_FLAGS
 from lakehouse.spec.contracts.services import ScheduledPlan, ServiceCondition
+from lakehouse.spec.job_flags import JOB_FLAGS
 from lakehouse.spec.options.clustering import LAYOUT, PARTITIONS, SORT_COLUMNS
 from lakehouse.spec.services import ServiceSpec, service_spec
 

@@ -16,9 +16,11 @@ from lakehouse.spec.contracts.document import Document
 class CheckState(StrEnum):
     """Result of a check."""
 
+    #: The deployment has what the check looks for.
     OK = "ok"
     #: Works now, but has a limit that the text describes.
     WARNING = "warning"
+    #: A need of the deployment is missing; the advice says what to do.
     FAILED = "failed"
     #: The deployment does not use it.
     SKIPPED = "skipped"
@@ -27,7 +29,9 @@ class CheckState(StrEnum):
 class CheckedEnvironment(StrEnum):
     """The Python environment in which a check runs."""
 
+    #: The environment of Airflow, with its provider and without pyspark.
     AIRFLOW = "airflow"
+    #: The environment in which jobs run, with pyspark.
     SPARK = "spark"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from typing import Any
 
 from lakehouse.errors import (
@@ -26,6 +26,7 @@ from lakehouse.errors import (
 from lakehouse.model.drift import ColumnDrift
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.document import Document
+from lakehouse.spec.job_flags import JOB_FLAGS, FlagForm, JobFlag
 from lakehouse.spec.secrets import redact_text, refuse_secrets
 
 #: Environment variable with the `spark.hadoop.fs.*` settings of a job as JSON, for a check outside of spark-submit.
@@ -33,111 +34,6 @@ STORAGE_SETTINGS = "LAKEHOUSE_STORAGE_SETTINGS"
 _OUTPUTS = ("text", "json")
 
 
-class FlagForm(Enum):
-    """The form of a flag of a job: with a value once or several times, with `key=value`, or without a value."""
-
-    VALUE = auto()
-    REPEATED = auto()
-    PAIRS = auto()
-    SWITCH = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFlag:
-    """A flag of a job: its spelling, the field of JobCommand, its form, and a sentence for help."""
-
-    flag: str
-    field: str
-    form: FlagForm
-    value: str = ""
-    text: str
-
-
-#: The flags of jobs, in the order of help. The command line and the encoders of JobCommand derive from them.
-JOB_FLAGS = (
-    JobFlag(
-        flag="--table",
-        field="tables",
-        form=FlagForm.REPEATED,
-        value="TABLE",
-        text="A table spec (YAML), a table's location, or [catalog:]namespace.table; a service accepts several names.",
-    ),
-    JobFlag(
-        flag="--partition",
-        field="partitions",
-        form=FlagForm.REPEATED,
-        value="PATH",
-        text="Work on this partition only, such as dt=2026-01-31; repeatable.",
-    ),
-    JobFlag(
-        flag="--interval-start",
-        field="interval_start",
-        form=FlagForm.VALUE,
-        value="TIME",
-        text="Start of the data interval, ISO 8601; UTC without a time zone.",
-    ),
-    JobFlag(
-        flag="--interval-end",
-        field="interval_end",
-        form=FlagForm.VALUE,
-        value="TIME",
-        text="End of the data interval, exclusive.",
-    ),
-    JobFlag(
-        flag="--run-id",
-        field="run_id",
-        form=FlagForm.VALUE,
-        value="ID",
-        text="Identity of the run; a retry with the same one never commits twice.",
-    ),
-    JobFlag(
-        flag="--report",
-        field="report",
-        form=FlagForm.VALUE,
-        value="PATH",
-        text="Also write the JSON report to this file, after success and after failure.",
-    ),
-    JobFlag(
-        flag="--instant",
-        field="instant",
-        form=FlagForm.VALUE,
-        value="INSTANT",
-        text="Execute the pending plan of this instant.",
-    ),
-    JobFlag(
-        flag="--output",
-        field="output",
-        form=FlagForm.VALUE,
-        value="[text|json]",
-        text="Text for people (the default), or the JSON of the JobReport for programs.",
-    ),
-    JobFlag(
-        flag="--full-refresh",
-        field="full_refresh",
-        form=FlagForm.SWITCH,
-        text="Ingest again what earlier commits contain.",
-    ),
-    JobFlag(flag="--force", field="force", form=FlagForm.SWITCH, text="Run although nothing is due."),
-    JobFlag(
-        flag="--check",
-        field="check",
-        form=FlagForm.SWITCH,
-        text="Check the command, the table and the access to its storage, and run nothing.",
-    ),
-    JobFlag(
-        flag="--debug",
-        field="debug",
-        form=FlagForm.SWITCH,
-        text="Print the traceback of an error.",
-    ),
-    JobFlag(
-        flag="--option",
-        field="options",
-        form=FlagForm.PAIRS,
-        value="KEY=VALUE",
-        text="A hoodie.* option for this run; repeatable. `lakehouse options` lists them.",
-    ),
-)
 _FLAGS = {flag.flag: flag for flag in JOB_FLAGS}
 
 

@@ -1,0 +1,113 @@
+"""The flags of jobs: the command line, its help and the encoders of JobCommand derive from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class FlagForm(Enum):
+    """The form of a flag of a job: with a value once or several times, with `key=value`, or without a value."""
+
+    VALUE = auto()
+    REPEATED = auto()
+    PAIRS = auto()
+    SWITCH = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFlag:
+    """A flag of a job: its spelling, the field of JobCommand, its form, and a sentence for help."""
+
+    flag: str
+    field: str
+    form: FlagForm
+    value: str = ""
+    text: str
+
+
+#: In the order of help.
+JOB_FLAGS = (
+    JobFlag(
+        flag="--table",
+        field="tables",
+        form=FlagForm.REPEATED,
+        value="TABLE",
+        text="A table spec (YAML), a table's location, or [catalog:]namespace.table; a service accepts several names.",
+    ),
+    JobFlag(
+        flag="--partition",
+        field="partitions",
+        form=FlagForm.REPEATED,
+        value="PATH",
+        text="Work on this partition only, such as dt=2026-01-31; repeatable.",
+    ),
+    JobFlag(
+        flag="--interval-start",
+        field="interval_start",
+        form=FlagForm.VALUE,
+        value="TIME",
+        text="Start of the data interval, ISO 8601; UTC without a time zone.",
+    ),
+    JobFlag(
+        flag="--interval-end",
+        field="interval_end",
+        form=FlagForm.VALUE,
+        value="TIME",
+        text="End of the data interval, exclusive.",
+    ),
+    JobFlag(
+        flag="--run-id",
+        field="run_id",
+        form=FlagForm.VALUE,
+        value="ID",
+        text="Identity of the run; a retry with the same one never commits twice.",
+    ),
+    JobFlag(
+        flag="--report",
+        field="report",
+        form=FlagForm.VALUE,
+        value="PATH",
+        text="Also write the JSON report to this file, after success and after failure.",
+    ),
+    JobFlag(
+        flag="--instant",
+        field="instant",
+        form=FlagForm.VALUE,
+        value="INSTANT",
+        text="Execute the pending plan of this instant.",
+    ),
+    JobFlag(
+        flag="--output",
+        field="output",
+        form=FlagForm.VALUE,
+        value="[text|json]",
+        text="Text for people (the default), or the JSON of the JobReport for programs.",
+    ),
+    JobFlag(
+        flag="--full-refresh",
+        field="full_refresh",
+        form=FlagForm.SWITCH,
+        text="Ingest again what earlier commits contain.",
+    ),
+    JobFlag(flag="--force", field="force", form=FlagForm.SWITCH, text="Run although nothing is due."),
+    JobFlag(
+        flag="--check",
+        field="check",
+        form=FlagForm.SWITCH,
+        text="Check the command, the table and the access to its storage, and run nothing.",
+    ),
+    JobFlag(
+        flag="--debug",
+        field="debug",
+        form=FlagForm.SWITCH,
+        text="Print the traceback of an error.",
+    ),
+    JobFlag(
+        flag="--option",
+        field="options",
+        form=FlagForm.PAIRS,
+        value="KEY=VALUE",
+        text="A hoodie.* option for this run; repeatable. `lakehouse options` lists them.",
+    ),
+)
