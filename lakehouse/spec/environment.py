@@ -114,6 +114,11 @@ ENVIRONMENT = (
         reader=AIRFLOW,
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_STORAGE_SETTINGS",
+        text="Settings `spark.hadoop.fs.*` of a job as JSON, for its check before Spark starts; the operator sets it.",
+        reader=JOB,
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_INGEST_SLOTS",
         text="Slots of the pool of ingestion when `airflow lakehouse setup` creates it.",
         default="2",
