@@ -20,12 +20,12 @@ NAME_TEXT = "The name of a table in the catalog: namespace.table."
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]
-    """One of some words; the error for another word names the nearest one, or the one that `meant` gives."""
+    """One of some words; the error for another word names the nearest one. `aliases` are accepted, too."""
 
     name = "word"
 
-    def __init__(self, words: Sequence[str], meant: Mapping[str, str] | None = None) -> None:
-        self.words, self.meant = tuple(words), meant or {}
+    def __init__(self, words: Sequence[str], aliases: Mapping[str, str] | None = None) -> None:
+        self.words, self.aliases = tuple(words), aliases or {}
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """Return the words as help shows them."""
@@ -33,8 +33,9 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the word; fail for an unknown one."""
+        value = self.aliases.get(str(value).upper(), value)
         if value not in self.words:
-            near = nearest(self.meant.get(str(value).upper(), str(value)), self.words)
+            near = nearest(str(value), self.words)
             self.fail(f"{value!r} is not one of {', '.join(self.words)}.{near}", param, ctx)
         return str(value)
 

@@ -87,7 +87,7 @@ def explain(given: Given) -> None:
     for service, explained in found.services.items():
         print(f"\n{service}")
         fields = _words(explained)
-        decision = fields.pop("decision")
+        decision = {name.replace("_", " "): part for name, part in (fields.pop("decision") or {}).items()}
         show({**(decision or {"decision": "none: `lakehouse services due` was not run yet"}), **fields}, given.output)
 
 

@@ -40,7 +40,7 @@ _CREATE = Command(
             "--option hoodie.index.type=GLOBAL_SIMPLE (see `table validate --keys global`).",
         ),
         value("--partition-by", "Columns, comma separated; a column of type TIMESTAMP needs a spec.", default=""),
-        value("--type", "Type of the table.", type=_TYPE, default=TABLE_TYPES[0]),
+        value("--type", "Type of the table; COW and MOR are short for these.", type=_TYPE, default=TABLE_TYPES[0]),
         value("--ordering", "Columns that decide between versions of a record.", default=""),
         options(),
         output(),

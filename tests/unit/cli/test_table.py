@@ -46,7 +46,10 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
         ("table read HERE", ["unexpected argument", "a table is named by a flag: --table HERE"]),
         ("table read --table HERE/..", ["is not a Hudi table", "HERE; open one of them"]),
         ("table read --table HERE/none", ["is not a Hudi table", "inside the table HERE"]),
-        ("table create --name x --location HERE/x --record-key id --type MOR", ["Did you mean 'MERGE_ON_READ'?"]),
+        (
+            "table create --name x --location HERE/x --record-key id --type MERGEONREAD",
+            ["Did you mean 'MERGE_ON_READ'?"],
+        ),
         ("table create --location HERE/x --record-key id", ["table create needs --name"]),
         ("table describe --table sales.orders", ["no table sales.orders"]),
         ("table update --table sales.orders", ["is not a table spec"]),
@@ -141,3 +144,12 @@ def test_traceback_of_a_failed_job_is_printed_only_with_debug(
     assert shown.splitlines()[-1].startswith("ZeroDivisionError: planted")
     assert ("Traceback" in shown) == ("--debug" in words)
     assert ("--debug shows its traceback" in shown) == ("--debug" not in words)
+
+
+def test_create_accepts_the_short_names_of_table_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(tmp_path / "t")
+    words = ["table", "create", "--name", "t", "--location", place, "--record-key", "id", "--type", "MOR"]
+    assert main([*words, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["location"] == place
+    assert main(["table", "describe", "--table", place]) == 0
+    assert "MERGE_ON_READ" in capsys.readouterr().out
