@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
-from enum import Enum
+from enum import StrEnum
 
 from docs.generators.markdown import code, member_texts, page, prose, sentences, table
 from lakehouse import errors
@@ -58,12 +58,12 @@ def error_classes() -> Iterator[type[LakehouseError]]:
     yield from sorted(kinds, key=lambda kind: (kind.exit_code, len(kind.__mro__), kind.__name__))
 
 
-def reason_codes() -> Iterator[type[Enum]]:
+def reason_codes() -> Iterator[type[StrEnum]]:
     """Yield the enums of all contracts, and those of operations and of the catalog."""
-    found: dict[str, type[Enum]] = {}
+    found: dict[str, type[StrEnum]] = {}
     for module in pkgutil.iter_modules(contracts.__path__, f"{contracts.__name__}."):
         for name, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if issubclass(kind, Enum) and kind.__module__.startswith(contracts.__name__):
+            if issubclass(kind, StrEnum) and kind.__module__.startswith(contracts.__name__):
                 found[name] = kind
     found |= {kind.__name__: kind for kind in (Drift, NothingToDoReason, RunState, RequestState)}
     yield from (found[name] for name in sorted(found))
