@@ -155,7 +155,8 @@ def flag(name: str, text: str) -> click.Option:
 
 def value(name: str, text: str, **more: Any) -> click.Option:
     """Return a flag with a value; `more` are parameters of `click.Option`."""
-    return click.Option([name], help=text, **more)
+    # Help shows no empty default.
+    return click.Option([name], help=text, show_default=more.get("default", "") != "", **more)
 
 
 class JobOption(click.Option):
