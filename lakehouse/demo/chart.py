@@ -11,7 +11,7 @@ from rich.table import Table
 
 from lakehouse.demo.facts import ClusteringFacts, DemoFacts, PartitionFacts
 from lakehouse.demo.runs import DagRun
-from lakehouse.demo.texts import clock_time, recent, seconds_text, size_text
+from lakehouse.demo.texts import clock_time, commit_text, recent, seconds_text, size_text
 
 _BAR, _AXIS = 24, 44
 
@@ -88,7 +88,7 @@ def _timeline(facts: DemoFacts, console: Console) -> Table:
         if run.start is None or run.end is None:
             continue
         commits = [
-            f"{commit.instant}: {commit.inserted:,} inserted, {commit.updated:,} updated, {commit.files} files"
+            f"{commit.instant}: {commit_text(commit)}"
             for table in facts.tables
             for commit in table.commits
             if run.made(commit.table, commit.operation, commit.at)

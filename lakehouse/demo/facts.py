@@ -34,7 +34,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitFacts:
-    """One completed commit; `at` is its completion."""
+    """One completed commit; `at` is its completion. A clustering rewrites rows, and does not insert them."""
 
     table: str
     instant: str
@@ -42,6 +42,7 @@ class CommitFacts:
     operation: str
     inserted: int
     updated: int
+    rewritten: int
     files: int
     size: int
 
@@ -176,13 +177,16 @@ def _commit(table: str, instant: Instant, metadata: CommitMetadata) -> CommitFac
     sums = Counter({"inserted": 0, "updated": 0, "size": 0})
     for stat in metadata.stats:
         sums.update(inserted=stat.num_inserts, updated=stat.num_updates, size=stat.size_bytes)
+    operation = str(metadata.operation)
+    rewrites = operation.lower() == "cluster"
     return CommitFacts(
         table=table,
         instant=instant.requested,
         at=_moment(instant.completion),
-        operation=str(metadata.operation),
-        inserted=sums["inserted"],
+        operation=operation,
+        inserted=0 if rewrites else sums["inserted"],
         updated=sums["updated"],
+        rewritten=sums["inserted"] if rewrites else 0,
         files=len(metadata.stats),
         size=sums["size"],
     )

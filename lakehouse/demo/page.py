@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lakehouse.demo.facts import ClusteringFacts, CommitFacts, DemoFacts, TableFacts
 from lakehouse.demo.runs import DagRun
-from lakehouse.demo.texts import clock_time, day_time, recent, seconds_text, size_text
+from lakehouse.demo.texts import clock_time, commit_text, day_time, recent, seconds_text, size_text
 
 _STYLE = """
 :root { color-scheme: light dark;
@@ -37,6 +37,7 @@ table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nu
 th, td { padding: 6px 10px 6px 0; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { color: var(--soft); font-weight: 500; } .n { text-align: right; } tr:last-child td { border-bottom: 0; }
 .bar { display: block; height: 10px; border-radius: 5px; background: var(--bar); min-width: 2px; }
+td:has(.bar) { width: 45%; } .wide + .wide { margin-top: 18px; }
 .before { background: var(--before); } code { font-size: 13px; overflow-wrap: anywhere; }
 .pair { display: grid; grid-template-columns: max-content 1fr max-content; gap: 6px 12px; align-items: center; }
 .pair h3 { grid-column: 1 / -1; margin: 10px 0 0; font-size: 14px; font-weight: 600; }
@@ -141,10 +142,7 @@ def _commits_of(facts: DemoFacts, dag_id: str, runs: Sequence[DagRun]) -> list[C
 
 
 def _commit_title(commit: CommitFacts) -> str:
-    return (
-        f"{commit.table}: {commit.operation.lower()} {commit.instant}, {commit.inserted:,} inserted, "
-        f"{commit.updated:,} updated, {commit.files} files"
-    )
+    return f"{commit.table}: {commit.operation.lower()} {commit.instant}, {commit_text(commit)}"
 
 
 def _table(table: TableFacts) -> str:
@@ -164,7 +162,7 @@ def _table(table: TableFacts) -> str:
         right=(1, 2, 3),
     )
     commits = _rows(
-        ("commit", "completed", "operation", "inserted", "updated", "files", "size"),
+        ("commit", "completed", "operation", "inserted", "updated", "rewritten", "files", "size"),
         (
             (
                 f"<code>{escape(commit.instant)}</code>",
@@ -172,12 +170,13 @@ def _table(table: TableFacts) -> str:
                 escape(commit.operation.lower()),
                 f"{commit.inserted:,}",
                 f"{commit.updated:,}",
+                f"{commit.rewritten:,}",
                 str(commit.files),
                 size_text(commit.size),
             )
             for commit in table.commits
         ),
-        right=(3, 4, 5, 6),
+        right=(3, 4, 5, 6, 7),
     )
     clustering = "" if table.clustering is None else _clustering(table.clustering)
     return (

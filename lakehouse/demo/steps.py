@@ -25,6 +25,7 @@ from lakehouse.demo.place import DemoPlace, Ports
 from lakehouse.demo.processes import free_port, interrupted_by_sigterm, only_one
 from lakehouse.demo.progress import Live, Progress
 from lakehouse.demo.runs import DagRun, end_interrupted_runs, follow, runs_of, schedule_run, trigger_run, wait_for_dag
+from lakehouse.demo.texts import commit_text
 from lakehouse.errors import UserError
 from lakehouse.spec.table import TableSpec, load_spec
 
@@ -173,7 +174,7 @@ class _Demo:
         for run, name in zip(ended, tables, strict=True):
             new = self._commits(name)[len(before[name]) :]
             for commit in new:
-                self._progress.line(f"{_run_text(run)}: commit {commit.instant}: {_commit_text(commit)}")
+                self._progress.line(f"{_run_text(run)}: commit {commit.instant}: {commit_text(commit)}")
             if not new:
                 self._progress.line(f"{_run_text(run)}: nothing new; files in a commit are not ingested again")
 
@@ -202,10 +203,6 @@ class _Demo:
 def _run_text(run: DagRun) -> str:
     seconds = "" if run.seconds is None else f" in {run.seconds:.0f} s"
     return f"{run.dag_id}, {run.run_type} run{seconds}"
-
-
-def _commit_text(commit: CommitFacts) -> str:
-    return f"{commit.inserted:,} inserted, {commit.updated:,} updated, {commit.files} files"
 
 
 def _tell(progress: Progress, airflow: OpenAirflow) -> None:

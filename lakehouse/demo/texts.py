@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from lakehouse.demo.facts import CommitFacts
 from lakehouse.demo.runs import DagRun
 
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -26,6 +27,13 @@ def seconds_text(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
+
+
+def commit_text(commit: CommitFacts) -> str:
+    """Return what a commit wrote."""
+    if commit.rewritten:
+        return f"{commit.rewritten:,} rewritten, {commit.files} files"
+    return f"{commit.inserted:,} inserted, {commit.updated:,} updated, {commit.files} files"
 
 
 def clock_time(moment: datetime) -> str:

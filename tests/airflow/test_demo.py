@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,14 +44,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home() -> Iterator[Path]:
     if not SPARK.exists():
         pytest.skip("missing: .venv with Spark; run 'make venvs'")
-    # PostgreSQL does not run as root, and its user has to enter these folders.
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder != Path("/tmp") and folder.is_relative_to("/tmp"):
-            folder.chmod(0o755)
-    return tmp_path / "demo"
+    # PostgreSQL does not run as root, and its user cannot enter the folders of pytest.
+    place = Path(tempfile.mkdtemp(prefix="lakehouse-demo-"))
+    place.chmod(0o755)
+    yield place / "demo"
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def demo(verb: str, home: Path, *words: str) -> list[str]:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +33,13 @@ def value_of(url: str, statement: str) -> Any:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home() -> Iterator[Path]:
     binaries()
-    # The server's user, which is not root, has to enter the folders above its own.
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder != Path("/tmp") and folder.is_relative_to("/tmp"):
-            folder.chmod(0o755)
-    return tmp_path
+    # PostgreSQL does not run as root, and its user cannot enter the folders of pytest.
+    place = Path(tempfile.mkdtemp(prefix="lakehouse-demo-"))
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def test_open_database_keeps_rows_of_an_earlier_start(home: Path) -> None:

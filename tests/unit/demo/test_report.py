@@ -67,6 +67,7 @@ def test_table_facts_count_rows_commits_and_files(facts: DemoFacts, table: Table
     }
     assert found.rows == 4
     assert [(commit.inserted, commit.updated) for commit in found.commits[:2]] == [(3, 0), (1, 1)]
+    assert (found.commits[2].inserted, found.commits[2].rewritten) == (0, 4)
     assert all(commit.size > 0 and commit.files > 0 for commit in found.commits)
     assert abs(found.commits[-1].at - datetime.now(UTC)) < timedelta(minutes=30)
 
