@@ -41,6 +41,8 @@ PROPERTY_SAMPLE = (
     "test_write_histories.py",
     "test_write_planner.py",
 )
+#: It starts Airflow with its scheduler and database, and two runs of its DAG submit Spark jobs.
+AIRFLOW_SAMPLE = "tests/airflow/test_demo.py::test_demo_ingests_own_files_by_scheduled_and_triggered_runs"
 #: hudi-rs reads what lakehouse writes, and Apache Hudi reads and continues tables of lakehouse.
 HUDI_RS_SAMPLE = ("tests/interop/test_tables_read_by_hudi_rs.py", "tests/interop/test_log_files_read_by_hudi_rs.py")
 HUDI_SAMPLE = ("tests/interop/test_tables_read_by_hudi.py",)
@@ -106,7 +108,7 @@ def sample_stages(root: Path) -> list[Stage]:
         Stage(
             name="airflow",
             text="DAGs, operators, and one ingestion through a real Airflow and Spark",
-            command=pytest("tests/airflow/test_demo.py", "tests/airflow/test_dags.py", venv=".venv-airflow"),
+            command=pytest(AIRFLOW_SAMPLE, "tests/airflow/test_dags.py", venv=".venv-airflow"),
         ),
         Stage(
             name="hudi-rs", text="hudi-rs reads tables of lakehouse", command=pytest("-m", "not jvm", *HUDI_RS_SAMPLE)

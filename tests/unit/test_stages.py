@@ -81,9 +81,14 @@ def test_main_stops_without_environments(logs: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("made", [stages.sample_stages(ROOT), stages.all_stages()], ids=["sample", "all"])
 def test_stages_name_files_that_exist(made: list[Stage]) -> None:
-    paths = [word for stage in made for word in stage.command if word.startswith("tests/")]
+    paths = [word.partition("::")[0] for stage in made for word in stage.command if word.startswith("tests/")]
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_sample_names_a_test_that_exists() -> None:
+    path, _, name = stages.AIRFLOW_SAMPLE.partition("::")
+    assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
 def test_all_stages_run_each_folder_with_tests() -> None:
