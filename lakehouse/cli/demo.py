@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +24,8 @@ from lakehouse.demo.sample_data import generate
 from lakehouse.demo.steps import Setting, run_demo, run_own_table
 from lakehouse.demo.ui import serve
 from lakehouse.errors import UserError
+
+_LOG_WIDTH = 160
 
 
 def generate_files(given: Given) -> None:
@@ -73,6 +76,6 @@ def _setting(given: Given) -> Setting:
     home.mkdir(parents=True, exist_ok=True)
     # The steps of the demo say what the log lines would say.
     logging.getLogger("lakehouse").setLevel(logging.WARNING)
-    return Setting(
-        place=place, wanted=given.database, clock=SystemClock(), ids=RandomIds(), console=Console(soft_wrap=True)
-    )
+    # A log has no width of its own; the default of 80 columns would cut the tables.
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else _LOG_WIDTH)
+    return Setting(place=place, wanted=given.database, clock=SystemClock(), ids=RandomIds(), console=console)
