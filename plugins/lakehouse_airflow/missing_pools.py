@@ -14,12 +14,15 @@ import logging
 from typing import Any
 
 from airflow import settings
+from airflow.models.dag import DagTag
 from airflow.models.log import Log
 from airflow.models.pool import Pool
+from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.state import TaskInstanceState
 
-from lakehouse_airflow.pools import POOLS, missing_pool_message
+from lakehouse.spec.contracts.pools import PoolFacts
+from lakehouse_airflow.pools import DEFAULT_POOL, DOCTOR, POOLS, POOLS_KEY, missing_pool_message
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,24 @@ def fail_tasks_without_pool(dag_run: Any) -> None:
             instance.set_state(TaskInstanceState.FAILED, session=session)
             instance.note = dag_run.note = f"{_NOTE}{instance.task_id}: {reason}"
             session.add(Log(event=EVENT, task_instance=instance, extra=reason))
+
+
+def give_pools(dag_run: Any) -> None:
+    """Store the pools in the configuration of a run of `lakehouse.doctor`, because its task cannot read them."""
+    if dag_run.dag_id == DOCTOR:
+        facts = pool_facts(settings.Session.object_session(dag_run))
+        dag_run.conf = {**(dag_run.conf or {}), POOLS_KEY: facts.to_mapping()}
+
+
+def pool_facts(session: Any) -> PoolFacts:
+    """Return all pools, and those of the tasks of parsed DAGs with the tag `lakehouse`, without the default pool."""
+    tagged = [dag_id for (dag_id,) in session.query(DagTag.dag_id).filter(DagTag.name == TAG)]
+    stored = [SerializedDagModel.get(dag_id, session=session) for dag_id in tagged]
+    named = {task.pool for row in stored if row is not None for task in row.dag.tasks}
+    return PoolFacts(
+        slots={str(pool.pool): pool.slots for pool in session.query(Pool).all()},
+        needed=tuple(sorted(named - {DEFAULT_POOL})),
+    )
 
 
 def _instances(session: Any, dag_run: Any) -> Any:

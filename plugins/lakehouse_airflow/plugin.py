@@ -20,7 +20,9 @@ class RunListener:
         """Check the pools of a run that starts."""
         del msg
         # Every task process loads the plugin, and only the scheduler needs the models of Airflow's database.
-        import_module("lakehouse_airflow.missing_pools").fail_tasks_without_pool(dag_run)
+        checks = import_module("lakehouse_airflow.missing_pools")
+        checks.fail_tasks_without_pool(dag_run)
+        checks.give_pools(dag_run)
 
 
 class LakehousePlugin(AirflowPlugin):

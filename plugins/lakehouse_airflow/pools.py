@@ -14,6 +14,8 @@ from lakehouse.errors import UserError
 from lakehouse.spec.table import TableSpec
 
 SETUP = "airflow lakehouse setup"
+#: The DAG that checks the deployment, and the key of its run's configuration in which the scheduler stores the pools.
+DOCTOR, POOLS_KEY = "lakehouse.doctor", "pools"
 #: Airflow's own pool. It exists in every deployment.
 DEFAULT_POOL = "default_pool"
 

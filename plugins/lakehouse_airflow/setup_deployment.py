@@ -12,15 +12,14 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from airflow.models.dag import DagTag
 from airflow.models.pool import Pool
-from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
 
 from lakehouse.errors import UserError
+from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse.spec.reports_folder import make_reports_folder
-from lakehouse_airflow.missing_pools import TAG
-from lakehouse_airflow.pools import DEFAULT_POOL, INGEST, POOLS, NamedPool, parse_slots, slots_of, spec_pools
+from lakehouse_airflow.missing_pools import pool_facts as facts_of_session
+from lakehouse_airflow.pools import INGEST, POOLS, NamedPool, parse_slots, slots_of, spec_pools
 from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
 
 
@@ -68,7 +67,7 @@ def needed_pools(
         needed.setdefault(
             name, NamedPool(name=name, slots=slots_of(INGEST, slots.get(INGEST.name), environ), description=shown)
         )
-    for name in parsed_pools():
+    for name in pool_facts().needed:
         needed.setdefault(name, NamedPool(name=name, slots=INGEST.slots, description="Named by a DAG of lakehouse"))
     return list(needed.values())
 
@@ -87,19 +86,10 @@ def create_pools(pools: Iterable[NamedPool]) -> list[str]:
     return lines
 
 
-def existing_pools() -> dict[str, int]:
-    """Return the slots of all pools of this Airflow by their names."""
+def pool_facts() -> PoolFacts:
+    """Return the pools of this Airflow, and those that parsed DAGs of lakehouse need."""
     with create_session() as session:
-        return {str(pool.pool): pool.slots for pool in session.query(Pool).all()}
-
-
-def parsed_pools() -> list[str]:
-    """Return the pools of the tasks of all parsed DAGs with the tag `lakehouse`, without the default pool, sorted."""
-    with create_session() as session:
-        tagged = [dag_id for (dag_id,) in session.query(DagTag.dag_id).filter(DagTag.name == TAG)]
-        stored = [SerializedDagModel.get(dag_id, session=session) for dag_id in tagged]
-        named = {task.pool for row in stored if row is not None for task in row.dag.tasks}
-    return sorted(named - {DEFAULT_POOL})
+        return facts_of_session(session)
 
 
 def _attribute(flag: str) -> str:

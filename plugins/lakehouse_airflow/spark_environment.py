@@ -17,6 +17,7 @@ from lakehouse.errors import UserError
 SPARK_HOME = "LAKEHOUSE_SPARK_HOME"
 MODULES = "LAKEHOUSE_MODULES"
 SPARK_MASTER = "LAKEHOUSE_SPARK_MASTER"
+_CHECK = "`lakehouse doctor` checks this environment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +38,16 @@ def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
     """
     named = environ.get(SPARK_HOME)
     if not named:
-        raise UserError(f"set {SPARK_HOME} to the virtual environment that has lakehouse-tables[spark]: jobs run there")
+        raise UserError(
+            f"set {SPARK_HOME} to the virtual environment that has lakehouse-tables[spark]: jobs run there. {_CHECK}"
+        )
     home = Path(named).absolute()
     python, binary = home / "bin" / "python", home / "bin" / "spark-submit"
     for path in (python, binary):
         if not path.exists():
             raise UserError(
-                f"{SPARK_HOME}={named}: {path} is missing; install lakehouse-tables[spark] there", path=str(path)
+                f"{SPARK_HOME}={named}: {path} is missing; install lakehouse-tables[spark] there. {_CHECK}",
+                path=str(path),
             )
     # spark-submit asks this Python for the location of Spark. Without a safe path, the script's folder would be first
     # on sys.path, and packages of lakehouse could hide others with the same name.
@@ -56,7 +60,7 @@ def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
         )
     package = Path(lakehouse.__file__).absolute().parent
     if package.parent.name in ("site-packages", "dist-packages"):
-        raise UserError(f"{SPARK_HOME}={named} has no lakehouse: install lakehouse-tables[spark] there")
+        raise UserError(f"{SPARK_HOME}={named} has no lakehouse: install lakehouse-tables[spark] there. {_CHECK}")
     return SparkEnvironment(
         binary=str(binary),
         application=str(package / "__main__.py"),
@@ -82,6 +86,6 @@ def provide_connection(connection_id: str, environ: MutableMapping[str, str]) ->
         example = json.dumps({"conn_type": "spark", "host": "local[2]"})
         raise UserError(
             f"the Airflow connection {connection_id!r} does not exist or does not parse: create it, or set "
-            f"{variable}='{example}', or {SPARK_MASTER}=local[2]"
+            f"{variable}='{example}', or {SPARK_MASTER}=local[2]. {_CHECK}"
         )
     environ[variable] = json.dumps({"conn_type": "spark", "host": master})

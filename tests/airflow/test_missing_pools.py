@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from lakehouse.spec.contracts.doctor import DoctorReport
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 from tests.support.fake_submit import install
 from tests.support.standalone import Standalone, standalone
@@ -17,9 +18,9 @@ from tests.support.standalone import Standalone, standalone
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = """\
 table: sales.orders
-location: /lake/sales/orders
+location: ${LAKEHOUSE_TABLES}/orders
 record_key: order_id
-ingest: {path: /landing/orders, format: parquet, pool: big_tables}
+ingest: {path: "${LAKEHOUSE_LANDING}", format: parquet, pool: big_tables}
 """
 #: A DAG of another team. lakehouse must not change its runs.
 OTHER = """\
@@ -29,7 +30,8 @@ with DAG("other", schedule=None):
     def wait(): ...
     wait()
 """
-DAGS = ("ingest.sales.orders", "services.clean", "other")
+DAGS = ("ingest.sales.orders", "services.clean", "lakehouse.doctor", "other")
+PYTHON = ROOT / ".venv" / "bin" / "python"
 
 pytestmark = pytest.mark.slow
 
@@ -37,20 +39,29 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     home = tmp_path_factory.mktemp("pools")
-    for name in ("specs", "dags"):
+    for name in ("specs", "dags", "landing"):
         (home / name).mkdir()
     (home / "specs" / "orders.yaml").write_text(SPEC)
     (home / "dags" / "other.py").write_text(OTHER)
-    for name in ("ingest.py", "clean.py"):
+    for name in ("ingest.py", "clean.py", "doctor.py"):
         (home / "dags" / name).symlink_to(ROOT / "dags" / name)
+    if not PYTHON.exists():
+        pytest.skip("missing: .venv with Spark; run 'make venvs'")
     fake = install(home)
+    # Commands without spark-submit run in the real environment of Spark.
+    (fake.home / "bin" / "python").unlink()
+    (fake.home / "bin" / "python").write_text(f'#!/bin/sh\nexec {PYTHON} "$@"\n')
+    (fake.home / "bin" / "python").chmod(0o755)
     fake.plan(report=JobReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260101000000000").to_json())
     environment = {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "LAKEHOUSE_CATALOG": f"sqlite:///{home}/catalog.db",
+        "LAKEHOUSE_LANDING": str(home / "landing"),
         "LAKEHOUSE_REPORTS": str(home / "reports"),
         "LAKEHOUSE_SPARK_HOME": str(fake.home),
         "LAKEHOUSE_SPECS": str(home / "specs"),
+        "LAKEHOUSE_TABLES": str(home / "tables"),
     }
     with standalone(home / "airflow", environment) as running:
         wanted = set(DAGS)
@@ -94,6 +105,20 @@ def test_service_run_without_its_pool_fails_before_its_first_task(airflow: Stand
     airflow.call(f"dags/{dag}", {"is_paused": True}, method="PATCH")
 
 
+def test_doctor_runs_without_the_pools_and_fails_with_their_names(airflow: Standalone) -> None:
+    dag = "lakehouse.doctor"
+    run_id = start(airflow, dag)
+    run = ended(airflow, dag, run_id)
+    assert run["state"] == "failed"
+    assert run["conf"]["pools"]["slots"] == {"default_pool": 128}
+    entry = airflow.call(f"dags/{dag}/dagRuns/{quote(run_id)}/taskInstances/doctor/xcomEntries/return_value")
+    report = DoctorReport.from_json(json.dumps(entry["value"]))
+    assert [check.name for check in report.failures] == ["pools"]
+    assert "missing: big_tables, lakehouse_services" in report.failures[0].found
+    log = json.dumps(airflow.call(f"dags/{dag}/dagRuns/{quote(run_id)}/taskInstances/doctor/logs/1"))
+    assert "airflow lakehouse setup" in log
+
+
 def test_run_with_a_missing_pool_fails_with_pool_and_command_and_runs_after_setup(airflow: Standalone) -> None:
     dag = "ingest.sales.orders"
     other = start(airflow, "other")
@@ -135,3 +160,10 @@ def ended_again(airflow: Standalone, dag: str, run_id: str) -> Any:
         lambda: tasks(airflow, dag, run_id)["ingest"]["state"] == "success", f"{dag} runs after setup", timeout_s=120
     )
     return ended(airflow, dag, run_id)
+
+
+def test_doctor_succeeds_after_setup(airflow: Standalone) -> None:
+    airflow.command("lakehouse", "setup")
+    run = ended(airflow, "lakehouse.doctor", start(airflow, "lakehouse.doctor"))
+    assert run["state"] == "success"
+    assert run["conf"]["pools"]["slots"].keys() >= {"big_tables", "lakehouse_services"}

@@ -11,7 +11,7 @@ import pytest
 from lakehouse.errors import UserError
 from lakehouse_airflow.pools import INGEST, POOLS, parse_slots, slots_of
 from lakehouse_airflow.setup_command import commands
-from lakehouse_airflow.setup_deployment import existing_pools, needed_pools, setup
+from lakehouse_airflow.setup_deployment import needed_pools, pool_facts, setup
 
 SPEC = "table: {name}\nlocation: /lake/{name}\nrecord_key: id\ningest: {{path: /landing, pool: {pool}}}\n"
 
@@ -41,7 +41,7 @@ def test_setup_creates_pools_of_options_variables_and_specs(place: Path, capsys:
     assert "pool setup_of_specs: created with 5 slots" in printed
     assert "pool setup_by_hand: created with -1 slots" in printed
     assert "pool lakehouse_publish: " in printed
-    assert existing_pools().items() >= {"setup_of_specs": 5, "setup_by_hand": -1}.items()
+    assert pool_facts().slots.items() >= {"setup_of_specs": 5, "setup_by_hand": -1}.items()
     assert (place / "reports").stat().st_mode & 0o777 == 0o700
     setup(arguments("--pool", "setup_by_hand=3"))
     assert "pool setup_by_hand: exists with -1 slots, not changed" in capsys.readouterr().out

@@ -1,0 +1,16 @@
+"""Airflow's pools, as the scheduler gives them to a run of `lakehouse.doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakehouse.spec.contracts.document import Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFacts(Document):
+    """The slots of all pools by their names (-1: unlimited), and the pools that parsed DAGs of lakehouse need."""
+
+    slots: Mapping[str, int] = field(default_factory=dict)
+    needed: tuple[str, ...] = ()

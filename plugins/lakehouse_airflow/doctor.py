@@ -1,0 +1,301 @@
+"""The checks of `lakehouse doctor` in Airflow's environment; those of Spark's environment run there in a process.
+
+The functions are registered in `FUNCTIONS` under the names of `lakehouse.spec.contracts.doctor.CHECKS`. Pools are rows
+of Airflow's database, which tasks cannot reach: a task gets them from the scheduler (see `missing_pools`), and the
+command line reads them itself.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
+from typing import Any
+
+import psutil
+from airflow.sdk import BaseHook
+
+from lakehouse import __version__
+from lakehouse.errors import UserError
+from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckResult, CheckState, DoctorReport
+from lakehouse.spec.contracts.pools import PoolFacts
+from lakehouse.spec.secrets import redact_text
+from lakehouse.spec.table import TableSpec
+from lakehouse_airflow.commands import command_line
+from lakehouse_airflow.job_environment import catalog_variables, connection_variables, spec_variables
+from lakehouse_airflow.pools import INGEST, POOLS, SERVICES, SETUP, spec_pools
+from lakehouse_airflow.spark_environment import SPARK_MASTER, spark_environment
+from lakehouse_airflow.specs import folders_of_dag, load_specs
+
+CONNECTION = "spark_default"
+_AIRFLOW = (3, 3), (3, 4)
+_PROVIDER = "apache-airflow-providers-apache-spark"
+_LEAST_PROVIDER = (6, 3)
+_CONNECT_S, _JOB_S = 5, 600
+_STANDALONE, _STANDALONE_PORT = "spark://", 7077
+_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+#: Spark's default of spark.driver.memory, and the memory of the Python driver and of the JVM beside its heap.
+_DRIVER_BYTES, _BESIDE_HEAP_BYTES = 1 << 30, 1 << 29
+_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
+Result = tuple[CheckState, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowFacts:
+    """What the checks read.
+
+    `pools` is None if neither the scheduler nor the database told them; `pools_problem` says why. `report` is that of
+    Spark's environment, None with `report_problem`.
+    """
+
+    environ: Mapping[str, str]
+    specs: tuple[TableSpec, ...]
+    pools: PoolFacts | None
+    pools_problem: str
+    report: DoctorReport | None
+    report_problem: str
+
+
+Check = Callable[[AirflowFacts], Result]
+
+
+def examine(
+    environ: Mapping[str, str], names: Iterable[str] = (), *, pools: PoolFacts | None = None, in_task: bool = False
+) -> DoctorReport:
+    """Run the checks of both environments and return their results in the order of `CHECKS`.
+
+    Args:
+        environ: Environment variables.
+        names: Names of the checks; all checks by default.
+        pools: The pools as the scheduler gave them to the run.
+        in_task: Whether this process is a task, which cannot read the pools from Airflow's database.
+    """
+    chosen = [name for name in CHECKS if name in set(names or CHECKS)]
+    specs = load_specs(tuple(f for f in folders_of_dag(environ.get("AIRFLOW_CTX_DAG_ID"), environ) if f.is_dir())).good
+    problem = (
+        "the scheduler gave no pools to this run: it has not loaded the plugin of lakehouse. Restart the scheduler"
+    )
+    if pools is None and not in_task and {"pools", "driver_memory"} & set(chosen):
+        pools, problem = _pools_of_database()
+    spark = [name for name in chosen if CHECKS[name].environment is CheckedEnvironment.SPARK]
+    report, failure = (None, "")
+    if spark or "versions" in chosen:
+        report, failure = _spark_report(environ, specs, spark or ["python"])
+    facts = AirflowFacts(
+        environ=environ,
+        specs=specs,
+        pools=pools,
+        pools_problem=problem,
+        report=report,
+        report_problem=failure,
+    )
+    results = [_result(name, FUNCTIONS[name], facts) for name in chosen if name in FUNCTIONS]
+    results += [check for check in (report.checks if report else ()) if check.name in spark]
+    return DoctorReport(lakehouse_version=__version__, python_version=sys.version.split()[0], checks=tuple(results))
+
+
+def check_airflow(facts: AirflowFacts) -> Result:
+    """Check the versions of Airflow and of its Spark provider, and that pyspark is not in this environment."""
+    del facts
+    found, provider = _version("apache-airflow"), _version(_PROVIDER)
+    text = f"Airflow {found}, {_PROVIDER} {provider}"
+    if found is None or not _AIRFLOW[0] <= _numbers(found) < _AIRFLOW[1]:
+        return CheckState.FAILED, f"{text}: supported is Airflow 3.3"
+    if provider is None or _numbers(provider) < _LEAST_PROVIDER:
+        return CheckState.FAILED, f"{text}: needed is version 6.3 or newer of the provider"
+    if _version("pyspark") is not None:
+        return CheckState.FAILED, f"{sys.prefix} has pyspark beside Airflow's Spark provider"
+    return CheckState.OK, text
+
+
+def check_plugin(facts: AirflowFacts) -> Result:
+    """Check the registration of plugin and provider; a deployment may also have the plugin in its plugins folder."""
+    missing = [
+        group
+        for group in ("airflow.plugins", "apache_airflow_provider")
+        if not any(entry.value.startswith("lakehouse_airflow.") for entry in entry_points(group=group))
+    ]
+    if not missing:
+        return CheckState.OK, "plugin and provider are registered as entry points"
+    if facts.pools is not None:
+        return CheckState.WARNING, f"without entry points {', '.join(missing)}; the plugin comes from a plugins folder"
+    return CheckState.FAILED, f"without entry points {', '.join(missing)}"
+
+
+def check_pools(facts: AirflowFacts) -> Result:
+    """Check that all pools exist and have slots."""
+    if facts.pools is None:
+        return CheckState.FAILED, facts.pools_problem
+    needed = {*facts.pools.needed, *spec_pools(facts.specs)} or {setting.name for setting in POOLS}
+    slots = facts.pools.slots
+    missing = sorted(needed - slots.keys())
+    if missing:
+        return CheckState.FAILED, f"missing: {', '.join(missing)}; tasks in them fail at the start of a run (`{SETUP}`)"
+    empty = sorted(name for name in needed if slots[name] == 0)
+    if empty:
+        return CheckState.FAILED, f"without slots: {', '.join(empty)}; their tasks wait"
+    return CheckState.OK, ", ".join(f"{name} {_slots(slots[name])}" for name in sorted(needed))
+
+
+def check_spark_connection(facts: AirflowFacts) -> Result:
+    """Check the connection of Spark jobs and its master."""
+    master = facts.environ.get(SPARK_MASTER)
+    try:
+        connection = BaseHook.get_connection(CONNECTION)
+    except Exception as error:
+        if master:
+            return CheckState.OK, f"no connection {CONNECTION}; {SPARK_MASTER}={master}"
+        return CheckState.FAILED, f"the connection {CONNECTION} does not exist or does not parse: {error}"
+    host = str(connection.host or "")
+    if not host:
+        return CheckState.FAILED, f"the connection {CONNECTION} has no host, so Spark would submit to YARN"
+    if str(connection.extra_dejson.get("deploy-mode", "client")) != "client":
+        return CheckState.FAILED, f"{CONNECTION}: deploy-mode is not client; reports are files of the task's host"
+    address = f"{host}:{connection.port}" if connection.port else host
+    return _master(address, facts.environ)
+
+
+def check_spark_home(facts: AirflowFacts) -> Result:
+    """Check Spark's environment and that lakehouse runs in it."""
+    try:
+        spark = spark_environment(facts.environ)
+    except UserError as error:
+        return CheckState.FAILED, str(error)
+    if facts.report_problem:
+        return CheckState.FAILED, facts.report_problem
+    return CheckState.OK, f"{spark.binary} runs {spark.application}"
+
+
+def check_versions(facts: AirflowFacts) -> Result:
+    """Compare the versions of lakehouse."""
+    if facts.report is None:
+        return CheckState.FAILED, f"the version in Spark's environment is unknown: {facts.report_problem}"
+    job = facts.report.lakehouse_version
+    if job != __version__:
+        return CheckState.FAILED, f"lakehouse {__version__} in Airflow's environment, {job} in Spark's environment"
+    return CheckState.OK, f"lakehouse {job} in both environments"
+
+
+def check_driver_memory(facts: AirflowFacts) -> Result:
+    """Compare the memory of drivers in all slots with that of this host."""
+    if facts.pools is None:
+        return CheckState.SKIPPED, "the pools are not known"
+    names = {SERVICES.name, *spec_pools(facts.specs)} if facts.specs else {INGEST.name, SERVICES.name}
+    slots = [facts.pools.slots.get(name, 0) for name in names]
+    if -1 in slots:
+        return CheckState.WARNING, "a pool of Spark jobs has no limit of slots, so drivers may use all memory"
+    settings = [spec.ingest.spark.get("spark.driver.memory", "") for spec in facts.specs if spec.ingest is not None]
+    heap = max([_DRIVER_BYTES, *filter(None, map(_memory, settings))])
+    needed, present = sum(slots) * (heap + _BESIDE_HEAP_BYTES), psutil.virtual_memory().total
+    text = f"{sum(slots)} drivers need up to {_gigabytes(needed)}; this host has {_gigabytes(present)}"
+    return (CheckState.OK if needed <= present else CheckState.WARNING), text
+
+
+#: Name -> function, for each description of Airflow's environment.
+FUNCTIONS: Mapping[str, Check] = {
+    "airflow": check_airflow,
+    "plugin": check_plugin,
+    "pools": check_pools,
+    "spark_connection": check_spark_connection,
+    "spark_home": check_spark_home,
+    "versions": check_versions,
+    "driver_memory": check_driver_memory,
+}
+
+
+def _result(name: str, check: Check, facts: AirflowFacts) -> CheckResult:
+    try:
+        state, found = check(facts)
+    except Exception as error:
+        # One broken check does not stop the others.
+        state, found = CheckState.FAILED, f"unexpected error {type(error).__name__}: {error}"
+    is_problem = state in (CheckState.FAILED, CheckState.WARNING)
+    return CheckResult(
+        name=name,
+        environment=CheckedEnvironment.AIRFLOW,
+        state=state,
+        found=redact_text(" ".join(found.split())),
+        advice=CHECKS[name].advice if is_problem else "",
+    )
+
+
+def _pools_of_database() -> tuple[PoolFacts | None, str]:
+    try:
+        # Imported here because tasks, which import this module too, must not open Airflow's database.
+        module: Any = import_module("lakehouse_airflow.setup_deployment")
+        return module.pool_facts(), ""
+    except Exception as error:
+        return None, f"Airflow's database did not give the pools: {type(error).__name__}: {error}"
+
+
+def _spark_report(
+    environ: Mapping[str, str], specs: tuple[TableSpec, ...], names: Iterable[str]
+) -> tuple[DoctorReport | None, str]:
+    """Run the checks of Spark's environment; return their report, or None and the problem."""
+    words = ["doctor", "--environment", "spark", "--output", "json"]
+    words += [word for name in names for word in ("--check", name)]
+    try:
+        arguments, variables = command_line(words, environ)
+        values = [value for spec in specs for value in spec.options.values()]
+        for more in (catalog_variables(environ), connection_variables(environ, values), spec_variables(environ)):
+            variables |= more
+        done = subprocess.run(arguments, env=variables, capture_output=True, text=True, check=False, timeout=_JOB_S)
+    except Exception as error:
+        # Connections come from any secrets backend, so their errors have no common class.
+        return None, f"{type(error).__name__}: {error}"
+    try:
+        return DoctorReport.from_json(done.stdout), ""
+    except UserError as error:
+        last = done.stderr.strip().rpartition("\n")[2] or str(error)
+        return None, f"`lakehouse doctor` in Spark's environment ended with exit code {done.returncode}: {last}"
+
+
+def _master(address: str, environ: Mapping[str, str]) -> Result:
+    """Check that the master of an address can be used."""
+    if address.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
+        return CheckState.FAILED, f"{address} needs apache-airflow-providers-cncf-kubernetes in Airflow's environment"
+    if address.startswith("yarn") and not any(environ.get(name) for name in _HADOOP):
+        return CheckState.FAILED, f"{address} needs {' or '.join(_HADOOP)}"
+    if not address.startswith(_STANDALONE):
+        return CheckState.OK, address
+    errors = []
+    for part in address.removeprefix(_STANDALONE).split(","):
+        host, _, port = part.partition(":")
+        try:
+            socket.create_connection((host, int(port or _STANDALONE_PORT)), timeout=_CONNECT_S).close()
+        except (OSError, ValueError) as error:
+            errors.append(f"{part}: {error}")
+        else:
+            return CheckState.OK, f"{address} answers"
+    return CheckState.FAILED, f"the master {address} does not answer: {'; '.join(errors)}"
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+
+
+def _memory(text: str) -> int | None:
+    """Return the bytes of Spark's `spark.driver.memory`, such as `2g`; None for another text."""
+    match = re.fullmatch(r"(\d+)([kmgt])b?", text.strip().lower())
+    return int(match[1]) << _UNITS[match[2]] if match else None
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"
+
+
+def _slots(count: int) -> str:
+    return "unlimited" if count < 0 else f"{count} slots"

@@ -1,0 +1,78 @@
+"""The DAG `lakehouse.doctor`: checks the deployment every day and fails with the list of problems."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, CronDataIntervalTimetable, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from lakehouse.spec.contracts.doctor import CheckState, DoctorReport
+from lakehouse.spec.contracts.pools import PoolFacts
+from lakehouse_airflow.doctor import examine
+from lakehouse_airflow.pools import DEFAULT_POOL, DOCTOR, POOLS_KEY
+
+log = logging.getLogger(__name__)
+
+_DOC = (
+    "Checks what the deployment needs: pools, Spark connection and environment, versions, catalog, metastore, storage, "
+    "clocks. The task fails with the checks that failed and what to do; its log has all results.\n\nThe DAG runs in "
+    "`default_pool`, so that it also works when the pools of lakehouse are missing. `lakehouse doctor` is the same "
+    "check in a shell."
+)
+_LEVELS = {CheckState.FAILED: logging.ERROR, CheckState.WARNING: logging.WARNING}
+
+
+def doctor_dag(*, schedule: str = "@daily", timeout: timedelta = timedelta(minutes=30), **dag: Any) -> DAG:
+    """Build the DAG `lakehouse.doctor`.
+
+    Args:
+        schedule: Cron expression in UTC.
+        timeout: Timeout of the task.
+        dag: More arguments of Airflow's DAG: callbacks, default_args, tags.
+    """
+    settings = {"tags": ["lakehouse", "doctor"], **dag}
+    with DAG(
+        dag_id=DOCTOR,
+        description="Check what the deployment needs, and say what to do",
+        doc_md=_DOC,
+        schedule=CronDataIntervalTimetable(schedule, timezone="UTC"),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        **settings,
+    ) as made:
+        check_deployment.override(task_id="doctor", pool=DEFAULT_POOL, execution_timeout=timeout)()
+    return made
+
+
+@task
+def check_deployment(**context: Any) -> dict[str, Any]:
+    """Task: log all results and fail with the failed checks; the return value is a DoctorReport."""
+    report = examine(os.environ, pools=pools_of_run(context), in_task=True)
+    for check in report.checks:
+        advice = f" What to do: {check.advice}" if check.advice else ""
+        log.log(_LEVELS.get(check.state, logging.INFO), "%s: %s: %s%s", check.name, check.state, check.found, advice)
+    if report.failures:
+        # Airflow stores no return value of a failed task.
+        context["ti"].xcom_push(key="return_value", value=report.to_mapping())
+        raise AirflowFailException(failure_text(report))
+    return report.to_mapping()
+
+
+def pools_of_run(context: Mapping[str, Any]) -> PoolFacts | None:
+    """Return the pools that the scheduler stored in the run's configuration; None if it stored none."""
+    run = context.get("dag_run")
+    facts = (getattr(run, "conf", None) or {}).get(POOLS_KEY)
+    return PoolFacts.from_mapping(facts) if facts else None
+
+
+def failure_text(report: DoctorReport) -> str:
+    """Return the failed checks as one line for each, after a line with their number."""
+    lines = [f"{len(report.failures)} of {len(report.checks)} checks failed:"]
+    lines += [f"{check.name}: {check.found} What to do: {check.advice}" for check in report.failures]
+    return "\n".join(lines)
