@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 from airflow.sdk import BaseHook
 
-from lakehouse import __version__
+import lakehouse
 from lakehouse.errors import UserError
 from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckResult, CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
@@ -97,7 +97,9 @@ def examine(
     )
     results = [_result(name, FUNCTIONS[name], facts) for name in chosen if name in FUNCTIONS]
     results += [check for check in (report.checks if report else ()) if check.name in spark]
-    return DoctorReport(lakehouse_version=__version__, python_version=sys.version.split()[0], checks=tuple(results))
+    return DoctorReport(
+        lakehouse_version=lakehouse.__version__, python_version=sys.version.split()[0], checks=tuple(results)
+    )
 
 
 def check_airflow(facts: AirflowFacts) -> Result:
@@ -177,8 +179,11 @@ def check_versions(facts: AirflowFacts) -> Result:
     if facts.report is None:
         return CheckState.FAILED, f"the version in Spark's environment is unknown: {facts.report_problem}"
     job = facts.report.lakehouse_version
-    if job != __version__:
-        return CheckState.FAILED, f"lakehouse {__version__} in Airflow's environment, {job} in Spark's environment"
+    if job != lakehouse.__version__:
+        return (
+            CheckState.FAILED,
+            f"lakehouse {lakehouse.__version__} in Airflow's environment, {job} in Spark's environment",
+        )
     return CheckState.OK, f"lakehouse {job} in both environments"
 
 
