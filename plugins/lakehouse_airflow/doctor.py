@@ -50,8 +50,8 @@ Result = tuple[CheckState, str]
 class AirflowFacts:
     """What the checks read.
 
-    `pools` is None if neither the scheduler nor the database could give them; `pools_problem` says why. `report` is that of
-    Spark's environment, None with `report_problem`.
+    `pools` is None if neither the scheduler nor the database could give them; `pools_problem` says why. `report` is
+    that of Spark's environment, None with `report_problem`.
     """
 
     environ: Mapping[str, str]
