@@ -31,6 +31,8 @@ from lakehouse_airflow.assets import table_asset
 from lakehouse_airflow.dags_ingest import ingest_dag
 from lakehouse_airflow.dags_publish import publish_dag
 from lakehouse_airflow.dags_services import SCHEDULES, usual_service_dag
+from lakehouse_airflow.doctor_dag import doctor_dag
+from lakehouse_airflow.pools import DOCTOR
 from lakehouse_airflow.publish import POOL as PUBLISH_POOL
 from lakehouse_airflow.services import POOL as SERVICE_POOL
 from lakehouse_airflow.specs import Specs, declare_folders, load_specs, spec_directories
@@ -62,15 +64,16 @@ def lakehouse_dags(
     ingest: bool = True,
     publish: bool = True,
     services: Mapping[str, str] | Collection[str] | None = None,
+    doctor: bool | None = None,
     default_args: Mapping[str, Any] | None = None,
     pools: Mapping[str, str] | None = None,
     conf: Mapping[str, Any] | None = None,
     change: Callable[[DAG], object] | None = None,
 ) -> tuple[DAG, ...]:
-    """Build one DAG per ingested table, per publication and per table service, in a DAG file of a user.
+    """Build one DAG per ingested table, publication and table service, and `lakehouse.doctor`, in a user's DAG file.
 
     Services work on all tables of the catalog. If several files of a deployment call this function, only one of them
-    may build services; the others pass `services=()`.
+    may build services and the doctor; the others pass `services=()`.
 
     Args:
         module: `globals()` of the DAG file.
@@ -80,6 +83,7 @@ def lakehouse_dags(
         publish: Build the DAGs `publish.<table>`.
         services: The services to build: names, or a mapping of names to cron expressions in UTC. Default: all services
             with their usual schedules.
+        doctor: Build the DAG `lakehouse.doctor`, which checks the deployment every day. Default: if services are built.
         default_args: Airflow's default arguments of all tasks, such as `on_failure_callback`.
         pools: New names of pools, such as `{"lakehouse_services": "etl"}`.
         conf: Spark properties of all jobs. The properties in a table spec replace them.
@@ -97,10 +101,13 @@ def lakehouse_dags(
     conf = dict(conf or {})
     builders = dict(_tables(page.specs.good, ingest, publish, settings, conf))
     assets = [table_asset(spec) for spec in page.specs.good]
-    for name, schedule in _schedules(services).items():
+    schedules = _schedules(services)
+    for name, schedule in schedules.items():
         builders[f"services.{name}"] = partial(
             usual_service_dag, name, schedule=schedule, assets=assets, conf=conf, **settings
         )
+    if doctor or (doctor is None and schedules):
+        builders[DOCTOR] = partial(doctor_dag, **settings)
     if page.specs.errors:
         builders[page.errors_id] = partial(_errors_dag, page, settings)
     # A task needs its own DAG only.

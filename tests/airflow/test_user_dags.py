@@ -18,7 +18,7 @@ from tests.airflow.test_dags import ORDERS, minimal, parsed
 PUBLISHED = f"{ORDERS}partition_by: [day]\nservices:\n  publish: {{database: shop, ready: [interval]}}\n"
 TWO_LINES = "from lakehouse_airflow import lakehouse_dags\nlakehouse_dags(globals(), specs='tables')\n"
 ERROR_LINES = "from lakehouse_airflow import lakehouse_dag_errors\nlakehouse_dag_errors(globals(), specs='tables')\n"
-SERVICE_DAGS = {f"services.{name}" for name in SERVICES}
+SERVICE_DAGS = {"lakehouse.doctor", *(f"services.{name}" for name in SERVICES)}
 MakeFolder = Callable[..., Path]
 
 
@@ -89,11 +89,12 @@ def test_spec_errors_file_is_an_import_error_until_the_spec_is_corrected(make_fo
 
 def test_services_are_chosen_by_name_or_with_a_schedule(make_folder: MakeFolder) -> None:
     bag = DagBag(make_folder(call("services=['clean', 'ttl'], ingest=False"), one=minimal("one")))
-    assert set(bag.dags) == {"services.clean", "services.ttl"}
-    bag = DagBag(make_folder(call("services={'clean': '0 5 * * *'}")))
+    assert set(bag.dags) == {"services.clean", "services.ttl", "lakehouse.doctor"}
+    bag = DagBag(make_folder(call("services={'clean': '0 5 * * *'}, doctor=False")))
     assert set(bag.dags) == {"ingest.one", "services.clean"}
     assert bag.dags["services.clean"].timetable.timetable.expression == "0 5 * * *"
     assert set(DagBag(make_folder(call("services=()"))).dags) == {"ingest.one"}
+    assert set(DagBag(make_folder(call("services=(), doctor=True"))).dags) == {"ingest.one", "lakehouse.doctor"}
 
 
 @pytest.mark.parametrize(
@@ -121,10 +122,10 @@ def test_default_args_pools_conf_and_change_apply_to_all_dags(make_folder: MakeF
     conf={"spark.executor.memory": "2g", "spark.executor.cores": "3"},
     change=lambda dag: dag.tags.add("mine")"""
     dags = DagBag(make_folder(call(arguments), orders=PUBLISHED)).dags
-    assert len(dags) == 2 + len(SERVICES)
+    assert len(dags) == 2 + len(SERVICE_DAGS)
     tasks = [task for dag in dags.values() for task in dag.tasks]
     assert {(task.owner, task.queue) for task in tasks} == {("house", "spark")}
-    assert {task.pool for task in tasks} == {"etl", "big", "lakehouse_publish"}
+    assert {task.pool for task in tasks} == {"etl", "big", "lakehouse_publish", "default_pool"}
     assert [dag.dag_id for dag in dags.values() if "mine" not in dag.tags] == []
     ingest = dags["ingest.sales.orders"].get_task("ingest")
     # The spec has 4g.
@@ -139,7 +140,7 @@ def test_user_dags_are_equal_at_every_parse_and_parse_alone_for_a_task(
 ) -> None:
     folder = make_folder(orders=PUBLISHED, bad="- nothing")
     first, second = ({n: DagSerialization.to_dict(dag) for n, dag in DagBag(folder).dags.items()} for _ in range(2))
-    assert len(first) == 3 + len(SERVICES)
+    assert len(first) == 3 + len(SERVICE_DAGS)
     assert first == second
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "publish.sales.orders")
     assert set(DagBag(folder).dags) == {"publish.sales.orders"}
