@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.doc_blocks import DOCS, ROOT, SHELL, Block, read_page
+from tests.support.doc_blocks import DOCS, ROOT, SHELL, TEXT, Block, read_page
 from tests.support.postgresql import Server, binaries, server
 from tests.support.standalone import Standalone, running
 
@@ -88,7 +88,9 @@ class Reader:
                 self.executed.append(block.code)
 
     def run(self, block: Block) -> None:
-        """Run a block of shell commands, or write a block to the file that its first line names."""
+        """Run a block of shell commands, or write a block to the file that its first line names; text is not code."""
+        if block.language in TEXT:
+            return
         if block.language not in SHELL:
             assert block.file is not None, f"a block of {block.language} names no file:\n{block.code}"
             (self.folder / block.file).write_text(block.code, encoding="utf-8")
