@@ -161,12 +161,8 @@ def test_pages_describe_every_command_and_every_flag_with_a_sentence() -> None:
     pages = {page.path: page for page in command_pages(program())}
     assert set(NOUNS) == {path[0] for path in pages if path}
     for path, page in pages.items():
-        if path and path[0] not in UNPORTED:
+        if path:
             check(page)
-
-
-#: Nouns that still parse their words by themselves.
-UNPORTED = {name for name, noun in NOUNS.items() if noun.module == "unported"}
 
 
 def check(page: CommandPage) -> None:
@@ -181,8 +177,6 @@ def check(page: CommandPage) -> None:
 
 def test_every_word_of_help_prints_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for page in command_pages(program()):
-        if page.path and page.path[0] in UNPORTED:
-            continue
         assert main([*page.path, "--help"]) == 0
         shown = capsys.readouterr().out
         assert shown.startswith("Usage: lakehouse") and "--debug" in shown, page.path
