@@ -55,7 +55,7 @@ class OfDriver(FaultyStorage):
 
 opened = run.open_storage
 run.open_storage = lambda place, options: OfDriver(opened(place, options), mode=mode)
-sys.exit(main(["ingest", "run", "--table", spec]))
+sys.exit(main(["ingest", "run", "--table", spec, "--output", "json"]))
 """
 # The JVM only has to start fast; its code runs for a short time.
 SOON = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
