@@ -21,7 +21,7 @@ from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckSta
 #: Libraries that log errors of connections.
 _NOISY = ("thrift", "kazoo")
 _HOW = "The column `what to do` of the result says how to correct them"
-#: Columns of the table if the output is no terminal, and the least ones of a cell.
+#: Width of the table, in characters, if the output is not a terminal; least width of a cell.
 _WIDTH, _LEAST_CELL = 160, 30
 
 

@@ -168,7 +168,7 @@ class JobOption(click.Option):
 
 
 def job_flags(*, without: Sequence[str] = ()) -> list[click.Parameter]:
-    """Return the flags of a job. Those in `without` have no effect on it: they are accepted, but not in its help."""
+    """Return the flags of a job. Those in `without` have no effect on it: they are accepted, and hidden in its help."""
     # Every command has --debug.
     return [_job_flag(flag, hidden=flag.flag in without) for flag in JOB_FLAGS if flag.flag != "--debug"]
 

@@ -1,6 +1,6 @@
 """Values of contracts as text for people: rounded sizes, separators of thousands, local times, durations.
 
-The name of a field tells its unit: `bytes` and `*_bytes` are sizes, `seconds` and `*_s` durations, `at`, `modified`,
+The name of a field states its unit: `bytes` and `*_bytes` are sizes, `seconds` and `*_s` durations, `at`, `modified`,
 `since` and `deadline` times in UTC. JSON keeps the numbers, and times in UTC.
 """
 

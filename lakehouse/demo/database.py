@@ -102,7 +102,7 @@ def open_database(home: Path, wanted: Wanted, clock: WaitClock, ids: Ids) -> Ite
     Raises:
         UserError: PostgreSQL is wanted and cannot run here.
     """
-    server: _Server | str = "SQLite was asked for" if wanted == "sqlite" else _prepare(home, ids)
+    server: _Server | str = "SQLite was chosen" if wanted == "sqlite" else _prepare(home, ids)
     if isinstance(server, _Server):
         with _running(server, clock) as database:
             yield database

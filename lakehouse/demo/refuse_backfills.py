@@ -1,8 +1,8 @@
 """Refuse backfills in an Airflow on SQLite. The demo copies this file into its Airflow as airflow_local_settings.py.
 
 A backfill locks SQLite while it creates its runs. Airflow then rolls back a run that the scheduler processes, and the
-scheduler ends. Each process of Airflow imports the file, so the command line, the REST API and the pages refuse alike,
-before a row is written.
+scheduler ends. Each process of Airflow imports the file, so the command line, the REST API and the pages all refuse a
+backfill before they write a row.
 """
 
 from __future__ import annotations

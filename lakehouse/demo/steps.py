@@ -1,4 +1,4 @@
-"""The steps of the demo: Airflow ingests two days of events, loads an older day by a backfill, and clusters a table."""
+"""The steps of the demo: Airflow ingests two days of events by scheduled and triggered runs, and clusters a table."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def one_line(text: str, longest: int = LONGEST_LINE) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a value tells about itself.
+    """The short texts of a value.
 
     Attributes:
         line: One line with the most important facts.
@@ -124,7 +124,7 @@ class Condition(Readable):
 
 
 def shown(value: Readable) -> Shown:
-    """Return what a value tells about itself. A value with fields of wrong types tells its class only."""
+    """Return the short texts of a value. If its fields have wrong types, they are only the name of its class."""
     try:
         return value._shown()
     except Exception as error:

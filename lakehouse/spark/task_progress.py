@@ -1,8 +1,9 @@
 """Reports finished tasks of a Spark job to the driver while the job runs, without polling.
 
-The tasks add their numbers to an accumulator. Spark sends the updates of an accumulator to the driver when a Spark task
-ends, and once per task of a result stage, also if the task ran several times. The driver's copy of the accumulator
-calls the observer instead of keeping the numbers. A Spark task that runs a group of light tasks reports them together.
+Each task has a number and adds it to an accumulator when it ends. Spark sends the updates of an accumulator to the
+driver when a Spark task ends, and counts a task of a result stage once, also if it ran several times. The driver's copy
+of the accumulator calls the observer instead of storing the numbers. A Spark task that runs a group of light tasks
+reports all of them when it ends.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Numbers(AccumulatorParam[tuple[int, ...]]):
 def reported(
     context: SparkContext, run: Callable[[Group[T]], Group[R]], finished: Callable[[int], None]
 ) -> Callable[[Group[T]], Group[R]]:
-    """Return a function of a group of tasks that also reports their numbers when Spark ends the group's task."""
+    """Return `run`, extended so that the numbers of its tasks reach `finished` when the Spark task of a group ends."""
     numbers = context.accumulator((), _Numbers(finished))
 
     def run_and_report(group: Group[T]) -> Group[R]:

@@ -153,13 +153,13 @@ def shell(home: Path, command: str) -> subprocess.CompletedProcess[str]:
 
 def test_backfill_on_sqlite_is_refused_with_the_reason_and_airflow_runs_on(home: Path) -> None:
     with pages(home, "--database", "sqlite") as output:
-        assert "are refused, because SQLite was asked for" in output.read_text(encoding="utf-8")
+        assert "are refused, because SQLite was chosen" in output.read_text(encoding="utf-8")
         command = "airflow backfill create --dag-id ingest.ride_trips --from-date 2026-02-01 --to-date 2026-02-03"
         # The DAG is there as soon as Airflow has parsed it.
         assert until(lambda: "ingest.ride_trips" in shell(home, "airflow dags list").stdout, limit_s=WAIT_S)
         refused = shell(home, command)
         assert refused.returncode != 0
-        assert "has SQLite as its database: SQLite was asked for" in refused.stdout + refused.stderr
+        assert "has SQLite as its database: SQLite was chosen" in refused.stdout + refused.stderr
         assert "apt-get install postgresql" in refused.stdout + refused.stderr
 
         url = shell(home, 'printf %s "$AIRFLOW__API__BASE_URL"').stdout

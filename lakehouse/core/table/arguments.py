@@ -22,7 +22,7 @@ from lakehouse.model.display import one_line, some
 from lakehouse.model.instant import Instant
 
 ClassT = TypeVar("ClassT", bound=type)
-#: A right value for arguments whose types alone do not tell what to write.
+#: A right value for arguments whose types do not show what to write.
 _EXAMPLES = {
     "location": "'s3://lake/sales/orders'",
     "where": "\"day = '2026-01-31'\"",
