@@ -31,7 +31,7 @@ _SECTIONS = {
     ),
     "Catalog": (
         ("services", "services", "Decide which services run now, and explain why"),
-        ("policy", "catalog", "Set services up for a namespace, a table or some partitions"),
+        ("policy", "catalog", "Change settings of services for a namespace, a table or some partitions"),
         ("catalog", "catalog", "Upgrade the database schema of a shared catalog"),
     ),
     "Tools": (

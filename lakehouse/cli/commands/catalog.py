@@ -63,6 +63,8 @@ _UPGRADE = Command(
     examples=("lakehouse catalog upgrade",),
 )
 COMMANDS: dict[str, click.Command] = {
-    "policy": Group("policy", "Set services up for a namespace, a table or some partitions.", [_SET, _REMOVE, _SHOW]),
+    "policy": Group(
+        "policy", "Change settings of services for a namespace, a table or some partitions.", [_SET, _REMOVE, _SHOW]
+    ),
     "catalog": Group("catalog", "Upgrade the database schema of a shared catalog.", [_UPGRADE]),
 }
