@@ -127,7 +127,7 @@ _REGISTER = Command(
 _UPDATE = Command(
     "update",
     "catalog:update",
-    "Put a table spec in force: a new version of the spec in the catalog.",
+    "Apply a table spec: it becomes the newest version of the table's spec in the catalog.",
     [table("A table spec (YAML)."), catalog(), output()],
     examples=("lakehouse table update --table orders.yaml",),
 )
@@ -141,7 +141,7 @@ _DROP = Command(
 _SYNC = Command(
     "sync",
     "specs:sync",
-    "Put spec files in force in a catalog; new ones are entered.",
+    "Apply edited spec files: each becomes the version of its table in the catalog; new tables are registered.",
     [
         value("--specs", _SPECS, metavar="DIRECTORY", multiple=True),
         tables("Only this table, namespace.table; repeatable. Default: all tables."),
