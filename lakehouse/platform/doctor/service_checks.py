@@ -10,6 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from lakehouse.errors import LakehouseError, UserError
+from lakehouse.model.display import count_text
 from lakehouse.platform.doctor.deployment import Deployment
 from lakehouse.platform.doctor.finding import Finding, combined, failed, ok
 from lakehouse.spec.options.lock_providers import LOCK_PROVIDERS
@@ -82,7 +83,7 @@ def _ask_metastore(uris: str, user: str) -> Finding:
             client.close()
     except LakehouseError as error:
         return failed(f"{uris} ({user}) does not answer within {_METASTORE_S:g} s: {error}")
-    return ok(f"{uris} answers, with {len(databases)} databases")
+    return ok(f"{uris} answers, with {count_text(len(databases), 'database')}")
 
 
 def _driver(table: str, url: str) -> Finding:
