@@ -13,7 +13,9 @@ from lakehouse.demo.facts import ClusteringFacts, DemoFacts, PartitionFacts
 from lakehouse.demo.runs import DagRun
 from lakehouse.demo.texts import clock_time, commit_text, recent, seconds_text, size_text
 
-_BAR, _AXIS = 24, 44
+_BAR, _AXIS, _SHORT_AXIS = 24, 44, 16
+#: The width of a terminal that shows the instants of commits beside the runs, and of one that shows the time axis.
+_WITH_INSTANTS, _WITH_AXIS = 160, 120
 
 
 def print_report(facts: DemoFacts, console: Console) -> None:
@@ -78,39 +80,37 @@ def _clustering(facts: ClusteringFacts, console: Console) -> Table:
 def _timeline(facts: DemoFacts, console: Console) -> Table:
     runs = recent(facts.runs)
     grid = _grid("Runs of Airflow's DAGs, and the commits that they made", console)
+    has_instants, has_axis = console.width >= _WITH_INSTANTS, console.width >= _WITH_AXIS
     for name in ("start", "DAG", "run"):
         grid.add_column(name, no_wrap=True)
-    grid.add_column("duration", justify="right")
-    grid.add_column("time", no_wrap=True)
+    grid.add_column("duration", justify="right", no_wrap=True)
+    if has_axis:
+        grid.add_column("time", no_wrap=True)
     grid.add_column("commit")
     ends = [run.end for run in runs if run.end is not None]
     for run in runs:
         if run.start is None or run.end is None:
             continue
         commits = [
-            f"{commit.instant}: {commit_text(commit)}"
+            f"{commit.instant}: {commit_text(commit)}" if has_instants else commit_text(commit)
             for table in facts.tables
             for commit in table.commits
             if run.made(commit.table, commit.operation, commit.at)
         ]
-        grid.add_row(
-            clock_time(run.start),
-            run.dag_id,
-            run.run_type,
-            seconds_text(run.seconds),
-            _span(run, runs, max(ends), console),
-            "\n".join(commits),
-        )
+        axis = _AXIS if has_instants else _SHORT_AXIS
+        span = [_span(run, runs, max(ends), axis, console)] if has_axis else []
+        duration = seconds_text(run.seconds)
+        grid.add_row(clock_time(run.start), run.dag_id, run.run_type, duration, *span, "\n".join(commits))
     return grid
 
 
-def _span(run: DagRun, runs: Sequence[DagRun], last: datetime, console: Console) -> str:
+def _span(run: DagRun, runs: Sequence[DagRun], last: datetime, axis: int, console: Console) -> str:
     first = min(other.start for other in runs if other.start is not None)
     whole = max((last - first).total_seconds(), 1.0)
     assert run.start is not None and run.end is not None
-    begin = round(_AXIS * (run.start - first).total_seconds() / whole)
-    length = max(1, round(_AXIS * (run.end - run.start).total_seconds() / whole))
-    begin = min(begin, _AXIS - length)
+    begin = round(axis * (run.start - first).total_seconds() / whole)
+    length = max(1, round(axis * (run.end - run.start).total_seconds() / whole))
+    begin = min(begin, axis - length)
     if not console.is_terminal:
         return " " * begin + "=" * length
     return " " * begin + f"[{'green' if run.state == 'success' else 'red'}]{'━' * length}[/]"

@@ -222,7 +222,7 @@ def _runs(facts: DemoFacts) -> str:
                 f'<span class="{"failed" if run.state == "failed" else "success"}">{escape(run.state)}</span>',
                 seconds_text(run.seconds),
             )
-            for run in facts.runs
+            for run in sorted(facts.runs, key=lambda run: (run.start or facts.made_at, run.dag_id))
         ),
         right=(4,),
     )

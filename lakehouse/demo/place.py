@@ -120,6 +120,6 @@ class DemoPlace:
         path.touch(mode=0o600)
         lines = [f"export {name}={shlex.quote(value)}" for name, value in self.variables(database, ports).items()]
         lines.append(f'export PATH={shlex.quote(str(self.airflow_venv / "bin"))}:"$PATH"')
-        text = "# Source this file to use `airflow` against the running demo: . .demo/env\n"
+        text = f"# Source this file to use `airflow` against the running demo: . {shlex.quote(str(path))}\n"
         path.write_text(text + "\n".join(lines) + "\n", encoding="utf-8")
         return path

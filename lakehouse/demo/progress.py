@@ -8,6 +8,7 @@ from typing import Protocol
 
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 from lakehouse.core.system.clock import WaitClock
 
@@ -43,8 +44,9 @@ class Progress:
         )
         started = self._clock.monotonic_s()
         if self.console.is_terminal:
-            with self.console.status("") as status:
-                yield _TerminalLine(status.update, self._clock)
+            line = _TerminalLine(self._clock)
+            with self.console.status(line):
+                yield line
         else:
             yield _PlainLine(self, self._clock)
         self.line(f"done in {self._clock.monotonic_s() - started:.0f} s")
@@ -55,12 +57,18 @@ class Progress:
 
 
 class _TerminalLine:
-    def __init__(self, update: object, clock: WaitClock) -> None:
-        self._update, self._clock, self._started = update, clock, clock.monotonic_s()
+    """The state and the time since the step began; rich draws it again several times per second."""
+
+    def __init__(self, clock: WaitClock) -> None:
+        self._clock, self._started, self._text = clock, clock.monotonic_s(), ""
 
     def state(self, text: str) -> None:
-        assert callable(self._update)
-        self._update(f"{escape(text)} [dim]{self._clock.monotonic_s() - self._started:.0f} s[/]")
+        self._text = text
+
+    def __rich__(self) -> Text:
+        seconds = f"{self._clock.monotonic_s() - self._started:.0f} s"
+        parts = [f"{self._text}, "] if self._text else []
+        return Text.assemble(*parts, (seconds, "dim"))
 
 
 class _PlainLine:

@@ -104,7 +104,7 @@ def run_demo(setting: Setting) -> DemoFacts:
         feed.deliver("trips", first + timedelta(days=2))
         feed.deliver("orders", first + timedelta(days=1))
         with ExitStack() as stack:
-            with progress.step("a separate Airflow, with its scheduler, in .demo/airflow") as line:
+            with progress.step(_airflow_text(place)) as line:
                 airflow = stack.enter_context(opened(setting, line))
                 for dag_id in (_CLUSTERING, f"ingest.{ORDERS}", f"ingest.{TRIPS}"):
                     wait_for_dag(airflow.api, dag_id, line)
@@ -138,7 +138,7 @@ def run_own_table(setting: Setting, data: Path | None, table: Path) -> DemoFacts
     declared = load_spec(spec)
     name = declared.table
     with only_one(place.home), interrupted_by_sigterm(), ExitStack() as stack:
-        with progress.step("a separate Airflow, with its scheduler, in .demo/airflow") as line:
+        with progress.step(_airflow_text(place)) as line:
             airflow = stack.enter_context(opened(setting, line))
             wait_for_dag(airflow.api, f"ingest.{name}", line)
         _tell(progress, airflow)
@@ -203,6 +203,10 @@ class _Demo:
 def _run_text(run: DagRun) -> str:
     seconds = "" if run.seconds is None else f" in {run.seconds:.0f} s"
     return f"{run.dag_id}, {run.run_type} run{seconds}"
+
+
+def _airflow_text(place: DemoPlace) -> str:
+    return f"a separate Airflow, with its scheduler, in {os.path.relpath(place.airflow_home)}"
 
 
 def _tell(progress: Progress, airflow: OpenAirflow) -> None:

@@ -17,9 +17,11 @@ _MOST_RUNS = 16
 def size_text(size: int) -> str:
     """Return bytes with three digits and a unit: 3.29 MB."""
     value, unit = float(size), 0
-    while value >= 1000 and unit < len(_UNITS) - 1:
+    while value >= 999.5 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
-    return f"{value:.3g} {_UNITS[unit]}" if value < 1000 else f"{value:.0f} {_UNITS[unit]}"
+    if unit == 0 or value >= 100:
+        return f"{value:.0f} {_UNITS[unit]}"
+    return f"{value:.{2 if value < 9.995 else 1}f} {_UNITS[unit]}"
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -39,7 +39,7 @@ def ingest_dag(spec: TableSpec, ingest: IngestSpec, *, conf: Mapping[str, Any] |
         start_date=ingest.start_date,
         catchup=ingest.catchup,
         max_active_runs=1,
-        params=ingest_form(ingest),
+        params=ingest_form(),
         **{"tags": ["lakehouse", "ingest"], **dag},
     ) as made:
         LakehouseOperator(

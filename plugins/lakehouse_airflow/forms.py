@@ -4,8 +4,10 @@ Airflow's form marks a field as required unless its type allows null. Therefore 
 starts an ordinary run. A list with `examples` is a multi-select of these values; the JSON of "Advanced Options" accepts
 others too. Each function returns new Param objects, because Airflow stores the value of a run in the object.
 
-The data interval is given in one place. A run has the interval of its schedule or of its logical date; the two params
-of the section "Data interval" replace it. Only DAGs whose jobs can work on another interval have them.
+The data interval is given in one place. For an ingestion this is "Data Interval" of Airflow's own dialog. A service or
+a publication works on whole tables, whatever the interval of its run is; the section "Limit to days" limits it. The
+params of that section are also accepted in the conf of an ingestion, because a run cannot repeat the logical date of
+another run.
 """
 
 from __future__ import annotations
@@ -16,29 +18,26 @@ from typing import Any
 from airflow.sdk import Param
 
 from lakehouse.errors import UserError, nearest
-from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.services import service_spec
 from lakehouse_airflow.data_intervals import END, START
 
-_INTERVAL_SECTION, _MORE_SECTION = "Data interval", "More"
+_DAYS_SECTION, _MORE_SECTION = "Limit to days", "More"
 _LIST = {"type": ["null", "array"], "items": {"type": "string"}}
 _FLAG = {"type": ["null", "boolean"]}
-_DATE = {"type": ["null", "string"], "format": "date-time", "section": _INTERVAL_SECTION}
-_OF_INGEST = "The run ingests this interval instead of its own, for example 2026-03-01 00:00."
+_DATE = {"type": ["null", "string"], "format": "date-time", "section": _DAYS_SECTION}
 _OF_SERVICE = "The run works on the partitions of these days only, for example from 2026-03-01 00:00."
 _OF_PUBLICATION = "The run publishes the partitions of these days only, for example from 2026-03-01 00:00."
 
 
-def ingest_form(ingest: IngestSpec) -> dict[str, Param]:
-    """Return the form of an ingestion; only an ingestion by data interval can replace the interval."""
-    interval = _interval(_OF_INGEST) if ingest.is_by_interval else {}
+def ingest_form() -> dict[str, Param]:
+    """Return the form of an ingestion."""
     refresh = Param(
         False,
         **_FLAG,
         title="Full refresh",
-        description="Ingest files again that earlier commits contain, for example after a change of `select`.",
+        description="Ingest files again that earlier commits contain, for example after columns were added.",
     )
-    return {**interval, "full_refresh": refresh, "options": _options()}
+    return {"full_refresh": refresh, "options": _options()}
 
 
 def service_form(service: str, tables: Iterable[str] = ()) -> dict[str, Param]:
@@ -51,7 +50,7 @@ def service_form(service: str, tables: Iterable[str] = ()) -> dict[str, Param]:
     form = {"tables": _tables(tables)}
     if service_spec(service).by_partition:
         form["partitions"] = _partitions("Work on these partitions only, one path per line, for example 2026-03-01.")
-        form |= _interval(_OF_SERVICE)
+        form |= _days(_OF_SERVICE)
     force = Param(
         False, **_FLAG, title="Force", description="Run although the service is not due, for example before a report."
     )
@@ -62,7 +61,7 @@ def publish_form() -> dict[str, Param]:
     """Return the form of a publication."""
     return {
         "partitions": _partitions("Publish these partitions only, one name per line, for example dt=2026-03-01."),
-        **_interval(_OF_PUBLICATION),
+        **_days(_OF_PUBLICATION),
         "force": Param(
             False,
             **_FLAG,
@@ -112,13 +111,19 @@ def _partitions(description: str) -> Param:
     return Param(None, **_LIST, title="Partitions", description=f"{description} Leave it empty for all.")
 
 
-def _interval(description: str) -> dict[str, Param]:
-    start = Param(None, **_DATE, title="Start", description=f"{description} Leave both empty for an ordinary run.")
+def _days(description: str) -> dict[str, Param]:
+    start = Param(
+        None,
+        **_DATE,
+        title="From",
+        description=f"{description} Leave both fields empty for an ordinary run. The Data Interval above does not "
+        "limit the run.",
+    )
     end = Param(
         None,
         **_DATE,
-        title="End",
-        description="The first moment after the interval, for example 2026-03-02 00:00 for the day 2026-03-01.",
+        title="Before",
+        description="The first moment after the last day, for example 2026-03-02 00:00 for the day 2026-03-01.",
     )
     return {START: start, END: end}
 
@@ -136,5 +141,5 @@ def _options() -> Param:
         section=_MORE_SECTION,
         title="Options",
         description="Options of this run only, for example "
-        '{"hoodie.clustering.plan.strategy.sort.columns": "zone"}. `lakehouse options` lists all.',
+        '{"hoodie.clustering.plan.strategy.sort.columns": "zone"}. The command lakehouse options lists all options.',
     )

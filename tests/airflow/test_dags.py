@@ -89,12 +89,10 @@ def test_spec_becomes_a_dag_with_its_schedule_retries_and_pool(write_specs: Writ
     assert task.outlets == [Asset(name="sales.orders", uri="lakehouse://sales.orders", group="lakehouse")]
 
 
-def test_trigger_form_has_interval_refresh_and_options(write_specs: WriteSpecs) -> None:
+def test_trigger_form_of_an_ingestion_has_refresh_and_options(write_specs: WriteSpecs) -> None:
     write_specs(orders=ORDERS)
     dag = DagBag(DAGS).dags["ingest.sales.orders"]
-    defaults = {"interval_start": None, "interval_end": None, "full_refresh": False, "options": {}}
-    assert dag.params.dump() == defaults
-    assert dag.params.get_param("interval_start").schema["format"] == "date-time"
+    assert dag.params.dump() == {"full_refresh": False, "options": {}}
     assert dag.params.get_param("full_refresh").schema["type"] == ["null", "boolean"]
     write_specs(orders=minimal("sales.orders"))
     by_checkpoint = DagBag(DAGS).dags["ingest.sales.orders"]

@@ -42,6 +42,8 @@ def test_every_field_is_optional_and_has_a_title_and_a_sentence_with_an_example(
         assert "null" in param.schema["type"] and isinstance(param.schema["type"], list), where
         assert param.schema["title"] and param.schema["title"] != name, where
         assert re.fullmatch(r"[A-Z].*[.]", param.description or ""), where
+        # The form shows a description as it is, without Markdown.
+        assert "`" not in param.description and "*" not in param.description, where
         if name not in ("dry_run",):
             assert "example" in param.description, where
 
@@ -84,13 +86,18 @@ def test_tables_are_choices_and_accept_other_names() -> None:
     assert "examples" not in service_form("clean")["tables"].schema
 
 
-def test_only_dags_whose_runs_can_have_another_interval_ask_for_one(dags: dict[str, DAG]) -> None:
-    assert set(dags["ingest.ride_trips"].params) > INTERVAL
-    assert set(dags["services.clustering"].params) > INTERVAL
+def test_data_interval_is_asked_only_where_the_one_of_the_airflow_dialog_has_no_effect(dags: dict[str, DAG]) -> None:
+    # Airflow's dialog has "Data Interval" itself, and an ingestion reads it. A second one would contradict it.
+    for dag_id, dag in dags.items():
+        limited = dag_id.startswith("publish.") or dag_id in ("services.clustering", "services.compaction")
+        assert (set(dag.params) >= INTERVAL) == limited, dag_id
+        assert INTERVAL.isdisjoint(dag.params) or limited, dag_id
+        sections = {param.schema.get("section", "").lower() for param in params_of(dag).values()}
+        assert "data interval" not in sections, dag_id
+        for name in INTERVAL & set(dag.params):
+            assert params_of(dag)[name].schema["section"] == "Limit to days"
     for dag_id in ("services.clean", "services.archive", "services.ttl", "services.logcompaction"):
-        assert not (INTERVAL | {"partitions"}) & set(dags[dag_id].params)
-    sections = {params_of(dag)[name].schema["section"] for dag in dags.values() for name in INTERVAL & set(dag.params)}
-    assert sections == {"Data interval"}
+        assert "partitions" not in dags[dag_id].params
 
 
 def test_every_task_of_lakehouse_documents_itself_and_batches_show_their_tables(dags: dict[str, DAG]) -> None:

@@ -102,6 +102,22 @@ def test_print_report_shows_tables_clustering_and_runs(facts: DemoFacts, termina
         assert text.isascii()
 
 
+@pytest.mark.parametrize("width", [100, 120, 159, 160])
+def test_print_report_shows_each_run_and_its_commit_on_one_line(facts: DemoFacts, width: int) -> None:
+    output = io.StringIO()
+    print_report(facts, Console(file=output, force_terminal=True, width=width, color_system=None))
+    (line,) = [line for line in output.getvalue().splitlines() if "ingest.ride_orders" in line]
+    assert "3 inserted, 0 updated, 2 files" in line
+    assert len(line) <= width
+    assert (facts.tables[0].commits[0].instant in line) == (width >= 160)
+    assert ("━" in line) == (width >= 120)
+
+
+def test_page_lists_runs_by_their_start(facts: DemoFacts) -> None:
+    text = page(replace(facts, runs=tuple(reversed(facts.runs)))).partition("<h2>Runs</h2>")[2]
+    assert text.index("ingest.ride_orders") < text.index("services.clustering")
+
+
 class Page(HTMLParser):
     """Collects the elements and the addresses of a page, and checks that elements are closed in their order."""
 
@@ -171,7 +187,10 @@ def test_recent_returns_finished_runs_of_the_last_sitting(facts: DemoFacts) -> N
     assert recent([]) == []
 
 
-@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1_250, "1.25 KB"), (3_286_991, "3.29 MB")])
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1_250, "1.25 KB"), (1_700_000, "1.70 MB"), (12_000, "12.0 KB"), (999_700, "1.00 MB")],
+)
 def test_size_text_has_three_digits_and_a_unit(size: int, text: str) -> None:
     assert size_text(size) == text
 
