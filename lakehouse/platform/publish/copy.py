@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.parquet_export import Copied, CopyContext, bins_of, copy_slices
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.queries import CompletedUpTo
 from lakehouse.core.operations.read.scan import slice_context
@@ -56,7 +58,10 @@ def copy_partition(
         budget_bytes=budget,
     )
     tasks = bins_of(partition.copy, slices_of_files(loaded, paths), _TASK_FILES * job.spec.file_bytes)
-    written: list[Copied] = [file for files in engine.run(partial(copy_slices, context), tasks) for file in files]
+    unsized = [0] * len(tasks)
+    with observed_stage(stage_of(loaded, f"copy of {name}", "task", unsized)) as running, running.tasks(unsized):
+        copied = engine.run(partial(copy_slices, context), tasks)
+    written: list[Copied] = [file for files in copied for file in files]
     return replace(
         partition,
         stage=Stage.PUBLISHING,

@@ -13,12 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.clustering_conflicts import groups_of_active_writes
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import clustering
@@ -53,7 +55,12 @@ def without_filter(table: LoadedTable, engine: Engine, policies: Policies) -> tu
         return ()
     slices = [piece for piece in load_slices(table) if piece.base is not None]
     paths = [piece.base.path for piece in slices if piece.base is not None]
-    found = engine.run(partial(_has_filter, table.env.storage), paths, light=True)
+    unsized = [0] * len(paths)
+    with (
+        observed_stage(stage_of(table, "search for bloom filters", "file", unsized)) as running,
+        running.tasks(unsized),
+    ):
+        found = engine.run(partial(_has_filter, table.env.storage), paths, light=True)
     return tuple(piece for piece, has in zip(slices, found, strict=True) if not has)
 
 

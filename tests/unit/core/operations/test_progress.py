@@ -78,6 +78,15 @@ def test_write_reports_each_file_group() -> None:
     assert observer.stages[0].total == len(PARTITIONS)
 
 
+def test_index_build_reports_each_file_that_it_reads_and_each_group_that_it_writes() -> None:
+    table, observer = make_table(schema=None), CountingObserver()
+    table.with_options({"hoodie.parquet.bloom.filter.enabled": "false"}).upsert(rows(1))
+    with observing(observer):
+        assert isinstance(table.services.index.run(), Committed)
+    observer.assert_complete("search for bloom filters", "clustering")
+    assert [stage.total for stage in observer.stages] == [len(PARTITIONS), len(PARTITIONS)]
+
+
 def test_failed_stage_reports_its_end_once_and_no_unit_of_the_failed_task(monkeypatch: pytest.MonkeyPatch) -> None:
     table, observer = made("MERGE_ON_READ"), CountingObserver()
 
