@@ -16,7 +16,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.services import SERVICES
 from tests.support.fake_submit import FakeSubmit
 
@@ -229,7 +229,7 @@ def test_dag_run_stores_the_report_and_the_asset_event(submit: FakeSubmit, write
 
 def test_final_error_fails_the_run_at_the_first_try(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
     write_specs(manual=minimal("manual", "{path: landing, retries: 3}"))
-    error = JobError(kind="UserError", message="column 'id' is missing", retryable=False)
+    error = JobError(kind="UserError", message="column 'id' is missing", retryable=False, code=ErrorCode.USER)
     submit.plan(exit_code=64, report=JobReport(status=JobStatus.FAILED, error=error).to_json())
     state, xcom, events = run_dag("ingest.manual", {})
     assert (state, xcom, events) == ("failed", None, [])
