@@ -54,20 +54,17 @@ def own_folder(folder: Path) -> Path:
 def private_file(path: Path) -> None:
     """Create an empty file for this user alone, or remove the rights of others from an existing file of this user.
 
+    An existing file is not opened: when a process closes a file, it loses all its locks on that file, also those of an
+    SQLite connection. Another process would then delete the journal of that connection, which would read old data.
+
     Raises UserError for a symbolic link and for a path that is not a file.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, _FILE)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE))
+    except FileExistsError:
+        _restrict(path)
     except OSError as error:
         raise UserError(f"{path} cannot be used: {_why(path, error)}", path=str(path)) from None
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise UserError(f"{path} cannot be used: it is not a file", path=str(path))
-        if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != _FILE:
-            os.fchmod(descriptor, _FILE)
-    finally:
-        os.close(descriptor)
 
 
 def read_own_file(path: Path) -> str:
@@ -86,6 +83,15 @@ def read_own_file(path: Path) -> str:
         if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
             raise UserError(f"{path} is not a file of this user, so it is not trusted", path=str(path))
         return file.read()
+
+
+def _restrict(path: Path) -> None:
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a file"
+        raise UserError(f"{path} cannot be used: it is {kind}", path=str(path))
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != _FILE:
+        os.chmod(path, _FILE)
 
 
 def _make(folder: Path) -> None:

@@ -94,7 +94,7 @@ class WriteCall(TypedDict, total=False):
     which columns the source of the rows provides, if rows differ in their columns.
     """
 
-    commit_metadata: Mapping[str, str]
+    commit_metadata: Mapping[str, str] | None
     options: Mapping[str, str]
     allow_empty: bool
     precondition: Precondition | None

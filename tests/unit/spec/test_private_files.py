@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -118,6 +121,18 @@ def test_private_file_has_no_access_for_others_and_follows_no_link(tmp_path: Pat
         with pytest.raises(UserError, match="cannot be used"):
             private_file(tmp_path / name)
     assert not (tmp_path / "victim").exists()
+
+
+def test_private_file_keeps_the_locks_of_this_process(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    private_file(path)
+    take = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    with path.open("r+") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        private_file(path)
+        other = subprocess.run([sys.executable, "-c", take, path], capture_output=True, text=True, check=False)
+    assert "BlockingIOError" in other.stderr
+    assert subprocess.run([sys.executable, "-c", take, path], check=False).returncode == 0
 
 
 def test_file_of_another_user_or_behind_a_link_is_not_read(tmp_path: Path, another_user: Callable[[], None]) -> None:
