@@ -69,7 +69,7 @@ postgresql: $(SPARK_READY)
 test: preflight ## checks and a sample of the tests, at most 12 minutes; all tests with CI=true
 	@$(PYTHON) tests/stages.py
 
-test-all: preflight ## checks and all tests, about 50 minutes (needs maven, PostgreSQL, ZooKeeper, a JDK)
+test-all: preflight ## checks and all tests (needs maven, PostgreSQL, ZooKeeper, a JDK)
 	@$(PYTHON) tests/stages.py --all
 
 check: $(SPARK_READY) ## lint, types, import rules, the site of the documentation

@@ -175,7 +175,7 @@ def main(words: Sequence[str]) -> int:
             break
     print(summary(results))
     if not (in_ci or given.all):
-        print("\nThis was a sample. `make test-all` runs everything (about 50 minutes on two cores).")
+        print("\nThis was a sample. `make test-all` runs everything and takes several times as long.")
         print("One part of it: make unit | airflow-tests | interop; more than CI runs: make reliability")
     return int(any(result.outcome == "failed" for result in results))
 
