@@ -1,1 +1,1 @@
-"""The metadata table: file listings, column statistics and record locations of a table, stored as a Hudi table (MDT-2)."""
+"""The metadata table: file listings, column statistics and record locations, stored as a Hudi table (MDT-2)."""
