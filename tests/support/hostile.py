@@ -29,11 +29,18 @@ from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_c
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
 from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_requested_replace
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.format.timeline.indexing import (
+    decode_index_metadata,
+    decode_index_plan,
+    encode_index_metadata,
+    encode_index_plan,
+)
 from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan, decode_savepoint
 from lakehouse.core.format.timeline.rollback import decode_rollback_metadata, decode_rollback_plan
 from lakehouse.core.format.ttl_rules import decode_base, decode_edit
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
+from lakehouse.model.indexing import IndexedPartition, IndexMetadata, IndexPlan
 from lakehouse.model.publication import Publication
 from lakehouse.model.statistics import TableStatistics
 from lakehouse.platform.sources.file_checkpoint import Checkpoint
@@ -100,6 +107,12 @@ def decoders() -> dict[str, Decoder]:
             decode_commit,
         ),
     }
+    info = IndexedPartition(partition="record_index", up_to="20260101000000000", extra={"key": "value"})
+    found["index plan"] = ([encode_index_plan(IndexPlan(partitions=(info,)))], decode_index_plan)
+    found["index metadata"] = (
+        [encode_index_metadata(IndexMetadata(partitions=(info,), operation="INDEX"))],
+        decode_index_metadata,
+    )
     files = files_of(busy_table("MERGE_ON_READ").refresh().env.storage)
     for suffix, decode in _PLANS.items():
         seeds = [data for path, data in files.items() if path.endswith(suffix) and data]
@@ -129,6 +142,8 @@ CROSSED: tuple[Callable[[bytes], object], ...] = (
     decode_clustering_plan,
     decode_restore_plan,
     _relative(decode_restore_metadata),
+    decode_index_plan,
+    decode_index_metadata,
     *_PLANS.values(),
 )
 

@@ -206,6 +206,6 @@ def _savepoints(timeline: Timeline) -> frozenset[str]:
 
 
 def _beside(timeline: Timeline) -> list[Instant]:
-    """Return the completed cleans and rollbacks, without the newest clean."""
+    """Return the completed cleans, rollbacks and indexings, without the newest clean."""
     cleans = timeline.where(action=Action.CLEAN, state=State.COMPLETED).instants[:-1]
-    return [*cleans, *timeline.where(action=Action.ROLLBACK, state=State.COMPLETED)]
+    return [*cleans, *timeline.where(action=(Action.ROLLBACK, Action.INDEXING), state=State.COMPLETED)]

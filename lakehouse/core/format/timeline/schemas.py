@@ -1,4 +1,4 @@
-"""Avro schemas of timeline files, with fields in Hudi's order (TL-4.1 to TL-4.8).
+"""Avro schemas of timeline files, with fields in Hudi's order (TL-4.1 to TL-4.9).
 
 Hudi's Java reader resolves a file against its own classes. Therefore full names, field order and the `avro.java.string`
 properties equal those of Hudi's files; tests compare them with the schemas in files that Hudi wrote.
@@ -336,4 +336,34 @@ CLEAN_METADATA = _top(
     _VERSION,
     _optional("bootstrapPartitionMetadata", {**_map("HoodieCleanPartitionMetadata"), "default": None}),
     _optional_map("extraMetadata"),
+)
+
+
+def _index_partition_infos() -> Schema:
+    return _array(
+        _nested(
+            "HoodieIndexPartitionInfo",
+            _VERSION,
+            _optional("metadataPartitionPath", _STRING),
+            _optional("indexUptoInstant", _STRING),
+            _optional("extraMetadata", _map(_STRING)),
+        )
+    )
+
+
+#: Content of `indexing.requested`.
+INDEX_PLAN = _top("HoodieIndexPlan", _VERSION, _optional("indexPartitionInfos", _index_partition_infos()))
+
+#: Content of completed indexing instants. Hudi's documentation of the first two fields is that of another schema.
+INDEX_METADATA = _top(
+    "HoodieIndexCommitMetadata",
+    {**_VERSION, "doc": "This field replaces the field filesToBeDeletedPerPartition"},
+    {
+        **_optional("operationType", _STRING),
+        "doc": "This field replaces the field filesToBeDeletedPerPartition",
+    },
+    {
+        **_optional("indexPartitionInfos", _index_partition_infos()),
+        "doc": "This field contains the info for each partition that got indexed",
+    },
 )

@@ -11,7 +11,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.model.display import Readable
 from lakehouse.model.instant import Action
 
-_PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN)
+_PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.format.timeline.indexing import decode_index_metadata, decode_index_plan
 from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan, decode_savepoint
 from lakehouse.core.format.timeline.rollback import decode_rollback_metadata, decode_rollback_plan
 from lakehouse.core.operations.load.table import LoadedTable
@@ -63,6 +64,7 @@ def _decoder(table: LoadedTable, instant: Instant) -> _Decoder | None:
             Action.SAVEPOINT: decode_savepoint,
             Action.ROLLBACK: lambda data: decode_rollback_metadata(data, base_path=base),
             Action.RESTORE: lambda data: decode_restore_metadata(data, base_path=base),
+            Action.INDEXING: decode_index_metadata,
         }.get(instant.action)
     return {
         Action.COMPACTION: _required(decode_compaction_plan),
@@ -73,6 +75,7 @@ def _decoder(table: LoadedTable, instant: Instant) -> _Decoder | None:
         Action.CLEAN: lambda data: decode_clean_plan(data, base_path=base),
         Action.ROLLBACK: lambda data: decode_rollback_plan(data, base_path=base, table_version=version),
         Action.RESTORE: decode_restore_plan,
+        Action.INDEXING: decode_index_plan,
     }.get(instant.action)
 
 

@@ -58,6 +58,11 @@ def test_cleans_and_rollbacks_are_archived_with_older_commits_except_the_newest_
     assert archived(*commits(1, 6, 7, 8, 9), *beside, done(10, Action.CLEAN)) == [1, 2, 4, 5, 6, 7]
 
 
+def test_completed_indexings_are_archived_with_older_commits_and_pending_ones_stay() -> None:
+    beside = [done(2, Action.INDEXING), pending(3, Action.INDEXING), done(9, Action.INDEXING)]
+    assert archived(*commits(1, 4, 6, 7, 8), *beside) == [1, 2, 4, 6]
+
+
 @pytest.mark.parametrize("action", [Action.COMMIT, Action.COMPACTION, Action.CLUSTERING, Action.LOGCOMPACTION])
 @pytest.mark.parametrize("state", [State.REQUESTED, State.INFLIGHT])
 def test_archive_stops_at_the_last_commit_before_a_pending_write(action: Action, state: State) -> None:
