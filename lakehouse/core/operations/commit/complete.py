@@ -16,9 +16,11 @@ from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.operations.commit.bucket_counts import changed_bucket_rules
 from lakehouse.core.operations.commit.cleanup import find_rollback
 from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
+from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.precondition import Precondition, precondition_conflict
 from lakehouse.core.operations.commit.results import Committed, Conflict
 from lakehouse.core.operations.load.commits import writes_since
@@ -218,6 +220,7 @@ def _commit(candidate: PreparedCommit, metadata: CommitMetadata, timeline: Timel
     replaces = instant.action is Action.REPLACECOMMIT
     data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
-    completed = table.store.complete(started, timeline, data, lock)
+    change = change_of_commit(metadata)
+    completed = complete_action(table, Completion(instant=started, timeline=timeline, data=data, change=change), lock)
     logger.info("%s: committed %s, %d files", table.env.storage.root, completed.requested, len(metadata.stats))
     return Committed(instant=completed, metadata=metadata)

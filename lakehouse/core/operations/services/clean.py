@@ -30,6 +30,8 @@ from lakehouse.core.format.timeline.clean import (
     encode_clean_plan,
 )
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.metadata.change import change_of_clean
+from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.pins import read_pins
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
 from lakehouse.core.operations.create.create import drop_metadata_table
@@ -422,7 +424,15 @@ class CleanExecution:
             },
             extra=plan.extra,
         )
-        completed = now.store.complete(current, now.timeline, encode_clean_metadata(metadata), lock)
+        removed = [name for name, cleaned in metadata.partitions.items() if cleaned.is_deleted]
+        deleted = {name: cleaned.deleted for name, cleaned in metadata.partitions.items()}
+        completion = Completion(
+            instant=current,
+            timeline=now.timeline,
+            data=encode_clean_metadata(metadata),
+            change=change_of_clean(deleted, removed),
+        )
+        completed = complete_action(now, completion, lock)
         logger.info("%s: cleaned %s, %d files", env.storage.root, requested, len(plan.paths))
         return Cleaned(instant=completed, metadata=metadata), []
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
+from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.operations.commit.cleanup import delete_unreported
+from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.commits import latest_extra
@@ -65,7 +67,10 @@ def complete_rewrite(
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
     replaces = instant.action is Action.CLUSTERING
     data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
-    completed = table.store.complete(started, now.timeline, data, lock)
+    change = change_of_commit(metadata)
+    completed = complete_action(
+        table, Completion(instant=started, timeline=now.timeline, data=data, change=change), lock
+    )
     root = table.env.storage.root
     logger.info("%s: completed %s %s, %d files", root, instant.action, instant.requested, len(metadata.stats))
     return Committed(instant=completed, metadata=metadata), markers

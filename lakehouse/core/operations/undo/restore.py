@@ -25,6 +25,7 @@ from lakehouse.core.operations.commit.cleanup import (
     marked_files,
     read_rollback_plan,
 )
+from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.pins import require_unpublished
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.create import drop_metadata_table
@@ -236,7 +237,8 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
         _require_pending(table, timeline.current(pending), pending)
         lock.check()
         data = encode_restore_metadata(metadata, base_path=env.storage.root)
-        completed = table.store.complete(replace(pending, state=State.INFLIGHT), timeline, data, lock)
+        inflight = replace(pending, state=State.INFLIGHT)
+        completed = complete_action(table, Completion(instant=inflight, timeline=timeline, data=data), lock)
     _remove_rollbacks(table, to, completed)
     logger.info("%s: restored to %s, %d instants undone", env.storage.root, to, len(plan.instants))
     return Restored(target=to, rollbacks=tuple(made for _, made in undone.values()), instant=completed)

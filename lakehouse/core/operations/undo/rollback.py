@@ -25,6 +25,7 @@ from lakehouse.core.operations.commit.cleanup import (
     marked_files,
     read_rollback_plan,
 )
+from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.create import drop_metadata_table
 from lakehouse.core.operations.load.pending import pending_writes
@@ -330,7 +331,8 @@ def _execute(
         if current is not None and not current.is_completed:
             lock.check()
             data = encode_rollback_metadata(metadata, base_path=env.storage.root)
-            store.complete(replace(undoing, state=State.INFLIGHT), timeline, data, lock)
+            started_rollback = replace(undoing, state=State.INFLIGHT)
+            complete_action(table, Completion(instant=started_rollback, timeline=timeline, data=data), lock)
     # The claims on a plan are kept, so that a stale executor of the plan is refused.
     clean_up(table, plan.target, staged=drop or Action(plan.action) not in SERVICE_ACTIONS)
     logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from lakehouse.core.format.timeline.restore import encode_savepoint
 from lakehouse.core.operations.commit.archive_actions import archive_savepointed_commit
+from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.undo_checks import completed_write, require_files
@@ -75,7 +76,9 @@ def create_savepoint(
             # Another process took the lock over and archived or undid the write before the pending savepoint existed.
             now.store.remove_pending(started)
             raise _overtaken(table, target)
-        completed = now.store.complete(started, timeline, encode_savepoint(metadata), lock)
+        completed = complete_action(
+            now, Completion(instant=started, timeline=timeline, data=encode_savepoint(metadata)), lock
+        )
     files = sum(map(len, metadata.files.values()))
     logger.info("%s: savepoint of %s, %d files", table.env.storage.root, target.requested, files)
     return Savepoint(instant=completed, metadata=metadata)

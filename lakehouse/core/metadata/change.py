@@ -1,0 +1,84 @@
+"""What a completed action of the data table changes, as the metadata table records it (MDT-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakehouse.model.commit import CommitMetadata, WriteStat
+
+#: The files that an action wrote, change logs included.
+WRITTEN = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size_bytes", pa.int64())])
+#: Files that an action removed from storage.
+REMOVED = pa.schema([("partition", pa.string()), ("name", pa.string())])
+#: File groups that an action replaced.
+GROUPS = pa.schema([("partition", pa.string()), ("file_id", pa.string())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataChange:
+    """The changes of one action, in the form from which each index partition derives its records.
+
+    Attributes:
+        operation: The operation of the commit metadata, such as UPSERT; the action for a clean.
+        written: The new files: partition, name, size_bytes.
+        stats: The write statistics of the new files; column bounds and inputs of indexes come from them.
+        removed: The files that are gone from storage: partition, name.
+        removed_partitions: Partitions that are gone from storage, all their files included.
+        touched_partitions: Partitions that the action names without writing a file, such as a deleted partition.
+        replaced: The file groups that the action replaced: partition, file_id.
+        schema: The Avro schema of the data columns as JSON; "" if the action does not state one.
+        inputs: Files that tasks wrote for an index partition, by its name, such as changed record keys.
+    """
+
+    operation: str
+    written: pa.Table = field(default_factory=WRITTEN.empty_table)
+    stats: tuple[WriteStat, ...] = ()
+    removed: pa.Table = field(default_factory=REMOVED.empty_table)
+    removed_partitions: tuple[str, ...] = ()
+    touched_partitions: tuple[str, ...] = ()
+    replaced: pa.Table = field(default_factory=GROUPS.empty_table)
+    schema: str = ""
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def change_of_commit(metadata: CommitMetadata, inputs: Mapping[str, tuple[str, ...]] | None = None) -> MetadataChange:
+    """Return the change of a commit, deltacommit or replacecommit."""
+    groups = [(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids]
+    return MetadataChange(
+        operation=metadata.operation,
+        written=_written(metadata.stats),
+        stats=metadata.stats,
+        touched_partitions=tuple(sorted(metadata.replaced)),
+        replaced=_pairs(groups, GROUPS),
+        schema=metadata.extra.get("schema", ""),
+        inputs=inputs or {},
+    )
+
+
+def change_of_clean(
+    deleted: Mapping[str, Iterable[str]], removed_partitions: Iterable[str], operation: str = "clean"
+) -> MetadataChange:
+    """Return the change of a clean that deleted these file names by partition, and whole partitions."""
+    files = [(partition, name) for partition, names in deleted.items() for name in names]
+    return MetadataChange(
+        operation=operation, removed=_pairs(files, REMOVED), removed_partitions=tuple(sorted(removed_partitions))
+    )
+
+
+def _written(stats: Iterable[WriteStat]) -> pa.Table:
+    # One entry per file of the commit, as the commit metadata has them.
+    files = [(s.partition, s.path, s.size_bytes) for s in stats if s.path]
+    files += [(s.partition, path, size) for s in stats for path, size in s.cdc_files.items()]
+    partitions, paths, sizes = zip(*files, strict=True) if files else ((), (), ())
+    names = [path.rpartition("/")[2] for path in paths]
+    return pa.table(
+        [pa.array(partitions, pa.string()), pa.array(names, pa.string()), pa.array(sizes, pa.int64())], WRITTEN
+    )
+
+
+def _pairs(pairs: list[tuple[str, str]], schema: pa.Schema) -> pa.Table:
+    first, second = zip(*pairs, strict=True) if pairs else ((), ())
+    return pa.table([pa.array(first, pa.string()), pa.array(second, pa.string())], schema)

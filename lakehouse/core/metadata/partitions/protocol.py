@@ -1,0 +1,127 @@
+"""The protocol of an index partition: which records an action of the data table adds and deletes (MDT-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from lakehouse.core.env import Env
+from lakehouse.core.metadata.change import MetadataChange
+from lakehouse.core.state.table_config import TableConfig
+from lakehouse.model.commit import WriteStat
+
+#: Records as they are stored in an HFile: the key and the encoded value.
+ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+#: Record keys that are deleted.
+KEYS = pa.binary()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """The changes of one index partition by one action. Keys may be in any order; a key occurs once.
+
+    Attributes:
+        entries: New records: key, value.
+        deletes: Keys of deleted records.
+        new_groups: File ids of file groups that the action creates, as in a partitioned record index.
+        written: Statistics of log files that tasks wrote already; their records are not in `entries`.
+    """
+
+    entries: pa.Table = field(default_factory=ENTRIES.empty_table)
+    deletes: pa.Array = field(default_factory=lambda: pa.array([], KEYS))
+    new_groups: tuple[str, ...] = ()
+    written: tuple[WriteStat, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """The definition of an index in `.hoodie/.index_defs/index.json` (MDT-6)."""
+
+    index_type: str
+    function: str = ""
+    source_fields: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    version: str = "V1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataCommit:
+    """One commit to the metadata table, as index partitions see it; it exists only under the table lock.
+
+    Attributes:
+        env: The environment of the data table.
+        config: The configuration of the data table.
+        instant: The requested time of the action.
+        change: What the action changes.
+        definitions: The index definitions by name of the index partition.
+        groups: The file ids of each listed index partition, sorted; the position is the shard.
+        records: A reader of the metadata table as it was before this commit (`MetadataTable`); None if unavailable.
+    """
+
+    env: Env
+    config: TableConfig
+    instant: str
+    change: MetadataChange
+    definitions: Mapping[str, Definition] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    records: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """The committed files of a table from which an index partition is built.
+
+    Attributes:
+        env: The environment of the data table.
+        config: The configuration of the data table.
+        instant: The instant of the build on the metadata timeline.
+        files: All files of completed instants: partition, name, size_bytes.
+        newest: The files of the newest slices, a part of `files`.
+        schema: The schema of the data columns; None if the table has no commit.
+        definitions: The index definitions by name of the index partition.
+        options: Options of the table, such as declared columns.
+    """
+
+    env: Env
+    config: TableConfig
+    instant: str
+    files: pa.Table
+    newest: pa.Table
+    schema: pa.Schema | None = None
+    definitions: Mapping[str, Definition] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class IndexPartition(Protocol):
+    """One kind of index partition. Implementations have no state; `name` is the partition, as in the property."""
+
+    def is_named(self, name: str) -> bool:
+        """Return whether the partition `name` is of this kind, such as `secondary_index_x`."""
+        ...
+
+    def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
+        """Return why this package cannot maintain the partition, such as an unknown function; None if it can."""
+        ...
+
+    def definition(self, name: str, table: TableFiles) -> Definition | None:
+        """Return the definition that a build stores; None for partitions without definition."""
+        ...
+
+    def group_ids(self, name: str, table: TableFiles) -> Sequence[str]:
+        """Return the file ids of the groups that a build creates, in the order of shards."""
+        ...
+
+    def build(self, name: str, table: TableFiles) -> pa.Table:
+        """Return the records of the committed files: key, value."""
+        ...
+
+    def update(self, name: str, commit: MetadataCommit) -> Update:
+        """Return the records that the action adds and deletes."""
+        ...
+
+    def shards(self, name: str, keys: pa.Array, groups: Sequence[str], definition: Definition | None) -> pa.Array:
+        """Return the position in `groups` of each key."""
+        ...

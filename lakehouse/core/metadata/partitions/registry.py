@@ -1,0 +1,12 @@
+"""The registry of index partitions, in the order in which a table initialises them (MDT-2)."""
+
+from __future__ import annotations
+
+from lakehouse.core.metadata.partitions.protocol import IndexPartition
+
+INDEX_PARTITIONS: tuple[IndexPartition, ...] = ()
+
+
+def partition_named(name: str) -> IndexPartition | None:
+    """Return the implementation of the index partition `name`, or None if this package has none."""
+    return next((kind for kind in INDEX_PARTITIONS if kind.is_named(name)), None)
