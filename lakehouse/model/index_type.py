@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 #: The option and table property that names the index type.
 INDEX_TYPE = "hoodie.index.type"
+SIMPLE_MOVES = "hoodie.simple.index.update.partition.path"
+BLOOM_MOVES = "hoodie.bloom.index.update.partition.path"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,21 +24,29 @@ class IndexType:
         is_global: A record key is unique in the whole table. Otherwise it is unique in each partition.
         hashes_keys: The hash of the key determines the file group (bucket). The table has a fixed number of buckets,
             and its file ids begin with the number of the bucket.
+        uses_filters: Key ranges and bloom filters of the files exclude files before their keys are read (bloom).
         allows_non_blocking: Writers may append to one file group at the same time, without conflict.
+        moves_option: The option that says whether a row moves to the partition of its update; global indexes have one.
     """
 
     name: str
     is_global: bool = False
     hashes_keys: bool = False
+    uses_filters: bool = False
+    moves_option: str = ""
     allows_non_blocking: bool = False
 
 
 SIMPLE = IndexType(name="SIMPLE")
-GLOBAL_SIMPLE = IndexType(name="GLOBAL_SIMPLE", is_global=True)
+GLOBAL_SIMPLE = IndexType(name="GLOBAL_SIMPLE", is_global=True, moves_option=SIMPLE_MOVES)
+BLOOM = IndexType(name="BLOOM", uses_filters=True)
+GLOBAL_BLOOM = IndexType(name="GLOBAL_BLOOM", is_global=True, uses_filters=True, moves_option=BLOOM_MOVES)
 BUCKET = IndexType(name="BUCKET", hashes_keys=True, allows_non_blocking=True)
 
 #: The types that this product can write with, by name.
-INDEX_TYPES: Mapping[str, IndexType] = {index.name: index for index in (SIMPLE, GLOBAL_SIMPLE, BUCKET)}
+INDEX_TYPES: Mapping[str, IndexType] = {
+    index.name: index for index in (SIMPLE, GLOBAL_SIMPLE, BLOOM, GLOBAL_BLOOM, BUCKET)
+}
 
 
 def index_type(name: str) -> IndexType:

@@ -60,7 +60,7 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSpec:
-    """The index of a table: SIMPLE, GLOBAL_SIMPLE or BUCKET; the other fields are settings of the bucket index.
+    """The index of a table, such as SIMPLE, BLOOM or BUCKET; the other fields are settings of the bucket index.
 
     `partitions` are pairs of pattern and number of buckets; the first pattern that matches a partition path applies.
     """
@@ -83,7 +83,7 @@ class TableSpec:
     Attributes:
         table: The name of the table.
         location: The path or URL of the table.
-        record_key: The key columns; unique in each partition, or in the table with the index GLOBAL_SIMPLE.
+        record_key: The key columns; unique in each partition, or in the table with a global index.
         type: COPY_ON_WRITE or MERGE_ON_READ.
         ordering: The columns that decide which version of a record is newer.
         partition_by: The columns of the partition path.

@@ -95,12 +95,13 @@ def test_registry_has_one_implementation_for_each_index_type() -> None:
 
 def test_registry_refuses_an_index_type_of_hudi_without_implementation() -> None:
     setup = IndexSetup(sizing=SIZING, looks_up=True)
-    with pytest.raises(UnsupportedError, match="'GLOBAL_BLOOM' is not supported for writing; supported: SIMPLE, "):
-        create_index(index_type("global_bloom"), setup)
+    with pytest.raises(UnsupportedError, match="'HBASE' is not supported for writing; supported: SIMPLE, "):
+        create_index(index_type("hbase"), setup)
 
 
 @pytest.mark.parametrize(
-    ("name", "is_global"), [("BLOOM", False), ("GLOBAL_BLOOM", True), ("global_simple", True), ("", False)]
+    ("name", "is_global"),
+    [("BLOOM", False), ("GLOBAL_BLOOM", True), ("global_simple", True), ("", False), ("GLOBAL_OTHER", True)],
 )
 def test_index_type_of_a_stored_name_has_the_scope_of_its_keys(name: str, is_global: bool) -> None:
     assert index_type(name).is_global == is_global

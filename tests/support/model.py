@@ -307,7 +307,7 @@ def shapes(**fixed: Any) -> st.SearchStrategy[Shape]:
         "keys": st.sampled_from(sorted(KEYS)),
         "hive_style": st.booleans(),
         "url_encode": st.sampled_from([True, False]),
-        "index": st.sampled_from(["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"]),
+        "index": st.sampled_from(["SIMPLE", "GLOBAL_SIMPLE", "BUCKET", "BLOOM", "GLOBAL_BLOOM"]),
         "moves": st.booleans(),
         "buckets": st.integers(1, 3),
         "merge": st.sampled_from(["event", "commit", "commit_ordered"]),

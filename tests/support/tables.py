@@ -37,6 +37,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.files import BaseFile, LogFile
+from lakehouse.model.index_type import SIMPLE_MOVES, index_type
 from lakehouse.model.instant import State
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.model.merge import MergeMode
@@ -164,7 +165,7 @@ class Shape:
     @property
     def is_global(self) -> bool:
         """Whether a key is unique in the whole table."""
-        return self.index == "GLOBAL_SIMPLE"
+        return index_type(self.index).is_global
 
     @property
     def is_merge_on_read(self) -> bool:
@@ -184,7 +185,7 @@ class Shape:
             "hoodie.datasource.write.hive_style_partitioning": str(self.hive_style).lower(),
             "hoodie.datasource.write.partitionpath.urlencode": str(self.url_encode).lower(),
             "hoodie.index.type": self.index,
-            "hoodie.simple.index.update.partition.path": str(self.moves).lower(),
+            index_type(self.index).moves_option or SIMPLE_MOVES: str(self.moves).lower(),
             "hoodie.bucket.index.num.buckets": str(self.buckets),
             "hoodie.parquet.max.file.size": str(largest),
             "hoodie.parquet.small.file.limit": str(largest * 2 // 3 if self.fills_small_files else 0),

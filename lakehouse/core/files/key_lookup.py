@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.files.base_reader import BaseFileReader, convert
+from lakehouse.core.files.candidate_keys import CandidateKeys, may_hold
 from lakehouse.core.files.key_matches import IN_PLACE, LOST, MOVED_OUT, MatchCollector, Matches, read_matches
 from lakehouse.core.files.memory_budget import Budget, give_back
 from lakehouse.core.files.staging import StagedReader
@@ -42,12 +43,16 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
         for reader in readers:
             stack.callback(reader.close)
         found = [stack.enter_context(MatchCollector(context, task.entries)) for _ in task.bases]
-        for part in _parts(context, task.entries):
+        for part in _parts(context, task.entries, uses_filters=task.uses_filters):
             keys = staged_keys(context, part)
             bounds = pc.min_max(keys)
+            candidates = CandidateKeys(keys) if task.uses_filters else None
             for base, reader, matches in zip(task.bases, readers, found, strict=True):
-                if _may_hold(reader, bounds):
-                    matches.add(find(context, base, reader, part, keys))
+                if not may_hold(reader, bounds):
+                    continue
+                possible = None if candidates is None else candidates.of_file(reader)
+                if possible is None or len(possible):
+                    matches.add(find(context, base, reader, part, keys, possible))
         return [matches.write(attempt, base) for base, matches in zip(task.bases, found, strict=True)]
 
 
@@ -69,11 +74,21 @@ def write_matches(
         return found.write(attempt, base)
 
 
+# parameters: the open file beside its description, and the keys beside their entries, are shared by many files
 def find(
-    context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, keys: pa.ChunkedArray
+    context: WriteContext,
+    base: BaseFile,
+    reader: BaseFileReader,
+    entries: Entries,
+    keys: pa.ChunkedArray,
+    candidates: np.ndarray | None = None,
 ) -> Matches:
-    """Return the matches between the rows of `base` and `keys`, the keys of `entries` in order."""
-    base_row, staged = _positions(context, reader, keys)
+    """Return the matches between the rows of `base` and `keys`, the keys of `entries` in order.
+
+    `candidates` are the positions of the keys that the file may contain; None for all.
+    """
+    base_row, staged = _positions(context, reader, keys if candidates is None else keys.take(pa.array(candidates)))
+    staged = staged if candidates is None else candidates[staged]
     starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
     entry = np.searchsorted(starts, staged, side="right") - 1
     runs = tuple(sorted({e.run for e in entries}))
@@ -147,8 +162,10 @@ def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYT
         yield tuple(part)
 
 
-def _parts(context: WriteContext, entries: Entries) -> Iterator[Entries]:
-    return entry_parts(entries, context.policy.memory_budget_bytes, _key_bytes(context, entries))
+def _parts(context: WriteContext, entries: Entries, *, uses_filters: bool = False) -> Iterator[Entries]:
+    # The words of the keys that the filters hash take as much memory as the keys: half of their share in the budget.
+    factor = 1.5 if uses_filters else 1.0
+    return entry_parts(entries, context.policy.memory_budget_bytes, factor * _key_bytes(context, entries))
 
 
 def _key_bytes(context: WriteContext, entries: Entries) -> float:
@@ -156,14 +173,6 @@ def _key_bytes(context: WriteContext, entries: Entries) -> float:
     sample = replace(entries[0], rows=min(entries[0].rows, _SAMPLE_KEYS))
     size: int = staged_keys(context, (sample,)).nbytes
     return size / max(sample.rows, 1)
-
-
-def _may_hold(reader: BaseFileReader, bounds: pa.StructScalar) -> bool:
-    low, high = reader.footer("hoodie_min_record_key"), reader.footer("hoodie_max_record_key")
-    first, last = bounds["min"].as_py(), bounds["max"].as_py()
-    if first is None:
-        return False
-    return low is None or high is None or (first <= high and last >= low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,8 +215,8 @@ def refuse_moves(context: WriteContext, rows: int) -> None:
         raise UnsupportedError(
             f"{context.storage.root}: {rows} stored rows would move to another partition, and this write merges "
             "values of the stored row into the new one, which is not supported across partitions. Set "
-            "hoodie.simple.index.update.partition.path=false to update rows where they are, or write complete rows to "
-            "a table without merger and partial updates."
+            "hoodie.simple.index.update.partition.path=false (bloom for simple with the index GLOBAL_BLOOM) to update "
+            "rows where they are, or write complete rows to a table without merger and partial updates."
         )
 
 

@@ -49,11 +49,15 @@ class StagedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagTask:
-    """A look-up: search the keys of `entries` in base files, or in slices whose logs are merged first."""
+    """A look-up: search the keys of `entries` in base files, or in slices whose logs are merged first.
+
+    With `uses_filters` the bloom filters of `bases` exclude keys before the keys of a file are read.
+    """
 
     bases: tuple[BaseFile, ...]
     entries: tuple[StagedEntry, ...]
     slices: tuple[FileSlice, ...] = ()
+    uses_filters: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakehouse.model.index_type import INDEX_TYPE, INDEX_TYPES, SIMPLE, IndexType, index_type
+from lakehouse.model.index_type import (
+    BLOOM_MOVES,
+    INDEX_TYPE,
+    INDEX_TYPES,
+    SIMPLE,
+    SIMPLE_MOVES,
+    IndexType,
+    index_type,
+)
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, REGEX, RULE_TYPE, parse_rules
 from lakehouse.spec.options.option import option
 
@@ -19,10 +27,15 @@ class IndexPolicy:
         "Index that finds the file group of a key.",
         choices=tuple(INDEX_TYPES),
     )
-    update_partition_path: bool = option(
-        "hoodie.simple.index.update.partition.path",
+    simple_moves: bool = option(
+        SIMPLE_MOVES,
         True,
-        "Global index: move a row whose partition changed (true) or update it where it is (false).",
+        "Global simple index: move a row whose partition changed (true) or update it where it is (false).",
+    )
+    bloom_moves: bool = option(
+        BLOOM_MOVES,
+        True,
+        "Global bloom index: move a row whose partition changed (true) or update it where it is (false).",
     )
     buckets: int = option(NUM_BUCKETS, 0, "Bucket index: file groups per partition.")
     hash_fields: str = option(HASH_FIELD, "", "Bucket index: key fields that are hashed, comma separated; default all.")
@@ -42,3 +55,9 @@ class IndexPolicy:
     def index_type(self) -> IndexType:
         """The index type that `type` names, with its properties."""
         return index_type(self.type)
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether a row whose partition changed moves to its new partition; always false without a global index."""
+        values = {SIMPLE_MOVES: self.simple_moves, BLOOM_MOVES: self.bloom_moves}
+        return values.get(self.index_type.moves_option, False)

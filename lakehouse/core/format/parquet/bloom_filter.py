@@ -65,6 +65,11 @@ class BloomFilter:
         return builder.finish()
 
     @property
+    def hashes_murmur(self) -> bool:
+        """Whether keys can be looked up and added; false for the hash function of older files."""
+        return self.hash_type == _MURMUR
+
+    @property
     def remaining(self) -> int:
         """Number of keys that fit before the false-positive rate increases; an estimate for SIMPLE filters."""
         return max(0, _max_rows(self.entries, self.dynamic_max, self.type_code) * self.entries - self.count)
@@ -78,10 +83,14 @@ class BloomFilter:
 
     def might_contain(self, keys: Keys) -> NDArray[np.bool_]:
         """Return for each key whether the file may contain it; False means that it does not."""
+        return self.might_contain_blocks(list(key_blocks(keys)))
+
+    def might_contain_blocks(self, blocks: Sequence[KeyBlock]) -> NDArray[np.bool_]:
+        """Return the same for keys that are prepared for hashing, so that many filters can be asked for one batch."""
         self._refuse_other_hashes()
-        found = np.zeros(len(keys), np.bool_)
+        found = np.zeros(sum(block.size for block in blocks), np.bool_)
         first = 0
-        for block in key_blocks(keys):
+        for block in blocks:
             part = found[first : first + block.size]
             hits = np.zeros(block.size, np.bool_)
             for row in self.rows:

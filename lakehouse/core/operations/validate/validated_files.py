@@ -86,7 +86,7 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
         buckets=seen.rules,
         hash_fields=tuple(name.strip() for name in policies.index.hash_fields.split(",") if name.strip()),
         # With a global index rows may stay in their partition although their partition columns changed.
-        compares_paths=not policies.index.index_type.is_global or policies.index.update_partition_path,
+        compares_paths=not policies.index.index_type.is_global or policies.index.moves_rows,
     )
     tasks, unread = _tasks(seen.commits, slices, with_meta_fields(schema))
     sizes = [_size(task.file_slice) for task in tasks]

@@ -177,7 +177,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         buckets=buckets if used_index.hashes_keys else None,
         hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
         global_keys=used_index.is_global,
-        move_partitions=index.index_type.is_global and index.update_partition_path,
+        move_partitions=index.moves_rows,
         max_log_bytes=policies.log.max_file_bytes,
         cdc=config.cdc,
         event_time=event_time,

@@ -1,0 +1,40 @@
+"""The global bloom index (GLOBAL_BLOOM): looks keys up in all files whose filters may contain them (MDT-13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.core.index.file_lookups import plan_groups, plan_tags
+from lakehouse.core.index.protocol import Groups, IndexSetup, NewUuid
+from lakehouse.core.index.write_tasks import GroupTask, StagedEntry, TagResult, TagTask
+from lakehouse.model.files import FileSlice
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalBloomIndex:
+    """Finds stored keys in all files of the table by key ranges, then bloom filters, then key columns."""
+
+    setup: IndexSetup
+
+    def lookups(
+        self, entries: Sequence[StagedEntry], slices: Sequence[FileSlice], *, parallelism: int, read_logs_of: Groups
+    ) -> tuple[TagTask, ...]:
+        """Return look-ups of all keys in all files; none if rows are only added."""
+        if not self.setup.looks_up:
+            return ()
+        tasks = plan_tags(entries, slices, global_keys=True, parallelism=parallelism, read_logs_of=read_logs_of)
+        return tuple(replace(task, uses_filters=True) for task in tasks)
+
+    def groups(
+        self,
+        entries: Sequence[StagedEntry],
+        slices: Sequence[FileSlice],
+        tags: Sequence[TagResult],
+        *,
+        in_clustering: Groups,
+        new_uuid: NewUuid,
+    ) -> tuple[GroupTask, ...]:
+        """Return tasks that update the matched file groups and insert the other rows into small or new files."""
+        available = [s for s in slices if (s.partition, s.file_id) not in in_clustering]
+        return plan_groups(entries, available, tags, self.setup, lambda: f"{new_uuid()}-0")
