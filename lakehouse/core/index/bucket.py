@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.index.java_hash import list_hashes, string_hashes
+from lakehouse.core.format.java_hash import list_hashes, string_hashes
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.bucket_rules import MAX_BUCKETS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.format.java_hash import list_hashes, string_hashes
 from lakehouse.core.index.bucket import bucket_file_id, bucket_ids, bucket_of
-from lakehouse.core.index.java_hash import list_hashes, string_hashes
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
 from lakehouse.errors import UserError
 

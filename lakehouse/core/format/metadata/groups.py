@@ -1,0 +1,96 @@
+"""File groups of a metadata partition: their ids, their number, and the group of each key (MDT-3.1).
+
+shard = abs(java hash of the key) % number of groups
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lakehouse.core.format.java_hash import string_hashes
+from lakehouse.core.format.metadata.keys import as_text, split_secondary_keys
+
+#: The bytes of one entry that Hudi assumes when it estimates the size of a record index.
+_ENTRY_BYTES = 48
+_COLUMN_STATS = "column_stats"
+_SECONDARY = "secondary_index_"
+#: Characters that Hudi's escaping of path names replaces, and the two characters that separate parts of a file name.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^\-_]")
+_ESCAPE = re.compile(r"%([0-9A-F]{2})")
+
+
+def shards(keys: Any, groups: int) -> NDArray[np.int64]:
+    """Return the position of the file group of each key among the sorted file groups of its partition."""
+    texts = as_text(keys)
+    if groups == 1:
+        return np.zeros(len(texts), np.int64)
+    # In Java abs(-2**31) is negative, and its remainder is negative, too; the outer abs gives the same number.
+    return np.abs(string_hashes(texts).astype(np.int64)) % groups
+
+
+def secondary_shards(keys: Any, groups: int, version: str) -> NDArray[np.int64]:
+    """Return the shards of keys of a secondary index of version "V1" or "V2".
+
+    V2 hashes the part up to the separator, so that all keys with one value are in one group. V1 hashes the whole key.
+    """
+    return shards(split_secondary_keys(keys).column("prefix") if version == "V2" else keys, groups)
+
+
+def partition_shards(partition: str, keys: Any, groups: int, version: str) -> NDArray[np.int64]:
+    """Return the shards of keys in a metadata partition; `version` is the version of its index definition."""
+    if partition.startswith(_SECONDARY):
+        return secondary_shards(keys, groups, version)
+    return shards(keys, groups)
+
+
+def file_id_prefix(partition: str, data_partition: str | None = None) -> str:
+    """Return what the ids of the file groups of a metadata partition begin with.
+
+    `data_partition` is given for a partitioned record index only.
+    """
+    prefix = "col-stats-" if partition == _COLUMN_STATS else partition.replace("_", "-") + "-"
+    return prefix if data_partition is None else f"{prefix}{escape_partition(data_partition)}-"
+
+
+def metadata_file_id(partition: str, shard: int, data_partition: str | None = None) -> str:
+    """Return the id of the file group with this position in a metadata partition."""
+    return f"{file_id_prefix(partition, data_partition)}{shard:04d}-0"
+
+
+def data_partition_of(partition: str, file_id: str) -> str | None:
+    """Return the data partition of a file group of a partitioned record index; None if the id has another form."""
+    prefix = file_id_prefix(partition)
+    name = re.fullmatch(r"(.*)-\d{4,}-0", file_id.removeprefix(prefix), re.ASCII)
+    if name is None or not file_id.startswith(prefix):
+        return None
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), name[1])
+
+
+def escape_partition(path: str) -> str:
+    """Return a partition path in the form in which file ids of a partitioned record index contain it."""
+    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", path)
+
+
+# parameters: the options of Hudi from which the number of groups is computed
+def estimated_groups(
+    rows: int, *, minimum: int, maximum: int, growth_factor: float = 2.0, group_bytes: int = 1 << 30
+) -> int:
+    """Return the number of file groups for a record index or secondary index of a table with `rows` records."""
+    if minimum == maximum:
+        return minimum
+    needed = -(-int(np.ceil(rows * growth_factor)) * _ENTRY_BYTES // group_bytes)
+    return max(minimum, min(maximum, needed))
+
+
+def data_partitions_of_groups(partition: str, file_ids: list[str]) -> dict[str, list[str]]:
+    """Return data partition -> ids of its file groups, sorted, in a partitioned record index."""
+    groups: dict[str, list[str]] = {}
+    for file_id in sorted(file_ids):
+        path = data_partition_of(partition, file_id)
+        if path is not None:
+            groups.setdefault(path, []).append(file_id)
+    return groups
