@@ -138,7 +138,8 @@ INVARIANTS: Mapping[str, Invariant] = {
     "file.bloom_absent": Invariant(
         holds="footers of base files have a bloom filter",
         way_out="they were written with hoodie.parquet.bloom.filter.enabled=false, or by a writer without filters: "
-        "Hudi's bloom index opens them at every lookup; `lakehouse index build` adds one, if filters are enabled",
+        "Hudi's bloom index opens them at every lookup; `lakehouse index filters build` adds one, if filters are "
+        "enabled",
         severity=Severity.WARNING,
     ),
     "file.column_ranges": Invariant(

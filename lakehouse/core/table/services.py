@@ -15,13 +15,13 @@ from lakehouse.core.operations.services import (
     clean,
     clustering,
     compaction,
-    index_build,
+    filter_build,
     log_compaction,
     ttl,
 )
 from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.services.clean import Cleaned
-from lakehouse.core.operations.services.index_build import IndexDue
+from lakehouse.core.operations.services.filter_build import FiltersDue
 from lakehouse.core.operations.services.orphans import find_orphans, remove_orphans
 from lakehouse.core.operations.services.registry import IMPLEMENTATIONS
 from lakehouse.core.operations.services.service import (
@@ -152,30 +152,33 @@ class TableService(Readable, Generic[DueT, PlanT, OutcomeT]):
 
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexService(Readable):
-    """The index build of one table, which runs on request only. Each verb reads file footers, so each takes `spark`."""
+class BloomFilterService(Readable):
+    """The bloom filters in the footers of base files, which are built on request only.
+
+    Each verb reads footers, so each takes `spark`.
+    """
 
     table: LoadedTable
     policies: Policies
 
-    def due(self, *, spark: Any = None) -> IndexDue:
+    def due(self, *, spark: Any = None) -> FiltersDue:
         """Return whether newest base files have no bloom filter, and their paths; none with the bucket index."""
-        return index_build.due(self.table, engine_of(spark, self.policies), self.policies)
+        return filter_build.due(self.table, engine_of(spark, self.policies), self.policies)
 
     def plan(self, *, spark: Any = None) -> ClusteringPlan | NothingToDo:
         """Return the clustering plan that would be scheduled now, without writing anything."""
-        return index_build.plan(self.table, engine_of(spark, self.policies), self.policies)
+        return filter_build.plan(self.table, engine_of(spark, self.policies), self.policies)
 
     def schedule(self, *, spark: Any = None) -> Instant | NothingToDo:
         """Put the clustering plan on the timeline; `table.services.clustering.run` may execute it later."""
-        return index_build.schedule(self.table, engine_of(spark, self.policies), self.policies)
+        return filter_build.schedule(self.table, engine_of(spark, self.policies), self.policies)
 
     def run(self, *, spark: Any = None) -> Committed | NothingToDo:
         """Write the files without a bloom filter again with one, in one commit that changes no row."""
-        return index_build.run(self.table, engine_of(spark, self.policies), self.policies)
+        return filter_build.run(self.table, engine_of(spark, self.policies), self.policies)
 
     def _shown(self) -> Shown:
-        return shown_service(self.table, "index", _VERBS[:-1])
+        return shown_service(self.table, "bloom filters", _VERBS[:-1])
 
 
 @checks_arguments
@@ -217,9 +220,9 @@ class TableServices(Readable):
         return self._service("ttl", ttl)
 
     @property
-    def index(self) -> IndexService:
-        """Base files without a bloom filter get one."""
-        return IndexService(table=self.table, policies=self.policies)
+    def bloom_filters(self) -> BloomFilterService:
+        """Base files without a bloom filter in their footer get one."""
+        return BloomFilterService(table=self.table, policies=self.policies)
 
     def named(self, name: str) -> TableService[Any, Any, Any]:
         """Return the service of a ServiceSpec's name; raise UserError with the nearest name for an unknown one."""
@@ -264,7 +267,7 @@ class TableServices(Readable):
         return find(self.table, self.policies.clean)
 
     def _shown(self) -> Shown:
-        return shown_service(self.table, "table services", (*IMPLEMENTATIONS, "index"))
+        return shown_service(self.table, "table services", (*IMPLEMENTATIONS, "bloom_filters"))
 
 
 def engine_of(spark: Any, policies: Policies) -> Engine:

@@ -191,7 +191,7 @@ class OrphanFiles(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesWithoutFilter(Document):
-    """Result of `lakehouse index check`: the paths of the newest base files that have no bloom filter."""
+    """Result of `lakehouse index filters check`: the paths of the newest base files that have no bloom filter."""
 
     count: int = 0
     files: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ class FilesWithoutFilter(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltFilters(Document):
-    """Result of `lakehouse index build`: the number of files with a new bloom filter, and the commit.
+    """Result of `lakehouse index filters build`: the number of files with a new bloom filter, and the commit.
 
     `instant` is None without a commit, and `reason` says why.
     """

@@ -1,1 +1,1 @@
-"""The table services: compaction, log compaction, clustering, clean, archive, partition TTL, index building."""
+"""The table services: compaction, log compaction, clustering, clean, archive, partition TTL, index, filter build."""

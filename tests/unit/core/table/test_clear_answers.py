@@ -121,7 +121,7 @@ MISTAKES: dict[str, tuple[Call, tuple[str, ...]]] = {
     "run dry": (lambda t: t.services.clean.run(dry_run=True), ("unknown argument 'dry_run'", "force")),
     "run instant": (lambda t: t.services.clean.run(instant=3), ("instant=3",)),
     "due force": (lambda t: t.services.clustering.due(force=True), ("unknown argument 'force'",)),
-    "index spark": (lambda t: t.services.index.run(spark=3), ("expected a session of pyspark",)),
+    "filters spark": (lambda t: t.services.bloom_filters.run(spark=3), ("expected a session of pyspark",)),
     "ttl pattern": (lambda t: t.services.set_ttl(3), ("pattern=3",)),
     "ttl rule id": (lambda t: t.services.set_ttl("x", rule_id=3, partition_age="3d"), ("rule_id=3",)),
     "ttl limit": (lambda t: t.services.set_ttl("x", partition_agee="3d"), ("Did you mean 'partition_age'?",)),

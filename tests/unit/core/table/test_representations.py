@@ -62,7 +62,7 @@ def test_table_shows_name_type_columns_and_location_without_a_request(tmp_path: 
         table,
         table.services,
         table.services.compaction,
-        table.services.index,
+        table.services.bloom_filters,
         table.scan(["id"], "v > 1", read_optimized=True),
         table.incremental("earliest"),
         table.scan().plan(),
@@ -72,7 +72,9 @@ def test_table_shows_name_type_columns_and_location_without_a_request(tmp_path: 
     lines = [f"{value!r}" for value in values] + [v._repr_html_() for v in values if not isinstance(v, tuple)]
     assert sum(storage.counts().values()) == 0
     assert lines[0] == f"Table orders (merge_on_read, 3 columns, at {storage.root})"
-    assert lines[1] == ("table services of orders: compaction, logcompaction, clustering, ttl, clean, archive, index")
+    assert lines[1] == (
+        "table services of orders: compaction, logcompaction, clustering, ttl, clean, archive, bloom_filters"
+    )
     assert lines[2] == "compaction of orders: due(), plan(), schedule(), run(), cost()"
     assert lines[4] == "scan of orders, base files only, columns id, where v > 1"
     assert lines[5] == "incremental scan of orders, commits after earliest"

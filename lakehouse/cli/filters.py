@@ -1,4 +1,4 @@
-"""`lakehouse index`: bloom filters of base files; under spark-submit executors read and write them."""
+"""`lakehouse index filters`: bloom filters in footers; under spark-submit executors read and write them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lakehouse.spec.contracts.services import BuiltFilters, FilesWithoutFilter
 def check(given: Given) -> None:
     """Print the base files without a bloom filter."""
     spark = _session("check", given.table)
-    files = open_table(given.table, given.option).services.index.due(spark=spark).files
+    files = open_table(given.table, given.option).services.bloom_filters.due(spark=spark).files
     show_document(FilesWithoutFilter(count=len(files), files=tuple(files)), given.output)
 
 
 def build(given: Given) -> None:
     """Add missing bloom filters to base files."""
     spark = _session("build", given.table)
-    outcome = open_table(given.table, given.option).services.index.run(spark=spark)
+    outcome = open_table(given.table, given.option).services.bloom_filters.run(spark=spark)
     if isinstance(outcome, NothingToDo):
         result = BuiltFilters(built_files=0, reason=outcome.reason)
     else:
@@ -32,4 +32,6 @@ def build(given: Given) -> None:
 
 
 def _session(verb: str, table: str) -> Any:
-    return job_session(f"lakehouse index {verb} {table[:100]}") if "PYSPARK_GATEWAY_PORT" in os.environ else None
+    return (
+        job_session(f"lakehouse index filters {verb} {table[:100]}") if "PYSPARK_GATEWAY_PORT" in os.environ else None
+    )

@@ -1,4 +1,4 @@
-"""Index build: add bloom filters to base files that have none.
+"""Filter build: add bloom filters to the footers of base files that have none.
 
 due        reads the footers of the newest base files; other engines, or other options, write files without a filter
 schedule   a clustering plan with one group for each of these file groups
@@ -41,7 +41,7 @@ _COMPLETE = "every base file has what its index needs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexDue(Condition):
+class FiltersDue(Condition):
     """Whether base files lack a bloom filter; `files` are their paths."""
 
     due: bool
@@ -64,11 +64,11 @@ def without_filter(table: LoadedTable, engine: Engine, policies: Policies) -> tu
     return tuple(piece for piece, has in zip(slices, found, strict=True) if not has)
 
 
-def due(table: LoadedTable, engine: Engine, policies: Policies) -> IndexDue:
+def due(table: LoadedTable, engine: Engine, policies: Policies) -> FiltersDue:
     """Return whether base files lack a bloom filter, and which ones."""
     files = tuple(piece.base.path for piece in without_filter(table, engine, policies) if piece.base is not None)
     reason = f"{len(files)} base files have no bloom filter" if files else _COMPLETE
-    return IndexDue(due=bool(files), reason=reason, files=files)
+    return FiltersDue(due=bool(files), reason=reason, files=files)
 
 
 def plan(table: LoadedTable, engine: Engine, policies: Policies) -> ClusteringPlan | NothingToDo:
