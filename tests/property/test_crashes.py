@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.env import Env
-from lakehouse.core.operations.create.create import update_properties
 from lakehouse.core.operations.load.table import load_config
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.timeline.table_properties import update_properties
 from lakehouse.errors import CommitStateUnknownError, RetryableError
 from tests.support.killed import (
     BASE,

@@ -13,12 +13,12 @@ from lakehouse.core.engine.protocol import R, T, TaskFunction
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.operations.create.declare import stored_options
 from lakehouse.core.operations.load.slices import load_slices
-from lakehouse.core.operations.load.table import PROPERTIES
 from lakehouse.core.operations.validate.validate import validate
 from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.model.instant import Instant
 from lakehouse.model.restore import Savepoint
 from lakehouse.spec.options.parser import parse_options

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from importlib import import_module
 from typing import cast
 
@@ -69,6 +70,7 @@ class TableLock:
         self._env, self._policy = env, policy
         self._lock = open_lock(env, policy.lock)
         self._renewal: Timer | None = None
+        self._directory = ""
         self.token = 0
 
     @property
@@ -123,11 +125,17 @@ class TableLock:
             guard = self._lock.guard(reread=number > 0)
             if guard is None:
                 return None
-            made = self._env.storage.create_guarded(path, data, *guard)
+            made = self._env.storage.create_guarded(self._directory + path, data, *guard)
             if made is not None:
                 return made
             # The version of the lock changed: by a renewal, or by a new holder. Reading it again shows which.
         raise RetryableError(f"{self.name}: the table lock changed {_GUARDED_TRIES} times; nothing was committed")
+
+    def below(self, directory: str) -> TableLock:
+        """Return this acquisition for files of a directory: `create` takes paths relative to it."""
+        lock = copy(self)
+        lock._directory = f"{directory}/"
+        return lock
 
     def confirm(self) -> None:
         """Raise RetryableError if another process may have held the lock since this acquisition.

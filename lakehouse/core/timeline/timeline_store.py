@@ -256,17 +256,29 @@ class TimelineStore:
             # A process without this lock used the time. Continue with a greater one.
             timeline = Timeline((*timeline.instants, instant))
 
+    def begin(self, requested: str, action: Action) -> Instant:
+        """Create the requested file of an instant whose time is given, if absent; return the instant.
+
+        Instants of the metadata table have the times of the actions that they record.
+        """
+        instant = Instant(requested=requested, action=action, state=State.REQUESTED)
+        self._create(instant, b"")
+        return instant
+
     def start(self, instant: Instant, data: bytes) -> Instant:
         """Create the inflight file, and return the instant in that state."""
         inflight = replace(instant, state=State.INFLIGHT)
         self._create(inflight, data)
         return inflight
 
-    def complete(self, instant: Instant, timeline: Timeline, data: bytes, lock: TableLock) -> Instant:
+    # parameters: an instant, the state that it was checked against, and its content
+    def complete(
+        self, instant: Instant, timeline: Timeline, data: bytes, lock: TableLock, *, after: str = ""
+    ) -> Instant:
         """Create the completed file, which commits the action. Call under `lock`, right after its check.
 
         If the storage supports it, the file is created in one atomic step with the check of the lock. Otherwise the
-        lock is checked again afterwards (`late_commit`).
+        lock is checked again afterwards (`late_commit`). The completion time is greater than `after`.
 
         Raises RetryableError if the instant was rolled back in between or the lock was lost before. Raises
         CommitStateUnknownError if the reply was lost and reading back did not settle it, or if the lock was lost and
@@ -280,7 +292,8 @@ class TimelineStore:
             raise RetryableError(
                 f"instant {instant.requested} was {state}; run the operation again", instant=instant.requested
             )
-        moved = timeline.transition(instant, State.COMPLETED, self.new_instant_time(timeline)).current(instant)
+        completion = max(self.new_instant_time(timeline), _next(after) if after else "")
+        moved = timeline.transition(instant, State.COMPLETED, completion).current(instant)
         assert moved is not None
         pending = frozenset(self.pending_files(moved))
         is_guarded = True

@@ -7,9 +7,9 @@ from typing import Any
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
-from lakehouse.core.operations.load.table import PROPERTIES
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import UserError
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.spec.options.creation import CREATE_OPTIONS

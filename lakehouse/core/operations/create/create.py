@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lakehouse.core.env import Env
-from lakehouse.core.format.properties import parse_properties, render_properties
+from lakehouse.core.format.properties import render_properties
 from lakehouse.core.operations.commit.bucket_counts import store_bucket_rules
-from lakehouse.core.operations.load.table import PROPERTIES, load_config
+from lakehouse.core.operations.load.table import load_config
 from lakehouse.core.state.table_config import WRITABLE_VERSIONS, TableConfig
 from lakehouse.core.storage.nested_tables import HOODIE, table_above, table_below
-from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.core.timeline.table_properties import PROPERTIES, update_properties
 from lakehouse.errors import UserError
-
-_BACKUP = f"{PROPERTIES}.backup"
 
 
 def create_table(env: Env, properties: Mapping[str, str], *, exist_ok: bool = False) -> TableConfig:
@@ -65,26 +64,6 @@ def refuse_nested(storage: Storage, directories: Iterable[str] = ()) -> None:
             location=storage.root,
             table=other,
         )
-
-
-def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
-    """Set properties, or remove those with value None, in the order of Hudi: backup, main, delete backup (TL-2.2)."""
-    storage = env.storage
-    try:
-        old = storage.get(PROPERTIES)
-    except NotFoundError:
-        # An update crashed between the two files: the backup is valid.
-        old = storage.get(_BACKUP)
-        storage.put(PROPERTIES, old)
-    values = parse_properties(old)
-    for key, value in changes.items():
-        if value is None:
-            values.pop(key, None)
-        else:
-            values[key] = value
-    storage.put(_BACKUP, old)
-    storage.put(PROPERTIES, render_properties(values, comments=("Updated by lakehouse",)))
-    delete_leftovers(storage, [_BACKUP])
 
 
 def drop_metadata_table(env: Env) -> None:

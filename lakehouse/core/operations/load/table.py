@@ -7,18 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lakehouse.core.env import Env
-from lakehouse.core.format.properties import parse_properties
 from lakehouse.core.state.table_config import TableConfig, parse_table_config
 from lakehouse.core.storage.nested_tables import table_above, tables_below
-from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.timeline.table_properties import PROPERTIES, read_properties
 from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.errors import LakehouseError, UnsupportedError, UserError
 from lakehouse.model.display import Readable, Shown, some
 from lakehouse.model.instant import Timeline
 from lakehouse.spec.function import deployment_functions
 
-PROPERTIES = ".hoodie/hoodie.properties"
-_BACKUP = ".hoodie/hoodie.properties.backup"
 _TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 
@@ -84,12 +82,9 @@ def load_config(storage: Storage, allowed_functions: tuple[str, ...] = ()) -> Ta
     `allowed_functions` is explained at `load_table`. Raises UserError if there is no table.
     """
     allowed = tuple(dict.fromkeys((*allowed_functions, *deployment_functions(os.environ))))
-    for path in (PROPERTIES, _BACKUP):
-        try:
-            data = storage.get(path)
-        except NotFoundError:
-            continue
-        return parse_table_config(parse_properties(data), storage.root, allowed_functions=allowed)
+    raw = read_properties(storage)
+    if raw is not None:
+        return parse_table_config(raw, storage.root, allowed_functions=allowed)
     raise UserError(
         f"{storage.root} is not a Hudi table: it has no {PROPERTIES}. {_nearby(storage)}",
         location=storage.root,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from lakehouse.core.operations.load.table import PROPERTIES
 from lakehouse.core.storage.nested_tables import HOODIE, nested_tables, without
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.file_deletions import foreign_directories, linked_directories
+from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import UserError
 
 logger = logging.getLogger(__name__)

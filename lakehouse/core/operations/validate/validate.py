@@ -23,7 +23,7 @@ from lakehouse.core.operations.load.cleaned_files import cleaned_files
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.schema import table_schema
-from lakehouse.core.operations.load.table import PROPERTIES, LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
 from lakehouse.core.operations.validate.planned import check_plans
 from lakehouse.core.operations.validate.validated_files import Seen, check_global_keys, read_files, seen_slices
@@ -38,6 +38,7 @@ from lakehouse.core.planning.validate import (
 from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.core.timeline.heartbeat import active_writes
+from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import CorruptTableError, LakehouseError, RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice

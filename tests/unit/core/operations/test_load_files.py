@@ -11,9 +11,10 @@ from lakehouse.core.format.timeline.compaction import encode_compaction_plan
 from lakehouse.core.operations.load.listing import list_base_files, list_data_files
 from lakehouse.core.operations.load.pending import log_compactions, pending_compactions, pending_writes
 from lakehouse.core.operations.load.slices import load_slices
-from lakehouse.core.operations.load.table import PROPERTIES, LoadedTable, load_table
+from lakehouse.core.operations.load.table import LoadedTable, load_table
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan

@@ -8,9 +8,9 @@ from lakehouse.core.format.avro.object_file import write_record
 from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan
 from lakehouse.core.format.timeline.schemas import RESTORE_PLAN
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.create.create import update_properties
 from lakehouse.core.operations.undo.restore import Restored
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.table_properties import update_properties
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.instant import Action, Instant, State
 from tests.support.tables import Alone, Shape, base_files, batch, check_storage, data_rows, make_table, row
