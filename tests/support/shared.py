@@ -30,3 +30,11 @@ def fixtures(name: str) -> Path:
     path = shared_dir() / "fixtures" / name
     assert path.exists(), f"no fixture {path}"
     return path
+
+
+def fixture_names(folder: str, pattern: str) -> list[str]:
+    """Return the names of files in a folder of fixtures; skip the calling test module if there is no shared folder."""
+    try:
+        return sorted(path.name for path in fixtures(folder).glob(pattern))
+    except pytest.skip.Exception as missing:
+        pytest.skip(str(missing), allow_module_level=True)

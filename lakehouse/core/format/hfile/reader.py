@@ -1,0 +1,402 @@
+"""Read HFiles: all entries, or the entries of keys and prefixes from the blocks that can contain them (MDT-1).
+
+A look-up reads the end of the file once, which has the trailer, the index and mostly all of a small file. Then it reads
+the blocks that can contain the keys; neighbouring blocks in one request. NONE and GZ are read, and files of HBase.
+
+Damage is detected as far as the file allows it: lengths, order of keys and counts always; the contents of blocks by the
+checksum of gzip or of the block. Blocks of Hudi that are not compressed have no checksum.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lakehouse.core.format.hfile.cells import Cells, Payloads, decode_cells, load
+from lakehouse.core.format.hfile.index import BlockIndex, decode_info, decode_leaf, decode_root, slices
+from lakehouse.core.format.hfile.key_order import has_two_orders, is_ascending, java_ranks
+from lakehouse.core.format.hfile.layout import (
+    CRC32,
+    DATA,
+    FILE_INFO,
+    GZ,
+    HEADER_BYTES,
+    HEADER_DTYPE,
+    INNER_INDEX,
+    LEAF_INDEX,
+    MAX_KEY_BYTES,
+    ROOT_INDEX,
+    TRAILER_BYTES,
+    Trailer,
+    checksum_bytes,
+    corrupt,
+    decode_trailer,
+)
+
+I64: TypeAlias = NDArray[np.int64]
+U8: TypeAlias = NDArray[np.uint8]
+#: Reads (offset, length); returns fewer bytes only at the end of the file.
+Read: TypeAlias = Callable[[int, int], Any]
+
+ENTRIES = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
+#: First request: a small file needs no other.
+TAIL_BYTES = 1 << 18
+#: Blocks with at most this many bytes between them are read by one request.
+GAP_BYTES = 1 << 18
+#: Stored bytes that a scan decodes at once.
+SCAN_BYTES = 1 << 23
+#: Deflate does not compress better than this, so a larger raw size is wrong.
+_MAX_RATIO = 1100
+_GZIP = 31  # zlib's number for a stream with a header and trailer of gzip
+
+
+def read_hfile(data: Any, *, name: str = "the file") -> HFile:
+    """Return the HFile in a buffer (bytes, memory map or memoryview); its bytes are not copied."""
+    view = memoryview(data)
+    return HFile(lambda offset, length: view[offset : offset + length], len(view), name=name)
+
+
+class HFile:
+    """An HFile whose index is in memory and whose blocks are read when they are needed.
+
+    Args:
+        read: Function of (offset, length) that returns bytes of the file.
+        size: Length of the file in bytes.
+        name: Name of the file for error messages.
+
+    Raises:
+        CorruptTableError: The file is damaged; methods raise it too.
+        UnsupportedError: The file uses a codec or version that cannot be read.
+    """
+
+    def __init__(self, read: Read, size: int, *, name: str = "the file") -> None:
+        self._name = name
+        self._size = size
+        self._read = read
+        if size < TRAILER_BYTES + 3 * HEADER_BYTES:
+            raise corrupt(name, f"it has only {size} bytes")
+        self._tail, self._tail_start = memoryview(b""), size
+        start = max(0, size - TAIL_BYTES)
+        self._tail, self._tail_start = memoryview(self._fetch(start, size - start)), start
+        self._trailer = decode_trailer(bytes(self._tail[-TRAILER_BYTES:]), size, name)
+        self._index, self._info = self._load()
+        self._is_ascending = is_ascending(self._index.keys)
+
+    @property
+    def info(self) -> Mapping[str, bytes]:
+        """The file info, such as `schema`, `minRecordKey` and `hfile.LASTKEY`."""
+        return self._info
+
+    @property
+    def count(self) -> int:
+        """The number of entries that the trailer declares."""
+        return self._trailer.entries
+
+    @property
+    def trailer(self) -> Trailer:
+        """The decoded trailer."""
+        return self._trailer
+
+    @property
+    def schema(self) -> str | None:
+        """The Avro schema of the values as JSON, if the file has it."""
+        text = self._info.get("schema")
+        try:
+            return None if text is None else text.decode()
+        except UnicodeDecodeError:
+            raise corrupt(self._name, "its schema is not valid UTF-8") from None
+
+    def entries(self) -> pa.Table:
+        """Return all entries, ascending by key: `key` and `value`, both binary."""
+        return _sorted(pa.Table.from_batches(self.batches(), ENTRIES), self._name)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all entries in the order of the file; memory is bounded, and checks the total number at the end."""
+        total = 0
+        last: Any = None
+        for numbers in self._runs(np.arange(len(self._index))):
+            batch = _batch(self._cells(numbers))
+            if batch.num_rows == 0:
+                continue
+            keys = batch.column(0)
+            self._check_order(keys if last is None else pa.concat_arrays([last, keys]))
+            last = keys[-1:]
+            total += batch.num_rows
+            yield batch
+        if total != self.count:
+            raise corrupt(self._name, f"it has {total} entries and declares {self.count}")
+
+    def find(self, keys: Any) -> pa.Table:
+        """Return the entries of the given keys (binary or string array), ascending; missing keys have no row."""
+        wanted = _plain(keys)
+        blocks = [self._blocks_of(index, wants) for index, wants in self._orders(wanted)]
+        return self._select(np.unique(np.concatenate(blocks)), lambda stored: pc.is_in(stored, wanted))
+
+    def find_prefixes(self, prefixes: Any) -> pa.Table:
+        """Return the entries whose key starts with one of the prefixes (binary or string array), ascending."""
+        wanted = _outermost(_plain(prefixes))
+        if len(wanted) == 0 or len(self._index) == 0:
+            return ENTRIES.empty_table()
+        is_needed = np.zeros(len(self._index), np.bool_)
+        for index, wants in self._orders(wanted):
+            first = np.maximum(_search(index, wants, "right") - 1, 0)
+            end = _search(index, _uppers(wants), "left")
+            edges = np.zeros(len(is_needed) + 1, np.int64)
+            np.add.at(edges, first, 1)
+            np.add.at(edges, np.maximum(first, end), -1)
+            is_needed |= np.cumsum(edges)[:-1] > 0
+        uppers = _uppers(wanted)
+
+        def is_found(stored: Any) -> Any:
+            nearest = _search(wanted, stored, "right") - 1
+            inside = pc.less(stored, uppers.take(pa.array(np.maximum(nearest, 0))))
+            return (nearest >= 0) & np.asarray(inside)
+
+        return self._select(np.flatnonzero(is_needed), is_found)
+
+    def _select(self, numbers: I64, is_found: Callable[[Any], Any]) -> pa.Table:
+        """Return the entries of some blocks, given by ascending numbers, whose keys pass a test."""
+        found = []
+        for run in self._runs(numbers):
+            cells = self._cells(run)
+            stored = slices(cells.data, cells.keys, cells.key_ends)
+            self._check_order(stored)
+            found.append(_table(cells, np.flatnonzero(is_found(stored)), stored))
+        return _sorted(pa.concat_tables(found) if found else ENTRIES.empty_table(), self._name)
+
+    def _orders(self, wanted: Any) -> list[tuple[Any, Any]]:
+        """Return (keys of the index, wanted keys) in each order in which the file may be sorted."""
+        by_bytes = [(self._index.keys, wanted)] if self._is_ascending else []
+        if self._is_ascending and not has_two_orders(wanted):
+            return by_bytes
+        ranks = java_ranks(self._index.keys)
+        if is_ascending(ranks):
+            return [*by_bytes, (ranks, java_ranks(wanted))]
+        if not by_bytes:
+            raise corrupt(self._name, "the keys of its index are not ascending")
+        return by_bytes
+
+    def _blocks_of(self, index: Any, wanted: Any) -> I64:
+        """Return the number of the block that can contain each key; keys before the first block have none."""
+        numbers = _search(index, wanted, "right") - 1
+        return numbers[numbers >= 0]
+
+    def _check_order(self, keys: Any) -> None:
+        if not is_ascending(keys) and not is_ascending(java_ranks(keys)):
+            raise corrupt(self._name, "its keys are not ascending or not distinct")
+
+    # Blocks
+
+    def _load(self) -> tuple[BlockIndex, dict[str, bytes]]:
+        """Read the index and the file info, which follow each other."""
+        trailer, name = self._trailer, self._name
+        end = self._size - TRAILER_BYTES
+        section = bytes(self._fetch(trailer.load_on_open, end - trailer.load_on_open))
+        root, at = self._block_in(section, 0, ROOT_INDEX)
+        meta, at = self._block_in(section, at, ROOT_INDEX)
+        decode_root(meta, trailer.meta_blocks, name, plain=True)
+        if at != trailer.info_offset - trailer.load_on_open:
+            raise corrupt(name, f"its file info is not at byte {trailer.info_offset}")
+        info, _ = self._block_in(section, at, FILE_INFO)
+        # With several levels, the count is that of the leaves in files of some releases, so the root is not counted.
+        index = self._descend(root) if trailer.levels > 1 else decode_root(root, trailer.blocks, name)
+        self._check_places(index, trailer.load_on_open)
+        return index, decode_info(info, name)
+
+    def _descend(self, root: bytes) -> BlockIndex:
+        """Return the leaf entries of an index of several levels."""
+        index = decode_root(root, self._trailer.blocks, self._name)
+        for _ in range(self._trailer.levels - 1):
+            self._check_places(index, self._trailer.load_on_open)
+            pieces = []
+            for offset, size in zip(index.offsets.tolist(), index.sizes.tolist(), strict=True):
+                stored = bytes(self._fetch(offset, size))
+                magic = LEAF_INDEX if stored[: len(LEAF_INDEX)] == LEAF_INDEX else INNER_INDEX
+                payload, _ = self._block_in(stored, 0, magic)
+                pieces.append(decode_leaf(payload, self._name))
+            index = BlockIndex(
+                np.concatenate([piece.offsets for piece in pieces]),
+                np.concatenate([piece.sizes for piece in pieces]),
+                pa.concat_arrays([piece.keys for piece in pieces]),
+            )
+        return index
+
+    def _check_places(self, index: BlockIndex, end: int) -> None:
+        offsets, sizes = index.offsets, index.sizes
+        after = offsets + sizes
+        if (offsets < 0).any() or (sizes < HEADER_BYTES).any() or (after > end).any():
+            raise corrupt(self._name, "an index entry points outside of the data")
+        if (after[:-1] > offsets[1:]).any():
+            raise corrupt(self._name, "the blocks of its index overlap or do not ascend")
+
+    def _block_in(self, data: bytes, at: int, magic: bytes) -> tuple[bytes, int]:
+        """Return the raw payload of a block and the position after it."""
+        if len(data) - at < HEADER_BYTES:
+            raise corrupt(self._name, f"the block {magic.decode()} is missing")
+        header = np.frombuffer(data, HEADER_DTYPE, 1, at)
+        size = HEADER_BYTES + int(header["stored"][0])
+        self._check_headers(header, np.array([size]), magic)
+        if size > len(data) - at:
+            raise corrupt(self._name, f"the block {magic.decode()} exceeds the file")
+        payload = self._raw(memoryview(data)[at : at + size], header[0])
+        return bytes(payload), at + size
+
+    def _check_headers(self, headers: Any, sizes: I64, magic: bytes) -> None:
+        """Check headers of blocks whose sizes on disk are known."""
+        stored, raw = headers["stored"].astype(np.int64), headers["raw"].astype(np.int64)
+        data, piece = headers["data"].astype(np.int64), headers["piece"].astype(np.int64)
+        if (headers["magic"] != np.void(magic)).any():
+            raise corrupt(self._name, f"a block does not start with {magic.decode()}")
+        checksums = stored + HEADER_BYTES - data
+        expected = 4 * -(-data // np.maximum(piece, 1))
+        is_valid = (stored + HEADER_BYTES == sizes) & (data >= HEADER_BYTES) & (raw >= 0) & (piece >= 1)
+        is_valid &= (checksums == expected) | (checksums == 0)
+        if self._trailer.codec == GZ:
+            is_valid &= raw <= (data - HEADER_BYTES) * _MAX_RATIO
+        else:
+            is_valid &= raw == data - HEADER_BYTES
+        if not is_valid.all():
+            raise corrupt(self._name, f"the header of a block {magic.decode()} has wrong sizes")
+
+    def _raw(self, stored: Any, header: Any) -> Any:
+        """Return the raw payload of one stored block."""
+        length = int(header["data"])
+        if int(header["checksum"]) == CRC32:
+            self._verify(stored, length, int(header["piece"]))
+        payload = stored[HEADER_BYTES:length]
+        if self._trailer.codec != GZ or len(payload) == 0:
+            return payload
+        raw_bytes = int(header["raw"])
+        stream = zlib.decompressobj(_GZIP)
+        try:
+            raw = stream.decompress(payload, raw_bytes + 1)
+        except zlib.error as error:
+            raise corrupt(self._name, f"a block cannot be decompressed ({error})") from None
+        if len(raw) != raw_bytes or not stream.eof or stream.unused_data:
+            raise corrupt(self._name, f"a block does not have {raw_bytes} bytes after decompression")
+        return raw
+
+    def _verify(self, stored: Any, length: int, piece: int) -> None:
+        checksums = stored[length:]
+        if len(checksums) != checksum_bytes(length, piece):
+            raise corrupt(self._name, "a block has no checksums")
+        for number, start in enumerate(range(0, length, piece)):
+            found = zlib.crc32(stored[start : min(start + piece, length)])
+            if found.to_bytes(4, "big") != checksums[4 * number : 4 * number + 4]:
+                raise corrupt(self._name, "the checksum of a block is wrong")
+
+    def _runs(self, numbers: I64) -> Iterator[I64]:
+        """Yield the numbers of blocks in groups of about SCAN_BYTES."""
+        if len(numbers):
+            group = np.cumsum(self._index.sizes[numbers]) // SCAN_BYTES
+            yield from np.split(numbers, np.flatnonzero(np.diff(group)) + 1)
+
+    def _cells(self, numbers: I64) -> Cells:
+        """Return the cells of some blocks, given by ascending numbers."""
+        offsets, sizes = self._index.offsets[numbers], self._index.sizes[numbers]
+        data, places = self._stored(offsets, sizes)
+        if len(numbers):
+            headers = load(data, places, f"V{HEADER_BYTES}").view(HEADER_DTYPE)
+            self._check_headers(headers, sizes, DATA)
+            if self._trailer.codec == GZ or (headers["checksum"] == CRC32).any():
+                return self._unpacked(data, places, offsets, headers)
+            starts = places + HEADER_BYTES
+            return decode_cells(Payloads(data, starts, starts + headers["raw"], offsets), self._name)
+        return decode_cells(Payloads(np.zeros(16, np.uint8), places, places, offsets), self._name)
+
+    def _unpacked(self, data: U8, places: I64, offsets: I64, headers: Any) -> Cells:
+        view = data.data
+        ends = places + HEADER_BYTES + headers["stored"]
+        pieces = [
+            self._raw(view[start:end], header)
+            for start, end, header in zip(places.tolist(), ends.tolist(), headers, strict=True)
+        ]
+        bounds = np.zeros(len(pieces) + 1, np.int64)
+        np.cumsum([len(piece) for piece in pieces], out=bounds[1:])
+        joined = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
+        return decode_cells(Payloads(joined, bounds[:-1], bounds[1:], offsets), self._name)
+
+    def _stored(self, offsets: I64, sizes: I64) -> tuple[U8, I64]:
+        """Return a buffer with the stored blocks, and the position of each."""
+        if len(offsets) == 0:
+            return np.zeros(16, np.uint8), offsets
+        cuts = np.flatnonzero(offsets[1:] - (offsets + sizes)[:-1] > GAP_BYTES) + 1
+        firsts = offsets[np.concatenate([[0], cuts])]
+        ends = (offsets + sizes)[np.concatenate([cuts - 1, [len(offsets) - 1]])]
+        pieces = [self._fetch(first, end - first) for first, end in zip(firsts.tolist(), ends.tolist(), strict=True)]
+        bases = np.zeros(len(pieces), np.int64)
+        np.cumsum((ends - firsts)[:-1], out=bases[1:])
+        run = np.zeros(len(offsets), np.int64)
+        run[cuts] = 1
+        run = np.cumsum(run)
+        joined = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return np.frombuffer(joined, np.uint8), offsets - firsts[run] + bases[run]
+
+    def _fetch(self, offset: int, length: int) -> Any:
+        if offset >= self._tail_start:
+            start = offset - self._tail_start
+            return self._tail[start : start + length]
+        data = self._read(offset, length)
+        if len(data) != length:
+            raise corrupt(self._name, f"it ends at byte {offset + len(data)}, {self._size} expected")
+        return data
+
+
+def _search(sorted_keys: Any, keys: Any, side: str) -> I64:
+    return np.asarray(pc.search_sorted(sorted_keys, keys, side=side)).astype(np.int64)
+
+
+def _plain(keys: Any) -> Any:
+    """Return distinct keys, ascending, as one binary array."""
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    keys = keys.cast(pa.binary())
+    if is_ascending(keys):
+        return keys
+    keys = keys.unique()
+    return keys.take(pc.array_sort_indices(keys))
+
+
+def _outermost(prefixes: Any) -> Any:
+    """Return the ascending prefixes that do not start with another one of them."""
+    kept: list[bytes] = []
+    for prefix in prefixes.to_pylist():
+        if not kept or not prefix.startswith(kept[-1]):
+            kept.append(prefix)
+    return pa.array(kept, pa.binary())
+
+
+def _uppers(prefixes: Any) -> Any:
+    """Return for each prefix the least key that is greater than all keys with the prefix."""
+    uppers = []
+    for prefix in prefixes.to_pylist():
+        stem = prefix.rstrip(b"\xff")
+        uppers.append(stem[:-1] + bytes([stem[-1] + 1]) if stem else b"\xff" * (MAX_KEY_BYTES + 1))
+    return pa.array(uppers, pa.binary())
+
+
+def _batch(cells: Cells) -> pa.RecordBatch:
+    keys = slices(cells.data, cells.keys, cells.key_ends)
+    return pa.RecordBatch.from_arrays([keys, slices(cells.data, cells.values, cells.value_ends)], schema=ENTRIES)
+
+
+def _table(cells: Cells, rows: I64, keys: Any) -> pa.Table:
+    values = slices(cells.data, cells.values[rows], cells.value_ends[rows])
+    return pa.Table.from_arrays([keys.take(pa.array(rows)), values], schema=ENTRIES)
+
+
+def _sorted(entries: pa.Table, name: str) -> pa.Table:
+    """Return the entries ascending by bytes; files of Hudi may have the order of Java strings."""
+    keys = entries.column("key").combine_chunks() if entries.num_rows else pa.array([], pa.binary())
+    if is_ascending(keys):
+        return entries
+    entries = entries.take(pc.array_sort_indices(keys))
+    if not is_ascending(entries.column("key").combine_chunks()):
+        raise corrupt(name, "its keys are not distinct")
+    return entries
