@@ -13,7 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakehouse.core.format.file_names import LAYOUT_V6, parse_base_file, parse_log_file
+from lakehouse.core.state.data_files import file_paths, members, one_array
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import Group, VisibleTimeline
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.files import FileSlice
@@ -43,7 +48,7 @@ class Damage:
 def find_damage(
     commits: Iterable[tuple[Instant, CommitMetadata]],
     slices: Iterable[FileSlice],
-    sizes: Mapping[str, int],
+    files: pa.Table,
     visible: VisibleTimeline,
     *,
     layout: int,
@@ -54,25 +59,19 @@ def find_damage(
     Args:
         commits: Completed writes with metadata. Invisible and archived ones are ignored.
         slices: The newest slices of a listing.
-        sizes: Sizes of the listed files in bytes, by path.
+        files: The listed files, see `core.state.data_files`.
         visible: The file system view of the query. File groups that it shows as replaced are ignored.
         layout: Layout of the timeline, 1 or 2.
         listed: Whether the listing covers a partition.
     """
-    suspects: list[tuple[Instant, WriteStat]] = []
-    newest: dict[Group, str] = {}
-    for instant, metadata in commits:
-        if instant.requested not in visible.instants or instant.requested < visible.archived_before:
-            continue
-        for stat in metadata.stats:
-            # Most files match, so most stats need this comparison only.
-            if not stat.path or sizes.get(stat.path) == stat.size_bytes or not listed(stat.partition):
-                continue
-            suspects.append((instant, stat))
-    if not suspects:
-        return ()
+    suspects, sizes = _suspects(commits, files, visible, listed)
     suspected = {(stat.partition, stat.file_id) for _, stat in suspects} - visible.replaced.keys()
-    for file_slice in slices:
+    if not suspected:
+        return ()
+    newest: dict[Group, str] = {}
+    columns = FileSlices.of(slices)
+    file_ids = pa.array([file_id for _, file_id in suspected], pa.string())
+    for file_slice in columns.filter(members(columns.file_ids, file_ids)):
         if file_slice.base is not None and (group := (file_slice.partition, file_slice.file_id)) in suspected:
             newest[group] = file_slice.base_instant
     for _, stat in suspects:
@@ -87,6 +86,36 @@ def find_damage(
         and (damage := _damage(instant, stat, sizes, newest.get(group, ""), visible, layout)) is not None
     ]
     return tuple(sorted(damages, key=lambda damage: (damage.instant, damage.path)))
+
+
+def _suspects(
+    commits: Iterable[tuple[Instant, CommitMetadata]],
+    files: pa.Table,
+    visible: VisibleTimeline,
+    listed: Callable[[str], bool],
+) -> tuple[list[tuple[Instant, WriteStat]], dict[str, int]]:
+    """Return the stats that no listed file matches, and the sizes of the listed files that they name."""
+    suspects: list[tuple[Instant, WriteStat]] = []
+    sizes: dict[str, int] = {}
+    paths: pa.Array | None = None
+    for instant, metadata in commits:
+        if instant.requested not in visible.instants or instant.requested < visible.archived_before:
+            continue
+        stats = [stat for stat in metadata.stats if stat.path]
+        covered = {partition: listed(partition) for partition in {stat.partition for stat in stats}}
+        stats = [stat for stat in stats if covered[stat.partition]]
+        if not stats:
+            continue
+        paths = file_paths(files) if paths is None else paths
+        # Most files match, so most stats need this comparison only.
+        row = pc.index_in(pa.array([stat.path for stat in stats], pa.string()), value_set=paths)
+        actual = one_array(files.column("size_bytes")).take(row)
+        equal = pc.equal(actual, pa.array([stat.size_bytes for stat in stats], pa.int64())).fill_null(False)
+        for number in pc.indices_nonzero(pc.invert(equal)).to_pylist():
+            suspects.append((instant, stats[number]))
+            if actual[number].is_valid:
+                sizes[stats[number].path] = actual[number].as_py()
+    return suspects, sizes
 
 
 # parameters: one file of a commit, and the listing that it is compared with

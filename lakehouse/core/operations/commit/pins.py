@@ -16,8 +16,8 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.operations.load.commits import archived_writes
-from lakehouse.core.operations.load.listing import list_data_files
-from lakehouse.core.operations.load.slices import Listing, load_visible, slices_of, with_archived_completions
+from lakehouse.core.operations.load.listing import list_columns, supported_data_files
+from lakehouse.core.operations.load.slices import Listing, groups_of, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.publications import pin_id, pinned_paths, read_manifest, read_publications
 from lakehouse.core.timeline.table_lock import table_lock
@@ -53,16 +53,15 @@ def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequ
 
     A table of layout 1 (version 6) has no completion times; requested times are used there.
     """
-    files = list_data_files(table, partitions)
-    sizes = {file.path: file.size_bytes for file in files}
+    listing = list_columns(table, partitions)
+    files = supported_data_files(table, listing)
     found = {}
     for completion in dict.fromkeys(completions):
-        visible = with_archived_completions(table, files, load_visible(table, completed_up_to=completion))
-        groups = slices_of(table, files, visible)
+        groups = groups_of(table, files, load_visible(table, completed_up_to=completion))
         found[completion] = Listing(
-            slices=tuple(slices[0] for group, slices in groups.items() if group not in visible.replaced),
-            sizes=sizes,
-            visible=visible,
+            slices=groups.latest(),
+            files=listing,
+            visible=groups.visible,
             partitions=None if partitions is None else tuple(partitions),
             completed_up_to=completion,
         )

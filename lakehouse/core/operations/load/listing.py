@@ -6,8 +6,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakehouse.core.format.file_names import parse_base_file, parse_cdc_file, parse_log_file
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.state.data_files import data_files, file_paths, listing_of
 from lakehouse.core.state.file_system_view import DataFile
 from lakehouse.core.storage.nested_tables import HOODIE, nested_tables, without
 from lakehouse.core.storage.protocol import FileInfo, Level, Storage
@@ -43,6 +47,33 @@ def list_data_files(
     """
     found = list_files(table, partitions, keep)
     return [data for file in found if (data := parse_data_file(table, file, change_logs)) is not None]
+
+
+def list_columns(
+    table: LoadedTable, partitions: Iterable[str] | None = None, keep: Callable[[str], bool] | None = None
+) -> pa.Table:
+    """Return the files below the partitions as a table of partition, name and size; see `list_data_files`."""
+    found = list_files(table, partitions, keep)
+    return listing_of([file.path for file in found], [file.size_bytes for file in found])
+
+
+def supported_data_files(table: LoadedTable, listing: pa.Table) -> pa.Table:
+    """Return the base files, log files and change logs of a listing as columns (see `core.state.data_files`).
+
+    Raises CorruptTableError for a log file in a copy-on-write table, UnsupportedError for another base file format.
+    """
+    files = data_files(listing)
+    root = table.env.storage.root
+    if table.config.table_type == "COPY_ON_WRITE":
+        logs = files.filter(pc.and_(files.column("is_log"), pc.equal(files.column("suffix"), "")))
+        if logs.num_rows:
+            raise CorruptTableError(f"{root}: log file {file_paths(logs)[0]} in a copy-on-write table")
+    is_other = pc.and_(pc.invert(files.column("is_log")), pc.not_equal(files.column("extension"), "parquet"))
+    others = files.filter(is_other)
+    if others.num_rows:
+        extension = others.column("extension")[0]
+        raise UnsupportedError(f"{root}/{file_paths(others)[0]}: base files of format {extension} are not supported")
+    return files
 
 
 def list_files(

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+import pyarrow as pa
+
 from lakehouse.core.operations.load.commits import archived_writes
-from lakehouse.core.operations.load.listing import list_data_files, list_files, parse_data_file
+from lakehouse.core.operations.load.listing import list_columns, supported_data_files
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.state.columnar_view import (
+    NAMED,
+    SliceGroups,
+    all_columns,
+    duplicate_instants,
+    unplaced_instants,
+)
+from lakehouse.core.state.data_files import files_table
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import (
     DataFile,
     Group,
     VisibleTimeline,
-    all_slices,
-    duplicates,
-    latest_slices,
     replacements,
     unplaced,
     visible_timeline,
 )
-from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The newest slices of some partitions, and the sizes of all listed files by path.
+    """The newest slices of some partitions, and all listed files.
+
+    `files` has the columns of a listing (see `core.state.data_files`).
 
     `partitions`, `keep`, `as_of` and `completed_up_to` are the arguments of `load_listing`.
     """
 
-    slices: tuple[FileSlice, ...]
-    sizes: Mapping[str, int]
+    slices: FileSlices
+    files: pa.Table
     visible: VisibleTimeline
     partitions: tuple[str, ...] | None = None
     keep: Callable[[str], bool] | None = None
@@ -74,13 +84,13 @@ def load_listing(
         completed_up_to: Only writes completed up to this time are visible.
         keep: Returns whether a directory is listed, see `list_data_files`.
     """
-    found = list_files(table, partitions, keep)
-    files = [data for file in found if (data := parse_data_file(table, file, change_logs=False)) is not None]
-    visible = with_archived_completions(table, files, load_visible(table, as_of=as_of, completed_up_to=completed_up_to))
+    listing = list_columns(table, partitions, keep)
+    visible = load_visible(table, as_of=as_of, completed_up_to=completed_up_to)
+    groups = groups_of(table, supported_data_files(table, listing), visible)
     return Listing(
-        slices=latest_slices(files, visible, layout=table.config.layout, named=_committed_names(table, files, visible)),
-        sizes={file.path: file.size_bytes for file in found},
-        visible=visible,
+        slices=groups.latest(),
+        files=listing,
+        visible=groups.visible,
         partitions=None if partitions is None else tuple(partitions),
         keep=keep,
         as_of=as_of,
@@ -95,25 +105,34 @@ def load_slices(
     as_of: str | None = None,
     completed_up_to: str | None = None,
     keep: Callable[[str], bool] | None = None,
-) -> tuple[FileSlice, ...]:
+) -> FileSlices:
     """Return the newest visible slices of partitions, see `load_listing`."""
     return load_listing(table, partitions, as_of=as_of, completed_up_to=completed_up_to, keep=keep).slices
 
 
 def load_all_slices(
     table: LoadedTable, visible: VisibleTimeline, partitions: Sequence[str] | None = None
-) -> dict[Group, tuple[FileSlice, ...]]:
+) -> SliceGroups:
     """List partitions (all for None) and return every slice of each group, newest first, with replaced groups."""
-    return slices_of(table, list_data_files(table, partitions), visible)
+    return groups_of(table, supported_data_files(table, list_columns(table, partitions)), visible)
+
+
+def groups_of(table: LoadedTable, files: pa.Table, visible: VisibleTimeline) -> SliceGroups:
+    """Return every slice of the given data files, newest first, with replaced groups; change logs are skipped.
+
+    The completion times of archived instants that decide the slice of a log file are read.
+    """
+    missing = unplaced_instants(files, visible, layout=table.config.layout) - visible.archived.keys()
+    visible = _with_completions(table, missing, visible)
+    named = _committed_names(table, files, visible)
+    return all_columns(files, visible, layout=table.config.layout, named=named)
 
 
 def slices_of(
     table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline
 ) -> dict[Group, tuple[FileSlice, ...]]:
-    """Return every slice of the given files by group, newest first, with replaced groups; change logs are skipped."""
-    files = [file for file in files if isinstance(file, BaseFile) or not file.suffix]
-    visible = with_archived_completions(table, files, visible)
-    return all_slices(files, visible, layout=table.config.layout, named=_committed_names(table, files, visible))
+    """Return `groups_of` as objects by group, for few files."""
+    return groups_of(table, files_table(files), visible).by_group()
 
 
 def load_visible(
@@ -135,26 +154,29 @@ def with_archived_completions(
 ) -> VisibleTimeline:
     """Return `visible` with the completion times of the archived instants that decide the slice of a log file."""
     missing = unplaced(files, visible, layout=table.config.layout) - visible.archived.keys()
+    return _with_completions(table, missing, visible)
+
+
+def _with_completions(table: LoadedTable, missing: frozenset[str], visible: VisibleTimeline) -> VisibleTimeline:
     if not missing:
         return visible
     found = archived_writes(table, requested_from=min(missing), requested_up_to=max(missing))
     return replace(visible, archived={instant.requested: instant.completion for instant in found})
 
 
-def _committed_names(
-    table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline
-) -> dict[tuple[str, str, str], frozenset[str]]:
-    """Return the file names that commits list, for the groups in which several attempts of a task left files."""
-    named: dict[tuple[str, str, str], set[str]] = {}
-    several = sorted(duplicates(files, layout=table.config.layout))
+def _committed_names(table: LoadedTable, files: pa.Table, visible: VisibleTimeline) -> pa.Table:
+    """Return the file names that commits list, for the instants at which several attempts of a task left files."""
+    several = sorted(duplicate_instants(files, layout=table.config.layout))
     instants = [instant for requested in several if (instant := visible.instants.get(requested)) is not None]
     old = [requested for requested in several if requested not in visible.instants and visible.shows(requested)]
     if old:
         archived = archived_writes(table, requested_from=old[0], requested_up_to=old[-1])
         instants += [instant for instant in archived if instant.requested in old]
-    for instant, metadata in table.store.commits(instants):
-        for stat in metadata.stats:
-            # A task that rolled over to another file has one stat for each of its files.
-            names = named.setdefault((stat.partition, stat.file_id, instant.requested), set())
-            names.add(stat.path.rpartition("/")[2])
-    return {key: frozenset(names) for key, names in named.items()}
+    # A task that rolled over to another file has one stat for each of its files.
+    rows = [
+        (stat.partition, stat.file_id, instant.requested, stat.path.rpartition("/")[2])
+        for instant, metadata in table.store.commits(instants)
+        for stat in metadata.stats
+    ]
+    columns = zip(*rows, strict=True) if rows else ([] for _ in NAMED)
+    return pa.table([pa.array(column, pa.string()) for column in columns], schema=NAMED)

@@ -21,9 +21,9 @@ from lakehouse.core.operations.load.cleaned_files import cleaned_files
 from lakehouse.core.operations.load.slices import Listing, load_listing
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.damage import Damage, find_damage
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant
 from lakehouse.spec.options.write import WritePolicy
 
@@ -37,9 +37,7 @@ class ChangedWhileListedError(RetryableError):
     """The table changed between the load of its timeline and the listing; the caller plans again."""
 
 
-def checked_slices(
-    table: LoadedTable, policy: WritePolicy, partitions: Sequence[str] | None = None
-) -> tuple[FileSlice, ...]:
+def checked_slices(table: LoadedTable, policy: WritePolicy, partitions: Sequence[str] | None = None) -> FileSlices:
     """Return the newest slices of partitions for a service that rewrites them; raises the errors of `check_listing`."""
     listing = load_listing(table, partitions)
     check_listing(table, listing, skips=policy.skips_damage, completed_after="")
@@ -95,7 +93,7 @@ def _look(
     found = find_damage(
         _commits(table, completed_after),
         listing.slices,
-        listing.sizes,
+        listing.files,
         listing.visible,
         layout=table.config.layout,
         listed=listing.covers(),

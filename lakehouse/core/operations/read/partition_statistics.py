@@ -114,7 +114,7 @@ def _rebuilt(table: LoadedTable) -> TableStatistics:
     visible = load_visible(table)
     # Files of commits that are not available any more are found by the listing.
     old: dict[Group, tuple[TrackedFile, ...]] = {}
-    for group, slices in load_all_slices(table, visible).items():
+    for group, slices in load_all_slices(table, visible).by_group().items():
         files = [t for file_slice in slices for t in _files_without_commit(file_slice, visible, known)]
         if files:
             old[group] = tuple(files)

@@ -47,7 +47,8 @@ from lakehouse.core.operations.read.queries import (
 from lakehouse.core.planning.damage import Damage
 from lakehouse.core.planning.predicate import parse_predicate, to_arrow
 from lakehouse.core.planning.scan import ScanPlan, partition_filter, plan_scan
-from lakehouse.core.state.file_system_view import read_optimized, visible_timeline
+from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UnsupportedError
@@ -121,7 +122,7 @@ class _Selection:
     schema: pa.Schema | None
     version: TimelineVersion
     listing: Listing
-    slices: tuple[FileSlice, ...]
+    slices: FileSlices
     commit_times: frozenset[str] | None = None
 
 
@@ -157,7 +158,7 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
         version = query.version if isinstance(query, ReadOptimized) else query
         selection = _select_version(table, _timeline_version(table, version), where)
     table, schema = selection.table, selection.schema if selection.schema is not None else pa.schema([])
-    slices = read_optimized(selection.slices) if base_files_only else selection.slices
+    slices = selection.slices.base_only() if base_files_only else selection.slices
     schemas, ranges = schemas_and_ranges(table, slices, schema, needs_ranges=where is not None)
     damage = check_listing(table, selection.listing, skips=request.skips_damage, base_files_only=base_files_only)
     planned = partial(
@@ -221,7 +222,7 @@ def _select_range(table: LoadedTable, query: Incremental, where: Predicate | Non
     groups = {(stat.partition, stat.file_id) for metadata in written for stat in metadata.stats}
     return replace(
         selection,
-        slices=tuple(s for s in slices if (s.partition, s.file_id) in groups),
+        slices=slices.in_groups(groups),
         commit_times=frozenset(instant.requested for instant in commits),
     )
 

@@ -17,6 +17,7 @@ from lakehouse.core.operations.read import damage
 from lakehouse.core.operations.services.plan_executor import ClaimedPlan
 from lakehouse.core.operations.services.planned_files import planned_files_exist
 from lakehouse.core.planning.damage import find_damage
+from lakehouse.core.state.data_files import LISTING, listing_of
 from lakehouse.core.state.file_system_view import Replaced, visible_timeline
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
@@ -276,7 +277,7 @@ def test_log_is_missed_only_if_it_completed_after_the_base_file() -> None:
     visible = visible_timeline(Timeline((early, late, compaction)), ())
     commits = [(early, commit(log(T1))), (late, commit(log(late.requested))), (compaction, commit(base(T2)))]
     slices = [FileSlice(partition="", file_id="g", base_instant=T2, base=base(T2))]
-    found = find_damage(commits, slices, {base(T2).path: 10}, visible, layout=2, listed=lambda _: True)
+    found = find_damage(commits, slices, listing_of([base(T2).path], [10]), visible, layout=2, listed=lambda _: True)
     assert [(d.path, d.actual) for d in found] == [(log(late.requested).path, None)]
 
 
@@ -287,7 +288,12 @@ def test_log_of_version_6_may_be_longer_than_stated_and_not_shorter() -> None:
 
     def sizes(size: int) -> list[int | None]:
         found = find_damage(
-            [(first, commit(log(T1)))], slices, {log(T1).path: size}, visible, layout=1, listed=lambda _: True
+            [(first, commit(log(T1)))],
+            slices,
+            listing_of([log(T1).path], [size]),
+            visible,
+            layout=1,
+            listed=lambda _: True,
         )
         return [d.actual for d in found]
 
@@ -299,10 +305,17 @@ def test_replaced_group_unlisted_partition_and_unstated_size_are_not_compared() 
     timeline = Timeline((first, second))
     replaced = [Replaced(partition="", file_id="g", instant=second)]
     commits = [(first, commit(log(T1)))]
-    assert find_damage(commits, (), {}, visible_timeline(timeline, replaced), layout=2, listed=lambda _: True) == ()
+    assert (
+        find_damage(
+            commits, (), LISTING.empty_table(), visible_timeline(timeline, replaced), layout=2, listed=lambda _: True
+        )
+        == ()
+    )
     visible = visible_timeline(timeline, ())
-    assert find_damage(commits, (), {}, visible, layout=2, listed=lambda _: False) == ()
-    assert len(find_damage(commits, (), {}, visible, layout=2, listed=lambda _: True)) == 1
+    assert find_damage(commits, (), LISTING.empty_table(), visible, layout=2, listed=lambda _: False) == ()
+    assert len(find_damage(commits, (), LISTING.empty_table(), visible, layout=2, listed=lambda _: True)) == 1
     unstated = [(first, commit(log(T1), size=0))]
     slices = [FileSlice(partition="", file_id="g", base_instant=T1, logs=(log(T1),))]
-    assert find_damage(unstated, slices, {log(T1).path: 7}, visible, layout=2, listed=lambda _: True) == ()
+    assert (
+        find_damage(unstated, slices, listing_of([log(T1).path], [7]), visible, layout=2, listed=lambda _: True) == ()
+    )

@@ -1,0 +1,256 @@
+"""File system view on columns: the functions of `file_system_view` on Arrow tables of data files (TL-6.4).
+
+`file_system_view` defines the rules on objects and is the reference of the property tests. The functions here give the
+same slices with kernels: instants are replaced by their ranks, groups by numbers, and each log finds its base file by a
+binary search over (group, instant).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.state.data_files import members, one_array
+from lakehouse.core.state.file_slices import EMPTY, FileSlices
+from lakehouse.core.state.file_system_view import Group, VisibleTimeline
+from lakehouse.model.files import FileSlice
+
+_Numbers = np.ndarray[Any, Any]
+
+#: Columns of the names that commits list: which files of (partition, file_id, instant) are read.
+NAMED = pa.schema([(name, pa.string()) for name in ("partition", "file_id", "instant", "name")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceGroups:
+    """All slices of all groups, ordered by group and newest first, with replaced groups.
+
+    Attributes:
+        slices: The slices.
+        first: Whether each slice is the newest of its group.
+        replaced: Whether the group of each slice is replaced.
+        visible: The timeline that the query sees.
+    """
+
+    slices: FileSlices
+    first: _Numbers
+    replaced: _Numbers
+    visible: VisibleTimeline
+
+    def latest(self) -> FileSlices:
+        """Return the newest slice of every group that is not replaced."""
+        return self.slices.filter(self.first & ~self.replaced)
+
+    def by_group(self) -> dict[Group, tuple[FileSlice, ...]]:
+        """Return the slices as objects by group, for few files."""
+        groups: dict[Group, list[FileSlice]] = {}
+        for piece in self.slices:
+            groups.setdefault((piece.partition, piece.file_id), []).append(piece)
+        return {group: tuple(pieces) for group, pieces in groups.items()}
+
+
+def latest_columns(
+    files: pa.Table, visible: VisibleTimeline, *, layout: int, named: pa.Table | None = None
+) -> FileSlices:
+    """Return the newest slice of every file group that is not replaced, ordered by partition and file id.
+
+    Args:
+        files: Data files, see `lakehouse.core.state.data_files`.
+        visible: The timeline that the query sees.
+        layout: Layout of the timeline, 1 or 2.
+        named: Names that commits list, with the columns of `NAMED`: for an instant and group in it only these files
+            are read. This excludes duplicates of tasks that ran twice.
+    """
+    return all_columns(files, visible, layout=layout, named=named).latest()
+
+
+def all_columns(
+    files: pa.Table, visible: VisibleTimeline, *, layout: int, named: pa.Table | None = None
+) -> SliceGroups:
+    """Return all slices of all groups; see `all_slices` of `file_system_view` and `latest_columns`."""
+    files = files.filter(pa.array(_counts(files, visible, layout, named)))
+    if not files.num_rows:
+        return SliceGroups(slices=EMPTY, first=np.zeros(0, bool), replaced=np.zeros(0, bool), visible=visible)
+    files, group = _by_group(files)
+    ranks = _Ranks(files, visible, layout)
+    is_log = _flags(files.column("is_log"))
+    bases = _newest_attempts(files, np.flatnonzero(~is_log), group, ranks)
+    logs = np.flatnonzero(is_log)
+    # A slice number: bases first, then one slice without base for each group that has older logs.
+    base_keys = group[bases] * ranks.count + ranks.instant[bases]
+    over = np.searchsorted(base_keys, group[logs] * ranks.count + ranks.position[logs], side="right") - 1
+    has_base = over >= 0
+    has_base[has_base] = group[bases][over[has_base]] == group[logs][has_base]
+    older, slice_of_older = np.unique(group[logs][~has_base], return_inverse=True)
+    slice_of_log = over.copy()
+    slice_of_log[~has_base] = len(bases) + slice_of_older
+    slice_group = np.concatenate((group[bases], older))
+    # Newest first: a slice without base file is the oldest of its group.
+    age = np.concatenate((-ranks.instant[bases] - 1, np.zeros(len(older), np.int64)))
+    order = np.lexsort((age, slice_group))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    rows = np.concatenate((bases, logs))
+    slice_of_row = np.concatenate((place[: len(bases)], place[slice_of_log]))
+    in_order = _merge_order(files, rows, slice_of_row, ranks)
+    starts = np.concatenate(([0], np.cumsum(np.bincount(slice_of_row, minlength=len(order)))))
+    slices = FileSlices(files.take(pa.array(rows[in_order])), starts.astype(np.int64))
+    groups = slice_group[order]
+    first = np.concatenate(([True], groups[1:] != groups[:-1]))
+    return SliceGroups(slices=slices, first=first, replaced=_replaced(slices, visible), visible=visible)
+
+
+def unplaced_instants(files: pa.Table, visible: VisibleTimeline, *, layout: int) -> frozenset[str]:
+    """Return the archived instants whose completion time decides to which slice a log file belongs.
+
+    See `unplaced` of `file_system_view`.
+    """
+    is_log = _flags(files.column("is_log"))
+    if layout == LAYOUT_V6 or not is_log.any():
+        return frozenset()
+    logs, bases = files.filter(pa.array(is_log)), files.filter(pa.array(~is_log))
+    instants = one_array(logs.column("instant")).dictionary_encode()
+    old = [i not in visible.instants and visible.shows(i) for i in instants.dictionary.to_pylist()]
+    if not any(old) or not bases.num_rows:
+        return frozenset()
+    logs = logs.filter(pa.array(np.array(old)[instants.indices.to_numpy()]))
+    columns = ["partition", "file_id", "instant"]
+    newest = bases.select(columns).group_by(columns[:2]).aggregate([("instant", "max")])
+    pairs = logs.select(columns).join(newest, columns[:2], join_type="inner")
+    before = pc.less(pairs.column("instant"), pairs.column("instant_max"))
+    return frozenset(pc.unique(pairs.column("instant").filter(before)).to_pylist())
+
+
+def duplicate_instants(files: pa.Table, *, layout: int) -> frozenset[str]:
+    """Return the instants at which several attempts of a task wrote to one file group; see `duplicates`."""
+    if layout == LAYOUT_V6:
+        files = files.filter(pc.invert(files.column("is_log")))
+    if files.num_rows < 2:
+        return frozenset()
+    keys = pc.binary_join_element_wise(*_texts(files, "partition", "file_id", "instant"), "\0")
+    order = pc.array_sort_indices(keys)
+    ordered = keys.take(order)
+    same = pc.equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False).astype(bool)
+    if not same.any():
+        return frozenset()
+    # Only neighbours with the same key are compared further; a key with equal tokens in all its rows is no duplicate.
+    tokens = one_array(files.column("write_token")).take(order)
+    differ = same & pc.not_equal(tokens[1:], tokens[:-1]).to_numpy(zero_copy_only=False).astype(bool)
+    rows = order.take(pa.array(np.flatnonzero(differ)))
+    return frozenset(pc.unique(one_array(files.column("instant")).take(rows)).to_pylist())
+
+
+class _Ranks:
+    """The instants of files as integers in the order of their times.
+
+    Attributes:
+        instant: Rank of the instant in the name, for each file.
+        position: Rank of the time that decides the slice of a log: its completion time; in layout 1 its instant.
+        count: A number larger than all ranks.
+    """
+
+    def __init__(self, files: pa.Table, visible: VisibleTimeline, layout: int) -> None:
+        instants = one_array(files.column("instant")).dictionary_encode()
+        texts: list[str] = instants.dictionary.to_pylist()
+        positions = texts if layout == LAYOUT_V6 else [visible.completion(text) for text in texts]
+        rank = {text: number for number, text in enumerate(sorted({*texts, *positions}))}
+        codes = instants.indices.to_numpy()
+        self.count = len(rank) + 1
+        self.instant: _Numbers = np.array([rank[text] for text in texts], np.int64)[codes]
+        self.position: _Numbers = np.array([rank[text] for text in positions], np.int64)[codes]
+
+
+def _counts(files: pa.Table, visible: VisibleTimeline, layout: int, named: pa.Table | None) -> _Numbers:
+    """Return whether a query reads each file."""
+    instants = one_array(files.column("instant")).dictionary_encode()
+    texts, codes = instants.dictionary.to_pylist(), instants.indices.to_numpy()
+    shown = np.array([visible.shows(text) for text in texts], bool)
+    read = shown[codes] if len(texts) else np.zeros(0, bool)
+    is_log = _flags(files.column("is_log"))
+    if layout == LAYOUT_V6 and visible.compacting and len(texts):
+        # Each block has its own instant. The name contains the instant of a completed or pending base file.
+        compacting = np.array([text in visible.compacting for text in texts], bool)
+        read = read | (is_log & compacting[codes])
+    read = read & _flags(pc.equal(files.column("suffix"), ""))
+    if named is None or not named.num_rows:
+        return read
+    keys = pc.binary_join_element_wise(*_texts(files, "partition", "file_id", "instant"), "\0")
+    names = pc.binary_join_element_wise(keys, one_array(files.column("name")), "\0")
+    named_keys = pc.binary_join_element_wise(*_texts(named, "partition", "file_id", "instant"), "\0")
+    named_names = pc.binary_join_element_wise(named_keys, one_array(named.column("name")), "\0")
+    in_commit = _flags(members(names, named_names)) | ~_flags(members(keys, named_keys))
+    if layout == LAYOUT_V6:
+        in_commit = in_commit | is_log
+    return read & in_commit
+
+
+def _by_group(files: pa.Table) -> tuple[pa.Table, _Numbers]:
+    """Return the files ordered by partition and file id, and the number of the group of each."""
+    keys = pc.binary_join_element_wise(*_texts(files, "partition", "file_id"), "\0")
+    if len(keys) > 1 and pc.any(pc.less(keys[1:], keys[:-1])).as_py():
+        order = pc.array_sort_indices(keys)
+        files, keys = files.take(order), keys.take(order)
+    group = np.zeros(len(keys), np.int64)
+    if len(keys) > 1:
+        group[1:] = np.cumsum(pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False).astype(np.int64))
+    return files.combine_chunks(), group
+
+
+def _newest_attempts(files: pa.Table, bases: _Numbers, group: _Numbers, ranks: _Ranks) -> _Numbers:
+    """Return the rows of the base files by (group, instant), the one with the largest write token for each."""
+    keys = group[bases] * ranks.count + ranks.instant[bases]
+    order = np.argsort(keys, kind="stable")
+    bases, keys = bases[order], keys[order]
+    same = np.flatnonzero(keys[1:] == keys[:-1])
+    if not len(same):
+        return bases
+    tokens = one_array(files.column("write_token"))
+    repeated = np.unique(np.concatenate((same, same + 1)))
+    rank = np.zeros(len(bases), np.int64)
+    rank[repeated] = _text_ranks(tokens.take(pa.array(bases[repeated])))
+    # The last row of a key wins: the largest token, among equal tokens the first file.
+    last = np.lexsort((-np.arange(len(bases)), rank, keys))
+    bases, keys = bases[last], keys[last]
+    return bases[np.concatenate((keys[1:] != keys[:-1], [True]))]
+
+
+def _merge_order(files: pa.Table, rows: _Numbers, slice_of_row: _Numbers, ranks: _Ranks) -> _Numbers:
+    """Return the order by slice, base first, then logs by (instant in the name, version, write token, suffix)."""
+    taken = files.select(["version", "write_token"]).take(pa.array(rows))
+    is_log = _flags(one_array(files.column("is_log")).take(pa.array(rows)))
+    if not is_log.any():
+        return np.argsort(slice_of_row, kind="stable")
+    version = one_array(taken.column("version")).to_numpy()
+    instant = np.where(is_log, ranks.instant[rows], -1)
+    token = _text_ranks(one_array(taken.column("write_token")))
+    return np.lexsort((token, version, instant, slice_of_row))
+
+
+def _replaced(slices: FileSlices, visible: VisibleTimeline) -> _Numbers:
+    if not visible.replaced or not len(slices):
+        return np.zeros(len(slices), bool)
+    groups = pa.array([f"{partition}\0{file_id}" for partition, file_id in visible.replaced], pa.string())
+    keys = pc.binary_join_element_wise(slices.partitions, slices.file_ids, "\0")
+    return _flags(members(keys, groups))
+
+
+def _text_ranks(texts: pa.Array) -> _Numbers:
+    encoded = texts.dictionary_encode()
+    rank = np.empty(len(encoded.dictionary), np.int64)
+    rank[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(rank))
+    found: _Numbers = rank[encoded.indices.to_numpy()]
+    return found
+
+
+def _texts(table: pa.Table, *names: str) -> list[pa.Array]:
+    return [one_array(table.column(name)) for name in names]
+
+
+def _flags(column: pa.Array | pa.ChunkedArray) -> _Numbers:
+    flags: _Numbers = one_array(column).to_numpy(zero_copy_only=False).astype(bool)
+    return flags
