@@ -98,6 +98,10 @@ class Hudi:
         """Add the compiled classes of `directory` to Hudi's class path."""
         self._ask({"verb": "classes", "directory": directory.as_uri() + "/"})
 
+    def call(self, function: str, argument: str) -> str:
+        """Return the result of a Java class that implements Function<String, String>; see `load_classes`."""
+        return str(self._ask({"verb": "call", "function": function, "argument": argument})["result"])
+
     def unlock(self) -> None:
         """Release the lock."""
         self._ask({"verb": "unlock"})

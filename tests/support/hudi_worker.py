@@ -60,10 +60,10 @@ class Worker:
         """Run one request and return its answer; result rows are written to the request's path `output`."""
         if request["verb"] == "lock":
             return {"held": self._lock_table(request)}
+        if request["verb"] == "call":
+            return {"result": self._call(request["function"], request["argument"])}
         if request["verb"] == "classes":
-            jvm = self._spark._jvm
-            loader = jvm.org.apache.hudi.common.config.TypedProperties().getClass().getClassLoader()
-            loader.addURL(jvm.java.net.URI(request["directory"]).toURL())
+            self._loader().addURL(self._spark._jvm.java.net.URI(request["directory"]).toURL())
         elif request["verb"] == "unlock":
             self._lock.unlock()
             self._lock.close()
@@ -76,6 +76,15 @@ class Worker:
         else:
             self._sql(request)
         return {}
+
+    def _loader(self) -> Any:
+        return self._spark._jvm.org.apache.hudi.common.config.TypedProperties().getClass().getClassLoader()
+
+    def _call(self, function: str, argument: str) -> str:
+        no_types = self._spark.sparkContext._gateway.new_array(self._spark._jvm.java.lang.Class, 0)
+        no_values = self._spark.sparkContext._gateway.new_array(self._spark._jvm.java.lang.Object, 0)
+        made = self._loader().loadClass(function).getDeclaredConstructor(no_types).newInstance(no_values)
+        return str(made.apply(argument))
 
     def _lock_table(self, request: dict[str, Any]) -> bool:
         jvm = self._spark._jvm

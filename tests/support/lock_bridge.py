@@ -25,15 +25,15 @@ SOURCE = Path(__file__).with_name("BridgedStorageLockProvider.java")
 PROVIDER = "BridgedStorageLockProvider"
 
 
-def compiled(directory: Path) -> Path:
-    """Compile the Java class with Hudi's bundle and return the directory of its classes; skip without a JDK."""
+def compiled(directory: Path, source: Path = SOURCE) -> Path:
+    """Compile a Java class with Hudi's bundle and return the directory of its classes; skip without a JDK."""
     home = os.environ.get("JAVA_HOME")
     javac = shutil.which(str(Path(home) / "bin" / "javac") if home else "javac")
     jars = sorted((ROOT / ".jars").glob(JARS))
     spark = sorted((ROOT / ".venv-hudi").glob("lib/python3*/site-packages/pyspark/jars"))
     if javac is None or not jars or not spark:
         pytest.skip("missing: a JDK, or Apache Hudi's jar and its Spark; install one of Java 17, run `make interop`")
-    command = [javac, "-proc:none", "-nowarn", "-cp", f"{jars[-1]}:{spark[-1]}/*", "-d", str(directory), str(SOURCE)]
+    command = [javac, "-proc:none", "-nowarn", "-cp", f"{jars[-1]}:{spark[-1]}/*", "-d", str(directory), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     return directory
