@@ -1,0 +1,228 @@
+"""The functions of expression indexes, evaluated on whole columns exactly as Spark does (MDT-4).
+
+An index stores bounds or bloom filters of `function(column)`. Other engines prune with these values, so a function is
+listed here only if its results equal those of Spark for all values of the accepted types. Times are taken in UTC:
+sessions of Spark that share a table with such an index need the session time zone UTC.
+
+Functions that preserve order prune comparisons of the column; every function prunes equality and IN.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.errors import UserError, nearest
+
+#: Options of an index definition: the name of the function, and the pattern of date_format and from_unixtime.
+EXPRESSION, FORMAT = "expr", "format"
+_DEFAULT_FORMAT = "yyyy-MM-dd HH:mm:ss"
+#: Pattern letters of Spark that have the same meaning in `strftime`, from the largest unit to the smallest.
+_UNITS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+_PATTERN = re.compile(r"(?P<unit>yyyy|MM|dd|HH|mm|ss)|'(?P<quoted>[^']*)'|(?P<literal>[^A-Za-z'%\[\]{}#])")
+#: Years whose text has four digits in Spark.
+_FIRST_YEAR, _LAST_YEAR = 1, 9999
+
+#: Characters whose case mapping is the same in all versions of Unicode that engines use: Latin, Greek, Cyrillic, and
+#: scripts and symbols without case. Unicode 16 gave letters of other ranges an upper case.
+_SETTLED_CASE = (
+    r"^[\x00-\x{17F}\x{386}-\x{3CE}\x{400}-\x{45F}\x{5D0}-\x{5EA}\x{621}-\x{64A}\x{2000}-\x{206F}\x{20A0}-\x{20BF}"
+    r"\x{3000}-\x{312F}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{AC00}-\x{D7A3}\x{1F300}-\x{1FAFF}]*$"
+)
+
+#: A `pa.Array` or `pa.ChunkedArray`.
+Values: TypeAlias = Any
+
+
+class NoValuesError(Exception):
+    """The function has no defined result for a value; an index has no entry for the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFunction:
+    """A function of one column.
+
+    Attributes:
+        name: Name in Spark SQL, lower case.
+        options: The options of the index definition.
+        keeps_order: a <= b implies function(a) <= function(b).
+    """
+
+    name: str
+    options: Mapping[str, str]
+    keeps_order: bool
+
+    def evaluate(self, values: Values) -> Values:
+        """Return the function of each value; null for null.
+
+        Raises NoValuesError for values that the function cannot represent, such as a year with five digits.
+        """
+        return _FUNCTIONS[self.name].evaluate(values, self.options)
+
+    def refusal(self, kind: pa.DataType) -> str | None:
+        """Return why the function cannot be evaluated on a column of this type; None if it can."""
+        declared = _FUNCTIONS[self.name]
+        if declared.accepts(kind):
+            return None
+        return f"the function {self.name} takes {declared.takes}, and the column has the type {kind}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Function:
+    evaluate: Callable[[Any, Mapping[str, str]], Any]
+    accepts: Callable[[pa.DataType], bool]
+    takes: str
+    keeps_order: bool = False
+    has_format: bool = False
+
+
+def index_function(name: str, options: Mapping[str, str]) -> IndexFunction:
+    """Return the function that an index definition names.
+
+    Raises UserError for an unknown function, with the nearest name, and for a format that is not supported.
+    """
+    known = _FUNCTIONS.get(name.lower())
+    if known is None:
+        raise UserError(
+            f"the function {name!r} of an expression index is unknown.{nearest(name.lower(), _FUNCTIONS)} Known: "
+            f"{', '.join(_FUNCTIONS)}",
+            function=name,
+        )
+    ordered = known.keeps_order
+    if known.has_format:
+        units = _units(options.get(FORMAT, _DEFAULT_FORMAT))
+        # The text sorts by time if the units descend without gaps from the year.
+        ordered = units == list(_UNITS)[: len(units)]
+    return IndexFunction(name=name.lower(), options=dict(options), keeps_order=ordered)
+
+
+def function_names() -> tuple[str, ...]:
+    """Return the names of all functions."""
+    return tuple(_FUNCTIONS)
+
+
+def _units(pattern: str) -> list[str]:
+    """Return the units of a pattern in order; raise UserError for a pattern with other letters."""
+    position, units = 0, []
+    while position < len(pattern):
+        match = _PATTERN.match(pattern, position)
+        if match is None or (match["quoted"] == "" or "%" in (match["quoted"] or "")):
+            raise UserError(
+                f"format {pattern!r} of an expression index: {pattern[position:]!r} is not supported; supported are "
+                f"{', '.join(_UNITS)}, punctuation and 'quoted text'",
+                format=pattern,
+            )
+        if match["unit"]:
+            units.append(match["unit"])
+        position = match.end()
+    return units
+
+
+def _strftime(pattern: str) -> str:
+    return _PATTERN.sub(lambda match: _UNITS.get(match["unit"] or "", match["quoted"] or match["literal"]), pattern)
+
+
+def _formatted(values: Any, options: Mapping[str, str]) -> Any:
+    bounds = pc.min_max(pc.year(values))
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and not _FIRST_YEAR <= low <= high <= _LAST_YEAR:
+        raise NoValuesError(f"years {low} to {high} have no text of four digits")
+    if pa.types.is_date(values.type):
+        values = values.cast(pa.timestamp("s"))
+    seconds = pc.floor_temporal(values, unit="second").cast(pa.timestamp("s", values.type.tz))
+    return pc.strftime(seconds, format=_strftime(options.get(FORMAT, _DEFAULT_FORMAT)))
+
+
+def _from_unixtime(values: Any, options: Mapping[str, str]) -> Any:
+    try:
+        moments = values.cast(pa.int64()).cast(pa.timestamp("s"))
+        return _formatted(moments, options)
+    except pa.ArrowInvalid as error:
+        raise NoValuesError(str(error)) from error
+
+
+def _cased(fast: Callable[[Any], Any], slow: Callable[[str], str]) -> Callable[[Any, Mapping[str, str]], Any]:
+    def evaluate(values: Any, _: Mapping[str, str]) -> Any:
+        array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        encoded = array.dictionary_encode()
+        distinct = encoded.dictionary
+        plain = pc.string_is_ascii(distinct)
+        if not pc.all(plain).as_py():
+            # Arrow maps one character to one; Java and Python map some to several. The loop is over distinct texts.
+            others = distinct.filter(pc.invert(plain))
+            unsettled = pc.invert(pc.match_substring_regex(others, _SETTLED_CASE))
+            if pc.any(unsettled).as_py():
+                raise NoValuesError(f"the case of {others.filter(unsettled)[0].as_py()!r} depends on the engine")
+            mapped = pa.array([slow(text) for text in others.to_pylist()], distinct.type)
+            return pc.replace_with_mask(fast(distinct), pc.invert(plain), mapped).take(encoded.indices)
+        return fast(distinct).take(encoded.indices)
+
+    return evaluate
+
+
+def _part(compute: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, str]], Any]:
+    return lambda values, _: compute(values).cast(pa.int32())
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    # Spark evaluates times with a zone in the zone of its session; only UTC gives one answer everywhere.
+    return bool(pa.types.is_timestamp(kind)) and kind.tz in (None, "UTC")
+
+
+def _is_day(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind)) or _is_time(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return not (pa.types.is_nested(kind) or pa.types.is_dictionary(kind))
+
+
+def _days(compute: Callable[[Any], Any], *, keeps_order: bool = False) -> _Function:
+    return _Function(evaluate=_part(compute), accepts=_is_day, takes="dates and timestamps", keeps_order=keeps_order)
+
+
+def _times(compute: Callable[[Any], Any]) -> _Function:
+    return _Function(evaluate=_part(compute), accepts=_is_time, takes="timestamps")
+
+
+def _texts(evaluate: Callable[[Any, Mapping[str, str]], Any]) -> _Function:
+    return _Function(evaluate=evaluate, accepts=_is_text, takes="texts")
+
+
+_DAY = _days(pc.day)
+_FUNCTIONS: Mapping[str, _Function] = {
+    "identity": _Function(
+        evaluate=lambda values, _: values, accepts=_is_plain, takes="columns without nested values", keeps_order=True
+    ),
+    "lower": _texts(_cased(pc.ascii_lower, str.lower)),
+    "upper": _texts(_cased(pc.ascii_upper, str.upper)),
+    "trim": _texts(lambda values, _: pc.utf8_trim(values, characters=" ")),
+    "ltrim": _texts(lambda values, _: pc.utf8_ltrim(values, characters=" ")),
+    "rtrim": _texts(lambda values, _: pc.utf8_rtrim(values, characters=" ")),
+    "length": _texts(_part(pc.utf8_length)),
+    "year": _days(pc.year, keeps_order=True),
+    "quarter": _days(pc.quarter),
+    "month": _days(pc.month),
+    "day": _DAY,
+    "dayofmonth": _DAY,
+    "dayofyear": _days(pc.day_of_year),
+    # Sunday is 1.
+    "dayofweek": _days(lambda values: pc.day_of_week(values, count_from_zero=False, week_start=7)),
+    "weekofyear": _days(pc.iso_week),
+    "hour": _times(pc.hour),
+    "minute": _times(pc.minute),
+    "second": _times(pc.second),
+    "date_format": _Function(evaluate=_formatted, accepts=_is_day, takes="dates and timestamps", has_format=True),
+    "from_unixtime": _Function(
+        evaluate=_from_unixtime, accepts=pa.types.is_integer, takes="whole numbers of seconds", has_format=True
+    ),
+}
