@@ -16,6 +16,8 @@ from lakehouse.core.format.avro.encode import encode_avro_rows
 from lakehouse.core.format.avro.nodes import avro_nodes
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.format.hashing_config import HashingConfig, decode_hashing_config, encode_hashing_config
+from lakehouse.core.format.hfile.reader import read_hfile
+from lakehouse.core.format.hfile.writer import SCANNED, Layout, write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes, encode_deletes
 from lakehouse.core.format.log.record_positions import decode_positions, encode_positions
@@ -89,6 +91,7 @@ def decoders() -> dict[str, Decoder]:
         "avro nodes": ([arrow_to_avro(NESTED, table="t").encode()], _text(avro_nodes)),
         "avro block": ([_avro_block()], lambda data: decode_avro_rows(data, arrow_to_avro(NESTED, table="t"))),
         "delete block": (_delete_blocks(), lambda data: decode_deletes(data, [pa.int64()])),
+        "hfile": ([_hfile(SCANNED), _hfile(Layout(compression="none"))], lambda data: read_hfile(data).entries()),
         "log blocks": ([_log_file()], lambda data: scan_blocks(io.BytesIO(data))),
         "positions": ([_positions()], _text(decode_positions)),
         "simple bloom": ([_bloom(SIMPLE)], lambda data: _ask(data, SIMPLE)),
@@ -119,6 +122,11 @@ def decoders() -> dict[str, Decoder]:
         assert seeds, f"no file of the table ends with {suffix}"
         found[suffix] = (seeds, decode)
     return found
+
+
+def _hfile(layout: Layout) -> bytes:
+    entries = pa.table({"key": [b"k%03d" % n for n in range(90)], "value": [bytes(n) for n in range(90)]})
+    return write_hfile(entries, schema='"bytes"', created_ms=1, layout=layout)
 
 
 def _relative(decode: Callable[..., object]) -> Callable[[bytes], object]:

@@ -24,7 +24,7 @@ TRAILER_MAGIC, INFO_MAGIC = b'TRABLK"$', b"PBUF"
 TRAILER_BYTES = 4096
 #: Hudi writes checksum bytes for each piece of this many bytes.
 BYTES_PER_CHECKSUM = 16384
-NO_CHECKSUM, CRC32 = 0, 1
+NO_CHECKSUM, CRC32, CRC32C = 0, 1, 2
 GZ, NONE = 1, 2
 CODECS = {0: "LZO", GZ: "GZ", NONE: "NONE", 3: "SNAPPY", 4: "LZ4", 5: "BZIP2", 6: "ZSTD"}
 COMPARATOR = b"org.apache.hudi.io.storage.HoodieHBaseKVComparator"

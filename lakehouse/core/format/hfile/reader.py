@@ -23,6 +23,7 @@ from lakehouse.core.format.hfile.index import BlockIndex, decode_info, decode_le
 from lakehouse.core.format.hfile.key_order import has_two_orders, is_ascending, java_ranks
 from lakehouse.core.format.hfile.layout import (
     CRC32,
+    CRC32C,
     DATA,
     FILE_INFO,
     GZ,
@@ -31,6 +32,7 @@ from lakehouse.core.format.hfile.layout import (
     INNER_INDEX,
     LEAF_INDEX,
     MAX_KEY_BYTES,
+    NO_CHECKSUM,
     ROOT_INDEX,
     TRAILER_BYTES,
     Trailer,
@@ -256,7 +258,7 @@ class HFile:
         checksums = stored + HEADER_BYTES - data
         expected = 4 * -(-data // np.maximum(piece, 1))
         is_valid = (stored + HEADER_BYTES == sizes) & (data >= HEADER_BYTES) & (raw >= 0) & (piece >= 1)
-        is_valid &= (checksums == expected) | (checksums == 0)
+        is_valid &= ((checksums == expected) | (checksums == 0)) & (headers["checksum"] <= CRC32C)
         if self._trailer.codec == GZ:
             is_valid &= raw <= (data - HEADER_BYTES) * _MAX_RATIO
         else:
@@ -267,8 +269,11 @@ class HFile:
     def _raw(self, stored: Any, header: Any) -> Any:
         """Return the raw payload of one stored block."""
         length = int(header["data"])
-        if int(header["checksum"]) == CRC32:
+        kind = int(header["checksum"])
+        if kind == CRC32:
             self._verify(stored, length, int(header["piece"]))
+        elif kind == NO_CHECKSUM and any(stored[length:]):
+            raise corrupt(self._name, "a block without checksums does not end with zeros")
         payload = stored[HEADER_BYTES:length]
         if self._trailer.codec != GZ or len(payload) == 0:
             return payload
@@ -304,7 +309,7 @@ class HFile:
         if len(numbers):
             headers = load(data, places, f"V{HEADER_BYTES}").view(HEADER_DTYPE)
             self._check_headers(headers, sizes, DATA)
-            if self._trailer.codec == GZ or (headers["checksum"] == CRC32).any():
+            if self._trailer.codec == GZ or headers["checksum"].any() or _ends(data, places, headers).any():
                 return self._unpacked(data, places, offsets, headers)
             starts = places + HEADER_BYTES
             return decode_cells(Payloads(data, starts, starts + headers["raw"], offsets), self._name)
@@ -346,6 +351,12 @@ class HFile:
         if len(data) != length:
             raise corrupt(self._name, f"it ends at byte {offset + len(data)}, {self._size} expected")
         return data
+
+
+def _ends(data: U8, places: I64, headers: Any) -> Any:
+    """Return the first checksum of each block, where it has one."""
+    has_one = headers["stored"] + HEADER_BYTES >= headers["data"] + 4
+    return load(data, (places + headers["data"])[has_one], "V4").view("<u4")
 
 
 def _search(sorted_keys: Any, keys: Any, side: str) -> I64:

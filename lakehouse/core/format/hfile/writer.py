@@ -1,0 +1,299 @@
+"""Write HFiles that Apache Hudi, hudi-rs and `reader.py` read (MDT-1).
+
+Cells of a batch are built by one Arrow kernel; then each block is compressed. Entries may arrive in several batches, so
+the memory of the writer does not grow with the file.
+
+Hudi's reader does not see cells that start in the last bytes of a block (MDT-1.6). With raw blocks of at most 64 KB no
+cell is that short, so larger blocks are refused.
+
+The size of blocks decides the cost of a look-up, which reads a whole block for each key; `Layout` has it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lakehouse.core.format.hfile.key_order import is_ascending
+from lakehouse.core.format.hfile.layout import (
+    BYTES_PER_CHECKSUM,
+    CELL_BYTES,
+    CRC32,
+    DATA,
+    FILE_INFO,
+    GZ,
+    HEADER,
+    HEADER_BYTES,
+    INFO_MAGIC,
+    KEY_SUFFIX,
+    MAX_KEY_BYTES,
+    NO_CHECKSUM,
+    NONE,
+    ROOT_INDEX,
+    Trailer,
+    bytes_field,
+    checksum_bytes,
+    encode_trailer,
+    write_hadoop_vint,
+    write_varint,
+)
+from lakehouse.core.format.hfile.reader import ENTRIES
+from lakehouse.errors import UnsupportedError
+
+I64: TypeAlias = NDArray[np.int64]
+Compression: TypeAlias = Literal["gz", "none"]
+
+#: Larger blocks have cells that Hudi's reader does not see.
+MAX_BLOCK_BYTES = 65536
+#: Hudi's reader stores positions as 32-bit integers.
+MAX_FILE_BYTES = 2**31 - 1
+#: Raw bytes of cells that are built at once.
+_STEP_BYTES = 1 << 25
+_GZIP = 31  # zlib's number for a stream with a header and trailer of gzip
+#: Levels above compress metadata by a few percent more and take twice the time.
+_LEVEL = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How the blocks of an HFile are stored.
+
+    Attributes:
+        block_bytes: Largest raw payload of a block with more than one cell; at most 65536.
+        compression: `gz`, or `none` for blocks that a look-up reads without decompression.
+        checksums: Whether blocks that are not compressed have a CRC32, by which a reader detects damage.
+    """
+
+    block_bytes: int = MAX_BLOCK_BYTES
+    compression: Compression = "gz"
+    checksums: bool = True
+
+
+#: For partitions that are mostly read completely, and for log blocks.
+SCANNED = Layout()
+
+
+def write_hfile(  # parameters: contents and layout of one file
+    entries: pa.Table,
+    *,
+    schema: str,
+    created_ms: int,
+    layout: Layout = SCANNED,
+    bounds: bool = False,
+) -> bytes:
+    """Return the bytes of an HFile.
+
+    Args:
+        entries: Columns `key` and `value`, both binary; keys are ascending and distinct.
+        schema: Avro schema of the values, as JSON.
+        created_ms: Creation time, in milliseconds since 1970.
+        layout: Size, compression and checksums of blocks.
+        bounds: Whether the file info has the least and the greatest key, as in base files.
+
+    Raises:
+        ValueError: The keys are not ascending, or the blocks of the layout are too large.
+        UnsupportedError: A key or the file is longer than the format allows.
+    """
+    pieces: list[bytes] = []
+    writer = HFileWriter(pieces.append, schema=schema, created_ms=created_ms, layout=layout, bounds=bounds)
+    writer.add(entries)
+    writer.close()
+    return b"".join(pieces)
+
+
+class HFileWriter:
+    """Writes one HFile from batches of ascending entries to a function that takes bytes.
+
+    Arguments and errors are those of `write_hfile`.
+    """
+
+    def __init__(
+        self, sink: Callable[[bytes], object], *, schema: str, created_ms: int, layout: Layout, bounds: bool
+    ) -> None:
+        if not CELL_BYTES <= layout.block_bytes <= MAX_BLOCK_BYTES:
+            raise ValueError(
+                f"block_bytes is {layout.block_bytes}; Hudi reads blocks of at most 65536 bytes completely"
+            )
+        self._sink = sink
+        self._schema = schema
+        self._created_ms = created_ms
+        self._layout = layout
+        self._has_bounds = bounds
+        self._codec = GZ if layout.compression == "gz" else NONE
+        self._rest = ENTRIES.empty_table()
+        self._size = self._count = self._key_bytes = self._value_bytes = self._raw_bytes = 0
+        self._first_key: bytes | None = None
+        self._last_key: bytes | None = None
+        self._index: list[tuple[int, int, bytes]] = []
+
+    def add(self, entries: pa.Table) -> None:
+        """Append entries whose keys follow those of the entries before them."""
+        if entries.num_rows == 0:
+            return
+        keys = entries.column("key").combine_chunks()
+        self._check_keys(keys)
+        entries = pa.concat_tables([self._rest, pa.Table.from_arrays([keys, entries.column("value")], schema=ENTRIES)])
+        keys, values = (entries.column(name).combine_chunks() for name in ENTRIES.names)
+        ends = np.cumsum(_lengths(keys) + _lengths(values) + CELL_BYTES)
+        firsts = _first_rows(ends, self._layout.block_bytes)
+        last = firsts[-1]
+        for step in _steps(firsts, ends):
+            begin, end = step[0], step[-1]
+            self._write_blocks(keys[begin:end], values[begin:end], [first - begin for first in step])
+        # More cells may follow in the last block.
+        self._rest = entries.slice(last)
+
+    def close(self) -> int:
+        """Write the remaining entries, the index and the trailer; return the size of the file in bytes."""
+        if self._rest.num_rows:
+            keys, values = (self._rest.column(name).combine_chunks() for name in ENTRIES.names)
+            self._write_blocks(keys, values, [0, len(keys)])
+        load_on_open = self._size
+        index = b"".join(
+            struct.pack(">qi", offset, size) + write_hadoop_vint(len(key) + 2) + struct.pack(">h", len(key)) + key
+            for offset, size, key in self._index
+        )
+        self._write_block(ROOT_INDEX, index)
+        self._write_block(ROOT_INDEX, b"")
+        info_offset = self._size
+        self._write_block(FILE_INFO, self._info())
+        trailer = Trailer(
+            info_offset=info_offset,
+            load_on_open=load_on_open,
+            raw_bytes=self._raw_bytes,
+            blocks=len(self._index),
+            meta_blocks=0,
+            entries=self._count,
+            first_block=self._index[0][0] if self._index else -1,
+            last_block=self._index[-1][0] if self._index else 0,
+            codec=self._codec,
+        )
+        self._put(encode_trailer(trailer))
+        return self._size
+
+    def _check_keys(self, keys: Any) -> None:
+        before = pa.array([] if self._last_key is None else [self._last_key], pa.binary())
+        chain = pa.concat_arrays([before, keys])
+        if not is_ascending(chain):
+            bad = int(np.argmin(np.asarray(pc.less(chain[:-1], chain[1:]))))
+            raise ValueError(
+                f"key {chain[bad + 1].as_py()!r} does not follow {chain[bad].as_py()!r} in ascending order"
+            )
+        longest = pc.max(pc.binary_length(keys)).as_py()
+        if longest > MAX_KEY_BYTES:
+            raise UnsupportedError(f"a key has {longest} bytes; HFiles of Hudi have keys of at most 32767 bytes")
+        if self._first_key is None:
+            self._first_key = keys[0].as_py()
+        self._last_key = keys[-1].as_py()
+
+    def _write_blocks(self, keys: Any, values: Any, firsts: list[int]) -> None:
+        """Write blocks that start at these rows; the last number is the end of the last block."""
+        key_lengths, value_lengths = _lengths(keys), _lengths(values)
+        cells = _cells(keys, values, key_lengths, value_lengths)
+        bounds = np.zeros(len(keys) + 1, np.int64)
+        np.cumsum(key_lengths + value_lengths + CELL_BYTES, out=bounds[1:])
+        edges = bounds[firsts].tolist()
+        for first, start, end in zip(firsts[:-1], edges[:-1], edges[1:], strict=True):
+            offset = self._size
+            self._write_block(DATA, cells[start:end])
+            self._index.append((offset, self._size - offset, keys[first].as_py()))
+        self._count += len(keys)
+        self._key_bytes += int(key_lengths.sum())
+        self._value_bytes += int(value_lengths.sum())
+        self._raw_bytes += len(cells)
+
+    def _write_block(self, magic: bytes, raw: Any) -> None:
+        payload = _gzip(raw) if self._codec == GZ else raw
+        length = HEADER_BYTES + len(payload)
+        checksums = checksum_bytes(length)
+        has_checksums = self._codec == NONE and self._layout.checksums
+        kind = CRC32 if has_checksums else NO_CHECKSUM
+        header = HEADER.pack(magic, len(payload) + checksums, len(raw), -1, kind, BYTES_PER_CHECKSUM, length)
+        block = b"".join((header, payload))
+        self._put(block + (_crc32(block) if has_checksums else bytes(checksums)))
+
+    def _put(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > MAX_FILE_BYTES:
+            raise UnsupportedError("an HFile would have 2 GB or more, which Hudi cannot read; use more file groups")
+        self._sink(data)
+
+    def _info(self) -> bytes:
+        last = self._last_key
+        count = max(self._count, 1)
+        pairs = {
+            "hfile.LASTKEY": b"" if last is None else struct.pack(">h", len(last)) + last,
+            "hfile.AVG_KEY_LEN": struct.pack(">i", self._key_bytes // count),
+            "hfile.AVG_VALUE_LEN": struct.pack(">i", self._value_bytes // count),
+            "hfile.CREATE_TIME_TS": struct.pack(">q", self._created_ms),
+            "KEY_VALUE_VERSION": struct.pack(">i", 1),
+            "MAX_MEMSTORE_TS_KEY": struct.pack(">q", 0),
+            "schema": self._schema.encode(),
+        }
+        if self._has_bounds:
+            pairs |= {"minRecordKey": self._first_key or b"", "maxRecordKey": last or b""}
+        message = b"".join(
+            bytes_field(1, bytes_field(1, key.encode()) + bytes_field(2, value)) for key, value in pairs.items()
+        )
+        return INFO_MAGIC + write_varint(len(message)) + message
+
+
+def _lengths(column: Any) -> I64:
+    return np.asarray(pc.binary_length(column)).astype(np.int64)
+
+
+def _first_rows(ends: I64, block_bytes: int) -> list[int]:
+    """Return the first row of each block; `ends` are cumulated sizes of cells."""
+    firsts, before = [0], 0
+    while True:
+        following = int(np.searchsorted(ends, before + block_bytes, "right"))
+        row = max(following, firsts[-1] + 1)  # a cell larger than a block has a block of its own
+        if row >= len(ends):
+            return firsts
+        firsts.append(row)
+        before = int(ends[row - 1])
+
+
+def _steps(firsts: list[int], ends: I64) -> list[list[int]]:
+    """Group the complete blocks, which are all but the last one, by about _STEP_BYTES.
+
+    Each group lists the first rows of its blocks, and the end of the last one.
+    """
+    if len(firsts) == 1:
+        return []
+    group = ends[np.array(firsts[1:]) - 1] // _STEP_BYTES
+    cuts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(firsts) - 1]
+    return [firsts[begin : end + 1] for begin, end in pairwise(cuts)]
+
+
+def _cells(keys: Any, values: Any, key_lengths: I64, value_lengths: I64) -> Any:
+    """Return the cells of all rows, concatenated, as a memoryview."""
+    heads = np.zeros(len(keys), np.dtype([("key", ">i4"), ("value", ">i4"), ("content", ">i2")]))
+    heads["key"], heads["value"] = key_lengths + 2 + len(KEY_SUFFIX), value_lengths
+    heads["content"] = key_lengths
+    offsets = np.arange(len(keys) + 1, dtype=np.int64) * heads.itemsize
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(heads.view(np.uint8))]
+    prefix = pa.Array.from_buffers(pa.large_binary(), len(keys), buffers)
+    large = pa.large_binary()
+    suffix, end, separator = (pa.scalar(text, large) for text in (KEY_SUFFIX, b"\0", b""))
+    joined = pc.binary_join_element_wise(prefix, keys.cast(large), suffix, values.cast(large), end, separator)
+    return memoryview(joined.buffers()[2])
+
+
+def _gzip(raw: Any) -> bytes:
+    stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    return stream.compress(raw) + stream.flush()
+
+
+def _crc32(block: bytes) -> bytes:
+    pieces = range(0, len(block), BYTES_PER_CHECKSUM)
+    return b"".join(zlib.crc32(block[start : start + BYTES_PER_CHECKSUM]).to_bytes(4, "big") for start in pieces)
