@@ -13,6 +13,9 @@ from dataclasses import dataclass
 INDEX_TYPE = "hoodie.index.type"
 SIMPLE_MOVES = "hoodie.simple.index.update.partition.path"
 BLOOM_MOVES = "hoodie.bloom.index.update.partition.path"
+#: The option and table property that names the engine of the bucket index.
+BUCKET_ENGINE = "hoodie.bucket.index.engine"
+CONSISTENT_HASHING = "CONSISTENT_HASHING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +25,10 @@ class IndexType:
     Attributes:
         name: The value of the option, upper case.
         is_global: A record key is unique in the whole table. Otherwise it is unique in each partition.
-        hashes_keys: The hash of the key determines the file group (bucket). The table has a fixed number of buckets,
-            and its file ids begin with the number of the bucket.
         uses_filters: Key ranges and bloom filters of the files exclude files before their keys are read (bloom).
+        hashes_keys: The hash of the key determines the file group (bucket).
+        has_ring: The buckets are ranges of hash values, which split and merge (consistent hashing). Otherwise each
+            partition has a number of buckets, and file ids begin with the number of the bucket.
         allows_non_blocking: Writers may append to one file group at the same time, without conflict.
         moves_option: The option that says whether a row moves to the partition of its update; global indexes have one.
     """
@@ -34,6 +38,7 @@ class IndexType:
     hashes_keys: bool = False
     uses_filters: bool = False
     moves_option: str = ""
+    has_ring: bool = False
     allows_non_blocking: bool = False
 
 
@@ -42,6 +47,8 @@ GLOBAL_SIMPLE = IndexType(name="GLOBAL_SIMPLE", is_global=True, moves_option=SIM
 BLOOM = IndexType(name="BLOOM", uses_filters=True)
 GLOBAL_BLOOM = IndexType(name="GLOBAL_BLOOM", is_global=True, uses_filters=True, moves_option=BLOOM_MOVES)
 BUCKET = IndexType(name="BUCKET", hashes_keys=True, allows_non_blocking=True)
+#: The index type BUCKET with the engine CONSISTENT_HASHING.
+CONSISTENT_BUCKET = IndexType(name="BUCKET", hashes_keys=True, has_ring=True, allows_non_blocking=True)
 
 #: The types that this product can write with, by name.
 INDEX_TYPES: Mapping[str, IndexType] = {
@@ -49,15 +56,17 @@ INDEX_TYPES: Mapping[str, IndexType] = {
 }
 
 
-def index_type(name: str) -> IndexType:
-    """Return the index type called `name`, in any case.
+def index_type(name: str, engine: str = "") -> IndexType:
+    """Return the index type called `name`, in any case, with the bucket engine `engine`.
 
     Tables of Hudi may name a type that is not in `INDEX_TYPES`. Hudi's names of global indexes begin with `GLOBAL`.
     """
     upper = name.strip().upper()
+    if upper == BUCKET.name and engine.strip().upper() == CONSISTENT_HASHING:
+        return CONSISTENT_BUCKET
     return INDEX_TYPES.get(upper) or IndexType(name=upper, is_global=upper.startswith("GLOBAL"))
 
 
 def stored_index_type(properties: Mapping[str, str], default: str = "") -> IndexType:
     """Return the index type that the properties of a table name; that called `default` if they name none."""
-    return index_type(properties.get(INDEX_TYPE, default))
+    return index_type(properties.get(INDEX_TYPE, default), properties.get(BUCKET_ENGINE, ""))

@@ -21,6 +21,7 @@ from lakehouse.core.files.memory_budget import give_back
 from lakehouse.core.files.write_context import Batches, WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.index.bucket import bucket_ids
+from lakehouse.core.index.consistent_hashing import key_hashes
 from lakehouse.core.index.write_tasks import StagedEntry, StagedRun
 from lakehouse.core.rows.absent_columns import LACKS, bits_of, bits_without
 from lakehouse.core.rows.deduplicate import combine
@@ -294,14 +295,19 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[di
         ).astype(np.int64)
     deletes = np.ones(rows.num_rows, bool) if context.deletes_only else says_deleted(rows, context.rule, context.schema)
     group = codes * width + buckets + 1
-    order = np.argsort(group * 2 + deletes, kind="stable")
+    if context.hash_order:
+        # An entry is either upserts or deletes, each in the order of the hash, so that it can be divided into ranges.
+        group, width = codes * 2 + deletes, 2
+        order = np.lexsort((_hashes(context, rows), group))
+    else:
+        order = np.argsort(group * 2 + deletes, kind="stable")
     ordered, dead = group[order], deletes[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.array([], np.int64)
     ends = np.append(starts[1:], len(ordered))
     groups: list[dict[str, Any]] = [
         {
             "partition": names[int(ordered[start]) // width],
-            "bucket": int(ordered[start]) % width - 1,
+            "bucket": -1 if context.hash_order else int(ordered[start]) % width - 1,
             "offset": int(start),
             "rows": int(end - start),
             "deletes": int(dead[start:end].sum()),
@@ -309,3 +315,7 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[di
         for start, end in zip(starts, ends, strict=True)
     ]
     return order, groups
+
+
+def _hashes(context: WriteContext, rows: pa.Table) -> np.ndarray:
+    return key_hashes(rows.column(KEY), key_fields=context.keys.record_key_fields, hash_fields=context.hash_fields)

@@ -37,6 +37,7 @@ class WriteContext:
         ordered_deletes: Keys to delete have ordering columns; stored rows that are newer are kept.
         combine: Rows of one key in the batch are combined.
         buckets: The numbers of buckets per partition; None without the bucket index.
+        hash_order: Staged rows are ordered by the hash of their keys, for consistent hashing.
         hash_fields: The key fields that the bucket index hashes; all if empty.
         global_keys: Keys are looked up in all partitions.
         move_partitions: A row whose partition changed moves there; otherwise it is updated in its old partition.
@@ -64,6 +65,7 @@ class WriteContext:
     ordered_deletes: bool = False
     combine: bool = True
     buckets: BucketRules | None = None
+    hash_order: bool = False
     hash_fields: tuple[str, ...] = ()
     global_keys: bool = False
     move_partitions: bool = False
@@ -79,6 +81,11 @@ class WriteContext:
     def keeps(self) -> bool:
         """Whether rows provide only some columns, and stored rows keep their values of the others."""
         return self.provided_columns is not None or bool(self.lacks)
+
+    @property
+    def hashes_keys(self) -> bool:
+        """Whether the hash of a key determines its file group."""
+        return self.buckets is not None or self.hash_order
 
     @property
     def staging(self) -> str:

@@ -89,12 +89,12 @@ def bucket_of(file_id: str) -> int:
 def _hashes(keys: pa.Array, key_fields: tuple[str, ...], hash_fields: tuple[str, ...]) -> npt.NDArray[np.int32]:
     if len(key_fields) == 1:
         return list_hashes([string_hashes(keys)], len(keys))
-    values = _values(keys, key_fields)
+    values = key_values(keys, key_fields)
     chosen = [index for index, name in enumerate(key_fields) if name in hash_fields or not hash_fields]
     return list_hashes([_value_hashes(values.field(index)) for index in chosen], len(keys))
 
 
-def _values(keys: pa.Array, key_fields: tuple[str, ...]) -> pa.StructArray:
+def key_values(keys: pa.Array, key_fields: tuple[str, ...]) -> pa.StructArray:
     """Return the values in keys of the form `f1:v1,f2:v2`, as a struct with one field per key field."""
     groups = [f"{re.escape(name)}:(?P<v{index}>.*?)" for index, name in enumerate(key_fields)]
     values = pc.extract_regex(keys, f"(?s)^{','.join(groups)}$")

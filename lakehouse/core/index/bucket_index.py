@@ -61,25 +61,11 @@ class BucketIndex:
         for (partition, bucket), of_bucket in sorted(staged.items()):
             group = groups.get((partition, bucket))
             if group is not None:
-                tasks.append(self._task(partition, group.file_id, group, of_bucket))
+                tasks.append(bucket_task(self.setup, partition, group.file_id, group, of_bucket))
             elif any(entry.upserts for entry in of_bucket):
-                tasks.append(self._task(partition, self._new_file_id(partition, bucket, new_uuid), None, of_bucket))
+                file_id = self._new_file_id(partition, bucket, new_uuid)
+                tasks.append(bucket_task(self.setup, partition, file_id, None, of_bucket))
         return tuple(tasks)
-
-    def _task(self, partition: str, file_id: str, group: FileSlice | None, entries: Sequence[StagedEntry]) -> GroupTask:
-        task = GroupTask(
-            partition=partition,
-            file_id=file_id,
-            base=group.base if group else None,
-            entries=tuple(entries),
-            is_new=group is None,
-        )
-        if self.setup.appends and (group is not None or self.setup.new_in_logs):
-            if not self.setup.looks_up:
-                # An insert never deletes, so rows that are flagged as deletes are not written.
-                task = replace(task, entries=tuple(replace(e, rows=e.upserts, deletes=0) for e in entries))
-            return replace(task, appends=True, file_slice=group)
-        return replace(task, finds_matches=self.setup.looks_up and task.base is not None, insert_range=(0, None))
 
     def _new_file_id(self, partition: str, bucket: int, new_uuid: NewUuid) -> str:
         """Return the id of a new group; with `fixed_ids` the first id of the bucket that no overwrite has hidden."""
@@ -90,6 +76,25 @@ class BucketIndex:
             number += 1
             file_id = bucket_file_id(bucket, f"{NO_UUID[:-12]}{number:012d}")
         return file_id
+
+
+def bucket_task(
+    setup: IndexSetup, partition: str, file_id: str, group: FileSlice | None, entries: Sequence[StagedEntry]
+) -> GroupTask:
+    """Return the task that writes `entries` to one file group; `group` is its slice, None if the group is new."""
+    task = GroupTask(
+        partition=partition,
+        file_id=file_id,
+        base=group.base if group else None,
+        entries=tuple(entries),
+        is_new=group is None,
+    )
+    if setup.appends and (group is not None or setup.new_in_logs):
+        if not setup.looks_up:
+            # An insert never deletes, so rows that are flagged as deletes are not written.
+            task = replace(task, entries=tuple(replace(e, rows=e.upserts, deletes=0) for e in entries))
+        return replace(task, appends=True, file_slice=group)
+    return replace(task, finds_matches=setup.looks_up and task.base is not None, insert_range=(0, None))
 
 
 def _groups_by_bucket(slices: Sequence[FileSlice], buckets: BucketRules) -> dict[tuple[str, int], FileSlice]:

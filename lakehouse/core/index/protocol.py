@@ -9,10 +9,12 @@ tests/contract/test_index.py runs on every registered index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult, TagTask
 from lakehouse.model.files import FileSlice
 from lakehouse.spec.bucket_rules import BucketRules
@@ -33,6 +35,8 @@ class IndexSetup:
         buckets: The numbers of buckets per partition; None for an index that hashes no keys.
         new_in_logs: A new bucket begins with a log file instead of a base file.
         fixed_ids: The bucket alone determines the id of a new file group, so that concurrent writers choose the same.
+        rings: The rings of the partitions of the batch; only for consistent hashing.
+        resizes: The pending resizes of partitions of the batch.
         replaced: File groups that an overwrite has hidden. Rows written to their ids would not be visible.
     """
 
@@ -42,6 +46,8 @@ class IndexSetup:
     buckets: BucketRules | None = None
     new_in_logs: bool = False
     fixed_ids: bool = False
+    rings: Mapping[str, Ring] = field(default_factory=dict)
+    resizes: tuple[PendingResize, ...] = ()
     replaced: Groups = frozenset()
 
 

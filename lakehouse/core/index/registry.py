@@ -10,12 +10,21 @@ from collections.abc import Callable, Mapping
 
 from lakehouse.core.index.bloom_index import BloomIndex
 from lakehouse.core.index.bucket_index import BucketIndex
+from lakehouse.core.index.consistent_index import ConsistentBucketIndex
 from lakehouse.core.index.global_bloom_index import GlobalBloomIndex
 from lakehouse.core.index.global_simple_index import GlobalSimpleIndex
 from lakehouse.core.index.protocol import Index, IndexSetup
 from lakehouse.core.index.simple_index import SimpleIndex
 from lakehouse.errors import UnsupportedError
-from lakehouse.model.index_type import BLOOM, BUCKET, GLOBAL_BLOOM, GLOBAL_SIMPLE, SIMPLE, IndexType
+from lakehouse.model.index_type import (
+    BLOOM,
+    BUCKET,
+    CONSISTENT_BUCKET,
+    GLOBAL_BLOOM,
+    GLOBAL_SIMPLE,
+    SIMPLE,
+    IndexType,
+)
 
 INDEXES: Mapping[IndexType, Callable[[IndexSetup], Index]] = {
     SIMPLE: SimpleIndex,
@@ -23,6 +32,7 @@ INDEXES: Mapping[IndexType, Callable[[IndexSetup], Index]] = {
     BLOOM: BloomIndex,
     GLOBAL_BLOOM: GlobalBloomIndex,
     BUCKET: BucketIndex,
+    CONSISTENT_BUCKET: ConsistentBucketIndex,
 }
 
 

@@ -17,7 +17,8 @@ from lakehouse.spec.bucket_rules import BucketRules
 class StagedEntry:
     """Rows [offset, offset + rows) of a staged run that belong to one partition, and to one bucket if keys are hashed.
 
-    Upserts come first, then `deletes` rows that are deletes. `bucket` is -1 without the bucket index.
+    Upserts come first, then `deletes` rows that are deletes. `bucket` is -1 without the bucket index; with consistent
+    hashing it is the last hash value of a range, or -1 until the run is divided into ranges.
     """
 
     run: str
@@ -97,6 +98,8 @@ class GroupTask:
         is_new: The task creates the file group.
         file_slice: The slice to which the log file is appended.
         all_stored: Each match is a stored row; false if some are keys that a log deletes.
+        resize: The requested time of a pending resize that will create the group. Its rows are copies of rows of a
+            present group, in a log that is named after the resize; `file_slice` is the slice of the present group.
         other_matches: Matches files that may have a stored row for such a deleted key. The flag says whether that file
             has precedence over this one.
     """
@@ -113,6 +116,7 @@ class GroupTask:
     is_new: bool = False
     file_slice: FileSlice | None = None
     all_stored: bool = True
+    resize: str | None = None
     other_matches: tuple[tuple[str, bool], ...] = ()
 
 

@@ -28,6 +28,7 @@ _LEFTOVERS = re.compile(
     r"|\.heartbeat/\d+"
     r"|\.tombstones/\d+_\d+_[0-9a-z-]+\.parquet"
     r"|\.bucket_index/partition_bucket_index_meta/configs/\d+\.hashing_config"
+    r"|\.bucket_index/consistent_hashing_metadata/(?:[^/]+/)*\d+\.(?:hashing_meta|commit)"
     r"|metadata/.+"
     r"|hoodie\.properties\.backup"
     r"|next_writer\.json"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakehouse.errors import SettingError
 from lakehouse.model.index_type import (
     BLOOM_MOVES,
+    BUCKET_ENGINE,
+    CONSISTENT_HASHING,
     INDEX_TYPE,
     INDEX_TYPES,
     SIMPLE,
@@ -15,6 +18,11 @@ from lakehouse.model.index_type import (
 )
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, REGEX, RULE_TYPE, parse_rules
 from lakehouse.spec.options.option import option
+
+MAX_NUM_BUCKETS = "hoodie.bucket.index.max.num.buckets"
+MIN_NUM_BUCKETS = "hoodie.bucket.index.min.num.buckets"
+SPLIT_THRESHOLD = "hoodie.bucket.index.split.threshold"
+MERGE_THRESHOLD = "hoodie.bucket.index.merge.threshold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +54,51 @@ class IndexPolicy:
         "that is found in the path of a partition applies.",
     )
     rule_type: str = option(RULE_TYPE, REGEX, "Bucket index: syntax of these patterns.", choices=(REGEX,))
+    engine: str = option(
+        BUCKET_ENGINE,
+        "SIMPLE",
+        "Bucket index: a number of buckets per partition (SIMPLE), or ranges of hash values that split and merge as "
+        "they grow and shrink, for merge-on-read tables (CONSISTENT_HASHING).",
+        choices=("SIMPLE", CONSISTENT_HASHING),
+    )
+    max_buckets: int = option(
+        MAX_NUM_BUCKETS, 0, "Consistent hashing: a partition does not split into more buckets; 0 is no limit."
+    )
+    min_buckets: int = option(
+        MIN_NUM_BUCKETS,
+        0,
+        f"Consistent hashing: a partition does not merge into fewer buckets; 0 is {NUM_BUCKETS}.",
+    )
+    split_threshold: float = option(
+        SPLIT_THRESHOLD, 2.0, "Consistent hashing: a bucket splits above this multiple of the largest file size."
+    )
+    merge_threshold: float = option(
+        MERGE_THRESHOLD,
+        0.2,
+        "Consistent hashing: neighbouring buckets merge if they are together below this multiple of the largest file "
+        "size.",
+    )
 
     def __post_init__(self) -> None:
         """Raise UserError for expressions that do not parse."""
         parse_rules(self.expressions)
+        if self.engine == CONSISTENT_HASHING and self.expressions.strip():
+            raise SettingError(
+                f"option {EXPRESSIONS} is for {BUCKET_ENGINE}=SIMPLE; with {CONSISTENT_HASHING} each partition begins "
+                f"with {NUM_BUCKETS} buckets, which split and merge",
+                setting=EXPRESSIONS,
+            )
+        if self.merge_threshold >= self.split_threshold:
+            raise SettingError(
+                f"option {MERGE_THRESHOLD}={self.merge_threshold} must be less than "
+                f"{SPLIT_THRESHOLD}={self.split_threshold}: otherwise merged buckets would split again",
+                setting=MERGE_THRESHOLD,
+            )
 
     @property
     def index_type(self) -> IndexType:
-        """The index type that `type` names, with its properties."""
-        return index_type(self.type)
+        """The index type that `type` and `engine` name, with its properties."""
+        return index_type(self.type, self.engine)
 
     @property
     def moves_rows(self) -> bool:

@@ -18,16 +18,20 @@ from lakehouse.core.format.hashing_config import (
     hashing_instant,
 )
 from lakehouse.core.operations.load.commits import recent_metadata
+from lakehouse.core.operations.load.hashing import uses_ring
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Action, Instant
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, REGEX, BucketRules, parse_rules
 from lakehouse.spec.options.index import IndexPolicy
 
 # A bucket id begins with its number in eight digits. About one random uuid in 400,000 matches by chance.
 _BUCKET_ID = re.compile(r"0000\d{4}-")
+# The initial groups of consistent hashing have name-based uuids. Other groups have random ones.
+_RING_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-3[0-9a-f]{3}-")
 
 
 def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
@@ -41,6 +45,9 @@ def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
     unknown = set(filter(None, policy.hash_fields.split(","))) - set(table.config.keys.record_key_fields)
     if unknown:
         raise UserError(f"{HASH_FIELD}: {sorted(unknown)} are not among the record key fields")
+    if policy.index_type.has_ring:
+        _check_ring(table, policy)
+        return None
     made_with, asked = _made_with(table.config.raw), BucketRules(policy.buckets, parse_rules(policy.expressions))
     stored = _stored(table)
     if stored is None and made_with is not None:
@@ -61,7 +68,7 @@ def readable_bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRule
 
     Writes nothing. The options decide only if the table has neither a rule nor properties.
     """
-    if not policy.index_type.hashes_keys:
+    if not policy.index_type.hashes_keys or policy.index_type.has_ring:
         return None
     known = _stored(table) or _made_with(table.config.raw)
     if known is not None or policy.buckets < 1:
@@ -135,6 +142,20 @@ def _refuse_others(root: str, asked: BucketRules, rules: BucketRules, made_with:
             raise _contradiction(root, key, wanted, has)
 
 
+def _check_ring(table: LoadedTable, policy: IndexPolicy) -> None:
+    """Raise UserError for a table or options that consistent hashing does not allow."""
+    root, stored = table.env.storage.root, table.config.raw
+    if not table.config.is_merge_on_read:
+        raise UserError(
+            f"{root}: {BUCKET_ENGINE}={CONSISTENT_HASHING} needs a merge-on-read table, because rows are written to "
+            "logs while buckets split and merge, and this table is copy-on-write; use the engine SIMPLE",
+            option=BUCKET_ENGINE,
+        )
+    hashed = stored.get(HASH_FIELD, policy.hash_fields)
+    if NUM_BUCKETS in stored and hashed != policy.hash_fields:
+        raise _contradiction(root, HASH_FIELD, policy.hash_fields, hashed)
+
+
 def _contradiction(root: str, key: str, wanted: object, has: object) -> UserError:
     return UserError(
         f"{root}: option {key}={wanted!r} contradicts the table, whose rows are stored by {has!r} and would not be "
@@ -146,6 +167,12 @@ def _contradiction(root: str, key: str, wanted: object, has: object) -> UserErro
 def _refuse_buckets(table: LoadedTable, policy: IndexPolicy) -> None:
     """Raise UserError if the newest file groups are buckets: Hudi does not store the index type in the table."""
     ids = [stat.file_id for metadata in recent_metadata(table) for stat in metadata.stats]
+    if any(_RING_ID.match(file_id) for file_id in ids) and uses_ring(table):
+        raise UserError(
+            f"{table.env.storage.root}: its file groups are ranges of hash values, but hoodie.index.type is "
+            f"{policy.type} and {BUCKET_ENGINE} is {policy.engine}. Open the table with hoodie.index.type=BUCKET and "
+            f"{BUCKET_ENGINE}={CONSISTENT_HASHING}."
+        )
     if ids and all(_BUCKET_ID.match(file_id) for file_id in ids):
         raise UserError(
             f"{table.env.storage.root}: its file groups are buckets ({ids[0]}), but hoodie.index.type is "

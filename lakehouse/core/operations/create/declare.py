@@ -17,7 +17,7 @@ from lakehouse.core.state.table_config import (
     new_table_properties,
 )
 from lakehouse.errors import UnsupportedError, UserError, nearest
-from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
+from lakehouse.model.index_type import BUCKET_ENGINE, INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.texts import text_list
@@ -36,6 +36,7 @@ _ABBREVIATIONS = {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"}
 #: Write options that the table stores, because they must not change later.
 STORED_OPTIONS = (
     INDEX_TYPE,
+    BUCKET_ENGINE,
     NUM_BUCKETS,
     HASH_FIELD,
     KEY_ENCODING,

@@ -28,6 +28,7 @@ from lakehouse.core.operations.commit.cleanup import (
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.create import drop_metadata_table
+from lakehouse.core.operations.load.hashing import delete_rings
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.undo_checks import (
@@ -294,6 +295,8 @@ def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, 
     target = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
     if target.action is Action.REPLACECOMMIT:
         delete_bucket_rules(table.env.storage, plan.target)
+    if target.action in (Action.REPLACECOMMIT, Action.CLUSTERING):
+        delete_rings(table.env.storage, plan.target)
     if target.action in SERVICE_ACTIONS and not drop_plan:
         store.delete_inflight(target)
     else:

@@ -37,9 +37,10 @@ from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
-from lakehouse.model.index_type import GLOBAL_SIMPLE, IndexType
+from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING, GLOBAL_SIMPLE, IndexType
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
+from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.index import IndexPolicy
 from lakehouse.spec.options.policies import Policies
 
@@ -175,6 +176,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         ordered_deletes=deletes_only and _provides_ordering(table, policies, batch),
         combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
         buckets=buckets if used_index.hashes_keys else None,
+        hash_order=used_index.has_ring,
         hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
         global_keys=used_index.is_global,
         move_partitions=index.moves_rows,
@@ -233,6 +235,12 @@ def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None
     rule = table.config.merge_rule
     if policies.deletes.retention_ms:
         require_ordered(rule, table.env.storage.root)
+        if policies.index.index_type.has_ring:
+            raise UnsupportedError(
+                f"{table.env.storage.root}: {DELETE_RETENTION} is not supported with {BUCKET_ENGINE}="
+                f"{CONSISTENT_HASHING}; leave one of the options out",
+                option=DELETE_RETENTION,
+            )
     if batch is None:
         return
     if event_time:
@@ -247,7 +255,9 @@ def _strategy(policies: Policies, index: IndexPolicy) -> conflict.Strategy:
         return conflict.strategy_named(policies.transaction.conflict_strategy)
     if policies.transaction.non_blocking:
         return conflict.non_blocking
-    return conflict.buckets if index.index_type.hashes_keys else conflict.file_groups
+    # With consistent hashing the ids of new groups follow from the ring, so one bucket never gets two groups.
+    is_numbered = index.index_type.hashes_keys and not index.index_type.has_ring
+    return conflict.buckets if is_numbered else conflict.file_groups
 
 
 def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Operation, context: WriteContext) -> None:

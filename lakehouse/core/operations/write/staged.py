@@ -9,12 +9,13 @@ write     each task writes its file group
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.files.file_group_writer import write_group
+from lakehouse.core.files.hash_ranges import divide_run
 from lakehouse.core.files.key_lookup import tag_files
 from lakehouse.core.files.log_reader import OPERATION, SliceContext
 from lakehouse.core.files.log_writer import append_group
@@ -22,11 +23,14 @@ from lakehouse.core.files.markers import group_markers
 from lakehouse.core.files.slice_key_lookup import tag_slices
 from lakehouse.core.files.staging import stage_shard
 from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.core.index.protocol import Index, IndexSetup
 from lakehouse.core.index.registry import create_index
+from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedRun, TagResult, TagTask
 from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
 from lakehouse.core.operations.commit.results import Conflict, NothingToDo
+from lakehouse.core.operations.load.hashing import require_rings
 from lakehouse.core.operations.load.pending import pending_clustering
 from lakehouse.core.operations.load.slices import load_listing, load_visible
 from lakehouse.core.operations.load.stage import stage_of
@@ -84,10 +88,12 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGro
             code=NothingToDoReason.NO_CHANGES,
             reason="no stored row matches the batch" if by_key else "the batch has no rows",
         )
+    index, runs = _index(attempt, runs)
+    entries = [entry for run in runs for entry in run.entries]
     partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
     listing = None if attempt.request.replaces else load_listing(table, partitions)
     slices = () if listing is None else listing.slices
-    index, in_clustering = _index(attempt), pending_clustering(table)
+    in_clustering = pending_clustering(table)
     updates = attempt.prepared.updates
     closed = groups_closed_by_clustering(table, table.timeline, updates=updates) if in_clustering else {}
     changed = _groups_with_changed_keys(table, context, slices)
@@ -191,10 +197,17 @@ def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, tas
     return [] if stat is None else [stat]
 
 
-def _index(attempt: WriteAttempt) -> Index:
-    """Return the index that finds stored records with the keys of this write."""
+def _index(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> tuple[Index, Sequence[StagedRun]]:
+    """Return the index that finds stored records with the keys of this write, and the runs as it needs them."""
     context, prepared = attempt.context, attempt.prepared
     fixed_ids = prepared.non_blocking and prepared.index_type.hashes_keys
+    rings, resizes = dict[str, Ring](), tuple[PendingResize, ...]()
+    if context.hash_order:
+        partitions = {entry.partition for run in runs for entry in run.entries}
+        rings = require_rings(attempt.table, partitions, attempt.policies.index.buckets)
+        if attempt.request.replaces:
+            rings = {partition: ring.renewed(context.instant) for partition, ring in rings.items()}
+        runs = attempt.engine.run(partial(divide_run, context, _cuts(rings)), runs, light=True)
     setup = IndexSetup(
         sizing=Sizing(
             rows_per_file=context.rows_per_file,
@@ -207,6 +220,13 @@ def _index(attempt: WriteAttempt) -> Index:
         buckets=context.buckets,
         new_in_logs=prepared.new_buckets_in_logs,
         fixed_ids=fixed_ids,
+        rings=rings,
+        resizes=resizes,
         replaced=frozenset(load_visible(attempt.table).replaced) if fixed_ids else frozenset(),
     )
-    return create_index(prepared.index_type, setup)
+    return create_index(prepared.index_type, setup), runs
+
+
+def _cuts(rings: Mapping[str, Ring]) -> dict[str, tuple[int, ...]]:
+    """Return the hash values at which the rows of each partition are divided."""
+    return {partition: tuple(int(value) for value in ring.values) for partition, ring in rings.items()}

@@ -26,6 +26,7 @@ from lakehouse.core.operations.commit.complete import PreparedCommit, complete_c
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.commits import writes_since
+from lakehouse.core.operations.load.hashing import load_rings, store_rings
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
@@ -249,6 +250,10 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
         return NothingToDo(
             code=NothingToDoReason.NO_CHANGES, reason="the batch has no rows and there is nothing to replace"
         )
+    if attempt.context.hash_order:
+        # Hidden file groups keep their ids, so the ranges of hash values get new groups.
+        rings = load_rings(table, replaced)
+        store_rings(table, [ring.renewed(attempt.instant.requested) for ring in rings.values()])
     metadata = _commit_metadata(attempt, stats, replaced)
     if deletes is not None:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
@@ -308,7 +313,7 @@ def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: Remem
     # Another writer may have inserted keys after a delete looked them up, so all keys of a delete are compared.
     compared = attempt.staged if attempt.request.operation is Operation.DELETE else applied.runs
     # Bucket indexes compare buckets instead of keys. Where the index does not look up keys, they may repeat anyway.
-    compares_keys = attempt.request.looks_up_keys and context.buckets is None
+    compares_keys = attempt.request.looks_up_keys and not context.hashes_keys
     commit = PreparedCommit(
         table=prepared.table,
         instant=attempt.instant,
@@ -359,7 +364,7 @@ def _is_staged(attempt: WriteAttempt) -> bool:
         return False
     # An overwrite with several writers may be repeated, and the repetition must write the same rows.
     pins = attempt.policies.transaction.many_writers and request.replaces and not engine.repeats(request.frame)
-    return request.operation in _STAGED or context.buckets is not None or context.combine or pins
+    return request.operation in _STAGED or context.hashes_keys or context.combine or pins
 
 
 def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:

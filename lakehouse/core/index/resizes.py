@@ -1,0 +1,36 @@
+"""Pending resizes: which file group will hold a row after a resize that is planned but not completed (MDT-12.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakehouse.core.index.consistent_hashing import Ring
+
+
+class PendingResize(Protocol):
+    """A pending resize of buckets."""
+
+    @property
+    def instant(self) -> str:
+        """The requested time of the resize."""
+        ...
+
+    def child(self, partition: str, file_id: str, bucket: int) -> str | None:
+        """Return the id of the group that will hold rows of `bucket`; None if they stay in group `file_id`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingResize:
+    """A resize with consistent hashing: the rings of its partitions as they will be."""
+
+    instant: str
+    rings: Mapping[str, Ring]
+
+    def child(self, partition: str, file_id: str, bucket: int) -> str | None:
+        """Return the id of the group that will hold the range of hash values that ends with `bucket`."""
+        ring = self.rings.get(partition)
+        future = None if ring is None else ring.node_of(bucket).file_id
+        return None if future == file_id else future
