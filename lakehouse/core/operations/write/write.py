@@ -250,9 +250,9 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
         return NothingToDo(
             code=NothingToDoReason.NO_CHANGES, reason="the batch has no rows and there is nothing to replace"
         )
-    if attempt.context.hash_order:
+    if attempt.context.hash_order and request.replaces:
         # Hidden file groups keep their ids, so the ranges of hash values get new groups.
-        rings = load_rings(table, replaced)
+        rings = load_rings(table, {*replaced, *(stat.partition for stat in stats)})
         store_rings(table, [ring.renewed(attempt.instant.requested) for ring in rings.values()])
     metadata = _commit_metadata(attempt, stats, replaced)
     if deletes is not None:
