@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +90,15 @@ def initial_metadata(partition: str, buckets: int) -> HashingMetadata:
     )
 
 
+def name_based_id(content: bytes) -> str:
+    """Return the name-based UUID (version 3) of `content`, as Java's `UUID.nameUUIDFromBytes` does."""
+    digest = bytearray(hashlib.md5(content, usedforsecurity=False).digest())
+    digest[6] = digest[6] & 0x0F | 0x30
+    digest[8] = digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
 def encode_hashing_metadata(metadata: HashingMetadata) -> bytes:
     """Return the bytes that Hudi writes."""
     fields = {
@@ -151,7 +159,4 @@ def _nodes_text(nodes: tuple[HashingNode, ...], indent: str) -> str:
 
 
 def _initial_prefix(previous: int, value: int, partition: str) -> str:
-    content = previous.to_bytes(8, "big") + value.to_bytes(8, "big") + partition.encode()
-    # The digest is the identifier that Hudi derives; nothing is protected by it.
-    digest = hashlib.md5(content, usedforsecurity=False).digest()
-    return str(uuid.UUID(bytes=digest, version=3))
+    return name_based_id(previous.to_bytes(8, "big") + value.to_bytes(8, "big") + partition.encode())

@@ -6,8 +6,6 @@ record key --> values of the hash fields, joined --> XXH32 & 0x7fffffff --> firs
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.hashing_metadata import DELETE, LARGEST_HASH, HashingMetadata, HashingNode
+from lakehouse.core.format.hashing_metadata import (
+    DELETE,
+    LARGEST_HASH,
+    HashingMetadata,
+    HashingNode,
+    name_based_id,
+)
 from lakehouse.core.format.xxhash import xxh32
 from lakehouse.core.index.bucket import key_values
 
@@ -97,8 +101,8 @@ class Ring:
         partition, nodes = self.metadata.partition, list[HashingNode]()
         for node in self.metadata.nodes:
             # A repeated attempt of the replacecommit gets the same ids.
-            digest = hashlib.md5(f"{instant}|{node.value}|{partition}".encode(), usedforsecurity=False).digest()
-            nodes.append(HashingNode(value=node.value, prefix=str(uuid.UUID(bytes=digest, version=4))))
+            prefix = name_based_id(f"{instant}|{node.value}|{partition}".encode())
+            nodes.append(HashingNode(value=node.value, prefix=prefix))
         sequence = self.metadata.sequence + 1
         return Ring(replace(self.metadata, instant=instant, sequence=sequence, nodes=tuple(nodes)))
 
