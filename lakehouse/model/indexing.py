@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakehouse.model.display import Readable, Shown, count_text
+from lakehouse.model.display import Condition, Readable, Shown, count_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +46,52 @@ class IndexMetadata:
 
     partitions: tuple[IndexedPartition, ...]
     operation: str | None = None
+
+
+#: Prefixes of the partitions of the metadata table that have an index with a name.
+SECONDARY_PREFIX, EXPRESSION_PREFIX = "secondary_index_", "expr_index_"
+SECONDARY_INDEX, COLUMN_STATS, BLOOM_FILTERS = "secondary_index", "column_stats", "bloom_filters"
+IDENTITY = "identity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredIndex(Readable):
+    """An index that a user declares: a secondary index, or an index on an expression.
+
+    Attributes:
+        name: Name of the index, without the prefix of its partition.
+        kind: What it stores: `secondary_index`, or for an expression `column_stats` or `bloom_filters`.
+        column: The indexed column.
+        function: The function of the column; `identity` for a secondary index.
+        options: Arguments of the function by name, such as `format`.
+    """
+
+    name: str
+    kind: str
+    column: str
+    function: str = IDENTITY
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def partition(self) -> str:
+        """The partition of the metadata table."""
+        return f"{SECONDARY_PREFIX if self.kind == SECONDARY_INDEX else EXPRESSION_PREFIX}{self.name}"
+
+    def _shown(self) -> Shown:
+        pattern = self.options.get("format")
+        argument = f"{self.column}, {pattern}" if pattern else self.column
+        of = self.column if self.kind == SECONDARY_INDEX else f"{self.function}({argument})"
+        return Shown(f"index {self.name}: {self.kind} of {of}", {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexDue(Condition):
+    """Whether indexes of the metadata table are declared and not built.
+
+    `missing` are the partitions of the metadata table to build; `building` those that a pending plan builds.
+    """
+
+    due: bool
+    reason: str
+    missing: tuple[str, ...] = ()
+    building: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from lakehouse.spec.options.compaction import CompactionPolicy
 from lakehouse.spec.options.deletes import DeletePolicy
 from lakehouse.spec.options.event_time import EventTimePolicy
 from lakehouse.spec.options.index import IndexPolicy
+from lakehouse.spec.options.indexing import IndexingPolicy
 from lakehouse.spec.options.lock_providers import PROVIDER_KEY
 from lakehouse.spec.options.logs import LogPolicy
 from lakehouse.spec.options.schema import SchemaPolicy
@@ -38,6 +39,7 @@ class Policies:
     clustering: ClusteringPolicy = field(default_factory=ClusteringPolicy)
     clean: CleanPolicy = field(default_factory=CleanPolicy)
     ttl: TtlPolicy = field(default_factory=TtlPolicy)
+    indexing: IndexingPolicy = field(default_factory=IndexingPolicy)
     event_time: EventTimePolicy = field(default_factory=EventTimePolicy)
     deletes: DeletePolicy = field(default_factory=DeletePolicy)
     sync: SyncPolicy = field(default_factory=SyncPolicy)
