@@ -23,11 +23,16 @@ from lakehouse.core.engine.progress import finished_task
 from lakehouse.core.engine.protocol import R, ShardFunction, T, TaskFunction
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.parquet_input import FilePart, ParquetInput, parquet_input, read_parts
 from lakehouse.spark.task_progress import reported
 
 # Bytes of shuffled rows that fill at least one base file; Spark's default of 64 MB would make small files.
 _SHARD_BYTES = 256 * 1024 * 1024
 _SMALL_BYTES = 8 * 1024 * 1024
+# Compressed bytes of Parquet input that fill at least one base file.
+_PARQUET_BYTES = _SHARD_BYTES // 4
+# The share of the memory budget for a batch that is read.
+_READ_SHARE = 16
 # Spark tasks per core that light tasks are grouped into; more than one, because tasks differ in size.
 _GROUPS_PER_CORE = 2
 # Without statistics Spark estimates sizes of at least this many bytes.
@@ -60,7 +65,13 @@ class SparkEngine:
         return to_arrow_schema(frame.schema)
 
     def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
-        """Shuffle the DataFrame once in the JVM and run `function` on the Arrow batches of each partition."""
+        """Shuffle the DataFrame once in the JVM and run `function` on the Arrow batches of each partition.
+
+        The files of a DataFrame that need no shuffle and are Parquet are read in the workers.
+        """
+        source = parquet_input(frame) if hint == "balanced" and not by else None
+        if source is not None:
+            return self._read(source, function)
         columns = [col(_quoted(name)) for name in by]
         if hint == "exact":
             # One task reads a small batch faster than Spark shuffles it.
@@ -79,12 +90,30 @@ class SparkEngine:
             collected = mapped.collect()
         return [pickle.loads(bytes(row.result)) for row in collected]
 
+    def _read(self, source: ParquetInput, function: ShardFunction[R]) -> list[R]:
+        """Run `function` on the rows of Parquet files, each task on some of their row groups."""
+        schema, batch_bytes = source.schema, self._budget // _READ_SHARE
+
+        def run(parts: Sequence[FilePart]) -> list[R]:
+            results = list(function(_attempt(), read_parts(schema, parts, batch_bytes)))
+            _prepare_worker_for_reuse()
+            return results
+
+        tasks = source.tasks(_PARQUET_BYTES)
+        with spark_failures("reading the batch"):
+            mapped = self._spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(run)
+            with own_workers(self._spark, self._budget):
+                # Spark serializes the function and the environment at the first access to `_jrdd`.
+                assert mapped._jrdd is not None
+            found: list[R] = mapped.collect()
+        return found
+
     def _balanced(self, frame: DataFrame, columns: list[Column]) -> DataFrame:
         """Repartition the frame so that each shard fills about one base file."""
         size = _estimated_bytes(frame)
-        if not columns and self.parallelism * _SHARD_BYTES // 4 <= size < _UNKNOWN_BYTES:
+        if not columns and self.parallelism * _PARQUET_BYTES <= size < _UNKNOWN_BYTES:
             # No columns determine the shard, and there are enough rows for every core, so a shuffle is not needed.
-            return frame.coalesce(max(self.parallelism, -(-size // (_SHARD_BYTES // 4))))
+            return frame.coalesce(max(self.parallelism, -(-size // _PARQUET_BYTES)))
         # Set the option on a clone of the session, so that the user's session and other threads are not affected.
         clone = frame.sparkSession._jsparkSession.cloneSession()
         clone.conf().set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(_SHARD_BYTES))
