@@ -74,6 +74,28 @@ def decode_avro_rows(
     return pa.Table.from_batches(batches, schema=result)
 
 
+def decode_avro_values(values: pa.Array, root: AvroNode, columns: Sequence[str]) -> pa.Table:
+    """Return the records that a binary array contains, one in each value, as a table.
+
+    Args:
+        values: Binary array without nulls.
+        root: The node of the records; it may contain unions of several types.
+        columns: Names of the columns to return. Other columns are parsed but not built.
+
+    Raises:
+        CorruptTableError: A record is shorter or longer than its value, or is malformed.
+    """
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
+    starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+    result = pa.schema([field for field in root.arrow if field.name in columns])
+    batches = []
+    for first, last in _batches(starts, ends):
+        reader = _Reader(data[starts[first] : ends[last - 1]], starts[first:last], ends[first:last], first)
+        batches.append(pa.RecordBatch.from_arrays(reader.columns(root, frozenset(columns)), schema=result))
+    return pa.Table.from_batches(batches, schema=result)
+
+
 def _column_names(root: AvroNode, columns: Sequence[str] | None) -> frozenset[str]:
     names = [field.name for field in root.arrow]
     for name in columns or ():
@@ -239,6 +261,25 @@ class _Reader:
             fields.append(values)
         return (pa.StructArray.from_arrays(fields, fields=list(node.arrow)) if build else None), at
 
+    def _union(self, node: AvroNode, at: I64, end: I64, build: bool) -> Read:
+        """Read unions of several types as structs with one field per type; only the field of the branch has a value."""
+        behind = self._forward(node, at, 1, end)
+        branch = self._window.bytes_at(at)
+        is_valid = branch == 2 * node.null_branch if node.null_branch is not None else np.zeros(len(at), np.bool_)
+        fields = []
+        for number, child in zip(node.branches, node.children, strict=True):
+            has_value = branch == 2 * number
+            rows = np.flatnonzero(has_value)
+            is_valid |= has_value
+            if len(rows) == 0:
+                fields.append(pa.nulls(len(at), child.arrow) if build else None)
+                continue
+            values, behind[rows] = _STEPS[child.kind](self, child, behind[rows], end[rows], build)
+            fields.append(spread(values, has_value, nullable=True) if build else None)
+        if not is_valid.all():
+            self._fail(node, ~is_valid, end, f"has branch byte {branch[~is_valid][0]:#04x}, which its union lacks")
+        return (pa.StructArray.from_arrays(fields, fields=list(node.arrow)) if build else None), behind
+
     def _list(self, node: AvroNode, at: I64, end: I64, build: bool) -> Read:
         (item,) = node.children
         offsets, items, behind = self._items(node, (item,), at, end, build)
@@ -257,48 +298,56 @@ class _Reader:
     ) -> tuple[Any, list[Any], I64]:
         """Read lists: return their offsets, the values of each node of `parts`, and the cursors after the lists.
 
-        An item consists of one value per node of `parts`. Each round reads the next item of every list that has items
-        left. If items have a constant width, or if few lists are left, a round reads the whole rest of their blocks.
+        An item consists of one value per node of `parts`. First the start of each item is found. Each round skips the
+        next item of every list that has items left. If items have a constant width, or if few lists are left, a round
+        finds the whole rest of their blocks. Then all items are read at once.
         """
         width = parts[0].width if len(parts) == 1 else None
         at = at.copy()
         left = np.zeros(len(at), np.int64)
-        rows, values = [np.empty(0, np.int64)], [[_nothing(part)] for part in parts]
+        found = [np.empty((2, 0), np.int64)]
         reading = np.arange(len(at))
         while len(reading := self._next_blocks(node, parts, reading, at, left, end)):
             if width is None and len(reading) > _FEW_LISTS:
-                owners, cursors = reading, at[reading]
+                found.append(np.stack([at[reading], reading]))
+                cursors, limits = at[reading], end[reading]
+                for part in parts:
+                    cursors = self._value(part, cursors, limits, False)[1]
+                at[reading] = cursors
                 left[reading] -= 1
+                continue
+            owners = np.repeat(reading, left[reading])
+            if width is None:
+                cursors, after = self._walk(node, parts, at[reading], end[reading], left[reading])
             else:
-                owners = np.repeat(reading, left[reading])
-                if width is None:
-                    cursors = self._walk(node, parts, at[reading], end[reading], left[reading])
-                else:
-                    cursors = at[owners] + width * _ranks(left[reading])
-                left[reading] = 0
-            limits = end[owners]
-            for part, arrays in zip(parts, values, strict=True):
-                array, cursors = self._value(part, cursors, limits, build)
-                arrays.append(array)
-            at[owners] = cursors  # NumPy assigns in order, so a list gets the cursor after its last item
-            rows.append(owners)
+                cursors = at[owners] + width * _ranks(left[reading])
+                after = at[reading] + width * left[reading]
+                # Reading checks the branch bytes of values in a union of one type, and that no list passes its end.
+                self._forward(node, after, 0, end[reading])
+            found.append(np.stack([cursors, owners]))
+            at[reading], left[reading] = after, 0
         if not build:
             return None, [], at
-        owners = np.concatenate(rows)
+        starts, owners = np.concatenate(found, axis=1)
+        order = np.argsort(starts, kind="stable")
+        cursors, owners = starts[order], owners[order]
         offsets = np.zeros(len(at) + 1, np.int32)
         np.cumsum(np.bincount(owners, minlength=len(at)), out=offsets[1:])
-        order = pa.array(np.argsort(owners, kind="stable"))
-        return pa.array(offsets), [pa.concat_arrays(arrays).take(order) for arrays in values], at
+        limits, items = end[owners], []
+        for part in parts:
+            array, cursors = self._value(part, cursors, limits, True)
+            items.append(array)
+        return pa.array(offsets), items, at
 
-    def _walk(self, node: AvroNode, parts: Sequence[AvroNode], at: I64, end: I64, counts: I64) -> I64:
-        """Return the start of each item of a few lists."""
-        starts: list[int] = []
+    def _walk(self, node: AvroNode, parts: Sequence[AvroNode], at: I64, end: I64, counts: I64) -> tuple[I64, I64]:
+        """Return the start of each item of a few lists, and the end of the last item of each list."""
+        starts: list[I64] = []
         for start, limit, count in zip(at.tolist(), end.tolist(), counts.tolist(), strict=True):
             try:
-                starts += item_starts(parts, self._window.data.data, start, limit, count)
+                starts.append(np.array(item_starts(parts, self._window.data.data, start, limit, count), np.int64))
             except ValueError as error:
                 self._fail(node, end == limit, end, f"has items that cannot be parsed: {error}")
-        return np.array(starts, np.int64)
+        return np.concatenate([part[:-1] for part in starts]), np.array([part[-1] for part in starts], np.int64)
 
     # parameters: the cursors of one decoding step; they are arrays that the caller updates
     def _next_blocks(
@@ -379,6 +428,7 @@ _STEPS: dict[str, Callable[[_Reader, AvroNode, I64, I64, bool], Read]] = {
     "bytes": _Reader._text,
     "enum": _Reader._enum,
     "record": _Reader._record,
+    "union": _Reader._union,
     "array": _Reader._list,
     "map": _Reader._map,
 }

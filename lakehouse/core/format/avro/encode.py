@@ -51,6 +51,15 @@ def encode_avro_rows(rows: pa.Table, schema: str) -> bytes:
     return b"".join([header, *(_records(root, batch) for batch in _batches(rows))])
 
 
+def encode_avro_values(values: pa.Array, node: AvroNode) -> pa.Array:
+    """Return the encoded form of each value of an array, as a large binary array.
+
+    The array has the Arrow type of the node, which may contain unions of several types. A value of such a union is a
+    struct in which at most one field has a value; the branch is the one of this field.
+    """
+    return _concatenation(_value(node, values))
+
+
 def _batches(rows: pa.Table) -> Iterator[pa.Table]:
     mean_bytes = rows.nbytes // max(1, rows.num_rows) + 1
     step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // mean_bytes))
@@ -136,6 +145,8 @@ def _plain(node: AvroNode, array: Any) -> list[Piece]:
                 for child, part in zip(node.children, array.flatten(), strict=True)
                 for piece in _value(child, part)
             ]
+        case "union":
+            return _union(node, array)
         case "array" | "map":
             return _items(node, array)
         case "fixed" if pa.types.is_fixed_size_binary(node.arrow):
@@ -144,6 +155,18 @@ def _plain(node: AvroNode, array: Any) -> list[Piece]:
         return _decimals(node, array)
     payload = array.cast(pa.large_binary())
     return [_varints(_lengths(payload)), payload]
+
+
+def _union(node: AvroNode, array: Any) -> list[Piece]:
+    branches = np.full(len(array), 2 * (node.null_branch or 0), np.uint8)
+    pieces = []
+    for number, child, part in zip(node.branches, node.children, array.flatten(), strict=True):
+        if part.null_count == len(part):
+            continue
+        has_value = np.asarray(part.is_valid())
+        branches[has_value] = 2 * number
+        pieces += [spread(piece, has_value, nullable=False) for piece in _plain(child, part.drop_null())]
+    return [_constant_width(branches, 1, len(branches)), *pieces]
 
 
 def _items(node: AvroNode, array: Any) -> list[Piece]:

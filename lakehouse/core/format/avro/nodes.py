@@ -31,7 +31,9 @@ class AvroNode:
     `path` is the dotted name of the column or nested field, `kind` Avro's name of its type without the union around it.
     A union of one type and null has `value_branch` and `null_branch`. A union of one type has only `value_branch`. A
     value without a union has neither. `children` are the fields of a record, the item of an array, or key and value of
-    a map. `size` is the number of bytes of each value without its union, 0 if it varies.
+    a map. `size` is the number of bytes of each value without its union, 0 if it varies. A union of several types has
+    the kind "union": `children` are its types, `branches` their branches, and `arrow` is a struct with one nullable
+    field for each of them. `avro_nodes` does not return such nodes; the schema of metadata records has them.
     """
 
     path: str
@@ -42,6 +44,7 @@ class AvroNode:
     null_branch: int | None = None
     size: int = 0
     symbols: tuple[str, ...] = field(default=(), repr=False)
+    branches: tuple[int, ...] = ()
 
     @property
     def width(self) -> int | None:

@@ -12,17 +12,55 @@ from lakehouse.core.format.avro.nodes import AvroNode
 
 
 def item_starts(parts: Sequence[AvroNode], data: memoryview, at: int, end: int, count: int) -> list[int]:
-    """Return the start of each of `count` items, of which the first starts at `at`.
+    """Return the start of each of `count` items, of which the first starts at `at`, and the end of the last one.
 
     An item consists of one value per node of `parts`. Values are skipped, not decoded. Raises ValueError if an item
     extends past `end`.
     """
+    leaves = _leaves(parts)
+    kinds = [leaf.kind for leaf in leaves]
+    if kinds == ["string", "long", "boolean"] and all(leaf.value_branch is None for leaf in leaves):
+        return _file_starts(data, at, end, count)
     starts = []
     for _ in range(count):
         starts.append(at)
         for part in parts:
             at = _skip(part, data, at, end)
-    return starts
+    return [*starts, at]
+
+
+def _leaves(parts: Sequence[AvroNode]) -> list[AvroNode]:
+    """Return the values of an item that are not records, in order."""
+    return [
+        leaf
+        for part in parts
+        for leaf in (_leaves(part.children) if part.kind == "record" and part.value_branch is None else (part,))
+    ]
+
+
+def _file_starts(data: memoryview, at: int, end: int, count: int) -> list[int]:
+    """Return what `item_starts` returns, for items of a text, a number and a flag.
+
+    The records of files in the metadata table are such items, and a table may have 200,000 files in one list. This
+    loop takes 0.3 us for each item.
+    """
+    starts = []
+    for _ in range(count):
+        starts.append(at)
+        length = data[at]
+        if length >= 0x80:
+            length, at = _varint(data, at)
+        else:
+            length, at = (length >> 1) ^ -(length & 1), at + 1
+        at += length
+        if length < 0 or at >= end:
+            raise ValueError("a text past the end or of negative length")
+        while data[at] >= 0x80:  # zero bytes after the content end this loop
+            at += 1
+        at += 2
+        if at > end:
+            raise ValueError("a value past the end")
+    return [*starts, at]
 
 
 def _skip(node: AvroNode, data: memoryview, at: int, end: int) -> int:
@@ -32,6 +70,8 @@ def _skip(node: AvroNode, data: memoryview, at: int, end: int) -> int:
         at += 1
         if not has_value:
             return _within(at, end)
+    if node.kind == "union":
+        return _skip_union(node, data, at, end)
     if node.size:
         at += node.size
     elif node.kind == "record":
@@ -46,6 +86,13 @@ def _skip(node: AvroNode, data: memoryview, at: int, end: int) -> int:
                 raise ValueError("a negative length")
             at += number
     return _within(at, end)
+
+
+def _skip_union(node: AvroNode, data: memoryview, at: int, end: int) -> int:
+    branch = data[at] >> 1
+    if branch in node.branches:
+        return _skip(node.children[node.branches.index(branch)], data, at + 1, end)
+    return _within(at + 1, end)
 
 
 def _skip_items(node: AvroNode, data: memoryview, at: int, end: int) -> int:

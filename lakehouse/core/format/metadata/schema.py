@@ -1,0 +1,231 @@
+"""The Avro schema of metadata records (MDT-2).
+
+Each file stores the schema of its records, and older releases of Hudi lack fields. A decoder therefore compiles the
+schema that it finds in a file. `SCHEMA` is the one that this package writes.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.core.format.avro.nodes import AvroNode
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.document import parse_json
+
+FILES, BLOOM_FILTER, COLUMN_STATS = "filesystemMetadata", "BloomFilterMetadata", "ColumnStatsMetadata"
+RECORD_INDEX, SECONDARY_INDEX = "recordIndexMetadata", "SecondaryIndexMetadata"
+
+#: Names of the value wrappers of statistics in the order of their union; the branch of the first is 1.
+WRAPPERS = (
+    "BooleanWrapper",
+    "IntWrapper",
+    "LongWrapper",
+    "FloatWrapper",
+    "DoubleWrapper",
+    "BytesWrapper",
+    "StringWrapper",
+    "DateWrapper",
+    "DecimalWrapper",
+    "TimeMicrosWrapper",
+    "TimestampMicrosWrapper",
+    "LocalDateWrapper",
+)
+
+_NAMESPACE = "org.apache.hudi.avro.model"
+_META_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+#: Hudi's compaction reads text with this schema; without the annotation it gets objects of another class and fails.
+_TEXT = {"type": "string", "avro.java.string": "String"}
+_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
+_PRIMITIVES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_SIZES = {"boolean": 1, "float": 4, "double": 8}
+
+
+def _field(name: str, kind: Any, **attributes: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, **attributes}
+
+
+def _optional(name: str, kind: Any) -> dict[str, Any]:
+    return _field(name, ["null", kind], default=None)
+
+
+def _record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+def _bounds() -> list[dict[str, Any]]:
+    """Return the fields of the lower and the upper bound. The first declares the wrappers, the second names them."""
+    kinds: tuple[Any, ...] = ("boolean", "int", "long", "float", "double", "bytes", _TEXT, "int", _DECIMAL)
+    kinds += ({"type": "long", "logicalType": "time-micros"}, "long", "int")
+    wrappers = [_record(name, _field("value", kind)) for name, kind in zip(WRAPPERS, kinds, strict=True)]
+    items = {"type": "array", "items": ["null", *WRAPPERS]}
+    array = _record("ArrayWrapper", _optional("wrappedValues", items))
+    return [
+        _field("minValue", ["null", *wrappers, array], default=None),
+        _field("maxValue", ["null", *WRAPPERS, "ArrayWrapper"], default=None),
+    ]
+
+
+def _column_stats() -> dict[str, Any]:
+    counts = ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")
+    value_type = _record("HoodieValueTypeInfo", _field("typeOrdinal", "int"), _optional("additionalInfo", _TEXT))
+    return _record(
+        "HoodieMetadataColumnStats",
+        _optional("fileName", _TEXT),
+        _optional("columnName", _TEXT),
+        *_bounds(),
+        *(_optional(name, "long") for name in counts),
+        _field("isDeleted", "boolean"),
+        _field("isTightBound", "boolean", default=False),
+        _optional("valueType", value_type),
+    )
+
+
+def _payload() -> list[dict[str, Any]]:
+    """Return the fields of a record without the meta columns."""
+    file_info = _record("HoodieMetadataFileInfo", _field("size", "long"), _field("isDeleted", "boolean"))
+    files = {"type": "map", "values": file_info, "avro.java.string": "String"}
+    bloom = _record(
+        "HoodieMetadataBloomFilter",
+        _field("type", _TEXT),
+        _field("timestamp", _TEXT),
+        _field("bloomFilter", "bytes"),
+        _field("isDeleted", "boolean"),
+    )
+    location = _record(
+        "HoodieRecordIndexInfo",
+        _optional("partitionName", _TEXT),
+        _optional("fileIdHighBits", "long"),
+        _optional("fileIdLowBits", "long"),
+        _optional("fileIndex", "int"),
+        _optional("fileId", _TEXT),
+        _optional("instantTime", "long"),
+        _field("fileIdEncoding", "int", default=0),
+        _optional("position", "long"),
+    )
+    return [
+        _field("key", _TEXT),
+        _field("type", "int"),
+        _field(FILES, ["null", files]),
+        _optional(BLOOM_FILTER, bloom),
+        _optional(COLUMN_STATS, _column_stats()),
+        _optional(RECORD_INDEX, location),
+        _optional(SECONDARY_INDEX, _record("HoodieSecondaryIndexInfo", _field("isDeleted", "boolean"))),
+    ]
+
+
+def _schema(*fields: dict[str, Any]) -> str:
+    record = {"type": "record", "name": "HoodieMetadataRecord", "namespace": _NAMESPACE, "fields": list(fields)}
+    return json.dumps(record, separators=(",", ":"))
+
+
+#: The schema of the records in files: `schema` of HFiles and the SCHEMA header of log blocks.
+SCHEMA = _schema(*(_optional(name, "string") for name in _META_COLUMNS), *_payload())
+#: The schema without meta columns: `schema` in the extra metadata of commits of the metadata table.
+COMMIT_SCHEMA = _schema(*_payload())
+
+
+@lru_cache(maxsize=64)
+def record_node(schema: str) -> AvroNode:
+    """Return the node of the metadata records with this Avro schema; its children are the columns.
+
+    Logical types are ignored: numbers stay numbers and decimals stay bytes.
+
+    Raises CorruptTableError if the schema is malformed or does not declare metadata records.
+    """
+    try:
+        node = _Compiler().node(parse_json(schema), "")
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise CorruptTableError(
+            f"the Avro schema of the metadata records is malformed: {type(error).__name__}: {error}"
+        ) from error
+    names = [child.path for child in node.children] if node.kind == "record" else []
+    if not {"key", "type", FILES} <= set(names):
+        raise CorruptTableError(f"the Avro schema does not declare metadata records; its columns are {names}")
+    return node
+
+
+class _Compiler:
+    """Builds the node of a schema and stores its named types."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, AvroNode] = {}
+
+    def node(self, declared: Any, path: str) -> AvroNode:
+        if isinstance(declared, list):
+            return self._union(declared, path)
+        if isinstance(declared, str):
+            if declared in _PRIMITIVES:
+                return AvroNode(path=path, kind=declared, arrow=_PRIMITIVES[declared], size=_SIZES.get(declared, 0))
+            return self._named[declared.rpartition(".")[2]]
+        kind = declared["type"]
+        if kind == "record":
+            return self._record(declared, path)
+        if kind == "map":
+            key = AvroNode(path=f"{path}.key", kind="string", arrow=pa.string())
+            value = self.node(declared["values"], f"{path}.value")
+            arrow = pa.map_(pa.string(), pa.field("value", value.arrow, nullable=value.null_branch is not None))
+            return AvroNode(path=path, kind="map", arrow=arrow, children=(key, value))
+        if kind == "array":
+            item = self.node(declared["items"], f"{path}.element")
+            return AvroNode(path=path, kind="array", arrow=pa.list_(item.arrow), children=(item,))
+        return self.node(kind, path)
+
+    def _record(self, declared: dict[str, Any], path: str) -> AvroNode:
+        prefix = f"{path}." if path else ""
+        children = tuple(self.node(field["type"], f"{prefix}{field['name']}") for field in declared["fields"])
+        if not children:
+            raise ValueError(f"record {declared['name']} has no fields")
+        names = [field["name"] for field in declared["fields"]]
+        arrow = pa.struct(
+            [
+                pa.field(name, child.arrow, nullable=child.null_branch is not None)
+                for name, child in zip(names, children, strict=True)
+            ]
+        )
+        node = AvroNode(path=path, kind="record", arrow=arrow, children=children)
+        self._named[str(declared["name"]).rpartition(".")[2]] = node
+        return node
+
+    def _union(self, declared: list[Any], path: str) -> AvroNode:
+        kinds = [(number, kind) for number, kind in enumerate(declared) if kind != "null"]
+        null = declared.index("null") if "null" in declared else None
+        if not kinds or len(declared) > len(kinds) + 1 or len(declared) > 60:
+            raise ValueError(f"{path} is a union of {len(declared)} types")
+        children = [(number, self.node(kind, path)) for number, kind in kinds]
+        if len(children) == 1:
+            ((number, child),) = children
+            if child.value_branch is not None or child.kind == "union":
+                raise ValueError(f"{path} is a union that contains a union")
+            return AvroNode(
+                path=child.path, kind=child.kind, arrow=child.arrow, children=child.children, size=child.size,
+                value_branch=number, null_branch=null,
+            )  # fmt: skip
+        names = [_branch_name(kind) for _, kind in kinds]
+        arrow = pa.struct([pa.field(name, child.arrow) for name, (_, child) in zip(names, children, strict=True)])
+        return AvroNode(
+            path=path, kind="union", arrow=arrow, children=tuple(child for _, child in children),
+            branches=tuple(number for number, _ in children), null_branch=null,
+        )  # fmt: skip
+
+
+def _branch_name(kind: Any) -> str:
+    name = kind if isinstance(kind, str) else kind.get("name", kind["type"])
+    return str(name).rpartition(".")[2]
