@@ -26,6 +26,7 @@ BENCHES = (
     "commits",
     "fsync",
     "isolation",
+    "key_look_up",
     "decisions",
     "service_batches",
     "sync",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from lakehouse.core.format.hfile.cells import Cells, Payloads, decode_cells, load
 from lakehouse.core.format.hfile.index import BlockIndex, decode_info, decode_leaf, decode_root, slices
 from lakehouse.core.format.hfile.key_order import has_two_orders, is_ascending, java_ranks
+from lakehouse.core.format.hfile.key_search import BareKeysError, Wanted, search, wanted_keys
 from lakehouse.core.format.hfile.layout import (
     CRC32,
     CRC32C,
@@ -61,7 +63,7 @@ _GZIP = 31  # zlib's number for a stream with a header and trailer of gzip
 def read_hfile(data: Any, *, name: str = "the file") -> HFile:
     """Return the HFile in a buffer (bytes, memory map or memoryview); its bytes are not copied."""
     view = memoryview(data)
-    return HFile(lambda offset, length: view[offset : offset + length], len(view), name=name)
+    return HFile(lambda offset, length: view[offset : offset + length], len(view), name=name, whole=view)
 
 
 class HFile:
@@ -71,14 +73,16 @@ class HFile:
         read: Function of (offset, length) that returns bytes of the file.
         size: Length of the file in bytes.
         name: Name of the file for error messages.
+        whole: The whole file, if it is in memory or mapped; then blocks are decoded in place.
 
     Raises:
         CorruptTableError: The file is damaged; methods raise it too.
         UnsupportedError: The file uses a codec or version that cannot be read.
     """
 
-    def __init__(self, read: Read, size: int, *, name: str = "the file") -> None:
+    def __init__(self, read: Read, size: int, *, name: str = "the file", whole: memoryview | None = None) -> None:
         self._name = name
+        self._whole: U8 | None = None if whole is None else np.frombuffer(whole, np.uint8)
         self._size = size
         self._read = read
         if size < TRAILER_BYTES + 3 * HEADER_BYTES:
@@ -137,8 +141,27 @@ class HFile:
     def find(self, keys: Any) -> pa.Table:
         """Return the entries of the given keys (binary or string array), ascending; missing keys have no row."""
         wanted = _plain(keys)
-        blocks = [self._blocks_of(index, wants) for index, wants in self._orders(wanted)]
-        return self._select(np.unique(np.concatenate(blocks)), lambda stored: pc.is_in(stored, wanted))
+        orders = self._orders(wanted)
+        lanes = wanted_keys(wanted) if len(orders) == 1 and self._is_ascending else None
+        if lanes is None:
+            blocks = [self._blocks_of(index, wants) for index, wants in orders]
+            return self._select(np.unique(np.concatenate(blocks)), lambda stored: pc.is_in(stored, wanted))
+        blocks_of_keys = _search(self._index.keys, wanted, "right") - 1
+        found = []
+        for run in self._runs(np.unique(blocks_of_keys[blocks_of_keys >= 0])):
+            begin, end = np.searchsorted(blocks_of_keys, [run[0], run[-1] + 1]).tolist()
+            keys = _Keys(wanted[begin:end], lanes.slice(begin, end), np.searchsorted(run, blocks_of_keys[begin:end]))
+            found.append(self._find_in(run, keys))
+        return _sorted(pa.concat_tables(found) if found else ENTRIES.empty_table(), self._name)
+
+    def _find_in(self, run: I64, keys: _Keys) -> pa.Table:
+        payloads, is_verified = self._payloads(run)
+        if is_verified:
+            try:
+                return _search_cells(payloads, keys, self._name)
+            except BareKeysError:
+                pass
+        return self._pick(decode_cells(payloads, self._name), lambda stored: pc.is_in(stored, keys.keys))
 
     def find_prefixes(self, prefixes: Any) -> pa.Table:
         """Return the entries whose key starts with one of the prefixes (binary or string array), ascending."""
@@ -166,11 +189,13 @@ class HFile:
         """Return the entries of some blocks, given by ascending numbers, whose keys pass a test."""
         found = []
         for run in self._runs(numbers):
-            cells = self._cells(run)
-            stored = slices(cells.data, cells.keys, cells.key_ends)
-            self._check_order(stored)
-            found.append(_table(cells, np.flatnonzero(is_found(stored)), stored))
+            found.append(self._pick(self._cells(run), is_found))
         return _sorted(pa.concat_tables(found) if found else ENTRIES.empty_table(), self._name)
+
+    def _pick(self, cells: Cells, is_found: Callable[[Any], Any]) -> pa.Table:
+        stored = slices(cells.data, cells.keys, cells.key_ends)
+        self._check_order(stored)
+        return _table(cells, np.flatnonzero(is_found(stored)), stored)
 
     def _orders(self, wanted: Any) -> list[tuple[Any, Any]]:
         """Return (keys of the index, wanted keys) in each order in which the file may be sorted."""
@@ -304,18 +329,43 @@ class HFile:
 
     def _cells(self, numbers: I64) -> Cells:
         """Return the cells of some blocks, given by ascending numbers."""
-        offsets, sizes = self._index.offsets[numbers], self._index.sizes[numbers]
-        data, places = self._stored(offsets, sizes)
-        if len(numbers):
-            headers = load(data, places, f"V{HEADER_BYTES}").view(HEADER_DTYPE)
-            self._check_headers(headers, sizes, DATA)
-            if self._trailer.codec == GZ or headers["checksum"].any() or _ends(data, places, headers).any():
-                return self._unpacked(data, places, offsets, headers)
-            starts = places + HEADER_BYTES
-            return decode_cells(Payloads(data, starts, starts + headers["raw"], offsets), self._name)
-        return decode_cells(Payloads(np.zeros(16, np.uint8), places, places, offsets), self._name)
+        return decode_cells(self._payloads(numbers)[0], self._name)
 
-    def _unpacked(self, data: U8, places: I64, offsets: I64, headers: Any) -> Cells:
+    def _payloads(self, numbers: I64) -> tuple[Payloads, bool]:
+        """Return the raw payloads of blocks, and whether their contents were verified by checksums."""
+        offsets, sizes = self._index.offsets[numbers], self._index.sizes[numbers]
+        if len(numbers) == 0:
+            return Payloads(np.zeros(16, np.uint8), offsets, offsets, offsets), True
+        data, places = self._stored(offsets, sizes)
+        headers = load(data, places, f"V{HEADER_BYTES}").view(HEADER_DTYPE)
+        self._check_headers(headers, sizes, DATA)
+        if self._trailer.codec == GZ:
+            return self._unpacked(data, places, offsets, headers), True
+        is_verified = bool((headers["checksum"] == CRC32).all())
+        if is_verified:
+            self._verify_all(data, places, headers)
+        elif headers["checksum"].any() or _ends(data, places, headers).any():
+            for place, size, header in zip(places.tolist(), sizes.tolist(), headers, strict=True):
+                self._raw(data.data[place : place + size], header)
+        starts = places + HEADER_BYTES
+        return Payloads(data, starts, starts + headers["raw"], offsets), is_verified
+
+    def _verify_all(self, data: U8, places: I64, headers: Any) -> None:
+        """Verify the checksums of blocks that are not compressed."""
+        lengths = headers["data"].astype(np.int64)
+        view, crc32 = data.data, zlib.crc32
+        is_short = lengths <= headers["piece"]
+        short = np.flatnonzero(is_short)
+        ends = places[short] + lengths[short]
+        found = [crc32(view[start:end]) for start, end in zip(places[short].tolist(), ends.tolist(), strict=True)]
+        has_one = headers["stored"][short] + HEADER_BYTES - lengths[short] == 4
+        if not has_one.all() or (load(data, ends, ">u4") != np.array(found, np.uint32)).any():
+            raise corrupt(self._name, "the checksum of a block is wrong")
+        for number in np.flatnonzero(~is_short).tolist():
+            start, size = int(places[number]), int(headers["stored"][number]) + HEADER_BYTES
+            self._verify(view[start : start + size], int(lengths[number]), int(headers["piece"][number]))
+
+    def _unpacked(self, data: U8, places: I64, offsets: I64, headers: Any) -> Payloads:
         view = data.data
         ends = places + HEADER_BYTES + headers["stored"]
         pieces = [
@@ -325,12 +375,14 @@ class HFile:
         bounds = np.zeros(len(pieces) + 1, np.int64)
         np.cumsum([len(piece) for piece in pieces], out=bounds[1:])
         joined = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
-        return decode_cells(Payloads(joined, bounds[:-1], bounds[1:], offsets), self._name)
+        return Payloads(joined, bounds[:-1], bounds[1:], offsets)
 
     def _stored(self, offsets: I64, sizes: I64) -> tuple[U8, I64]:
         """Return a buffer with the stored blocks, and the position of each."""
         if len(offsets) == 0:
             return np.zeros(16, np.uint8), offsets
+        if self._whole is not None:
+            return self._whole, offsets
         cuts = np.flatnonzero(offsets[1:] - (offsets + sizes)[:-1] > GAP_BYTES) + 1
         firsts = offsets[np.concatenate([[0], cuts])]
         ends = (offsets + sizes)[np.concatenate([cuts - 1, [len(offsets) - 1]])]
@@ -351,6 +403,22 @@ class HFile:
         if len(data) != length:
             raise corrupt(self._name, f"it ends at byte {offset + len(data)}, {self._size} expected")
         return data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Keys:
+    """Ascending keys as an array and as words, and for each the position of its block among some blocks."""
+
+    keys: Any
+    words: Wanted
+    places: I64
+
+
+def _search_cells(payloads: Payloads, keys: _Keys, name: str) -> pa.Table:
+    starts, ends = payloads.starts[keys.places], payloads.ends[keys.places]
+    found = search(payloads.data, starts, ends, keys.words, name)
+    values = slices(payloads.data, found.values, found.value_ends)
+    return pa.Table.from_arrays([keys.keys.take(pa.array(found.rows)), values], schema=ENTRIES)
 
 
 def _ends(data: U8, places: I64, headers: Any) -> Any:
