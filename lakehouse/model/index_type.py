@@ -13,6 +13,7 @@ from dataclasses import dataclass
 INDEX_TYPE = "hoodie.index.type"
 SIMPLE_MOVES = "hoodie.simple.index.update.partition.path"
 BLOOM_MOVES = "hoodie.bloom.index.update.partition.path"
+RECORD_MOVES = "hoodie.record.index.update.partition.path"
 #: The option and table property that names the engine of the bucket index.
 BUCKET_ENGINE = "hoodie.bucket.index.engine"
 CONSISTENT_HASHING = "CONSISTENT_HASHING"
@@ -26,6 +27,8 @@ class IndexType:
         name: The value of the option, upper case.
         is_global: A record key is unique in the whole table. Otherwise it is unique in each partition.
         uses_filters: Key ranges and bloom filters of the files exclude files before their keys are read (bloom).
+        stores_locations: The metadata table stores the file group of each key (record index). If `is_global` there is
+            one index for the table, otherwise one for each partition.
         hashes_keys: The hash of the key determines the file group (bucket).
         has_ring: The buckets are ranges of hash values, which split and merge (consistent hashing). Otherwise each
             partition has a number of buckets, and file ids begin with the number of the bucket.
@@ -37,6 +40,7 @@ class IndexType:
     is_global: bool = False
     hashes_keys: bool = False
     uses_filters: bool = False
+    stores_locations: bool = False
     moves_option: str = ""
     has_ring: bool = False
     allows_non_blocking: bool = False
@@ -46,13 +50,18 @@ SIMPLE = IndexType(name="SIMPLE")
 GLOBAL_SIMPLE = IndexType(name="GLOBAL_SIMPLE", is_global=True, moves_option=SIMPLE_MOVES)
 BLOOM = IndexType(name="BLOOM", uses_filters=True)
 GLOBAL_BLOOM = IndexType(name="GLOBAL_BLOOM", is_global=True, uses_filters=True, moves_option=BLOOM_MOVES)
+RECORD_INDEX = IndexType(name="RECORD_INDEX", is_global=True, stores_locations=True, moves_option=RECORD_MOVES)
+RECORD_LEVEL_INDEX = IndexType(name="RECORD_LEVEL_INDEX", stores_locations=True)
 BUCKET = IndexType(name="BUCKET", hashes_keys=True, allows_non_blocking=True)
 #: The index type BUCKET with the engine CONSISTENT_HASHING.
 CONSISTENT_BUCKET = IndexType(name="BUCKET", hashes_keys=True, has_ring=True, allows_non_blocking=True)
 
-#: The types that this product can write with, by name.
+#: The types that this product can write with, by name. RECORD_INDEX has a second name since Hudi 1.1.
 INDEX_TYPES: Mapping[str, IndexType] = {
-    index.name: index for index in (SIMPLE, GLOBAL_SIMPLE, BLOOM, GLOBAL_BLOOM, BUCKET)
+    **{index.name: index for index in (SIMPLE, GLOBAL_SIMPLE, BLOOM, GLOBAL_BLOOM, RECORD_INDEX)},
+    "GLOBAL_RECORD_LEVEL_INDEX": RECORD_INDEX,
+    RECORD_LEVEL_INDEX.name: RECORD_LEVEL_INDEX,
+    BUCKET.name: BUCKET,
 }
 
 

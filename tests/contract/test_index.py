@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from lakehouse.core.index.bucket import bucket_ids, bucket_of
 from lakehouse.core.index.consistent_hashing import Ring, key_hashes
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.registry import INDEXES, create_index
-from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult
+from lakehouse.core.index.write_tasks import GroupTask, LocatedRows, Sizing, StagedEntry, TagResult
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.files import BaseFile, FileSlice
@@ -54,11 +55,15 @@ def shape_of(index: IndexType, shape: Shape | None = None, **values: Any) -> Sha
     return replace(shape, type="MERGE_ON_READ", options={**shape.options, BUCKET_ENGINE: CONSISTENT_HASHING})
 
 
-def new_index(index: IndexType, *, looks_up: bool = True, appends: bool = False) -> Index:
-    """Return the index for one write."""
+def new_index(
+    index: IndexType, *, looks_up: bool = True, appends: bool = False, located: Sequence[FileSlice] = ()
+) -> Index:
+    """Return the index for one write; `located` are the file groups of the stored locations."""
     buckets = BucketRules(BUCKETS) if index.hashes_keys else None
     rings = {partition: ring_of(partition) for partition in ("p", "other")}
-    setup = IndexSetup(sizing=SIZING, looks_up=looks_up, appends=appends, buckets=buckets, rings=rings)
+    rows = (LocatedRows(path="located", batches=(0,), rows=4),)
+    groups = {(s.partition, s.file_id): rows for s in located} if index.stores_locations else {}
+    setup = IndexSetup(sizing=SIZING, looks_up=looks_up, appends=appends, buckets=buckets, rings=rings, located=groups)
     return create_index(index, setup)
 
 
@@ -117,6 +122,7 @@ def test_registry_has_one_implementation_for_each_index_type() -> None:
     assert set(INDEXES) == {*INDEX_TYPES.values(), CONSISTENT_BUCKET}
     assert IndexPolicy(type="bucket", engine=CONSISTENT_HASHING).index_type == CONSISTENT_BUCKET
     assert {name: IndexPolicy(type=name).index_type for name in INDEX_TYPES} == INDEX_TYPES
+    assert INDEX_TYPES["GLOBAL_RECORD_LEVEL_INDEX"] is INDEX_TYPES["RECORD_INDEX"]
 
 
 def test_registry_refuses_an_index_type_of_hudi_without_implementation() -> None:
@@ -137,13 +143,17 @@ def test_index_type_of_a_stored_name_has_the_scope_of_its_keys(name: str, is_glo
 def test_lookups_search_each_possible_file_once_unless_group_tasks_find_the_matches(index: IndexType) -> None:
     slices = [*stored("p"), *stored("other")]
     entries = staged(index)
-    tasks = new_index(index).lookups(entries, slices, parallelism=2, read_logs_of=NO_GROUPS)
+    located = [slices[0], slices[-1]] if index.is_global else slices[:1]
+    tasks = new_index(index, located=located).lookups(entries, slices, parallelism=2, read_logs_of=NO_GROUPS)
     searched = Counter(base.path for task in tasks for base in task.bases)
     if index.hashes_keys:
         assert not tasks
         assert [task.finds_matches for task in assigned(new_index(index), entries, slices)] == [True] * BUCKETS
         return
     possible = [s.base.path for s in slices if s.base and (index.is_global or s.partition == "p")]
+    if index.stores_locations:
+        possible = [s.base.path for s in located if s.base]
+        assert all(len(task.located) == len(task.bases) for task in tasks)
     assert searched == Counter(possible)
     assert {entry for task in tasks for entry in task.entries} == set(entries)
 
@@ -152,7 +162,8 @@ def test_lookups_search_each_possible_file_once_unless_group_tasks_find_the_matc
 def test_lookups_read_logs_of_the_requested_groups(index: IndexType) -> None:
     slices = stored("p")
     logged = frozenset({("p", slices[0].file_id)})
-    tasks = new_index(index).lookups(staged(index), slices, parallelism=2, read_logs_of=logged)
+    plan = new_index(index, located=slices)
+    tasks = plan.lookups(staged(index), slices, parallelism=2, read_logs_of=logged)
     merged = [file_slice.file_id for task in tasks for file_slice in task.slices]
     assert merged == ([] if index.hashes_keys else [slices[0].file_id])
     assert all(base.file_id != slices[0].file_id for task in tasks for base in task.bases)
@@ -160,7 +171,7 @@ def test_lookups_read_logs_of_the_requested_groups(index: IndexType) -> None:
 
 @each_index
 def test_lookups_are_empty_if_rows_are_only_added(index: IndexType) -> None:
-    inserting = new_index(index, looks_up=False)
+    inserting = new_index(index, looks_up=False, located=stored("p"))
     assert inserting.lookups(staged(index), stored("p"), parallelism=2, read_logs_of=NO_GROUPS) == ()
     assert not any(task.finds_matches or task.matches_file for task in assigned(inserting, staged(index), stored("p")))
 
@@ -211,7 +222,7 @@ def test_plans_do_not_depend_on_the_order_of_entries_slices_and_tags(index: Inde
         TagResult(base=s.base, matches_file=f"m-{s.file_id}", matched_rows=1, consumed={s.partition: 1}) for s in slices
     ]
     tags = [] if index.hashes_keys else tags
-    shuffled, plan = random.Random(3), new_index(index)
+    shuffled, plan = random.Random(3), new_index(index, located=slices)
     again = [shuffled.sample(one, len(one)) for one in (entries, slices)]
     assert plan.lookups(again[0], again[1], parallelism=2, read_logs_of=NO_GROUPS) == plan.lookups(
         entries, again[1], parallelism=2, read_logs_of=NO_GROUPS

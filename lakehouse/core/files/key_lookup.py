@@ -51,8 +51,11 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
                 if not may_hold(reader, bounds):
                     continue
                 possible = None if candidates is None else candidates.of_file(reader)
-                if possible is None or len(possible):
-                    matches.add(find(context, base, reader, part, keys, possible))
+                if possible is None:
+                    matches.add(find(context, base, reader, StagedKeys(entries=part, keys=keys)))
+                elif len(possible):
+                    some = StagedKeys(entries=part, keys=keys.take(pa.array(possible)), positions=possible)
+                    matches.add(find(context, base, reader, some))
         return [matches.write(attempt, base) for base, matches in zip(task.bases, found, strict=True)]
 
 
@@ -61,7 +64,7 @@ def match_file(
 ) -> None:
     """Look the keys of `entries` up in one open base file and add the matching rows to `matches`."""
     for part in _parts(context, entries):
-        matches.add(find(context, base, reader, part, staged_keys(context, part)))
+        matches.add(find(context, base, reader, StagedKeys(entries=part, keys=staged_keys(context, part))))
 
 
 def write_matches(
@@ -74,36 +77,45 @@ def write_matches(
         return found.write(attempt, base)
 
 
-# parameters: the open file beside its description, and the keys beside their entries, are shared by many files
-def find(
-    context: WriteContext,
-    base: BaseFile,
-    reader: BaseFileReader,
-    entries: Entries,
-    keys: pa.ChunkedArray,
-    candidates: np.ndarray | None = None,
-) -> Matches:
-    """Return the matches between the rows of `base` and `keys`, the keys of `entries` in order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedKeys:
+    """Keys of staged rows: of all rows of `entries` in order, or of the rows at `positions` of them."""
 
-    `candidates` are the positions of the keys that the file may contain; None for all.
-    """
-    base_row, staged = _positions(context, reader, keys if candidates is None else keys.take(pa.array(candidates)))
-    staged = staged if candidates is None else candidates[staged]
-    starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
-    entry = np.searchsorted(starts, staged, side="right") - 1
-    runs = tuple(sorted({e.run for e in entries}))
-    run_of_entry = np.array([runs.index(e.run) for e in entries], np.int32)
-    offsets = np.array([e.offset for e in entries], np.int64)
-    position = staged - starts[entry]
+    entries: Entries
+    keys: pa.Array | pa.ChunkedArray
+    positions: np.ndarray | None = None
+
+    def rows(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the entry of each chosen key, and the position of its row in the entry."""
+        staged = chosen if self.positions is None else self.positions[chosen]
+        starts = np.concatenate([[0], np.cumsum([entry.rows for entry in self.entries])])
+        entry = np.searchsorted(starts, staged, side="right") - 1
+        return entry, staged - starts[entry]
+
+    def matches(self, base_row: np.ndarray, entry: np.ndarray, position: np.ndarray, kind: np.ndarray) -> Matches:
+        """Return the matches of stored rows with staged rows, which are named by entry and position in it."""
+        runs = tuple(sorted({e.run for e in self.entries}))
+        run_of_entry = np.array([runs.index(e.run) for e in self.entries], np.int32)
+        offsets = np.array([e.offset for e in self.entries], np.int64)
+        return Matches(base_row=base_row, run=run_of_entry[entry], row=position + offsets[entry], kind=kind, runs=runs)
+
+
+def find(context: WriteContext, base: BaseFile, reader: BaseFileReader, staged: StagedKeys) -> Matches:
+    """Return the matches between the rows of `base` and the staged keys."""
+    base_row, found = _positions(context, reader, staged.keys)
+    entry, position = staged.rows(found)
     kind = np.full(len(base_row), IN_PLACE, np.int8)
     if context.move_partitions and len(base_row):
-        kind = _kinds(context, base, reader, entries, _Located(base_row=base_row, entry=entry, position=position))
-    return Matches(base_row=base_row, run=run_of_entry[entry], row=position + offsets[entry], kind=kind, runs=runs)
+        located = _Located(base_row=base_row, entry=entry, position=position)
+        kind = _kinds(context, base, reader, staged.entries, located)
+    return staged.matches(base_row, entry, position, kind)
 
 
-def _positions(context: WriteContext, reader: BaseFileReader, keys: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+def _positions(
+    context: WriteContext, reader: BaseFileReader, keys: pa.Array | pa.ChunkedArray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of the file whose key is in `keys`, and the position of that key in `keys`."""
-    value_set = keys.combine_chunks()
+    value_set = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     base_rows, positions, start = [np.array([], np.int64)], [np.array([], np.int64)], 0
     for stored in stored_keys(context, reader):
         found = pc.index_in(stored, value_set=value_set)

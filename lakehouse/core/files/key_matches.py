@@ -152,11 +152,16 @@ class EntryIndex:
         matches = Matches(base_row=matches.base_row, run=number, row=matches.row, kind=matches.kind, runs=self.runs)
         return matches if (number >= 0).all() else matches.take(number >= 0)
 
+    def entries_of(self, run: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the entry, and the position in it, of rows that are named by number of the run and position."""
+        code = _code(run.astype(np.int64), row)
+        entry = np.searchsorted(self._starts, code, side="right") - 1
+        return entry, code - self._starts[entry]
+
     def used_upserts(self, matches: Matches) -> tuple[np.ndarray, np.ndarray]:
         """Return the entry, and the position in it, of the upserts that have a match and are therefore not inserted."""
-        code = _code(matches.run[matches.kind != MOVED_OUT].astype(np.int64), matches.row[matches.kind != MOVED_OUT])
-        entry = np.searchsorted(self._starts, code, side="right") - 1
-        position = code - self._starts[entry]
+        stays = matches.kind != MOVED_OUT
+        entry, position = self.entries_of(matches.run[stays], matches.row[stays])
         mine = (entry >= 0) & (position < self._upserts[entry])
         return entry[mine], position[mine]
 

@@ -19,6 +19,7 @@ from lakehouse.core.files.key_lookup import (
     LOST,
     MOVED_OUT,
     Matches,
+    StagedKeys,
     entry_parts,
     refuse_moves,
     staged_keys,
@@ -26,10 +27,11 @@ from lakehouse.core.files.key_lookup import (
     write_matches,
 )
 from lakehouse.core.files.key_matches import DELETED
+from lakehouse.core.files.located_keys import located_keys
 from lakehouse.core.files.log_reader import KEY, SliceContext
 from lakehouse.core.files.slice_reader import SliceCounts, read_slice
 from lakehouse.core.files.write_context import WriteContext
-from lakehouse.core.index.write_tasks import StagedEntry, TagResult, TagTask
+from lakehouse.core.index.write_tasks import TagResult, TagTask
 from lakehouse.core.rows.record_merge import incoming_wins
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import FileSlice
@@ -40,11 +42,15 @@ def tag_slices(context: WriteContext, read: SliceContext, attempt: Attempt, task
     names = [KEY, *(context.rule.compared if context.move_partitions else ())]
     columns = pa.schema([field for field in read.table if field.name in names])
     results = []
-    for file_slice in task.slices:
-        found = [
-            _find(context, read, file_slice, columns, part)
-            for part in entry_parts(task.entries, context.policy.memory_budget_bytes)
-        ]
+    for number, file_slice in enumerate(task.slices):
+        if task.located:
+            keys = located_keys(context, task, number)
+        else:
+            keys = (
+                StagedKeys(entries=part, keys=staged_keys(context, part))
+                for part in entry_parts(task.entries, context.policy.memory_budget_bytes)
+            )
+        found = [_find(context, read, file_slice, columns, staged) for staged in keys]
         tagged = write_matches(context, attempt, file_slice, task.entries, [matches for matches, _ in found])
         results.append(replace(tagged, deleted_rows=sum(deleted for _, deleted in found)))
     return results
@@ -55,11 +61,11 @@ def _find(
     read: SliceContext,
     file_slice: FileSlice,
     columns: pa.Schema,
-    entries: tuple[StagedEntry, ...],
+    staged: StagedKeys,
 ) -> tuple[Matches, int]:
     """Return the matches, and the number of matches with keys that the logs delete."""
-    keys = staged_keys(context, entries).combine_chunks()
-    starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
+    entries = staged.entries
+    keys = staged.keys.combine_chunks() if isinstance(staged.keys, pa.ChunkedArray) else staged.keys
     rows, positions, orderings, start = [], [], [], 0
     counts = SliceCounts(deleted_keys=None if context.global_keys or context.deletes_only else [])
     for _, stored in read_slice(read, file_slice, columns, counts):
@@ -71,14 +77,10 @@ def _find(
             orderings.append(stored.drop_columns([KEY]).take(pa.array(hit)))
         start += stored.num_rows
     empty = [np.array([], np.int64)]
-    base_row, staged = np.concatenate(rows or empty), np.concatenate(positions or empty)
-    gone = np.setdiff1d(np.concatenate([_positions(some, keys) for some in counts.deleted_keys or ()] or empty), staged)
-    base_row, staged = np.append(base_row, start + np.arange(len(gone))), np.append(staged, gone)
-    entry = np.searchsorted(starts, staged, side="right") - 1
-    position = staged - starts[entry]
-    runs = tuple(sorted({e.run for e in entries}))
-    run_of = np.array([runs.index(e.run) for e in entries], np.int32)
-    offsets = np.array([e.offset for e in entries], np.int64)
+    base_row, chosen = np.concatenate(rows or empty), np.concatenate(positions or empty)
+    gone = np.setdiff1d(np.concatenate([_positions(some, keys) for some in counts.deleted_keys or ()] or empty), chosen)
+    base_row, chosen = np.append(base_row, start + np.arange(len(gone))), np.append(chosen, gone)
+    entry, position = staged.rows(chosen)
     kind = np.full(len(base_row), IN_PLACE, np.int8)
     if context.move_partitions and len(base_row):
         elsewhere = np.array([e.partition != file_slice.partition for e in entries])[entry]
@@ -93,8 +95,7 @@ def _find(
             wins = incoming_wins(context.rule, stored_ordering, incoming, None)
             kind[moving[~wins]] = LOST
     kind[len(base_row) - len(gone) :] = DELETED
-    matches = Matches(base_row=base_row, run=run_of[entry], row=position + offsets[entry], kind=kind, runs=runs)
-    return matches, len(gone)
+    return staged.matches(base_row, entry, position, kind), len(gone)
 
 
 def _positions(some: pa.ChunkedArray, keys: pa.Array) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.core.index.resizes import PendingResize
-from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult, TagTask
+from lakehouse.core.index.write_tasks import GroupTask, LocatedRows, Sizing, StagedEntry, TagResult, TagTask
 from lakehouse.model.files import FileSlice
 from lakehouse.spec.bucket_rules import BucketRules
 
@@ -38,6 +38,8 @@ class IndexSetup:
         rings: The rings of the partitions of the batch; only for consistent hashing.
         resizes: The pending resizes of partitions of the batch.
         replaced: File groups that an overwrite has hidden. Rows written to their ids would not be visible.
+        located: The staged rows whose keys have a stored location, by file group; empty for other indexes.
+        trusts_locations: Rows are appended to the file groups of their locations without reading these.
     """
 
     sizing: Sizing
@@ -49,6 +51,8 @@ class IndexSetup:
     rings: Mapping[str, Ring] = field(default_factory=dict)
     resizes: tuple[PendingResize, ...] = ()
     replaced: Groups = frozenset()
+    located: Mapping[tuple[str, str], tuple[LocatedRows, ...]] = field(default_factory=dict)
+    trusts_locations: bool = False
 
 
 class Index(Protocol):

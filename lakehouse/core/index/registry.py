@@ -14,6 +14,7 @@ from lakehouse.core.index.consistent_index import ConsistentBucketIndex
 from lakehouse.core.index.global_bloom_index import GlobalBloomIndex
 from lakehouse.core.index.global_simple_index import GlobalSimpleIndex
 from lakehouse.core.index.protocol import Index, IndexSetup
+from lakehouse.core.index.record_index import RecordIndex
 from lakehouse.core.index.simple_index import SimpleIndex
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.index_type import (
@@ -22,6 +23,8 @@ from lakehouse.model.index_type import (
     CONSISTENT_BUCKET,
     GLOBAL_BLOOM,
     GLOBAL_SIMPLE,
+    RECORD_INDEX,
+    RECORD_LEVEL_INDEX,
     SIMPLE,
     IndexType,
 )
@@ -31,6 +34,8 @@ INDEXES: Mapping[IndexType, Callable[[IndexSetup], Index]] = {
     GLOBAL_SIMPLE: GlobalSimpleIndex,
     BLOOM: BloomIndex,
     GLOBAL_BLOOM: GlobalBloomIndex,
+    RECORD_INDEX: RecordIndex,
+    RECORD_LEVEL_INDEX: RecordIndex,
     BUCKET: BucketIndex,
     CONSISTENT_BUCKET: ConsistentBucketIndex,
 }

@@ -49,16 +49,29 @@ class StagedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocatedRows:
+    """Staged rows whose keys the record index locates in one file group: batches of a file beside the staged rows."""
+
+    path: str
+    batches: tuple[int, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TagTask:
     """A look-up: search the keys of `entries` in base files, or in slices whose logs are merged first.
 
-    With `uses_filters` the bloom filters of `bases` exclude keys before the keys of a file are read.
+    With `uses_filters` the bloom filters of `bases` exclude keys before the keys of a file are read. If the
+    locations of keys are stored, `located` has the rows to search in each base file or slice; other rows are not in it.
+    With `trusts_locations` they are its matches, and the file is not read.
     """
 
     bases: tuple[BaseFile, ...]
     entries: tuple[StagedEntry, ...]
     slices: tuple[FileSlice, ...] = ()
     uses_filters: bool = False
+    located: tuple[tuple[LocatedRows, ...], ...] = ()
+    trusts_locations: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

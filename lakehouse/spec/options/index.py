@@ -11,6 +11,7 @@ from lakehouse.model.index_type import (
     CONSISTENT_HASHING,
     INDEX_TYPE,
     INDEX_TYPES,
+    RECORD_MOVES,
     SIMPLE,
     SIMPLE_MOVES,
     IndexType,
@@ -44,6 +45,11 @@ class IndexPolicy:
         BLOOM_MOVES,
         True,
         "Global bloom index: move a row whose partition changed (true) or update it where it is (false).",
+    )
+    record_moves: bool = option(
+        RECORD_MOVES,
+        False,
+        "Global record index: move a row whose partition changed (true) or update it where it is (false).",
     )
     buckets: int = option(NUM_BUCKETS, 0, "Bucket index: file groups per partition.")
     hash_fields: str = option(HASH_FIELD, "", "Bucket index: key fields that are hashed, comma separated; default all.")
@@ -103,5 +109,5 @@ class IndexPolicy:
     @property
     def moves_rows(self) -> bool:
         """Whether a row whose partition changed moves to its new partition; always false without a global index."""
-        values = {SIMPLE_MOVES: self.simple_moves, BLOOM_MOVES: self.bloom_moves}
+        values = {SIMPLE_MOVES: self.simple_moves, BLOOM_MOVES: self.bloom_moves, RECORD_MOVES: self.record_moves}
         return values.get(self.index_type.moves_option, False)

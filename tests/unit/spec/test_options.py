@@ -56,7 +56,7 @@ def test_misspelt_option_is_refused_with_the_nearest_key(misspelt: str, meant: s
         ("hoodie.parquet.max.file.size", "-1", "must not be negative"),
         ("hoodie.index.bloom.fpp", "x", "expected float"),
         ("hoodie.combine.before.insert", "yes", "expected true or false"),
-        ("hoodie.index.type", "HBASE", "must be one of SIMPLE, GLOBAL_SIMPLE, BLOOM, GLOBAL_BLOOM, "),
+        ("hoodie.index.type", "HBASE", "must be one of SIMPLE, GLOBAL_SIMPLE, BLOOM, GLOBAL_BLOOM, RECORD_INDEX"),
         ("hoodie.parquet.compression.codec", "zst", "Did you mean 'zstd'"),
     ],
 )

@@ -209,6 +209,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
 
 def _used_index(policy: IndexPolicy, keys: KeyConfig, deleted: pa.Schema | None) -> IndexType:
     """Return the index of a write: a delete without partition columns looks up its keys in all partitions."""
+    if policy.index_type.is_global:
+        return policy.index_type
     if deleted is not None and not all(f.split(".")[0] in deleted.names for f in keys.partition_fields):
         return GLOBAL_SIMPLE
     return policy.index_type

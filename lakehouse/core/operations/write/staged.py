@@ -9,44 +9,36 @@ write     each task writes its file group
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.files.file_group_writer import write_group
-from lakehouse.core.files.hash_ranges import divide_run
 from lakehouse.core.files.key_lookup import tag_files
-from lakehouse.core.files.log_reader import OPERATION, SliceContext
+from lakehouse.core.files.located_keys import tag_located
+from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.files.log_writer import append_group
 from lakehouse.core.files.markers import group_markers
 from lakehouse.core.files.slice_key_lookup import tag_slices
 from lakehouse.core.files.staging import stage_shard
 from lakehouse.core.files.write_context import WriteContext
-from lakehouse.core.index.consistent_hashing import Ring
-from lakehouse.core.index.protocol import Index, IndexSetup
-from lakehouse.core.index.registry import create_index
-from lakehouse.core.index.resizes import PendingResize
-from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedRun, TagResult, TagTask
+from lakehouse.core.index.write_tasks import GroupTask, StagedRun, TagResult, TagTask
 from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
 from lakehouse.core.operations.commit.results import Conflict, NothingToDo
-from lakehouse.core.operations.load.hashing import require_rings
 from lakehouse.core.operations.load.pending import pending_clustering
-from lakehouse.core.operations.load.slices import load_listing, load_visible
 from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict, uses_early_detection
+from lakehouse.core.operations.write.key_search import plan_search
 from lakehouse.core.operations.write.prepare import refuse_if_clustered
-from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.state.file_system_view import Group
-from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.errors import RetryableError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
-from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.model.files import BaseFile
 from lakehouse.model.nothing_to_do import NothingToDoReason
 
 # The number of bytes that a task appends in about 0.1 s.
@@ -88,16 +80,12 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGro
             code=NothingToDoReason.NO_CHANGES,
             reason="no stored row matches the batch" if by_key else "the batch has no rows",
         )
-    index, runs = _index(attempt, runs)
-    entries = [entry for run in runs for entry in run.entries]
-    partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
-    listing = None if attempt.request.replaces else load_listing(table, partitions)
-    slices = () if listing is None else listing.slices
-    in_clustering = pending_clustering(table)
+    search, in_clustering = plan_search(attempt, runs), pending_clustering(table)
+    index, listing, slices = search.index, search.listing, search.slices
+    entries = [entry for run in search.runs for entry in run.entries]
     updates = attempt.prepared.updates
     closed = groups_closed_by_clustering(table, table.timeline, updates=updates) if in_clustering else {}
-    changed = _groups_with_changed_keys(table, context, slices)
-    lookups = index.lookups(entries, slices, parallelism=engine.parallelism, read_logs_of=changed)
+    lookups = index.lookups(entries, slices, parallelism=engine.parallelism, read_logs_of=search.read_logs_of)
     skips, budget = attempt.policies.write.skips_damage, context.policy.memory_budget_bytes
     read = slice_context(table, context.schema, budget=budget, skips_damage=skips)
     tags = [tag for found in engine.run(partial(_tag, context, read), lookups, light=True) for tag in found]
@@ -166,27 +154,10 @@ def find_keys(attempt: WriteAttempt, runs: Sequence[StagedRun], files: Sequence[
     return next((base for base in matches if isinstance(base, BaseFile)), None)
 
 
-def _groups_with_changed_keys(
-    table: LoadedTable, context: WriteContext, slices: Sequence[FileSlice]
-) -> frozenset[Group]:
-    """Return the groups whose logs may add or remove keys, or change the values that choose between partitions."""
-    logged = [s for s in slices if s.logs]
-    if not logged:
-        return frozenset()
-    require_mergeable(table.config)
-    marks = {DELETED_COLUMN, OPERATION, table.config.merge_rule.delete_field}
-    if context.global_keys or marks & set(context.schema.names):
-        return frozenset((s.partition, s.file_id) for s in logged)
-    instants = {log.instant for s in logged for log in s.logs}
-    commits = table.store.commits([i for i in table.timeline.writes() if i.requested in instants])
-    stats = [stat for _, metadata in commits for stat in metadata.stats]
-    # A log that only updates records keeps the set of keys of its base file.
-    updates_only = {stat.path for stat in stats if not stat.num_deletes and not stat.num_inserts}
-    return frozenset((s.partition, s.file_id) for s in logged if any(log.path not in updates_only for log in s.logs))
-
-
 def _tag(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
-    return tag_slices(context, read, attempt, task) if task.slices else tag_files(context, attempt, task)
+    if task.slices:
+        return tag_slices(context, read, attempt, task)
+    return tag_located(context, attempt, task) if task.located else tag_files(context, attempt, task)
 
 
 def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
@@ -195,38 +166,3 @@ def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, tas
         return append_group(context, read, attempt, task)
     stat = write_group(context, attempt, task)
     return [] if stat is None else [stat]
-
-
-def _index(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> tuple[Index, Sequence[StagedRun]]:
-    """Return the index that finds stored records with the keys of this write, and the runs as it needs them."""
-    context, prepared = attempt.context, attempt.prepared
-    fixed_ids = prepared.non_blocking and prepared.index_type.hashes_keys
-    rings, resizes = dict[str, Ring](), tuple[PendingResize, ...]()
-    if context.hash_order:
-        partitions = {entry.partition for run in runs for entry in run.entries}
-        rings = require_rings(attempt.table, partitions, attempt.policies.index.buckets)
-        if attempt.request.replaces:
-            rings = {partition: ring.renewed(context.instant) for partition, ring in rings.items()}
-        runs = attempt.engine.run(partial(divide_run, context, _cuts(rings)), runs, light=True)
-    setup = IndexSetup(
-        sizing=Sizing(
-            rows_per_file=context.rows_per_file,
-            bytes_per_row=context.bytes_per_row,
-            max_file_bytes=context.policy.max_file_bytes,
-            small_file_bytes=context.policy.small_file_bytes,
-        ),
-        looks_up=attempt.request.looks_up_keys,
-        appends=prepared.table.config.is_merge_on_read and not attempt.request.replaces,
-        buckets=context.buckets,
-        new_in_logs=prepared.new_buckets_in_logs,
-        fixed_ids=fixed_ids,
-        rings=rings,
-        resizes=resizes,
-        replaced=frozenset(load_visible(attempt.table).replaced) if fixed_ids else frozenset(),
-    )
-    return create_index(prepared.index_type, setup), runs
-
-
-def _cuts(rings: Mapping[str, Ring]) -> dict[str, tuple[int, ...]]:
-    """Return the hash values at which the rows of each partition are divided."""
-    return {partition: tuple(int(value) for value in ring.values) for partition, ring in rings.items()}

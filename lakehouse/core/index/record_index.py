@@ -1,0 +1,62 @@
+"""The record indexes (RECORD_INDEX, RECORD_LEVEL_INDEX): the metadata table stores the file group of each key (MDT-4).
+
+The locations of the batch's keys are read before the index is created. Only the file groups of these locations are
+searched. RECORD_INDEX finds a key in any partition, RECORD_LEVEL_INDEX in the partition of its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakehouse.core.index.file_lookups import plan_groups
+from lakehouse.core.index.protocol import Groups, IndexSetup, NewUuid
+from lakehouse.core.index.write_tasks import GroupTask, StagedEntry, TagResult, TagTask
+from lakehouse.model.files import FileSlice
+
+
+@dataclass(frozen=True, slots=True)
+class RecordIndex:
+    """Searches the located keys in their file groups; the setup has `located`."""
+
+    setup: IndexSetup
+
+    def lookups(
+        self, entries: Sequence[StagedEntry], slices: Sequence[FileSlice], *, parallelism: int, read_logs_of: Groups
+    ) -> tuple[TagTask, ...]:
+        """Return look-ups in the file groups that have keys of the batch; none if rows are only added.
+
+        A group in `read_logs_of` is searched with its logs, unless locations are trusted.
+        """
+        if not self.setup.looks_up:
+            return ()
+        staged = tuple(sorted(entries, key=lambda e: (e.partition, e.run, e.offset)))
+        located, trusts = self.setup.located, self.setup.trusts_locations
+        found = sorted(
+            (s for s in slices if (s.partition, s.file_id) in located), key=lambda s: (s.partition, s.file_id)
+        )
+        merged = [s for s in found if s.base is None or (not trusts and (s.partition, s.file_id) in read_logs_of)]
+        tasks = [
+            TagTask(bases=(), entries=staged, slices=(s,), located=(located[s.partition, s.file_id],)) for s in merged
+        ]
+        bases = [s.base for s in found if s.base is not None and s not in merged]
+        # Enough tasks remain to keep all cores busy.
+        size = max(1, -(-len(bases) // (4 * parallelism)))
+        for first in range(0, len(bases), size):
+            some = tuple(bases[first : first + size])
+            rows = tuple(located[base.partition, base.file_id] for base in some)
+            tasks.append(TagTask(bases=some, entries=staged, located=rows, trusts_locations=trusts))
+        return tuple(tasks)
+
+    def groups(
+        self,
+        entries: Sequence[StagedEntry],
+        slices: Sequence[FileSlice],
+        tags: Sequence[TagResult],
+        *,
+        in_clustering: Groups,
+        new_uuid: NewUuid,
+    ) -> tuple[GroupTask, ...]:
+        """Return tasks that update the matched file groups and insert the other rows into small or new files."""
+        available = [s for s in slices if (s.partition, s.file_id) not in in_clustering]
+        return plan_groups(entries, available, tags, self.setup, lambda: f"{new_uuid()}-0")

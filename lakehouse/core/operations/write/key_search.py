@@ -1,0 +1,182 @@
+"""Plan the search for staged keys: the index, the file slices that it searches, and the logs that it has to read.
+
+A record index locates the keys first, in tasks near the data, so only the partitions of these locations are listed.
+Without a usable record index the keys are searched by the simple index of the same scope, as in Hudi.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lakehouse.core.files.hash_ranges import divide_run
+from lakehouse.core.files.located_keys import RecordLocations, locate, plan_locating
+from lakehouse.core.files.log_reader import OPERATION
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.protocol import Groups, Index, IndexSetup
+from lakehouse.core.index.registry import create_index
+from lakehouse.core.index.resizes import PendingResize
+from lakehouse.core.index.write_tasks import LocatedRows, Sizing, StagedEntry, StagedRun
+from lakehouse.core.operations.load.hashing import require_rings
+from lakehouse.core.operations.load.record_locations import record_locations
+from lakehouse.core.operations.load.slices import Listing, load_listing, load_visible
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.write.attempt import WriteAttempt
+from lakehouse.core.rows.record_merge import DELETED_COLUMN
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.core.state.table_config import require_mergeable
+from lakehouse.model.files import FileSlice
+from lakehouse.model.index_type import GLOBAL_SIMPLE, SIMPLE, IndexType
+
+logger = logging.getLogger(__name__)
+
+Located = Mapping[Group, tuple[LocatedRows, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySearch:
+    """How the keys of a batch are found.
+
+    Attributes:
+        index: The index of the write.
+        runs: The staged rows as the index needs them.
+        listing: The listed slices; None for an overwrite, which reads no stored row.
+        read_logs_of: File groups whose logs have to be read, too.
+    """
+
+    index: Index
+    runs: Sequence[StagedRun]
+    listing: Listing | None
+    read_logs_of: Groups
+
+    @property
+    def slices(self) -> Sequence[FileSlice]:
+        """The slices that the index searches, and that may get inserts."""
+        return () if self.listing is None else self.listing.slices
+
+
+def plan_search(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch:
+    """Return how the keys of the staged rows are found."""
+    table, context, index_type = attempt.table, attempt.context, attempt.prepared.index_type
+    looks_up = attempt.request.looks_up_keys
+    if index_type.stores_locations:
+        search = _search_locations(attempt, runs) if looks_up else None
+        if search is not None:
+            return search
+        index_type = GLOBAL_SIMPLE if index_type.is_global else SIMPLE
+    setup, runs = _setup(attempt, index_type, runs)
+    index = create_index(index_type, setup)
+    if attempt.request.replaces:
+        return KeySearch(index=index, runs=runs, listing=None, read_logs_of=frozenset())
+    everywhere = context.global_keys and looks_up
+    listing = load_listing(table, None if everywhere else sorted({e.partition for run in runs for e in run.entries}))
+    changed = _groups_with_changed_keys(table, context, listing.slices)
+    return KeySearch(index=index, runs=runs, listing=listing, read_logs_of=changed)
+
+
+def _search_locations(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch | None:
+    """Return the search by the record index; None, with a warning, if the table has no usable one."""
+    table, context, index_type = attempt.table, attempt.context, attempt.prepared.index_type
+    entries = [entry for run in runs for entry in run.entries]
+    locations = record_locations(table, by_partition=not index_type.is_global)
+    if locations is None:
+        logger.warning(
+            "%s: %s has no record index to use; the keys are searched in the files, as %s does",
+            table.env.storage.root,
+            index_type.name,
+            GLOBAL_SIMPLE.name if index_type.is_global else SIMPLE.name,
+        )
+        return None
+    located = _located(attempt, locations, entries, by_partition=not index_type.is_global)
+    listing = load_listing(table, sorted({e.partition for e in entries} | {partition for partition, _ in located}))
+    missing = located.keys() - {(s.partition, s.file_id) for s in listing.slices}
+    if missing:
+        logger.warning(
+            "%s: the record index locates keys in file group %s of %r, which the table does not have; the keys are "
+            "searched in the files. Run `lakehouse metadata rebuild`",
+            table.env.storage.root,
+            *reversed(min(missing)),
+        )
+        return None
+    # Stored values are read where they decide whether a row moves, or complete the incoming row.
+    trusts = table.config.is_merge_on_read and not context.move_partitions and not context.keeps
+    changed: Groups = frozenset()
+    if not trusts:
+        changed = _groups_with_changed_keys(
+            table, context, [s for s in listing.slices if (s.partition, s.file_id) in located]
+        )
+    setup, runs = _setup(attempt, index_type, runs)
+    index = create_index(index_type, replace(setup, located=located, trusts_locations=trusts))
+    return KeySearch(index=index, runs=runs, listing=listing, read_logs_of=changed)
+
+
+def _located(
+    attempt: WriteAttempt, locations: RecordLocations, entries: Sequence[StagedEntry], *, by_partition: bool
+) -> Located:
+    """Return the staged rows with a stored location, by file group."""
+    tasks = plan_locating(entries, by_partition=by_partition)
+    found = attempt.engine.run(partial(locate, attempt.context, locations), tasks, light=True)
+    groups: dict[Group, tuple[LocatedRows, ...]] = {}
+    for keys in found:
+        for group, rows in keys.groups.items():
+            groups[group] = (*groups.get(group, ()), rows)
+    return groups
+
+
+def _groups_with_changed_keys(
+    table: LoadedTable, context: WriteContext, slices: Sequence[FileSlice]
+) -> frozenset[Group]:
+    """Return the groups whose logs may add or remove keys, or change the values that choose between partitions."""
+    logged = [s for s in slices if s.logs]
+    if not logged:
+        return frozenset()
+    require_mergeable(table.config)
+    marks = {DELETED_COLUMN, OPERATION, table.config.merge_rule.delete_field}
+    if context.global_keys or marks & set(context.schema.names):
+        return frozenset((s.partition, s.file_id) for s in logged)
+    instants = {log.instant for s in logged for log in s.logs}
+    commits = table.store.commits([i for i in table.timeline.writes() if i.requested in instants])
+    stats = [stat for _, metadata in commits for stat in metadata.stats]
+    # A log that only updates records keeps the set of keys of its base file.
+    updates_only = {stat.path for stat in stats if not stat.num_deletes and not stat.num_inserts}
+    return frozenset((s.partition, s.file_id) for s in logged if any(log.path not in updates_only for log in s.logs))
+
+
+def _setup(
+    attempt: WriteAttempt, index_type: IndexType, runs: Sequence[StagedRun]
+) -> tuple[IndexSetup, Sequence[StagedRun]]:
+    """Return the setup of the index that finds the keys of this write, and the runs as the index needs them."""
+    context, prepared = attempt.context, attempt.prepared
+    fixed_ids = prepared.non_blocking and index_type.hashes_keys
+    rings, resizes = dict[str, Ring](), tuple[PendingResize, ...]()
+    if context.hash_order:
+        partitions = {entry.partition for run in runs for entry in run.entries}
+        rings = require_rings(attempt.table, partitions, attempt.policies.index.buckets)
+        if attempt.request.replaces:
+            rings = {partition: ring.renewed(context.instant) for partition, ring in rings.items()}
+        runs = attempt.engine.run(partial(divide_run, context, _cuts(rings)), runs, light=True)
+    setup = IndexSetup(
+        sizing=Sizing(
+            rows_per_file=context.rows_per_file,
+            bytes_per_row=context.bytes_per_row,
+            max_file_bytes=context.policy.max_file_bytes,
+            small_file_bytes=context.policy.small_file_bytes,
+        ),
+        looks_up=attempt.request.looks_up_keys,
+        appends=prepared.table.config.is_merge_on_read and not attempt.request.replaces,
+        buckets=context.buckets,
+        new_in_logs=prepared.new_buckets_in_logs,
+        fixed_ids=fixed_ids,
+        rings=rings,
+        resizes=resizes,
+        replaced=frozenset(load_visible(attempt.table).replaced) if fixed_ids else frozenset(),
+    )
+    return setup, runs
+
+
+def _cuts(rings: Mapping[str, Ring]) -> dict[str, tuple[int, ...]]:
+    """Return the hash values at which the rows of each partition are divided."""
+    return {partition: tuple(int(value) for value in ring.values) for partition, ring in rings.items()}
