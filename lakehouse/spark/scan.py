@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from functools import reduce
 from heapq import heapreplace
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -18,8 +20,10 @@ from pyspark.sql.types import StructType
 
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.operations.read.scan import Scan, read_rows, stored_data_schema
+from lakehouse.core.planning.column_path import path_of, root_of, type_of
 from lakehouse.core.planning.predicate import literal
-from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.core.state.data_files import file_paths
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
 from lakehouse.spark.engine import own_workers
 
@@ -30,14 +34,17 @@ _TASK_BYTES = 64 * 1024 * 1024
 def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
     """Return the planned rows as a DataFrame."""
     columns = scan.plan.schema.names
-    extra = [] if scan.plan.residual is None else [c for c in dict.fromkeys(columns_of(scan.plan.residual))]
+    used = () if scan.plan.residual is None else columns_of(scan.plan.residual)
+    extra = dict.fromkeys(root_of(name, scan.table_schema) for name in used)
     names = [*columns, *(name for name in extra if name not in columns)]
     schema = pa.schema([scan.table_schema.field(name) for name in names])
-    groups: dict[pa.Schema, list[BaseFile]] = {}
-    merged = [file_slice for file_slice in scan.plan.slices if file_slice.logs]
-    for file_slice in scan.plan.slices:
-        if file_slice.base is not None and not file_slice.logs:
-            groups.setdefault(_stored(scan, file_slice.base, schema), []).append(file_slice.base)
+    groups: dict[pa.Schema, list[pa.Table]] = {}
+    has_logs = scan.plan.slices.log_counts > 0
+    merged = scan.plan.slices.filter(has_logs)
+    plain = scan.plan.slices.filter(~has_logs).files
+    for instant in pc.unique(plain.column("instant")).to_pylist():
+        files = plain.filter(pc.equal(plain.column("instant"), instant))
+        groups.setdefault(_stored(scan, instant, schema), []).append(files)
     frames = []
     if groups:
         frame = reduce(DataFrame.unionByName, [_read(spark, scan, *group, schema) for group in groups.items()])
@@ -45,16 +52,16 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
             frame = frame.where(condition(scan.plan.residual, scan.table_schema))
         # Each named column is a call to the JVM; without extra columns the selection is not needed.
         frames.append(frame if names == columns else frame.select(*[F.col(f"`{name}`") for name in columns]))
-    if merged:
+    if len(merged):
         frames.append(_merge(spark, scan, merged))
     if not frames:
         return spark.createDataFrame([], spark_schema(scan.plan.schema))
     return reduce(DataFrame.unionByName, frames)
 
 
-def _merge(spark: SparkSession, scan: Scan, slices: list[FileSlice]) -> DataFrame:
+def _merge(spark: SparkSession, scan: Scan, slices: FileSlices) -> DataFrame:
     """Return the rows of slices with log files, merged by Arrow in workers; small slices share a task."""
-    context, plan = scan.context, scan.plan
+    context, plan = scan.context, scan.plan.without_slices()
     shares = _shares(slices, spark.sparkContext.defaultParallelism)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -68,18 +75,18 @@ def _merge(spark: SparkSession, scan: Scan, slices: list[FileSlice]) -> DataFram
         return numbers.mapInArrow(read, spark_schema(plan.schema))
 
 
-def _shares(slices: list[FileSlice], cores: int) -> list[list[FileSlice]]:
+def _shares(slices: FileSlices, cores: int) -> list[FileSlices]:
     """Distribute slices to tasks of similar size: enough tasks for all cores, and none much too large."""
-    sizes = {id(s): (s.base.size_bytes if s.base else 0) + s.total_log_bytes for s in slices}
-    tasks = max(_TASKS_PER_CORE * cores, -(-sum(sizes.values()) // _TASK_BYTES))
+    sizes = slices.sizes
+    tasks = max(_TASKS_PER_CORE * cores, -(-int(sizes.sum()) // _TASK_BYTES))
     loads = [(0, number) for number in range(min(tasks, len(slices)))]
-    shares: list[list[FileSlice]] = [[] for _ in loads]
+    shares: list[list[int]] = [[] for _ in loads]
     # Assign the largest slice first, each to the task with the smallest load.
-    for file_slice in sorted(slices, key=lambda s: -sizes[id(s)]):
+    for row in np.argsort(-sizes, kind="stable").tolist():
         load, number = loads[0]
-        shares[number].append(file_slice)
-        heapreplace(loads, (load + sizes[id(file_slice)], number))
-    return shares
+        shares[number].append(row)
+        heapreplace(loads, (load + int(sizes[row]), number))
+    return [slices.take(np.array(share, np.int64)) for share in shares]
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -95,16 +102,20 @@ def condition(predicate: Predicate, schema: pa.Schema) -> Column:
         return reduce(Column.__or__, [condition(p, schema) for p in predicate.parts], F.lit(False))
     if isinstance(predicate, Not):
         return ~condition(predicate.part, schema)
-    column = F.col(f"`{predicate.column}`")
+    column = F.col(".".join(f"`{name}`" for name in path_of(predicate.column, schema)))
     if isinstance(predicate, IsNull):
         return column.isNull()
     if isinstance(predicate, StartsWith):
         return column.startswith(predicate.prefix)
-    kind = schema.field(predicate.column).type
+    kind = type_of(predicate.column, schema)
     if isinstance(predicate, In):
         return column.isin([literal(value, kind) for value in predicate.values])
     value = F.lit(literal(predicate.value, kind))
-    return _compare(predicate, column, value)
+    compared = _compare(predicate, column, value)
+    if pa.types.is_floating(kind) and predicate.operator in (">", ">="):
+        # In Spark NaN is greater than all numbers, in Arrow it is not.
+        compared = compared & ~F.isnan(column)
+    return compared
 
 
 def _compare(predicate: Comparison, column: Column, value: Column) -> Column:
@@ -119,17 +130,17 @@ def _compare(predicate: Comparison, column: Column, value: Column) -> Column:
     return compared
 
 
-def _stored(scan: Scan, file: BaseFile, schema: pa.Schema) -> pa.Schema:
-    """Return the columns in the types of the file; columns that the file lacks keep the table's type."""
-    declared = stored_data_schema(scan, file.instant)
+def _stored(scan: Scan, instant: str, schema: pa.Schema) -> pa.Schema:
+    """Return the columns in the types of the files of a commit; columns that they lack keep the table's type."""
+    declared = stored_data_schema(scan, instant)
     if declared is None:
         return schema
     stored = with_meta_fields(declared)
     return pa.schema([f.with_type(stored.field(f.name).type) if f.name in stored.names else f for f in schema])
 
 
-def _read(spark: SparkSession, scan: Scan, stored: pa.Schema, files: list[BaseFile], schema: pa.Schema) -> DataFrame:
-    paths = [scan.storage.native(file.path) for file in files]
+def _read(spark: SparkSession, scan: Scan, stored: pa.Schema, files: list[pa.Table], schema: pa.Schema) -> DataFrame:
+    paths = [scan.storage.native(path) for table in files for path in file_paths(table).to_pylist()]
     # Do not infer partition columns from directory names: the files contain the partition columns.
     reader = spark.read.schema(spark_schema(stored)).option("recursiveFileLookup", "true")
     frame = reader.parquet(*paths)

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -31,9 +33,9 @@ from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental, ScanRequest
 from lakehouse.core.operations.read.scan import Scan, read_rows
 from lakehouse.core.planning.cdc import FileGroupChange
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError, nearest
-from lakehouse.model.files import FileSlice
 from lakehouse.model.predicate import And, Predicate
 from lakehouse.spark.file_sources import PlannedFilesReader, file_source
 from lakehouse.spark.filters import to_predicate
@@ -52,10 +54,10 @@ def register(spark: SparkSession) -> None:
 
 @dataclass(frozen=True)
 class _SliceTask(InputPartition):
-    """Some file slices of a scan, read by one task."""
+    """Some file slices of a scan, read by one task; the plan of `scan` has no slices."""
 
     scan: Scan
-    slices: tuple[FileSlice, ...]
+    slices: FileSlices
 
 
 @dataclass(frozen=True)
@@ -204,18 +206,16 @@ def _tasks(scan: Scan | ChangeScan, columns: tuple[str, ...]) -> list[InputParti
     if isinstance(scan, ChangeScan):
         changes: tuple[FileGroupChange | None, ...] = scan.changes or (None,)
         return [_ChangeTask(scan=replace(scan, changes=()), change=change, columns=columns) for change in changes]
-    tasks: list[InputPartition] = []
-    slices: list[FileSlice] = []
-    size = 0
-    for file_slice in scan.plan.slices:
-        slices.append(file_slice)
-        size += (file_slice.base.size_bytes if file_slice.base else 0) + file_slice.total_log_bytes
-        if size >= _SMALL_TASK_BYTES:
-            tasks.append(_SliceTask(scan=scan, slices=tuple(slices)))
-            slices, size = [], 0
-    if slices:
-        tasks.append(_SliceTask(scan=scan, slices=tuple(slices)))
-    return tasks or [_SliceTask(scan=scan, slices=())]
+    slices = scan.plan.slices
+    alone = replace(scan, plan=scan.plan.without_slices(), stored_schemas={})
+    # A task ends with the slice that makes it large enough.
+    filled = np.cumsum(slices.sizes)
+    ends = [0]
+    while ends[-1] < len(slices):
+        before = filled[ends[-1] - 1] if ends[-1] else 0
+        ends.append(min(int(np.searchsorted(filled, before + _SMALL_TASK_BYTES)) + 1, len(slices)))
+    tasks = [_SliceTask(scan=alone, slices=slices[first:last]) for first, last in pairwise(ends)]
+    return list(tasks) or [_SliceTask(scan=alone, slices=slices)]
 
 
 def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -61,6 +61,11 @@ class BaseFileReader:
                 f"{self._root}/{self.path}: the value {key} of its footer is not text: {error}", path=self.path
             ) from error
 
+    @property
+    def statistics(self) -> pq.FileMetaData:
+        """The footer of the file, with the statistics of its columns."""
+        return self._file.metadata
+
     def bloom_filter(self) -> BloomFilter | None:
         """Return the bloom filter; None if there is none. Raises CorruptTableError for an invalid filter."""
         text, type_code = (self.footer(key) for key in BLOOM_FOOTER)

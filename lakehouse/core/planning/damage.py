@@ -10,7 +10,7 @@ cleans delete their files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -52,7 +52,7 @@ def find_damage(
     visible: VisibleTimeline,
     *,
     layout: int,
-    listed: Callable[[str], bool],
+    covered: Callable[[Iterable[str]], Collection[str]],
 ) -> tuple[Damage, ...]:
     """Return the files of newest slices that are missing or do not have the size that their commit states.
 
@@ -62,9 +62,9 @@ def find_damage(
         files: The listed files, see `core.state.data_files`.
         visible: The file system view of the query. File groups that it shows as replaced are ignored.
         layout: Layout of the timeline, 1 or 2.
-        listed: Whether the listing covers a partition.
+        covered: Returns the partitions that the listing covers.
     """
-    suspects, sizes = _suspects(commits, files, visible, listed)
+    suspects, sizes = _suspects(commits, files, visible, covered)
     suspected = {(stat.partition, stat.file_id) for _, stat in suspects} - visible.replaced.keys()
     if not suspected:
         return ()
@@ -92,30 +92,30 @@ def _suspects(
     commits: Iterable[tuple[Instant, CommitMetadata]],
     files: pa.Table,
     visible: VisibleTimeline,
-    listed: Callable[[str], bool],
+    covered: Callable[[Iterable[str]], Collection[str]],
 ) -> tuple[list[tuple[Instant, WriteStat]], dict[str, int]]:
     """Return the stats that no listed file matches, and the sizes of the listed files that they name."""
-    suspects: list[tuple[Instant, WriteStat]] = []
-    sizes: dict[str, int] = {}
-    paths: pa.Array | None = None
-    for instant, metadata in commits:
-        if instant.requested not in visible.instants or instant.requested < visible.archived_before:
-            continue
-        stats = [stat for stat in metadata.stats if stat.path]
-        covered = {partition: listed(partition) for partition in {stat.partition for stat in stats}}
-        stats = [stat for stat in stats if covered[stat.partition]]
-        if not stats:
-            continue
-        paths = file_paths(files) if paths is None else paths
-        # Most files match, so most stats need this comparison only.
-        row = pc.index_in(pa.array([stat.path for stat in stats], pa.string()), value_set=paths)
-        actual = one_array(files.column("size_bytes")).take(row)
-        equal = pc.equal(actual, pa.array([stat.size_bytes for stat in stats], pa.int64())).fill_null(False)
-        for number in pc.indices_nonzero(pc.invert(equal)).to_pylist():
-            suspects.append((instant, stats[number]))
-            if actual[number].is_valid:
-                sizes[stats[number].path] = actual[number].as_py()
-    return suspects, sizes
+    compared = [
+        (instant, metadata)
+        for instant, metadata in commits
+        if instant.requested in visible.instants and instant.requested >= visible.archived_before
+    ]
+    listed = covered({stat.partition for _, metadata in compared for stat in metadata.stats})
+    stats = [
+        (instant, stat)
+        for instant, metadata in compared
+        for stat in metadata.stats
+        if stat.path and stat.partition in listed
+    ]
+    if not stats:
+        return [], {}
+    # Most files match, so most stats need this comparison only.
+    row = pc.index_in(pa.array([stat.path for _, stat in stats], pa.string()), value_set=file_paths(files))
+    actual = one_array(files.column("size_bytes")).take(row)
+    equal = pc.equal(actual, pa.array([stat.size_bytes for _, stat in stats], pa.int64())).fill_null(False)
+    numbers = pc.indices_nonzero(pc.invert(equal)).to_pylist()
+    sizes = {stats[number][1].path: actual[number].as_py() for number in numbers if actual[number].is_valid}
+    return [stats[number] for number in numbers], sizes
 
 
 # parameters: one file of a commit, and the listing that it is compared with

@@ -43,17 +43,20 @@ def decode_ranges(text: str | None, schema: pa.Schema) -> Mapping[str, Mapping[s
     """
     if not text:
         return {}
-    kinds = {field.name: field.type for field in schema}
-    decoded: dict[str, dict[str, Range]] = {}
     try:
-        for path, columns in parse_json(text).items():
-            decoded[path] = {}
-            for name, (low, high, nulls) in columns.items():
-                if name in kinds and not (pa.types.is_string(kinds[name]) and not isinstance(low, str)):
-                    decoded[path][name] = (literal(low, kinds[name]), literal(high, kinds[name]), nulls)
+        return {path: typed_ranges(columns, schema) for path, columns in parse_json(text).items()}
     except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise CorruptTableError(f"{RANGES_KEY} of a commit is unreadable ({error!r}): {text[:120]!r}") from error
-    return decoded
+
+
+def typed_ranges(columns: Mapping[str, Any], schema: pa.Schema) -> dict[str, Range]:
+    """Return column -> (min, max, nulls) of JSON values with values of the columns' types."""
+    kinds = {field.name: field.type for field in schema}
+    return {
+        name: (literal(low, kinds[name]), literal(high, kinds[name]), nulls)
+        for name, (low, high, nulls) in columns.items()
+        if name in kinds and not (pa.types.is_string(kinds[name]) and not isinstance(low, str))
+    }
 
 
 def _json_value(value: Any) -> Any:

@@ -1,21 +1,23 @@
-"""Parse predicates, translate them to Arrow expressions, and evaluate them on column ranges.
+"""Parse predicates and translate them to Arrow expressions; `ranges` evaluates them on column ranges.
 
 Grammar: comparisons (= == != <> < <= > >=), IN (...), BETWEEN a AND b, IS [NOT] NULL, LIKE 'prefix%', NOT, AND, OR,
-parentheses; literals are numbers, 'text', true, false, and DATE '...' or TIMESTAMP '...'. Names may be in backquotes.
+parentheses; literals are numbers, 'text', true, false, and DATE '...' or TIMESTAMP '...'. Names may be in backquotes;
+`a.b` names the field `b` of the struct `a`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.errors import UserError, nearest
+from lakehouse.core.planning.column_path import expression_of, path_of, type_of
+from lakehouse.errors import UserError
 from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
 
 _TOKEN = re.compile(
@@ -38,8 +40,7 @@ def parse_predicate(text: str) -> Predicate:
 def check_columns(predicate: Predicate, schema: pa.Schema) -> None:
     """Raise UserError for a column that `schema` lacks, with the nearest name, and for a literal of another type."""
     for name in columns_of(predicate):
-        if name not in schema.names:
-            raise UserError(f"column {name!r} is not in the table.{nearest(name, schema.names)}", column=name)
+        path_of(name, schema)
     to_arrow(predicate, schema)
 
 
@@ -51,10 +52,10 @@ def to_arrow(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
         return _fold(predicate.parts, schema, lambda a, b: a | b, False)
     if isinstance(predicate, Not):
         return ~to_arrow(predicate.part, schema)
-    field = pc.field(predicate.column)
+    field = expression_of(predicate.column, schema)
     if isinstance(predicate, IsNull):
         return field.is_null()
-    kind = schema.field(predicate.column).type
+    kind = type_of(predicate.column, schema)
     if isinstance(predicate, StartsWith):
         if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
             raise UserError(f"column {predicate.column!r} is {kind}; LIKE needs text", column=predicate.column)
@@ -72,33 +73,6 @@ def to_arrow(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
         ">": field > value,
         ">=": field >= value,
     }[predicate.operator]
-
-
-def may_match(predicate: Predicate, ranges: Mapping[str, Range], schema: pa.Schema) -> bool:
-    """Return False only if no row within `ranges` (column -> min, max, nulls) can satisfy the predicate."""
-    if isinstance(predicate, And):
-        return all(may_match(part, ranges, schema) for part in predicate.parts)
-    if isinstance(predicate, Or):
-        return any(may_match(part, ranges, schema) for part in predicate.parts)
-    if isinstance(predicate, Not) or predicate.column not in ranges:
-        return True
-    low, high, nulls = ranges[predicate.column]
-    if isinstance(predicate, IsNull):
-        return nulls != 0
-    if low is None or high is None:
-        return True
-    kind = schema.field(predicate.column).type
-    try:
-        if isinstance(predicate, StartsWith):
-            return bool(
-                low[: len(predicate.prefix)] <= predicate.prefix <= high[: len(predicate.prefix)]
-                or (low <= predicate.prefix <= high)
-            )
-        if isinstance(predicate, In):
-            return any(low <= literal(value, kind) <= high for value in predicate.values)
-        return _may_compare(predicate, low, high, literal(predicate.value, kind))
-    except TypeError:
-        return True
 
 
 def literal(value: Any, kind: pa.DataType) -> Any:
@@ -141,20 +115,6 @@ def _timestamp(value: Any, kind: pa.TimestampType) -> dt.datetime:
     if kind.tz:
         return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
     return moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment
-
-
-def _may_compare(predicate: Comparison, low: Any, high: Any, value: Any) -> bool:
-    return bool(
-        {
-            "=": low <= value <= high,
-            # Ranges do not include NaN, and NaN is unequal to every value.
-            "!=": isinstance(value, float) or not (low == value == high),
-            "<": low < value,
-            "<=": low <= value,
-            ">": high > value,
-            ">=": high >= value,
-        }[predicate.operator]
-    )
 
 
 def _fold(

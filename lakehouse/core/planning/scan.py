@@ -1,39 +1,55 @@
-"""Plan a scan: the file slices that a query reads after pruning by partition and column range."""
+"""Plan a scan: the file slices that a query reads after pruning by partition and column ranges (MDT-14)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
-from lakehouse.core.planning.predicate import Range, check_columns, literal, may_match
-from lakehouse.core.rows.partition_path import parse_partition_path
+from lakehouse.core.planning.column_path import type_of
+from lakehouse.core.planning.explain import PlanStep
+from lakehouse.core.planning.partitions import partition_ranges
+from lakehouse.core.planning.predicate import Range, check_columns
+from lakehouse.core.planning.ranges import ColumnRanges, Flags, may_match
+from lakehouse.core.state.data_files import file_paths, one_array
+from lakehouse.core.state.file_slices import EMPTY, FileSlices
 from lakehouse.errors import UserError, nearest
-from lakehouse.model.files import BaseFile, FileSlice, LogFile
+from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.keys import KeyConfig
-from lakehouse.model.predicate import And, In, Predicate
+from lakehouse.model.predicate import And, In, Predicate, columns_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """A scan: slices, the columns of the result (`schema`), and the condition to apply to rows."""
+    """A scan: slices, the columns of the result (`schema`), and the condition to apply to rows.
 
-    slices: tuple[FileSlice, ...]
+    `skipped` is the number of listed slices that column ranges or record keys excluded; `steps` explain the plan.
+    """
+
+    slices: FileSlices
     schema: pa.Schema
     residual: Predicate | None = None
     skipped: int = 0
+    steps: tuple[PlanStep, ...] = ()
 
     @property
     def files(self) -> tuple[BaseFile, ...]:
         """Base files of the slices."""
-        return tuple(file_slice.base for file_slice in self.slices if file_slice.base is not None)
+        return self.slices.bases()
+
+    def without_slices(self) -> ScanPlan:
+        """Return the plan for a task that gets its slices in another way."""
+        return ScanPlan(slices=EMPTY, schema=self.schema, residual=self.residual)
 
 
 # parameters: a planner takes each independent part of the table state
 def plan_scan(
-    slices: Sequence[FileSlice],
+    slices: Iterable[FileSlice],
     table: pa.Schema,
     keys: KeyConfig,
     *,
@@ -59,51 +75,23 @@ def plan_scan(
         UserError: The table does not have a column.
     """
     full = with_meta_fields(table)
+    chosen = chosen_columns(full, columns)
+    found = FileSlices.of(slices)
+    kept = found
     if where is not None:
         check_columns(where, full)
-    chosen = _choose(full, columns)
-
-    def may_hold(file_slice: FileSlice) -> bool:
-        files = (*((file_slice.base,) if file_slice.base is not None else ()), *file_slice.logs)
-        return where is None or any(may_match(where, _ranges(file, full, keys, ranges), full) for file in files)
-
-    filled = [file_slice for file_slice in slices if file_slice.base is not None or file_slice.logs]
-    matching = tuple(file_slice for file_slice in filled if may_hold(file_slice))
-    residual = where
-    if commit_times is not None:
-        only = In(META_COLUMNS[0], tuple(sorted(commit_times)))
-        residual = only if where is None else And((only, where))
-    return ScanPlan(slices=matching, schema=chosen, residual=residual, skipped=len(filled) - len(matching))
+        recorded = recorded_ranges(found.files, ranges, where, full)
+        kept = found.filter(found.any_file(files_that_may_match(found.files, recorded, where, full, keys)))
+    return ScanPlan(
+        slices=kept,
+        schema=chosen,
+        residual=row_condition(where, commit_times),
+        skipped=len(found) - len(kept),
+    )
 
 
-def partition_filter(where: Predicate | None, table: pa.Schema, keys: KeyConfig) -> Callable[[str], bool] | None:
-    """Return a filter of directories that may contain partitions with matching rows; None if all may.
-
-    The filter uses the partition fields that a directory's path contains. Text values without URL encoding may contain
-    `/`; then a directory is not a complete value and is never excluded.
-    """
-    if where is None or not keys.partition_fields:
-        return None
-    full = with_meta_fields(table)
-    check_columns(where, full)
-
-    def keep(path: str) -> bool:
-        depth = path.count("/") + 1
-        path_fields = keys.partition_fields[:depth]
-        kinds = [full.field(name).type for name in path_fields if name in full.names]
-        if len(kinds) < depth or not (keys.url_encode or all(_makes_one_level(kind) for kind in kinds)):
-            return True
-        so_far = replace(keys, partition_fields=path_fields, partition_types=keys.partition_types[:depth])
-        return may_match(where, _partition_values(path, full, so_far), full)
-
-    return keep
-
-
-def _makes_one_level(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind))
-
-
-def _choose(full: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+def chosen_columns(full: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the columns of the result; raise UserError for a column that the table does not have."""
     if columns is None:
         return full
     if not columns:
@@ -117,36 +105,65 @@ def _choose(full: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     return pa.schema([full.field(name) for name in columns])
 
 
-def _ranges(
-    file: BaseFile | LogFile, schema: pa.Schema, keys: KeyConfig, ranges: Mapping[str, Mapping[str, Range]]
-) -> Mapping[str, Range]:
-    """Return the column ranges of a file: recorded ranges, else the values of the partition columns.
+def row_condition(where: Predicate | None, commit_times: frozenset[str] | None) -> Predicate | None:
+    """Return the condition on rows: `where`, and for an incremental query the commits that wrote them."""
+    if commit_times is None:
+        return where
+    only = In(META_COLUMNS[0], tuple(sorted(commit_times)))
+    return only if where is None else And((only, where))
 
-    A recorded range has priority: with a global index a row may stay in its partition if its partition column changes.
+
+def files_that_may_match(
+    files: pa.Table, recorded: Mapping[str, ColumnRanges], where: Predicate, schema: pa.Schema, keys: KeyConfig
+) -> Flags:
+    """Return for each file whether it may have a matching row, by its column ranges and the values in its path.
+
+    A recorded range has priority over a path: with a global index a row may stay in its partition if its partition
+    column changes.
     """
-    path_ranges = {META_COLUMNS[3]: (file.partition, file.partition, 0)}
-    return _partition_values(file.partition, schema, keys) | path_ranges | dict(ranges.get(file.path, {}))
+    ranges = partition_ranges(one_array(files.column("partition")), schema, keys)
+    for name, found in recorded.items():
+        ranges[name] = _first_known(found, ranges[name]) if name in ranges else found
+    return may_match(where, ranges, schema, files.num_rows)
 
 
-def _partition_values(path: str, schema: pa.Schema, keys: KeyConfig) -> dict[str, Range]:
-    values_by_column: dict[str, Range] = {}
-    if not keys.partition_fields:
-        return values_by_column
-    try:
-        values = parse_partition_path(path, keys)
-    except UserError:
-        # Values with `/` made more levels than fields, so no single value is known.
-        return values_by_column
-    for name, kind, value in zip(keys.partition_fields, keys.partition_types, values, strict=True):
-        # A TIMESTAMP directory is a formatted value that cannot be compared with the column.
-        if kind != "SIMPLE" or name not in schema.names or value is None:
-            continue
-        column = schema.field(name).type
-        if pa.types.is_timestamp(column) or pa.types.is_floating(column) or pa.types.is_boolean(column):
-            continue
-        try:
-            typed = literal(value, column)
-        except UserError:
-            continue
-        values_by_column[name] = (typed, typed, 0)
-    return values_by_column
+def recorded_ranges(
+    files: pa.Table, ranges: Mapping[str, Mapping[str, Range]], where: Predicate, schema: pa.Schema
+) -> dict[str, ColumnRanges]:
+    """Return the ranges that commits state by path, as columns in the order of the files."""
+    if not ranges:
+        return {}
+    of_files = [ranges.get(path, {}) for path in file_paths(files).to_pylist()]
+    found = {}
+    for name in dict.fromkeys(columns_of(where)):
+        bounds: list[Sequence[Any]] = [columns.get(name, (None, None, None)) for columns in of_files]
+        kind = type_of(name, schema)
+        lows, highs, nulls = zip(*bounds, strict=True) if bounds else ((), (), ())
+        found[name] = ColumnRanges(
+            low=pa.array(lows, kind),
+            high=pa.array(highs, kind),
+            nulls=pa.array(nulls, pa.int64()),
+            values=pa.nulls(len(bounds), pa.int64()),
+        )
+    return found
+
+
+def _first_known(recorded: ColumnRanges, other: ColumnRanges) -> ColumnRanges:
+    """Return the recorded range of each file, and the other where none is recorded."""
+    known = pc.or_(pc.is_valid(recorded.low), pc.is_valid(recorded.nulls))
+    return ColumnRanges(
+        low=pc.if_else(known, recorded.low, other.low),
+        high=pc.if_else(known, recorded.high, other.high),
+        nulls=pc.if_else(known, recorded.nulls, other.nulls),
+        values=pc.if_else(known, recorded.values, other.values),
+        java_order=recorded.java_order,
+    )
+
+
+def unknown_files(recorded: Mapping[str, ColumnRanges], rows: int) -> Flags:
+    """Return for each file whether the range of at least one column is unknown."""
+    found = np.zeros(rows, bool)
+    for ranges in recorded.values():
+        known = pc.or_(pc.is_valid(ranges.low), pc.is_valid(ranges.nulls))
+        found |= ~known.to_numpy(zero_copy_only=False).astype(bool)
+    return found

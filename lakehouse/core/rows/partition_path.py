@@ -93,7 +93,7 @@ def _hive_widths(levels: list[str], fields: tuple[str, ...]) -> list[int]:
     for index, level in enumerate(levels):
         if len(starts) < len(fields) and level.startswith(f"{fields[len(starts)]}="):
             starts.append(index)
-    return [end - start for start, end in zip(starts, [*starts[1:], len(levels)], strict=True)]
+    return [end - start for start, end in zip(starts, [*starts[1:], len(levels)][: len(starts)], strict=True)]
 
 
 def _value(text: str, field: str, path: str, config: KeyConfig) -> str | None:

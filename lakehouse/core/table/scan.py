@@ -13,9 +13,11 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.cdc import ChangeScan
 from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import ScanRequest
-from lakehouse.core.operations.read.scan import Scan, with_archived_schemas
+from lakehouse.core.operations.read.scan import Scan, with_stored_schemas
+from lakehouse.core.planning.explain import ScanExplanation
 from lakehouse.core.table.arguments import checks_arguments
 from lakehouse.core.table.describe import shown_scan
+from lakehouse.errors import UserError
 from lakehouse.model.display import Readable, Shown
 
 
@@ -30,6 +32,19 @@ class TableScan(Readable):
     def plan(self) -> Scan | ChangeScan:
         """Return the planned read; no data file is opened."""
         return plan_read(self.table, self.request)
+
+    def explain(self) -> ScanExplanation:
+        """Plan the read and return how many partitions, files and bytes each step left, and why.
+
+        No data file is opened. `print` shows the steps as text, a notebook shows a table.
+
+        Raises:
+            UserError: The scan reads changes, which are planned from commits and not from files.
+        """
+        planned = self.plan()
+        if not isinstance(planned, Scan):
+            raise UserError("explain() describes reads of rows; a read of changes is planned from its commits")
+        return planned.explain()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches."""
@@ -49,7 +64,7 @@ class TableScan(Readable):
         adapter = session_adapter(spark)
         scan = self.plan()
         if isinstance(scan, Scan):
-            scan = with_archived_schemas(self.table, scan)
+            scan = with_stored_schemas(self.table, scan)
         return adapter.scan_to_frame(spark, scan)
 
     def count(self) -> int:

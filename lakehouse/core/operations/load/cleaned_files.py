@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
@@ -72,7 +73,8 @@ def require_uncleaned(
         at: The requested time of the read.
         keep: Returns whether a partition is read; None reads all.
     """
-    cleaned = [file for file in cleaned_files(table, at) if keep is None or not file.partition or keep(file.partition)]
+    is_read = None if keep is None else cache(keep)
+    cleaned = [f for f in cleaned_files(table, at) if is_read is None or not f.partition or is_read(f.partition)]
     if not cleaned:
         return
     found = [file for file_slice in slices for file in _files(file_slice)]

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.format.file_names import parse_base_file, parse_cdc_file, parse_log_file
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.partitions import PartitionFilter
 from lakehouse.core.state.data_files import data_files, file_paths, listing_of
 from lakehouse.core.state.file_system_view import DataFile
 from lakehouse.core.storage.nested_tables import HOODIE, nested_tables, without
@@ -88,6 +89,8 @@ def list_files(
             found = [file for files, _ in _without_nested(storage, listings).values() for file in files]
         elif keep is not None:
             found = _list_by_level(storage, pool, keep)
+            if isinstance(keep, PartitionFilter):
+                found = _of_partitions(found, keep)
         else:
             found, directories = storage.list_dir("")
             below = pool.map(storage.list, _partition_roots(directories))
@@ -116,14 +119,33 @@ def _warn_skipped(storage: Storage, directory: str) -> None:
 
 
 def _list_by_level(storage: Storage, pool: ThreadPoolExecutor, keep: Callable[[str], bool]) -> list[FileInfo]:
-    files, directories = storage.list_dir("")
-    level = [name for name in _partition_roots(directories) if keep(name)]
+    computed = keep.computed() if isinstance(keep, PartitionFilter) else None
+    files: list[FileInfo] = []
+    if computed is None:
+        files, directories = storage.list_dir("")
+        level = _kept(_partition_roots(directories), keep)
+    else:
+        # The condition names the values, so the level above the directories is not listed.
+        level = list(computed)
     while level:
         listings = _without_nested(storage, dict(zip(level, pool.map(storage.list_dir, level), strict=True)))
         files = files + [file for found, _ in listings.values() for file in found]
         below = [f"{parent}/{name}" for parent, (_, names) in listings.items() for name in names]
-        level = [path for path in below if keep(path)]
+        level = _kept(below, keep)
     return files
+
+
+def _kept(paths: list[str], keep: Callable[[str], bool]) -> list[str]:
+    if not isinstance(keep, PartitionFilter):
+        return [path for path in paths if keep(path)]
+    return [path for path, kept in zip(paths, keep.directories(paths).tolist(), strict=True) if kept]
+
+
+def _of_partitions(files: list[FileInfo], keep: PartitionFilter) -> list[FileInfo]:
+    """Return the files whose partition may have matching rows; a directory may be listed for those below it."""
+    partitions = sorted({file.path.rpartition("/")[0] for file in files})
+    covered = dict(zip(partitions, keep.select(pa.array(partitions, pa.string())).tolist(), strict=True))
+    return [file for file in files if covered[file.path.rpartition("/")[0]]]
 
 
 def _partition_roots(directories: Iterable[str]) -> list[str]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_columns, supported_data_files
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.partitions import PartitionFilter
 from lakehouse.core.state.columnar_view import (
     NAMED,
     SliceGroups,
@@ -49,22 +50,25 @@ class Listing:
     as_of: str | None = None
     completed_up_to: str | None = None
 
-    def covers(self) -> Callable[[str], bool]:
-        """Return a function that says whether a partition was listed; it caches its answers."""
+    def covered(self, partitions: Iterable[str]) -> frozenset[str]:
+        """Return those of the partitions that were listed."""
         wanted = None if self.partitions is None else frozenset(self.partitions)
+        found = [partition for partition in partitions if wanted is None or partition in wanted]
+        if self.keep is None:
+            return frozenset(found)
+        if isinstance(self.keep, PartitionFilter):
+            flags = self.keep.select(pa.array(found, pa.string())).tolist()
+            return frozenset(partition for partition, kept in zip(found, flags, strict=True) if kept)
+        keep = cache(self.keep)
+        if wanted is not None:
+            return frozenset(partition for partition in found if not partition or keep(partition))
+        return frozenset(partition for partition in found if all(map(keep, _levels(partition))))
 
-        @cache
-        def covered(partition: str) -> bool:
-            if wanted is not None and partition not in wanted:
-                return False
-            if self.keep is None:
-                return True
-            if wanted is not None or not partition:
-                return not partition or self.keep(partition)
-            levels = partition.split("/")
-            return all(self.keep("/".join(levels[:depth])) for depth in range(1, len(levels) + 1))
 
-        return covered
+def _levels(partition: str) -> list[str]:
+    """Return the directories on the way to a partition, and the partition."""
+    names = partition.split("/") if partition else []
+    return ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
 
 
 def load_listing(

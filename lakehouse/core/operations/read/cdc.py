@@ -28,8 +28,8 @@ from lakehouse.core.operations.read.commit_range import loaded_commits_in_range,
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, ScanRequest, instant_text
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.planning.cdc import UNCHANGING, FileGroupChange, plan_changes
+from lakehouse.core.planning.partitions import partition_filter
 from lakehouse.core.planning.predicate import check_columns, parse_predicate, to_arrow
-from lakehouse.core.planning.scan import partition_filter
 from lakehouse.core.state.table_config import CDC_ENABLED, require_mergeable
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
@@ -126,7 +126,9 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
         require_mergeable(table.config)
     if where is not None and not stored_index_type(table.config.raw).is_global:
         keep = partition_filter(where, full, table.config.keys)
-        changes = tuple(change for change in changes if keep is None or keep(change.partition))
+        if keep is not None:
+            kept = keep.select(pa.array([change.partition for change in changes], pa.string())).tolist()
+            changes = tuple(change for change, is_kept in zip(changes, kept, strict=True) if is_kept)
     slices = slice_context(table, full, budget=request.memory_budget_bytes)
     needed = set(full.names) if slices.mixes_versions else {*images.names, *(columns_of(where) if where else ())}
     context = ChangeContext(slices=slices, images=pa.schema([field for field in full if field.name in needed]))

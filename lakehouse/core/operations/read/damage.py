@@ -96,7 +96,7 @@ def _look(
         listing.files,
         listing.visible,
         layout=table.config.layout,
-        listed=listing.covers(),
+        covered=listing.covered,
     )
     return tuple(damage for damage in found if not (base_files_only and damage.is_log))
 

@@ -2,7 +2,7 @@
 
 select    the file slices of the queried version, or of the commits of a range
 check     committed files that are missing or changed raise CorruptTableError (see `damage`)
-prune     by partition values and by column ranges; the archive is read only if slices remain
+prune     by partition values and by what is known about files, step by step (see `pruning`)
 read      each slice with Arrow, logs merged
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 
@@ -26,8 +25,9 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.commit_range import loaded_commits_in_range, with_archived_range
 from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.operations.read.event_time import event_time_bound
-from lakehouse.core.operations.read.file_metadata import archived_ranges, schemas_and_ranges
+from lakehouse.core.operations.read.file_metadata import instants_of, schemas_and_ranges
 from lakehouse.core.operations.read.first_commit import require_commit_before
+from lakehouse.core.operations.read.pruning import PruneInput, prune
 from lakehouse.core.operations.read.queries import (
     EARLIEST,
     READ_BUDGET,
@@ -44,9 +44,12 @@ from lakehouse.core.operations.read.queries import (
     instant_text,
     range_bound,
 )
+from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.planning.damage import Damage
-from lakehouse.core.planning.predicate import parse_predicate, to_arrow
-from lakehouse.core.planning.scan import ScanPlan, partition_filter, plan_scan
+from lakehouse.core.planning.explain import PlanStep, ScanExplanation
+from lakehouse.core.planning.partitions import partition_filter
+from lakehouse.core.planning.predicate import check_columns, parse_predicate, to_arrow
+from lakehouse.core.planning.scan import ScanPlan, chosen_columns, row_condition
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.state.table_config import require_mergeable
@@ -59,6 +62,8 @@ from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.predicate import Predicate, columns_of
 
 _ATTEMPTS = 4
+#: File slices that a representation of a planned scan has.
+_SHOWN = 1_000
 
 #: A version whose bound is an instant or a completion time, not an event time.
 TimelineVersion = Snapshot | TimeTravel | CompletedUpTo
@@ -71,7 +76,7 @@ class Scan(Readable):
     Attributes:
         plan: The slices to read, the columns of the result and the filter to apply to rows.
         context: What readers of slices need: storage, schema, merge rule, memory budget.
-        stored_schemas: Avro schema by instant, as commits on the timeline declare it; see `with_archived_schemas`.
+        stored_schemas: Avro schema by instant, as commits on the timeline declare it; see `with_stored_schemas`.
         damage: Missing or damaged files whose rows are skipped because the request allows it.
     """
 
@@ -95,6 +100,10 @@ class Scan(Readable):
         """The columns of the result."""
         return self.plan.schema
 
+    def explain(self) -> ScanExplanation:
+        """Return how many partitions, files and bytes each step of the plan left, and why."""
+        return ScanExplanation(steps=self.plan.steps)
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, slice by slice."""
         for file_slice in self.plan.slices:
@@ -102,27 +111,31 @@ class Scan(Readable):
 
     def _shown(self) -> Shown:
         plan = self.plan
-        size = sum((s.base.size_bytes if s.base is not None else 0) + s.total_log_bytes for s in plan.slices)
         line = sentence(
             f"planned scan: {count_text(len(plan.slices), 'file slice')}",
-            size_text(size),
+            size_text(plan.slices.bytes),
             f"{plan.skipped:,} skipped" if plan.skipped else "",
             count_text(len(plan.schema), "column"),
             count_text(len(self.damage), "damaged file") if self.damage else "",
         )
-        rows = [{"partition": s.partition, "file_group": s.file_id, "log_files": len(s.logs)} for s in plan.slices]
+        first = plan.slices[:_SHOWN]
+        rows = [{"partition": s.partition, "file_group": s.file_id, "log_files": len(s.logs)} for s in first]
         return Shown(line, {"columns": tuple(plan.schema.names)}, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Selection:
-    """The slices that a query reads before pruning; `commit_times` limits the rows to these commits, if it is set."""
+    """The slices that a query reads before pruning, and the steps that led to them.
+
+    `commit_times` limits the rows to these commits, if it is set.
+    """
 
     table: LoadedTable
     schema: pa.Schema | None
     version: TimelineVersion
     listing: Listing
     slices: FileSlices
+    steps: tuple[PlanStep, ...]
     commit_times: frozenset[str] | None = None
 
 
@@ -158,25 +171,28 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
         version = query.version if isinstance(query, ReadOptimized) else query
         selection = _select_version(table, _timeline_version(table, version), where)
     table, schema = selection.table, selection.schema if selection.schema is not None else pa.schema([])
-    slices = selection.slices.base_only() if base_files_only else selection.slices
+    slices, steps = selection.slices, selection.steps
+    if base_files_only:
+        slices = slices.base_only()
+        steps = (*steps, PlanStep.of("read_optimized", "only base files are read, without log files", slices))
+    chosen = chosen_columns(with_meta_fields(schema), request.columns)
     schemas, ranges = schemas_and_ranges(table, slices, schema, needs_ranges=where is not None)
     damage = check_listing(table, selection.listing, skips=request.skips_damage, base_files_only=base_files_only)
-    planned = partial(
-        plan_scan,
-        slices,
-        schema,
-        table.config.keys,
-        columns=request.columns,
-        where=where,
-        commit_times=selection.commit_times,
+    kept, pruned = slices, tuple[PlanStep, ...]()
+    if where is not None:
+        check_columns(where, with_meta_fields(schema))
+        given = PruneInput(table=table, where=where, schema=schema, ranges=ranges)
+        kept, pruned = prune(given, slices)
+    plan = ScanPlan(
+        slices=kept,
+        schema=chosen,
+        residual=row_condition(where, selection.commit_times),
+        skipped=len(slices) - len(kept),
+        steps=(*steps, *pruned),
     )
-    plan = planned(ranges=ranges)
-    archived = {} if where is None else archived_ranges(table, plan.slices, where, schema)
-    if archived:
-        plan = planned(ranges={**archived, **ranges})
     context = slice_context(table, schema, version=selection.version, budget=request.memory_budget_bytes)
     context = replace(context, commit_times=selection.commit_times, skips_damage=request.skips_damage)
-    if any(file_slice.logs for file_slice in plan.slices):
+    if kept.log_counts.any():
         require_mergeable(table.config)
     return Scan(plan=plan, context=context, stored_schemas=schemas, damage=damage)
 
@@ -193,7 +209,8 @@ def _select_version(table: LoadedTable, version: TimelineVersion, where: Predica
     if bound is not None:
         visible = load_visible(table, as_of=as_of, completed_up_to=completed_up_to)
         require_uncleaned(table, listing.slices, visible, bound, keep=keep)
-    return _Selection(table=table, schema=schema, version=version, listing=listing, slices=listing.slices)
+    steps = _listing_steps(table, listing, f"{_version_text(version)} of {count_text(len(table.timeline), 'instant')}")
+    return _Selection(table=table, schema=schema, version=version, listing=listing, slices=listing.slices, steps=steps)
 
 
 def _select_range(table: LoadedTable, query: Incremental, where: Predicate | None) -> _Selection:
@@ -213,18 +230,31 @@ def _select_range(table: LoadedTable, query: Incremental, where: Predicate | Non
     if end is not None:
         require_uncleaned(table, slices, load_visible(table, completed_up_to=end), end, keep=keep)
     version: TimelineVersion = SNAPSHOT if end is None else CompletedUpTo(end)
-    selection = _Selection(table=table, schema=schema, version=version, listing=listing, slices=slices)
+    steps = _listing_steps(table, listing, f"{count_text(len(commits), 'commit')} in the range")
+    selection = _Selection(table=table, schema=schema, version=version, listing=listing, slices=slices, steps=steps)
     if is_whole_table:
         return selection
     _require_commit_times(table)
     # A log compaction rewrites rows of earlier commits, with some writers under its own time. It changes no row.
     written = [m for _, m in table.store.commits(commits) if m.operation != Operation.LOG_COMPACT]
-    groups = {(stat.partition, stat.file_id) for metadata in written for stat in metadata.stats}
+    slices = slices.in_groups({(stat.partition, stat.file_id) for metadata in written for stat in metadata.stats})
     return replace(
         selection,
-        slices=slices.in_groups(groups),
+        slices=slices,
+        steps=(*steps, PlanStep.of("range", "file groups that the commits of the range wrote", slices)),
         commit_times=frozenset(instant.requested for instant in commits),
     )
+
+
+def _listing_steps(table: LoadedTable, listing: Listing, timeline: str) -> tuple[PlanStep, ...]:
+    listed = "all directories were listed" if listing.keep is None else "the directories that can match were listed"
+    return (PlanStep(name="timeline", reason=timeline), PlanStep.of("files", f"storage: {listed}", listing.slices))
+
+
+def _version_text(version: TimelineVersion) -> str:
+    if isinstance(version, TimeTravel):
+        return f"as of {version.instant}"
+    return f"completed up to {version.completion}" if isinstance(version, CompletedUpTo) else "the newest version"
 
 
 def _timeline_version(table: LoadedTable, version: Version) -> TimelineVersion:
@@ -296,10 +326,9 @@ def slice_context(
 def read_rows(context: SliceContext, file_slice: FileSlice, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one slice that meet the plan's filter, with the plan's columns."""
     columns = list(plan.schema.names)
-    filtered = (
-        [] if plan.residual is None else [c for c in dict.fromkeys(columns_of(plan.residual)) if c not in columns]
-    )
-    read = pa.schema([context.table.field(name) for name in (*columns, *filtered)])
+    filtered = [] if plan.residual is None else [root_of(name, context.table) for name in columns_of(plan.residual)]
+    names = dict.fromkeys((*columns, *filtered))
+    read = pa.schema([context.table.field(name) for name in names])
     for _, rows in read_slice(context, file_slice, read):
         if plan.residual is not None:
             rows = rows.filter(to_arrow(plan.residual, read)).select(columns)
@@ -307,21 +336,23 @@ def read_rows(context: SliceContext, file_slice: FileSlice, plan: ScanPlan) -> I
             yield from rows.combine_chunks().to_batches()
 
 
-def with_archived_schemas(table: LoadedTable, scan: Scan) -> Scan:
-    """Add the schemas that archived commits declared, for readers that need the stored schema of each file.
+def with_stored_schemas(table: LoadedTable, scan: Scan) -> Scan:
+    """Add the schemas that commits declared, for readers that need the stored schema of each file.
 
-    The archive is read only if a column's type differs from the type with which the table was created. Types are only
+    Commits are read only if a column's type differs from the type with which the table was created. Types are only
     ever widened, so otherwise all files have the same types.
     """
     config, schema = table.config, data_columns(scan.table_schema)
     created = data_columns(avro_to_arrow(config.create_schema)) if config.create_schema else pa.schema([])
-    files = {s.base.instant for s in scan.plan.slices if s.base is not None} - scan.stored_schemas.keys()
+    files = instants_of(scan.plan.slices) - scan.stored_schemas.keys()
     if not files or all(
         field.name in created.names and field.type == created.field(field.name).type for field in schema
     ):
         return scan
+    active = [instant for instant in table.timeline.writes() if instant.requested in files]
     archived = archived_writes(table, requested_from=min(files), requested_up_to=max(files))
-    commits = table.store.archived_commits([instant for instant in archived if instant.requested in files])
+    commits = table.store.commits(active)
+    commits += table.store.archived_commits([instant for instant in archived if instant.requested in files])
     schemas = {i.requested: metadata.extra["schema"] for i, metadata in commits if metadata.extra.get("schema")}
     return replace(scan, stored_schemas={**scan.stored_schemas, **schemas})
 

@@ -13,7 +13,7 @@ from lakehouse.core.format.timeline.archive import manifest_name
 from lakehouse.core.operations.commit.archive_actions import move_to_archive, read_actions
 from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
-from lakehouse.core.operations.read.scan import Scan, stored_data_schema, with_archived_schemas
+from lakehouse.core.operations.read.scan import Scan, stored_data_schema, with_stored_schemas
 from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.write import write
 from lakehouse.core.storage.locate import open_storage
@@ -136,7 +136,7 @@ def test_stored_schema_of_archived_files_is_read_after_a_type_change() -> None:
     archived(table)
     scan = table.scan().plan()
     assert isinstance(scan, Scan) and stored_data_schema(scan, first.instant.requested) is None
-    stored = stored_data_schema(with_archived_schemas(table.refresh(), scan), first.instant.requested)
+    stored = stored_data_schema(with_stored_schemas(table.refresh(), scan), first.instant.requested)
     assert stored is not None and stored.field("at").type == pa.int32()
     assert table.schema.field("at").type == pa.int64()
     assert data_rows(table, ["id", "at"], where="id = 'old'") == [{"id": "old", "at": 1}]

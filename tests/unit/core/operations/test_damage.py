@@ -277,7 +277,7 @@ def test_log_is_missed_only_if_it_completed_after_the_base_file() -> None:
     visible = visible_timeline(Timeline((early, late, compaction)), ())
     commits = [(early, commit(log(T1))), (late, commit(log(late.requested))), (compaction, commit(base(T2)))]
     slices = [FileSlice(partition="", file_id="g", base_instant=T2, base=base(T2))]
-    found = find_damage(commits, slices, listing_of([base(T2).path], [10]), visible, layout=2, listed=lambda _: True)
+    found = find_damage(commits, slices, listing_of([base(T2).path], [10]), visible, layout=2, covered=frozenset)
     assert [(d.path, d.actual) for d in found] == [(log(late.requested).path, None)]
 
 
@@ -293,7 +293,7 @@ def test_log_of_version_6_may_be_longer_than_stated_and_not_shorter() -> None:
             listing_of([log(T1).path], [size]),
             visible,
             layout=1,
-            listed=lambda _: True,
+            covered=frozenset,
         )
         return [d.actual for d in found]
 
@@ -307,15 +307,13 @@ def test_replaced_group_unlisted_partition_and_unstated_size_are_not_compared() 
     commits = [(first, commit(log(T1)))]
     assert (
         find_damage(
-            commits, (), LISTING.empty_table(), visible_timeline(timeline, replaced), layout=2, listed=lambda _: True
+            commits, (), LISTING.empty_table(), visible_timeline(timeline, replaced), layout=2, covered=frozenset
         )
         == ()
     )
     visible = visible_timeline(timeline, ())
-    assert find_damage(commits, (), LISTING.empty_table(), visible, layout=2, listed=lambda _: False) == ()
-    assert len(find_damage(commits, (), LISTING.empty_table(), visible, layout=2, listed=lambda _: True)) == 1
+    assert find_damage(commits, (), LISTING.empty_table(), visible, layout=2, covered=lambda _: frozenset()) == ()
+    assert len(find_damage(commits, (), LISTING.empty_table(), visible, layout=2, covered=frozenset)) == 1
     unstated = [(first, commit(log(T1), size=0))]
     slices = [FileSlice(partition="", file_id="g", base_instant=T1, logs=(log(T1),))]
-    assert (
-        find_damage(unstated, slices, listing_of([log(T1).path], [7]), visible, layout=2, listed=lambda _: True) == ()
-    )
+    assert find_damage(unstated, slices, listing_of([log(T1).path], [7]), visible, layout=2, covered=frozenset) == ()

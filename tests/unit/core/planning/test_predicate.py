@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.planning.predicate import check_columns, literal, may_match, parse_predicate, to_arrow
+from lakehouse.core.planning.predicate import Range, check_columns, literal, parse_predicate, to_arrow
+from lakehouse.core.planning.ranges import ColumnRanges
+from lakehouse.core.planning.ranges import may_match as items_that_may_match
 from lakehouse.errors import UserError
 from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
 
@@ -150,6 +152,21 @@ def test_literal_is_converted_to_the_type_of_its_column(value: Any, kind: pa.Dat
     assert literal(value, kind) == typed
 
 
+def may_match(predicate: Predicate, ranges: dict[str, Range], schema: pa.Schema) -> bool:
+    """Return whether an item with these ranges may have a matching row."""
+    columns = {
+        name: ColumnRanges(
+            low=pa.array([low], schema.field(name).type),
+            high=pa.array([high], schema.field(name).type),
+            nulls=pa.array([nulls]),
+            values=pa.array([10]),
+        )
+        for name, (low, high, nulls) in ranges.items()
+    }
+    (found,) = items_that_may_match(predicate, columns, schema, 1)
+    return bool(found)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -172,11 +189,22 @@ def test_literal_is_converted_to_the_type_of_its_column(value: Any, kind: pa.Dat
         ("other = 1", True),
         ("n = 1 OR n = 3", True),
         ("n = 1 AND n = 3", False),
+        ("NOT n < 6", False),
+        ("NOT (n > 1 AND s IS NOT NULL)", True),
+        ("NOT (n > 1 OR s = 'x')", False),
+        ("n IS NOT NULL", True),
+        ("all_null IS NOT NULL", False),
+        ("all_null = 1", False),
+        ("all_null IS NULL", True),
+        ("unknown = 1", True),
+        ("unknown IS NULL", True),
+        ("unknown IN (1, 2)", True),
     ],
 )
 def test_may_match_is_false_only_if_ranges_exclude_the_condition(text: str, expected: bool) -> None:
     schema = pa.schema([("n", pa.int32()), ("s", pa.string()), ("other", pa.int32())])
-    ranges = {"n": (2, 5, 0), "s": ("b", "cat", 1)}
+    schema = schema.append(pa.field("all_null", pa.int32())).append(pa.field("unknown", pa.int32()))
+    ranges = {"n": (2, 5, 0), "s": ("b", "cat", 1), "all_null": (None, None, 10), "unknown": (None, None, None)}
     assert may_match(parse_predicate(text), ranges, schema) is expected
 
 

@@ -1,0 +1,121 @@
+"""Prune file slices step by step with what is known about their files (MDT-14).
+
+A step looks at the slices that the steps before it left and says which of them may have matching rows. To add a step,
+write a function of the type `PruneStep` and add it to `STEPS`.
+
+    commits     column ranges in commits of the active timeline
+    archive     column ranges in archived commits, for files whose range is not known yet
+    footers     column ranges in Parquet footers, the last resort
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakehouse.core.format.avro.schema import with_meta_fields
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.file_metadata import FileRanges, archived_ranges, decided_by_path, footer_ranges
+from lakehouse.core.planning.explain import PlanStep
+from lakehouse.core.planning.ranges import Flags
+from lakehouse.core.planning.scan import files_that_may_match, recorded_ranges, unknown_files
+from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.model.display import count_text
+from lakehouse.model.predicate import Predicate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneInput:
+    """What steps know about a read.
+
+    Attributes:
+        table: The loaded table.
+        where: The condition on rows.
+        schema: The data columns of the table.
+        ranges: Column ranges that commits of the active timeline state, by path.
+        is_newest: Whether the read returns the newest version of the table; indexes describe no other version.
+        has_statistics: Whether the metadata table has the column ranges of the files.
+    """
+
+    table: LoadedTable
+    where: Predicate
+    schema: pa.Schema
+    ranges: FileRanges = field(default_factory=dict)
+    is_newest: bool = True
+    has_statistics: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The result of a step: for each slice whether it may have matching rows, and what the step looked at."""
+
+    keep: Flags
+    reason: str
+
+
+#: Returns None if the step has nothing to look at.
+PruneStep = Callable[[PruneInput, FileSlices], Pruned | None]
+
+
+def by_commit_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
+    """Prune by the values in paths, and by column ranges in commits of the active timeline."""
+    if given.has_statistics:
+        return None
+    return _by_ranges(given, slices, given.ranges, "commits on the active timeline")
+
+
+def by_archived_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
+    """Prune by column ranges in archived commits."""
+    if given.has_statistics or decided_by_path(given.table, given.where):
+        return None
+    ranges = archived_ranges(given.table, slices, given.schema)
+    return _by_ranges(given, slices, {**ranges, **given.ranges}, "archived commits") if ranges else None
+
+
+def by_footers(given: PruneInput, slices: FileSlices) -> Pruned | None:
+    """Prune by column ranges in Parquet footers of large files whose ranges are not known otherwise."""
+    if given.has_statistics or decided_by_path(given.table, given.where):
+        return None
+    archived = archived_ranges(given.table, slices, given.schema)
+    known = {**archived, **given.ranges}
+    full = with_meta_fields(given.schema)
+    recorded = recorded_ranges(slices.files, known, given.where, full)
+    rows = slices.files.num_rows
+    unknown = unknown_files(recorded, rows) if recorded else unknown_files({}, rows) | True
+    ranges = footer_ranges(given.table, slices, unknown, given.schema)
+    if not ranges:
+        return None
+    return _by_ranges(given, slices, {**ranges, **known}, f"footers of {count_text(len(ranges), 'base file')}")
+
+
+STEPS: tuple[tuple[str, PruneStep], ...] = (
+    ("commits", by_commit_ranges),
+    ("archive", by_archived_ranges),
+    ("footers", by_footers),
+)
+
+
+def prune(
+    given: PruneInput, slices: FileSlices, steps: Iterable[tuple[str, PruneStep]] = STEPS
+) -> tuple[FileSlices, tuple[PlanStep, ...]]:
+    """Return the slices that may have matching rows, and what each step left."""
+    explained: list[PlanStep] = []
+    for name, step in steps:
+        if not len(slices):
+            break
+        pruned = step(given, slices)
+        if pruned is not None:
+            slices = slices.filter(pruned.keep)
+            explained.append(PlanStep.of(name, pruned.reason, slices))
+    return slices, tuple(explained)
+
+
+def _by_ranges(given: PruneInput, slices: FileSlices, ranges: FileRanges, source: str) -> Pruned:
+    full = with_meta_fields(given.schema)
+    recorded = recorded_ranges(slices.files, ranges, given.where, full)
+    files = files_that_may_match(slices.files, recorded, given.where, full, given.table.config.keys)
+    keep = slices.any_file(files)
+    excluded = len(slices) - int(keep.sum())
+    return Pruned(keep, f"column ranges in {source} exclude {count_text(excluded, 'slice')}")

@@ -1,0 +1,57 @@
+"""Columns by path: `a.b` names the field `b` of the struct column `a`, unless the schema has a column of that name."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.errors import UserError, nearest
+
+
+def path_of(name: str, schema: pa.Schema) -> tuple[str, ...]:
+    """Return the names of the fields on the path to a column; raise UserError if the schema has no such column."""
+    if name in schema.names:
+        return (name,)
+    parts = name.split(".")
+    for depth in range(len(parts) - 1, 0, -1):
+        root = ".".join(parts[:depth])
+        if root not in schema.names:
+            continue
+        inner = _inside(schema.field(root).type, parts[depth:])
+        if inner is not None:
+            return (root, *inner)
+    raise UserError(f"column {name!r} is not in the table.{nearest(name, schema.names)}", column=name)
+
+
+def type_of(name: str, schema: pa.Schema) -> pa.DataType:
+    """Return the type of a column by path."""
+    root, *inner = path_of(name, schema)
+    kind = schema.field(root).type
+    for part in inner:
+        kind = kind.field(part).type
+    return kind
+
+
+def root_of(name: str, schema: pa.Schema) -> str:
+    """Return the top-level column that contains a column by path."""
+    return path_of(name, schema)[0]
+
+
+def expression_of(name: str, schema: pa.Schema) -> pc.Expression:
+    """Return a column by path as an expression over tables of the schema."""
+    return pc.field(*path_of(name, schema))
+
+
+def _inside(kind: pa.DataType, parts: list[str]) -> tuple[str, ...] | None:
+    if not parts:
+        return ()
+    if not pa.types.is_struct(kind):
+        return None
+    for depth in range(len(parts), 0, -1):
+        name = ".".join(parts[:depth])
+        position = kind.get_field_index(name)
+        if position >= 0:
+            inner = _inside(kind.field(position).type, parts[depth:])
+            if inner is not None:
+                return (name, *inner)
+    return None

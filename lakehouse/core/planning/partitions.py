@@ -1,0 +1,226 @@
+"""Which partitions and directories can hold rows that meet a condition, from the values in their paths (DATA-2.3).
+
+A condition is evaluated on all paths at once. The path of a partition holds one value per partition field. A directory
+above it holds the values of the first fields only. Text without URL encoding may contain `/`: then the directory `a`
+stands for the value `a` and for all values that begin with `a/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
+from lakehouse.core.planning.predicate import check_columns, literal
+from lakehouse.core.planning.ranges import ColumnRanges, Flags, may_match
+from lakehouse.core.rows.partition_path import DEFAULT_PARTITION, parse_partition_path, segment, unescape
+from lakehouse.errors import UserError
+from lakehouse.model.keys import KeyConfig
+from lakehouse.model.predicate import And, Comparison, In, Predicate
+
+#: Directories that are listed by their computed names; with more of them the level above is listed instead.
+_MAX_DIRECTORIES = 64
+# The character after `/`: all texts that begin with `a/` are between `a` and `a0`.
+_AFTER_SLASH = "0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFilter:
+    """A condition on the values of partition fields; `where` was checked against `schema`."""
+
+    where: Predicate
+    schema: pa.Schema
+    keys: KeyConfig
+
+    def __call__(self, path: str) -> bool:
+        """Return whether a directory may be, or may contain, a partition with matching rows."""
+        return bool(self.directories([path])[0])
+
+    def covers(self, path: str) -> bool:
+        """Return whether a partition may have matching rows."""
+        return bool(self.select(pa.array([path], pa.string()))[0])
+
+    def select(self, paths: pa.Array) -> Flags:
+        """Return for each partition path whether the partition may have matching rows."""
+        ranges = partition_ranges(paths, self.schema, self.keys)
+        return may_match(self.where, ranges, self.schema, len(paths))
+
+    def directories(self, paths: Iterable[str]) -> Flags:
+        """Return for each directory of one level whether it may be, or contain, a partition with matching rows."""
+        path = pa.array(paths, pa.string())
+        if not len(path):
+            return np.zeros(0, bool)
+        levels = pc.split_pattern(path, "/")
+        depth = int(pc.min(pc.list_value_length(levels)).as_py())
+        ranges: dict[str, ColumnRanges] = {}
+        for number, field in enumerate(self.keys.partition_fields[:depth]):
+            if not _is_simple(self.keys, number) or field not in self.schema.names:
+                break
+            kind = self.schema.field(field).type
+            text = _without_name(pc.list_element(levels, number), field, self.keys)
+            if self.keys.url_encode or _has_one_level(kind):
+                ranges[field] = ColumnRanges.of_values(_typed_values(text, kind, self.keys))
+                continue
+            if not pa.types.is_string(kind):
+                break
+            values = _allowed(self.where, field)
+            if values is not None and not any("/" in str(value) for value in values):
+                ranges[field] = ColumnRanges.of_values(_typed_values(text, kind, self.keys))
+                continue
+            text = _without_default(text)
+            longest = pc.binary_join_element_wise(text, _AFTER_SLASH, "")
+            ranges[field] = ColumnRanges(
+                low=text, high=longest, nulls=_zeros(text), values=pa.nulls(len(text), pa.int64())
+            )
+            break
+        return may_match(self.where, ranges, self.schema, len(path))
+
+    def computed(self) -> tuple[str, ...] | None:
+        """Return the only directories that can match, if conditions name the values of the first fields; else None.
+
+        A directory is a partition if all fields have such conditions, else it contains the partitions.
+        """
+        found: list[str] | None = None
+        for number, field in enumerate(self.keys.partition_fields):
+            values = self._values_of(number, field)
+            if values is None:
+                break
+            segments = [text for value in values if (text := segment(value, field, self.keys)) is not None]
+            found = segments if found is None else [f"{above}/{text}" for above, text in product(found, segments)]
+            if len(found) > _MAX_DIRECTORIES:
+                return None
+        return None if found is None else tuple(sorted(set(found)))
+
+    def _values_of(self, number: int, field: str) -> list[str] | None:
+        """Return the texts of the only values of a field that can match, as paths contain them."""
+        if not _is_simple(self.keys, number) or field not in self.schema.names:
+            return None
+        kind = self.schema.field(field).type
+        allowed = _allowed(self.where, field)
+        if allowed is None or not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+            return None
+        return [str(literal(value, kind)) for value in allowed]
+
+
+def partition_filter(where: Predicate | None, table: pa.Schema, keys: KeyConfig) -> PartitionFilter | None:
+    """Return the filter of a condition for a table with these data columns; None if it cannot exclude a partition.
+
+    Raises UserError for a column that does not exist.
+    """
+    if where is None or not keys.partition_fields:
+        return None
+    full = with_meta_fields(table)
+    check_columns(where, full)
+    return PartitionFilter(where=where, schema=full, keys=keys)
+
+
+def partition_ranges(paths: pa.Array, schema: pa.Schema, keys: KeyConfig) -> dict[str, ColumnRanges]:
+    """Return what the path of each partition says about the values of its rows, by column.
+
+    The null partition, TIMESTAMP fields, and types whose text is not unique say nothing.
+    """
+    encoded = paths.dictionary_encode()
+    known = encoded.dictionary.cast(pa.string())
+    ranges = {META_COLUMNS[3]: ColumnRanges.of_values(known)}
+    texts = _field_texts(known, keys)
+    for number, field in enumerate(keys.partition_fields):
+        if not _is_simple(keys, number) or field not in schema.names:
+            continue
+        ranges[field] = ColumnRanges.of_values(_typed_values(texts[number], schema.field(field).type, keys))
+    return {name: found.take(encoded.indices) for name, found in ranges.items()}
+
+
+def _field_texts(paths: pa.Array, keys: KeyConfig) -> list[pa.Array]:
+    """Return the text of each field in each path; null where the path does not say it."""
+    fields = keys.partition_fields
+    if len(fields) == 1:
+        return [_without_name(paths, fields[0], keys)]
+    levels = pc.split_pattern(paths, "/")
+    regular = pc.equal(pc.list_value_length(levels), len(fields))
+    if all(_is_simple(keys, number) for number in range(len(fields))) and pc.all(regular).as_py():
+        return [_without_name(pc.list_element(levels, n), field, keys) for n, field in enumerate(fields)]
+    # Values with `/`, or dates with several levels: each path is divided on its own.
+    parsed = [_parsed(path, keys) for path in paths.to_pylist()]
+    return [pa.array([values[number] for values in parsed], pa.string()) for number in range(len(fields))]
+
+
+def _parsed(path: str, keys: KeyConfig) -> tuple[str | None, ...]:
+    try:
+        found = parse_partition_path(path, keys)
+    except UserError:
+        return (None,) * len(keys.partition_fields)
+    leads = tuple(f"{field}=" for field in keys.partition_fields)
+    if keys.hive_style and sum(level.startswith(leads) for level in path.split("/")) > len(leads):
+        # A value contains `/` and the name of a field: it is unknown where each value ends.
+        return (None,) * len(leads)
+    # The texts are decoded again by `_typed_values`.
+    return tuple(text.replace("%", "%25") if text and keys.url_encode else text for text in found)
+
+
+def _typed_values(text: pa.Array, kind: pa.DataType, keys: KeyConfig) -> pa.Array:
+    """Return texts of paths as values of a column; null for the null partition and for a text that is not a value."""
+    if pa.types.is_timestamp(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return pa.nulls(len(text), kind)
+    encoded = _without_default(text).dictionary_encode()
+    values = encoded.dictionary
+    if keys.url_encode and pc.any(pc.match_substring(values, "%")).as_py():
+        values = pa.array([unescape(value) for value in values.to_pylist()], pa.string())
+    if not pa.types.is_string(kind):
+        values = pa.array([_literal(value, kind) for value in values.to_pylist()], kind)
+    return values.take(encoded.indices)
+
+
+def _literal(text: str, kind: pa.DataType) -> Any:
+    try:
+        return literal(text, kind)
+    except UserError:
+        return None
+
+
+def _without_name(text: pa.Array, field: str, keys: KeyConfig) -> pa.Array:
+    """Return a level of paths without `field=` in front; null where it does not begin so."""
+    if not keys.hive_style:
+        return text
+    lead = f"{field}="
+    named = pc.starts_with(text, lead)
+    return pc.if_else(named, pc.utf8_slice_codeunits(text, len(lead)), pa.scalar(None, pa.string()))
+
+
+def _without_default(text: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(text, DEFAULT_PARTITION), pa.scalar(None, pa.string()), text)
+
+
+def _zeros(values: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_valid(values), pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64()))
+
+
+def _is_simple(keys: KeyConfig, number: int) -> bool:
+    # A TIMESTAMP directory is a formatted value that cannot be compared with the column.
+    return number < len(keys.partition_types) and keys.partition_types[number] == "SIMPLE"
+
+
+def _has_one_level(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind))
+
+
+def _allowed(where: Predicate, column: str) -> list[Any] | None:
+    """Return the only values of a column with which the condition can hold, as it writes them; None if unknown."""
+    if isinstance(where, And):
+        found = [values for part in where.parts if (values := _allowed(part, column)) is not None]
+        return min(found, key=len) if found else None
+    if isinstance(where, Comparison) and where.column == column and where.operator == "=":
+        return [where.value]
+    if isinstance(where, In) and where.column == column:
+        return list(where.values)
+    return None
+
+
+def values_of(where: Predicate | None, column: str) -> list[Any] | None:
+    """Return the only values of a column with which the condition can hold; None if the condition names none."""
+    return None if where is None else _allowed(where, column)
