@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 
@@ -31,6 +31,21 @@ COMPACTIONS = (Operation.COMPACT, Operation.LOG_COMPACT)
 REWRITES = (*COMPACTIONS, Operation.CLUSTER)
 
 
+class ColumnBounds(NamedTuple):
+    """Bounds of one column of a file in physical form: dates and times as integers, decimals unscaled, texts as bytes.
+
+    `known` is False if the file has values and their bounds are not known. Without values the bounds are None.
+    """
+
+    low: Any
+    high: Any
+    nulls: int
+    values: int
+    size_bytes: int = 0
+    raw_bytes: int = 0
+    known: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStat:
     """A data file that a commit wrote. Sizes are in bytes, counts in rows.
@@ -38,6 +53,8 @@ class WriteStat:
     Attributes:
         prev_commit: The commit of the previous file of the file group; None for a new file group.
         ranges: (min, max, nulls) of columns, min and max as JSON values. Hudi's write statistics have no such field.
+        bounds: Exact bounds of the columns that the metadata table indexes; None if they are not known. They are not
+            part of the stored commit.
         log_records, log_blocks: Of a compaction, the number of rows and deletes in the merged logs, and of blocks.
         log_files_compacted, log_bytes_compacted: Of a compaction, the number and size of the merged log files.
         updated_compacted: Of a compaction, the number of rows of the base file that a log record changed.
@@ -61,6 +78,7 @@ class WriteStat:
     size_bytes: int = 0
     seconds: float = 0.0
     ranges: Mapping[str, tuple[Any, Any, int]] = field(default_factory=dict)
+    bounds: Mapping[str, ColumnBounds] | None = None
     log_records: int = 0
     log_blocks: int = 0
     log_files_compacted: int = 0

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.files.base_reader import BLOOM_FOOTER
+from lakehouse.core.files.column_bounds import RowBounds
 from lakehouse.core.files.file_bloom_filter import FileBloom
 from lakehouse.core.files.markers import TaskMarkers, base_marker
 from lakehouse.core.files.memory_budget import give_back
@@ -24,7 +25,7 @@ from lakehouse.core.format.partition_metadata import render_partition_metadata
 from lakehouse.core.planning.key_ranges import MAX_COLUMNS, json_range
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.event_time import EventTimes
-from lakehouse.model.commit import WriteStat
+from lakehouse.model.commit import ColumnBounds, WriteStat
 from lakehouse.model.files import BaseFile
 
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
@@ -59,6 +60,8 @@ class BaseFileWriter:
         self._keys: tuple[str, str] | None = None
         self._footers: list[pq.FileMetaData] = []
         self._ranges: dict[str, Range] = {}
+        self._examined = None if context.indexed is None else RowBounds(self._schema, context.indexed)
+        self._bounds: dict[str, ColumnBounds] | None = None
         self._writer: pq.ParquetWriter | None = None
 
     def __enter__(self) -> BaseFileWriter:
@@ -136,6 +139,7 @@ class BaseFileWriter:
             num_deletes=deletes,
             size_bytes=self.size_bytes,
             ranges=self._ranges,
+            bounds=self._bounds,
             seconds=self._context.clock.monotonic_s() - self._started,
             event_time=self.events.range,
         )
@@ -171,6 +175,8 @@ class BaseFileWriter:
         if self._writer is None:
             self._writer = self._open(rows)
         self._writer.write_table(rows.unify_dictionaries(), row_group_size=rows.num_rows)
+        if self._examined is not None:
+            self._examined.add(rows)
         self._encoded_ratio = (self._sink.tell() - before) / max(in_memory, 1)
         if in_memory >= self._context.budget.encode_bytes:
             del rows
@@ -213,7 +219,10 @@ class BaseFileWriter:
             self._writer.close()
             self._tail.release(bloom.text_bytes, bloom.text_pieces())
         self.size_bytes = self._sink.tell()
-        self._ranges = column_ranges(self._footers.pop()) if self._footers else {}
+        if self._footers:
+            footer = self._footers.pop()
+            self._ranges = column_ranges(footer)
+            self._bounds = None if self._examined is None else self._examined.finish([footer])
 
 
 def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:

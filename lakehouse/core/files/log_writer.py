@@ -21,8 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.files.base_writer import column_ranges, ensure_partition
+from lakehouse.core.files.column_bounds import RowBounds, merged_bounds
 from lakehouse.core.files.key_lookup import LOST, MOVED_OUT, read_matches
 from lakehouse.core.files.key_matches import without_held
+from lakehouse.core.files.log_bounds import deletes_only
 from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.files.markers import TaskMarkers, group_markers, mark_log
 from lakehouse.core.files.partial_update_rows import PartialRows, partial_rows
@@ -40,7 +42,7 @@ from lakehouse.core.rows.record_merge import says_deleted
 from lakehouse.core.storage.os_errors import translated
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.attempt import Attempt
-from lakehouse.model.commit import WriteStat
+from lakehouse.model.commit import ColumnBounds, WriteStat
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.merge import MergeRule
 
@@ -282,6 +284,7 @@ class LogWriter:
                 size_bytes=size,
                 # With deletes or several blocks, the bounds of one block are not those of the file.
                 ranges=column_ranges(footers[0]) if len(footers) == 1 and len(self._blocks) == 1 else {},
+                bounds=self._bounds(deleted),
                 seconds=self._context.clock.monotonic_s() - self._started,
                 event_time=self._events.range,
             )
@@ -292,6 +295,14 @@ class LogWriter:
         self._events = EventTimes(self._context.event_time)
         self.discard()
         self._blocks = {}
+
+    def _bounds(self, deleted: int) -> dict[str, ColumnBounds] | None:
+        """Return the bounds of the rows of the file; a column that only some rows provide is left out."""
+        if self._context.indexed is None:
+            return None
+        if not self._blocks:
+            return deletes_only(self._context.indexed, deleted)
+        return merged_bounds(block.bounds or {} for block in self._blocks.values())
 
     def _delete_contents(self) -> Iterator[bytes]:
         """Yield one delete block content per type of ordering value. Readers refuse a mix of types in one block."""
@@ -342,8 +353,10 @@ class _DataBlock:
             max_size=max(context.policy.memory_budget_bytes // 16, _COPY_BYTES), prefix="lakehouse-log-"
         )
         self._footers: list[pq.FileMetaData] = []
+        self.bounds: dict[str, ColumnBounds] | None = None
         codec = context.policy.compression
         self._schema = with_meta_fields(pa.schema([field for field in context.schema if field.name in names]))
+        self._examined = None if context.indexed is None else RowBounds(self._schema, context.indexed)
         self._writer = pq.ParquetWriter(
             self._spool,
             self._schema,
@@ -362,12 +375,17 @@ class _DataBlock:
     def write(self, rows: pa.Table) -> None:
         """Append rows with meta columns as one row group."""
         with translated(tempfile.gettempdir(), writing=True):
-            self._writer.write_table(rows.select(self._schema.names).cast(self._schema), row_group_size=rows.num_rows)
+            plain = rows.select(self._schema.names).cast(self._schema)
+            self._writer.write_table(plain, row_group_size=rows.num_rows)
+        if self._examined is not None:
+            self._examined.add(plain)
 
     def copy_to(self, sink: Any, headers: Mapping[BlockHeader, str]) -> pq.FileMetaData:
         """Complete the content, write the whole block, and return the footer."""
         with translated(tempfile.gettempdir(), writing=True):
             self._writer.close()
+        if self._examined is not None:
+            self.bounds = self._examined.finish(self._footers[:1], sizes=False)
         own = {BlockHeader.SCHEMA: _avro_schema(self._context, self._names)}
         if len(self._names) < len(self._context.schema):
             own[BlockHeader.IS_PARTIAL] = "true"

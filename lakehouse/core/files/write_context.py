@@ -48,6 +48,7 @@ class WriteContext:
         cdc: The contents of change logs; None if the table has none.
         reads_no_rows: Rows are appended without reading stored rows.
         event_time: The column whose range is reported in write statistics; empty for none.
+        indexed: The columns whose bounds are reported in write statistics; None without a metadata table.
         rounds: Numbers of the batch may lose digits in the types of the table.
     """
 
@@ -75,6 +76,7 @@ class WriteContext:
     cdc: CdcMode | None = None
     reads_no_rows: bool = False
     event_time: str = ""
+    indexed: tuple[str, ...] | None = None
     rounds: bool = False
 
     @property

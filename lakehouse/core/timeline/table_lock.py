@@ -78,6 +78,11 @@ class TableLock:
         """Return the name of the lock in messages."""
         return self._lock.name
 
+    @property
+    def policy(self) -> TransactionPolicy:
+        """Return the options of the transaction that acquired the lock."""
+        return self._policy
+
     def acquire(self, deadline_ms: int | None = None) -> None:
         """Wait for the lock until the deadline (default: one wait time from now) and acquire it.
 

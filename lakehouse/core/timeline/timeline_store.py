@@ -71,16 +71,16 @@ class TimelineStore:
     def commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
         """Return completed instants with their metadata, in the order of `instants`."""
         wanted = list(instants)
-        missing = [instant for instant in wanted if self._path(instant) not in self._commits]
+        missing = [instant for instant in wanted if self.path_of(instant) not in self._commits]
         if len(missing) > 1:
             with ThreadPoolExecutor(_READERS) as pool:
                 list(pool.map(self._fetch, [instant for instant in missing if instant.requested not in self._archived]))
-            self._fetch_archived([instant for instant in missing if self._path(instant) not in self._commits])
+            self._fetch_archived([instant for instant in missing if self.path_of(instant) not in self._commits])
         return [(instant, self.commit(instant)) for instant in wanted]
 
     def known_commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
         """Return the completed instants whose metadata was read before, with it; sends no request."""
-        found = ((instant, self._commits.get(self._path(instant))) for instant in instants)
+        found = ((instant, self._commits.get(self.path_of(instant))) for instant in instants)
         return [(instant, metadata) for instant, metadata in found if metadata is not None]
 
     def commit(self, instant: Instant) -> CommitMetadata:
@@ -88,7 +88,7 @@ class TimelineStore:
 
         Raises RetryableError if it was rolled back after the timeline was loaded.
         """
-        path = self._path(instant)
+        path = self.path_of(instant)
         if path not in self._commits and not self._fetch(instant):
             self._fetch_archived([instant])
             if path not in self._commits:
@@ -100,7 +100,7 @@ class TimelineStore:
 
     def _fetch(self, instant: Instant) -> bool:
         """Read the metadata of a commit; return False if it is no longer on the active timeline."""
-        path = self._path(instant)
+        path = self.path_of(instant)
         try:
             self._commits[path] = decode_commit(self._env.storage.get(path))
         except NotFoundError:
@@ -115,7 +115,7 @@ class TimelineStore:
             return
         for requested, action in self.archived_timeline.actions(wanted).items():
             if action.metadata and action.instant.key == wanted[requested].key:
-                self._commits[self._path(wanted[requested])] = decode_commit(action.metadata)
+                self._commits[self.path_of(wanted[requested])] = decode_commit(action.metadata)
 
     def archived(
         self, *, requested_from: str = "", requested_up_to: str | None = None, completed_after: str = ""
@@ -195,15 +195,16 @@ class TimelineStore:
         """
         gone = sorted(instants, key=lambda instant: instant.requested)
         check()
-        self._env.storage.delete_many([self._path(state) for instant in gone for state in self.pending_files(instant)])
+        pending = [state for instant in gone for state in self.pending_files(instant)]
+        self._env.storage.delete_many([self.path_of(state) for state in pending])
         for instant in gone:
             check()
-            self._env.storage.delete(self._path(instant))
+            self._env.storage.delete(self.path_of(instant))
 
     def read(self, instant: Instant, state: State) -> bytes | None:
         """Return the content of the file of an instant in one state, or None if it does not exist."""
         try:
-            return self._env.storage.get(self._path(replace(instant, state=state)))
+            return self._env.storage.get(self.path_of(replace(instant, state=state)))
         except NotFoundError:
             return None
 
@@ -256,13 +257,13 @@ class TimelineStore:
             # A process without this lock used the time. Continue with a greater one.
             timeline = Timeline((*timeline.instants, instant))
 
-    def begin(self, requested: str, action: Action) -> Instant:
+    def begin(self, requested: str, action: Action, data: bytes = b"") -> Instant:
         """Create the requested file of an instant whose time is given, if absent; return the instant.
 
         Instants of the metadata table have the times of the actions that they record.
         """
         instant = Instant(requested=requested, action=action, state=State.REQUESTED)
-        self._create(instant, b"")
+        self._create(instant, data)
         return instant
 
     def start(self, instant: Instant, data: bytes) -> Instant:
@@ -308,7 +309,7 @@ class TimelineStore:
             return made
 
         if not self._create(moved, data, create):
-            raise CommitStateUnknownError(f"{self._path(moved)} exists already; inspect the timeline before acting")
+            raise CommitStateUnknownError(f"{self.path_of(moved)} exists already; inspect the timeline before acting")
         if not is_guarded:
             confirm(self, LateCommit(instant=moved, before=timeline, pending=pending), lock)
         return moved
@@ -323,7 +324,7 @@ class TimelineStore:
 
     def withdraw(self, instant: Instant) -> None:
         """Delete the completed file of an instant that was rolled back before it completed; call under the lock."""
-        self._env.storage.delete_many([self._path(instant)])
+        self._env.storage.delete_many([self.path_of(instant)])
 
     def completions(self, instant: Instant) -> list[Instant]:
         """Return an instant for each of its completed files as of the last load; several exist after a lost lock."""
@@ -333,7 +334,7 @@ class TimelineStore:
         """Delete the inflight and requested files of an instant that was rolled back, the inflight first."""
         states = (State.INFLIGHT,) if instant.action is Action.SAVEPOINT else (State.INFLIGHT, State.REQUESTED)
         for state in states:
-            self._env.storage.delete_many([self._path(replace(instant, state=state))])
+            self._env.storage.delete_many([self.path_of(replace(instant, state=state))])
 
     def revert(self, instant: Instant, action: Action, *, check: Callable[[], None] = lambda: None) -> Instant:
         """Make a completed instant pending again, as an `action`; its commit is no longer visible afterwards.
@@ -345,17 +346,17 @@ class TimelineStore:
         # Without a pending file, later cleanup would not find the data files of the instant.
         self._create(inflight, b"")
         check()
-        self._env.storage.delete_many([self._path(instant)])
+        self._env.storage.delete_many([self.path_of(instant)])
         return inflight
 
     def delete_inflight(self, instant: Instant) -> None:
         """Delete the inflight file of a plan that an executor started; the plan stays."""
-        self._env.storage.delete_many([self._path(replace(instant, state=State.INFLIGHT))])
+        self._env.storage.delete_many([self.path_of(replace(instant, state=State.INFLIGHT))])
 
     def remove(self, instant: Instant) -> None:
         """Delete all files of an instant without data files, such as a rollback or a savepoint."""
         if instant.is_completed:
-            self._env.storage.delete_many([self._path(instant)])
+            self._env.storage.delete_many([self.path_of(instant)])
         self.remove_pending(instant)
 
     def remove_unfinished(self, requested: str) -> None:
@@ -365,7 +366,7 @@ class TimelineStore:
         self._env.storage.delete_many(unfinished)
 
     def _create(self, instant: Instant, data: bytes, create: Callable[[str], bool] | None = None) -> bool:
-        path = self._path(instant)
+        path = self.path_of(instant)
         try:
             return self._env.storage.create(path, data) if create is None else create(path)
         except (RetryableError, CommitStateUnknownError) as error:
@@ -378,7 +379,7 @@ class TimelineStore:
         except LakehouseError as error:
             if instant.is_completed:
                 raise CommitStateUnknownError(
-                    f"{self._path(instant)} may or may not exist: {lost}. Inspect the timeline before acting."
+                    f"{self.path_of(instant)} may or may not exist: {lost}. Inspect the timeline before acting."
                 ) from error
             raise
         if found is None:
@@ -386,7 +387,8 @@ class TimelineStore:
         # The time of a pending instant was chosen under the lock, so an existing file is the one just written.
         return found == data or not instant.is_completed
 
-    def _path(self, instant: Instant) -> str:
+    def path_of(self, instant: Instant) -> str:
+        """Return the path of the file of an instant in its state."""
         return f"{self._directory}/{instant_name(instant, layout=self._config.layout)}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.metadata import MetadataPolicy
 from lakehouse.spec.options.option import option
 
 FAILED_WRITES_KEYS = ("hoodie.clean.failed.writes.policy", "hoodie.cleaner.policy.failed.writes")
@@ -15,6 +16,7 @@ class TransactionPolicy:
     """How a write commits beside other writers, and what happens to failed writes."""
 
     lock: LockPolicy = field(default_factory=LockPolicy)
+    metadata: MetadataPolicy = field(default_factory=MetadataPolicy)
     concurrency: str = option(
         "hoodie.write.concurrency.mode",
         "SINGLE_WRITER",

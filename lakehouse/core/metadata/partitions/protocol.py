@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -12,28 +12,12 @@ from lakehouse.core.env import Env
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.model.commit import WriteStat
+from lakehouse.spec.options.policies import Policies
 
 #: Records as they are stored in an HFile: the key and the encoded value.
 ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 #: Record keys that are deleted.
 KEYS = pa.binary()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """The changes of one index partition by one action. Keys may be in any order; a key occurs once.
-
-    Attributes:
-        entries: New records: key, value.
-        deletes: Keys of deleted records.
-        new_groups: File ids of file groups that the action creates, as in a partitioned record index.
-        written: Statistics of log files that tasks wrote already; their records are not in `entries`.
-    """
-
-    entries: pa.Table = field(default_factory=ENTRIES.empty_table)
-    deletes: pa.Array = field(default_factory=lambda: pa.array([], KEYS))
-    new_groups: tuple[str, ...] = ()
-    written: tuple[WriteStat, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +32,25 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """The changes of one index partition by one action. Keys may be in any order; a key occurs once.
+
+    Attributes:
+        entries: New records: key, value.
+        deletes: Keys of deleted records.
+        new_groups: File ids of file groups that the action creates, as in a partitioned record index.
+        definition: The changed index definition, such as with a new column; None if it stays.
+        written: Statistics of log files that tasks wrote already; their records are not in `entries`.
+    """
+
+    entries: pa.Table = field(default_factory=ENTRIES.empty_table)
+    deletes: pa.Array = field(default_factory=lambda: pa.array([], KEYS))
+    new_groups: tuple[str, ...] = ()
+    definition: Definition | None = None
+    written: tuple[WriteStat, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataCommit:
     """One commit to the metadata table, as index partitions see it; it exists only under the table lock.
 
@@ -58,7 +61,9 @@ class MetadataCommit:
         change: What the action changes.
         definitions: The index definitions by name of the index partition.
         groups: The file ids of each listed index partition, sorted; the position is the shard.
-        records: A reader of the metadata table as it was before this commit (`MetadataTable`); None if unavailable.
+        policies: The options of the table.
+        schema: The data columns after the action; None if the action states no schema.
+        previous_schema: Returns the data columns before the action; None without an earlier write.
     """
 
     env: Env
@@ -67,7 +72,9 @@ class MetadataCommit:
     change: MetadataChange
     definitions: Mapping[str, Definition] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    records: Any = None
+    policies: Policies = field(default_factory=Policies)
+    schema: pa.Schema | None = None
+    previous_schema: Callable[[], pa.Schema | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +89,7 @@ class TableFiles:
         newest: The files of the newest slices, a part of `files`.
         schema: The schema of the data columns; None if the table has no commit.
         definitions: The index definitions by name of the index partition.
-        options: Options of the table, such as declared columns.
+        policies: The options of the table, such as declared columns and numbers of file groups.
     """
 
     env: Env
@@ -92,7 +99,7 @@ class TableFiles:
     newest: pa.Table
     schema: pa.Schema | None = None
     definitions: Mapping[str, Definition] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
+    policies: Policies = field(default_factory=Policies)
 
 
 class IndexPartition(Protocol):
@@ -104,6 +111,10 @@ class IndexPartition(Protocol):
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         """Return why this package cannot maintain the partition, such as an unknown function; None if it can."""
+        ...
+
+    def wanted(self, policies: Policies, config: TableConfig) -> Sequence[str]:
+        """Return the partitions of this kind that a new table gets."""
         ...
 
     def definition(self, name: str, table: TableFiles) -> Definition | None:

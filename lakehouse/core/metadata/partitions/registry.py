@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from lakehouse.core.metadata.partitions.files import FilesPartition
 from lakehouse.core.metadata.partitions.protocol import IndexPartition
 
-INDEX_PARTITIONS: tuple[IndexPartition, ...] = ()
+INDEX_PARTITIONS: tuple[IndexPartition, ...] = (FilesPartition(),)
 
 
 def partition_named(name: str) -> IndexPartition | None:

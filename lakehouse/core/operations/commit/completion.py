@@ -5,12 +5,18 @@ The metadata table records the change first. Its readers ignore the record until
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 
 from lakehouse.core.metadata.change import MetadataChange
+from lakehouse.core.metadata.write.commit import Recorded, commit_metadata, withdraw
+from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.table_lock import TableLock
+from lakehouse.errors import LakehouseError, RetryableError
 from lakehouse.model.instant import Instant, Timeline
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +39,46 @@ class Completion:
 def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> Instant:
     """Record the change in the metadata table, then create the completed file; call right after `lock.check()`.
 
-    Raises what `TimelineStore.complete` raises.
+    Raises what `TimelineStore.complete` raises, and UnsupportedError if an index partition cannot be maintained.
     """
-    return table.store.complete(action.instant, action.timeline, action.data, lock)
+    recorded: Recorded | None = None
+    if action.change is not None:
+        table.store.refuse_during_restore(action.timeline)
+        recorded = commit_metadata(
+            table.metadata,
+            action.instant,
+            action.change,
+            action.timeline,
+            lock,
+            previous_schema=lambda: table_schema(replace(table, timeline=action.timeline)),
+        )
+    if recorded is None:
+        return table.store.complete(action.instant, action.timeline, action.data, lock)
+    lock.check()
+    try:
+        after = recorded.instant.completion
+        return table.store.complete(action.instant, action.timeline, action.data, lock, after=after)
+    except RetryableError:
+        _withdraw(table, action.instant, recorded, lock)
+        raise
+
+
+def _withdraw(table: LoadedTable, action: Instant, recorded: Recorded, lock: TableLock) -> None:
+    """Remove what was recorded of an action that another process has rolled back or completed meanwhile.
+
+    While the action is pending, its record has no effect, and the rollback of the action removes it.
+    """
+    try:
+        with lock.reacquire() as held:
+            current = table.store.load().current(action)
+            if current is None or current.is_completed:
+                held.check()
+                withdraw(table.metadata, recorded)
+    except LakehouseError as error:
+        logger.error(
+            "%s: the metadata table still has records of %s, which was not committed: %s; run `lakehouse metadata "
+            "validate`",
+            table.env.storage.root,
+            action.requested,
+            error,
+        )

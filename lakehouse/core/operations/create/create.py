@@ -9,19 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lakehouse.core.env import Env
+from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.format.properties import render_properties
+from lakehouse.core.metadata.change import WRITTEN
+from lakehouse.core.metadata.partitions.protocol import TableFiles
+from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
+from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.metadata.write.initialise import create_metadata
 from lakehouse.core.operations.commit.bucket_counts import store_bucket_rules
 from lakehouse.core.operations.load.table import load_config
-from lakehouse.core.state.table_config import WRITABLE_VERSIONS, TableConfig
+from lakehouse.core.state.table_config import WRITABLE_VERSIONS, TableConfig, parse_table_config
 from lakehouse.core.storage.nested_tables import HOODIE, table_above, table_below
 from lakehouse.core.storage.protocol import Storage
-from lakehouse.core.timeline.file_deletions import delete_leftovers
-from lakehouse.core.timeline.table_properties import PROPERTIES, update_properties
+from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import UserError
+from lakehouse.spec.options.policies import Policies
 
 
-def create_table(env: Env, properties: Mapping[str, str], *, exist_ok: bool = False) -> TableConfig:
+def create_table(
+    env: Env, properties: Mapping[str, str], *, exist_ok: bool = False, policies: Policies | None = None
+) -> TableConfig:
     """Create a table with these properties and return its config.
+
+    With policies the table gets the metadata table that they describe.
 
     Raises UserError if the table exists (unless `exist_ok`), the location contains other files, or it is inside another
     table or contains one.
@@ -36,6 +46,9 @@ def create_table(env: Env, properties: Mapping[str, str], *, exist_ok: bool = Fa
         )
     if HOODIE not in directories:
         refuse_nested(env.storage, directories)
+    if policies is not None and not (HOODIE in directories and env.storage.list_names(HOODIE)):
+        # A table whose properties list the metadata table must have it, so it is written before the properties.
+        properties = {**properties, **_metadata_of_new_table(env, properties, policies)}
     data = render_properties(properties, comments=("Properties of a lakehouse table",))
     is_created = env.storage.create(PROPERTIES, data)
     if not is_created and not exist_ok:
@@ -44,6 +57,25 @@ def create_table(env: Env, properties: Mapping[str, str], *, exist_ok: bool = Fa
     # Written second, so that it always agrees with the properties. After a crash in between, the next write writes it.
     store_bucket_rules(env.storage, config.raw)
     return config
+
+
+def _metadata_of_new_table(env: Env, properties: Mapping[str, str], policies: Policies) -> dict[str, str]:
+    """Create the metadata table, and return the properties of the table that name it."""
+    config = parse_table_config(properties, env.storage.root)
+    names = [name for kind in INDEX_PARTITIONS for name in kind.wanted(policies, config)]
+    if not policies.transaction.metadata.enable or not names:
+        return {}
+    declared = config.create_schema
+    table = TableFiles(
+        env=env,
+        config=config,
+        instant="",
+        files=WRITTEN.empty_table(),
+        newest=WRITTEN.empty_table(),
+        schema=None if declared is None else avro_to_arrow(declared),
+        policies=policies,
+    )
+    return create_metadata(MetadataStore(env, config), names, table).properties()
 
 
 def refuse_nested(storage: Storage, directories: Iterable[str] = ()) -> None:
@@ -64,15 +96,3 @@ def refuse_nested(storage: Storage, directories: Iterable[str] = ()) -> None:
             location=storage.root,
             table=other,
         )
-
-
-def drop_metadata_table(env: Env) -> None:
-    """Drop the metadata table as Hudi does with hoodie.metadata.enable=false: first the properties, then the files.
-
-    A table that declares a metadata table must never be committed to without it (TL-9.8).
-    """
-    update_properties(
-        env,
-        {"hoodie.table.metadata.partitions": None, "hoodie.table.metadata.partitions.inflight": None},
-    )
-    delete_leftovers(env.storage, [file.path for file in env.storage.list(".hoodie/metadata")])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakehouse.core.env import Env
+from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.state.table_config import TableConfig, parse_table_config
 from lakehouse.core.storage.nested_tables import table_above, tables_below
 from lakehouse.core.storage.protocol import Storage
@@ -28,18 +29,18 @@ class LoadedTable(Readable):
     config: TableConfig
     store: TimelineStore
     timeline: Timeline
+    metadata: MetadataStore
 
     def reload(self) -> LoadedTable:
         """Return the table with its current timeline; commit metadata that was read before stays cached."""
-        return LoadedTable(env=self.env, config=self.config, store=self.store, timeline=self.store.load())
+        return replace(self, timeline=self.store.load())
 
     def refresh(self) -> LoadedTable:
         """Return the table with its current timeline and properties, which another writer may have upgraded."""
         config = _readable_config(self.env, self.config.allowed_functions)
         if config == self.config:
             return self.reload()
-        store = TimelineStore(self.env, config)
-        return LoadedTable(env=self.env, config=config, store=store, timeline=store.load())
+        return _loaded(self.env, config)
 
     def _shown(self) -> Shown:
         line = f"loaded table {self.config.name} ({self.config.table_type.lower()}, at {self.env.storage.root})"
@@ -59,8 +60,13 @@ def load_table(env: Env, *, allowed_functions: Iterable[str] = ()) -> LoadedTabl
         UnsupportedError: The table uses a type or a file format that cannot be read.
     """
     config = _readable_config(env, tuple(allowed_functions))
+    return _loaded(env, config)
+
+
+def _loaded(env: Env, config: TableConfig) -> LoadedTable:
     store = TimelineStore(env, config)
-    return LoadedTable(env=env, config=config, store=store, timeline=store.load())
+    metadata = MetadataStore(env, config)
+    return LoadedTable(env=env, config=config, store=store, timeline=store.load(), metadata=metadata)
 
 
 def _readable_config(env: Env, allowed_functions: tuple[str, ...]) -> TableConfig:

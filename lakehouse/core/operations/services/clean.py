@@ -34,7 +34,6 @@ from lakehouse.core.metadata.change import change_of_clean
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.pins import read_pins
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
-from lakehouse.core.operations.create.create import drop_metadata_table
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.slices import load_visible, slices_of
@@ -363,12 +362,10 @@ class CleanExecution:
     writes_files: bool = False
 
     def start(self, table: LoadedTable, pending: Instant, _lock: TableLock) -> None:
-        """Create the inflight file with the plan, and drop the metadata table, which lists the files to delete."""
+        """Create the inflight file with the plan."""
         if pending.state is State.REQUESTED:
             # Hudi ignores an empty inflight file as never written, and Hudi 1.0 reads the plan from it.
             table.store.start(pending, encode_clean_plan(self.stored, base_path=table.env.storage.root))
-        if table.config.metadata_partitions:
-            drop_metadata_table(table.env)
 
     def load(self, claimed: ClaimedPlan) -> CleanPlan:
         """Return the plan without the files that the pins keep."""

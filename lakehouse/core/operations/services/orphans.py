@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from lakehouse.core.format.file_names import parse_base_file, parse_cdc_file, parse_log_file
-from lakehouse.core.operations.create.create import drop_metadata_table
 from lakehouse.core.operations.load.listing import own_files
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.table import LoadedTable
@@ -51,9 +50,6 @@ def find_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
 def remove_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
     """Delete the orphan files that are older than the policy's grace time, and return them."""
     orphans = find_orphans(table, policy)
-    if orphans and table.config.metadata_partitions:
-        # The metadata table was built from a listing and may name orphan files.
-        drop_metadata_table(table.env)
     delete_data_files(table.env.storage, [o.path for o in orphans], "the listing of orphans", unfinished=True)
     logger.info("%s: removed %d orphans", table.env.storage.root, len(orphans))
     return orphans

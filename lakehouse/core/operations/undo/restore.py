@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.format.timeline.restore import decode_restore_plan, encode_restore_metadata, encode_restore_plan
 from lakehouse.core.format.timeline.rollback import encode_rollback_plan
+from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.operations.commit.cleanup import (
     check_files_of_write,
     clean_up,
@@ -28,7 +29,6 @@ from lakehouse.core.operations.commit.cleanup import (
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.pins import require_unpublished
 from lakehouse.core.operations.commit.results import NothingToDo
-from lakehouse.core.operations.create.create import drop_metadata_table
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
@@ -221,7 +221,7 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
         pending = table.store.start(pending, b"")
     if table.config.metadata_partitions:
         # The metadata table lists the files that will be deleted.
-        drop_metadata_table(env)
+        drop_metadata(env)
     _drop_cleans(table, policy, pending, to)
     run = _Run(table=table, policy=policy, pending=pending, written=_written(table, plan), rollbacks=_rollbacks(table))
     _check(run, plan)

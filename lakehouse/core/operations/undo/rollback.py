@@ -15,6 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
+from lakehouse.core.metadata.place import listed_partitions
+from lakehouse.core.metadata.write.drop import drop_metadata
+from lakehouse.core.metadata.write.rollback import roll_back_metadata
 from lakehouse.core.operations.commit.bucket_counts import delete_bucket_rules
 from lakehouse.core.operations.commit.cleanup import (
     check_rollback,
@@ -27,7 +30,6 @@ from lakehouse.core.operations.commit.cleanup import (
 )
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.results import NothingToDo
-from lakehouse.core.operations.create.create import drop_metadata_table
 from lakehouse.core.operations.load.hashing import delete_rings
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
@@ -42,6 +44,7 @@ from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.claims import claim
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import table_lock
+from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
 from lakehouse.model.display import Readable, Shown, sentence
@@ -317,9 +320,7 @@ def _execute(
         target = store.load().find(plan.target)
     if target is not None:
         plan = replace(plan, action=str(target.action))
-    if table.config.metadata_partitions:
-        # The metadata table lists the files that will be deleted.
-        drop_metadata_table(env)
+    _roll_back_metadata(table, policy, undoing, plan)
     delete_written(table, undoing, plan, drop_plan=drop)
     metadata = RollbackMetadata(
         start_time=undoing.requested,
@@ -339,6 +340,23 @@ def _execute(
     # The claims on a plan are kept, so that a stale executor of the plan is refused.
     clean_up(table, plan.target, staged=drop or Action(plan.action) not in SERVICE_ACTIONS)
     logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))
+
+
+def _roll_back_metadata(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> None:
+    """Remove what the metadata table recorded of the target, while the target is pending (MDT-9)."""
+    if not any(listed_partitions(read_properties(table.env.storage) or {})):
+        return
+    with table_lock(table.env, policy) as lock:
+        lock.check()
+        if not roll_back_metadata(table.metadata, undoing.requested, plan.target, lock):
+            logger.warning(
+                "%s: the metadata table is dropped, because it was compacted after %s; build it again with "
+                "`lakehouse metadata rebuild`",
+                table.env.storage.root,
+                plan.target,
+            )
+            drop_metadata(table.env)
+            table.metadata.forget()
 
 
 def _drop(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> bool:

@@ -16,11 +16,10 @@ from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
 from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
-from lakehouse.core.operations.create.create import drop_metadata_table
 from lakehouse.core.operations.create.declare import require_ordered
 from lakehouse.core.operations.load.commits import recent_metadata
 from lakehouse.core.operations.load.schema import table_schema
-from lakehouse.core.operations.load.table import LoadedTable, load_config
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
@@ -139,8 +138,6 @@ def refuse_if_clustered(closed: Mapping[Group, str], group: Group) -> None:
 def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest) -> PreparedWrite:
     """Check a write against the table and determine its schema; writes no data.
 
-    A metadata table is dropped first, because this package does not maintain it (TL-9.8).
-
     Raises:
         UserError: A column or value does not fit the table; the message names it.
         UnsupportedError: The table uses a feature that cannot be written.
@@ -148,10 +145,6 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     operation, frame, columns = request.operation, request.frame, request.columns
     _check_writable(table)
     config = table.config
-    if config.metadata_partitions:
-        drop_metadata_table(table.env)
-        table = replace(table, config=load_config(table.env.storage, config.allowed_functions))
-        config = table.config
     stored = table_schema(table)
     batch = _data_columns(engine.schema(frame)) if frame is not None else None
     deletes_only = operation is Operation.DELETE

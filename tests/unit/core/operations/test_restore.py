@@ -238,9 +238,6 @@ def with_metadata_table(table: Table) -> Table:
 
 def test_restore_drops_the_metadata_table() -> None:
     table = with_metadata_table(filled())
-    table.rollback(times(table)[-1])
-    assert not table.refresh().config.metadata_partitions
-    table = with_metadata_table(filled())
     to = times(table)[0]
     plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
     pending_restore(table, write_record(RESTORE_PLAN, plan))

@@ -1,0 +1,264 @@
+"""Exact bounds of the columns of a file, for the statistics of the metadata table (MDT-14).
+
+Bounds come from the footer of the Parquet data where these are exact. Footers omit long texts and ignore NaN, so
+writers look at the rows for these two. Bounds are in physical form, which represents every value: dates and times as
+integers, decimals as unscaled integers, texts as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.core.format.metadata.bounds import has_statistics
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.model.commit import ColumnBounds
+
+#: Parquet writers omit bounds of texts that are longer than a few thousand bytes.
+_LONG_BYTES = 512
+_NAN = float("nan")
+_VERSION = "V2"
+
+
+def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Return dotted path -> type of the columns and nested fields that can have statistics, in order."""
+    found: dict[str, pa.DataType] = {}
+    for field in schema:
+        _add_leaves(found, field.name, field.type)
+    return found
+
+
+def _add_leaves(found: dict[str, pa.DataType], path: str, kind: pa.DataType) -> None:
+    if pa.types.is_struct(kind):
+        for child in kind:
+            _add_leaves(found, f"{path}.{child.name}", child.type)
+    else:
+        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if has_statistics(plain, _VERSION):
+            found[path] = plain
+
+
+class RowBounds:
+    """What footers do not state about the rows of one file: columns with NaN, and bounds of long texts."""
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
+        kinds = leaf_types(schema)
+        self.columns = tuple(name for name in columns if name in kinds)
+        self._reals = [name for name in self.columns if pa.types.is_floating(kinds[name])]
+        self._texts = [name for name in self.columns if _is_text(kinds[name])]
+        self._nan: set[str] = set()
+        self._long: dict[str, tuple[bytes, bytes]] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        """Add the rows of one row group."""
+        for name in self._reals:
+            if name not in self._nan and pc.any(pc.is_nan(_leaf(rows, name))).as_py():
+                self._nan.add(name)
+        for name in self._texts:
+            texts = _leaf(rows, name)
+            if pa.types.is_dictionary(texts.type):
+                continue  # These are the meta columns with one value.
+            longest = pc.max(pc.binary_length(texts)).as_py()
+            if longest is not None and longest > _LONG_BYTES:
+                found = pc.min_max(texts.cast(pa.large_binary()))
+                self._widen(name, found["min"].as_py(), found["max"].as_py())
+
+    def _widen(self, name: str, low: bytes, high: bytes) -> None:
+        known = self._long.get(name)
+        self._long[name] = (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
+
+    def finish(self, footers: Iterable[pq.FileMetaData], *, sizes: bool = True) -> dict[str, ColumnBounds]:
+        """Return the bounds of the columns of a file; `sizes` says whether the sizes of columns are reported."""
+        found = footer_bounds(footers, self.columns)
+        for name, (low, high) in self._long.items():
+            if name in found:
+                bounds = found[name]
+                low = low if bounds.low is None else min(low, bounds.low)
+                high = high if bounds.high is None else max(high, bounds.high)
+                found[name] = bounds._replace(low=low, high=high, known=True)
+        for name in self._nan & found.keys():
+            bounds = found[name]
+            found[name] = bounds._replace(low=_NAN if bounds.low is None else bounds.low, high=_NAN, known=True)
+        if not sizes:
+            return {name: bounds._replace(size_bytes=0, raw_bytes=0) for name, bounds in found.items()}
+        return found
+
+
+def footer_bounds(footers: Iterable[pq.FileMetaData], columns: Sequence[str]) -> dict[str, ColumnBounds]:
+    """Return the bounds that footers state; `known` is False where a footer omits the bounds of present values."""
+    wanted, found = set(columns), dict[str, ColumnBounds]()
+    for footer in footers:
+        leaves = [footer.schema.column(number) for number in range(footer.num_columns)]
+        numbers = [n for n, leaf in enumerate(leaves) if leaf.path in wanted and leaf.max_repetition_level == 0]
+        for index in range(footer.num_row_groups):
+            group = footer.row_group(index)
+            for number in numbers:
+                _add_chunk(found, leaves[number], group.column(number))
+    return found
+
+
+def _add_chunk(found: dict[str, ColumnBounds], leaf: Any, chunk: Any) -> None:
+    stats, values = chunk.statistics, chunk.num_values
+    nulls = None if stats is None or not stats.has_null_count else stats.null_count
+    has_bounds = stats is not None and stats.has_min_max
+    low = _physical(stats.min_raw, leaf) if has_bounds else None
+    high = _physical(stats.max_raw, leaf) if has_bounds else None
+    added = ColumnBounds(
+        low=low,
+        high=high,
+        nulls=0 if nulls is None else nulls,
+        values=values,
+        size_bytes=chunk.total_compressed_size,
+        raw_bytes=chunk.total_uncompressed_size,
+        known=nulls is not None and (low is not None or nulls == values),
+    )
+    known = found.get(leaf.path)
+    found[leaf.path] = added if known is None else united(known, added)
+
+
+def united(first: ColumnBounds, second: ColumnBounds) -> ColumnBounds:
+    """Return the bounds of the rows of both; NaN is greater than all numbers."""
+    return ColumnBounds(
+        low=_least(first.low, second.low),
+        high=_greatest(first.high, second.high),
+        nulls=first.nulls + second.nulls,
+        values=first.values + second.values,
+        size_bytes=first.size_bytes + second.size_bytes,
+        raw_bytes=first.raw_bytes + second.raw_bytes,
+        known=first.known and second.known,
+    )
+
+
+def file_bounds(storage: Storage, path: str, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+    """Return the bounds of a base file that any program wrote: from its footer, and from its rows where needed.
+
+    Foreign footers ignore NaN and omit long texts, so columns of these types are read.
+    """
+    with storage.open_input(path) as source, pq.ParquetFile(source) as file:
+        return row_group_bounds(file, columns)
+
+
+def row_group_bounds(file: pq.ParquetFile, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+    """Return the bounds of an open Parquet file; columns that it does not have are left out."""
+    found = footer_bounds([file.metadata], columns)
+    unsure = [name for name, bounds in found.items() if not bounds.known or isinstance(bounds.low, float)]
+    exact = dict[str, ColumnBounds]()
+    for number in range(file.num_row_groups if unsure else 0):
+        group = file.read_row_group(number, columns=unsure)
+        for name in unsure:
+            measured = array_bounds(_leaf(group, name))
+            exact[name] = united(exact[name], measured) if name in exact else measured
+    return found | {
+        name: bounds._replace(size_bytes=found[name].size_bytes, raw_bytes=found[name].raw_bytes)
+        for name, bounds in exact.items()
+    }
+
+
+def table_bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+    """Return the bounds of rows in memory."""
+    kinds = leaf_types(rows.schema)
+    return {name: array_bounds(_leaf(rows, name)) for name in columns if name in kinds}
+
+
+def array_bounds(values: Any) -> ColumnBounds:
+    """Return the bounds of a column."""
+    kind, nulls, count = values.type, values.null_count, len(values)
+    if pa.types.is_dictionary(kind):
+        values, kind = values.cast(kind.value_type), kind.value_type
+    if nulls == count:
+        return ColumnBounds(low=None, high=None, nulls=nulls, values=count)
+    if pa.types.is_floating(kind):
+        values = values.cast(pa.float64())
+        is_nan = pc.is_nan(values)
+        numbers = pc.min_max(values.filter(pc.invert(is_nan)))
+        low, high = numbers["min"].as_py(), numbers["max"].as_py()
+        if pc.any(is_nan).as_py():
+            low, high = _NAN if low is None else low, _NAN
+        return ColumnBounds(low=low, high=high, nulls=nulls, values=count)
+    found = pc.min_max(_comparable(values, kind))
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if pa.types.is_decimal(kind):
+        low, high = _unscaled(low, kind), _unscaled(high, kind)
+    return ColumnBounds(low=low, high=high, nulls=nulls, values=count)
+
+
+def bounds_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return bounds in physical form as an array of the type of their column."""
+    if pa.types.is_decimal(kind):
+        return _decimals(values, kind)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.array(values, pa.large_binary() if pa.types.is_large_string(kind) else pa.binary()).cast(kind)
+    if pa.types.is_temporal(kind):
+        return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+    return pa.array(values, kind)
+
+
+def _decimals(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return decimals with these unscaled values: 16 bytes each, little-endian."""
+    data = b"".join((0 if value is None else value).to_bytes(16, "little", signed=True) for value in values)
+    valid = pa.array([value is not None for value in values], pa.bool_())
+    whole = pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(values), [None, pa.py_buffer(data)])
+    return pc.if_else(valid, whole, None).cast(kind)
+
+
+def _leaf(rows: pa.Table, path: str) -> Any:
+    if path in rows.column_names:
+        return rows.column(path)
+    name, *below = path.split(".")
+    return pc.struct_field(rows.column(name), below)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def _physical(value: Any, leaf: Any) -> Any:
+    """Return a raw bound of a footer in physical form: an unscaled integer for decimals, bytes for texts."""
+    if leaf.logical_type.type == "DECIMAL" and isinstance(value, bytes):
+        return int.from_bytes(value, "big", signed=True)
+    return value
+
+
+def _comparable(values: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return values.cast(pa.large_binary())
+    if pa.types.is_temporal(kind):
+        plain = pa.int32() if kind.bit_width == 32 else pa.int64()
+        if isinstance(values, pa.ChunkedArray):
+            return pa.chunked_array([chunk.view(plain) for chunk in values.chunks], plain)
+        return values.view(plain)
+    return values
+
+
+def _unscaled(value: Any, kind: pa.DataType) -> int:
+    return int(value.scaleb(kind.scale).to_integral_exact())
+
+
+def _least(first: Any, second: Any) -> Any:
+    if first is None or second is None:
+        return second if first is None else first
+    return second if first != first or second < first else first
+
+
+def _greatest(first: Any, second: Any) -> Any:
+    if first is None or second is None:
+        return second if first is None else first
+    return first if first != first or not (second != second or second > first) else second
+
+
+def merged_bounds(parts: Iterable[Mapping[str, ColumnBounds]]) -> dict[str, ColumnBounds]:
+    """Return the bounds of several parts of a file; columns that one part lacks are left out."""
+    found: dict[str, ColumnBounds] | None = None
+    for part in parts:
+        both = part.keys() if found is None else found.keys() & part.keys()
+        found = {name: part[name] if found is None else united(found[name], part[name]) for name in both}
+    return found or {}

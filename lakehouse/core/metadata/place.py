@@ -1,0 +1,70 @@
+"""Where the metadata table of a table is, and its configuration (MDT-2).
+
+.hoodie/metadata/.hoodie/hoodie.properties   .hoodie/timeline   <index partition>/<files>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lakehouse.core.env import Env
+from lakehouse.core.format.properties import table_checksum
+from lakehouse.core.state.table_config import TableConfig, parse_table_config
+from lakehouse.core.storage.sub_storage import SubStorage
+
+#: The directory of the metadata table, relative to the table.
+METADATA = ".hoodie/metadata"
+#: Properties of the data table that list the index partitions: usable ones, and those that are being built.
+PARTITIONS_KEY = "hoodie.table.metadata.partitions"
+INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
+#: Property of the data table: the path of the index definitions.
+DEFINITIONS_KEY = "hoodie.table.index.defs.path"
+DEFINITIONS_PATH = ".hoodie/.index_defs/index.json"
+#: Instants of initialisation begin with these digits (MDT-2).
+INIT_PREFIX = "00000000000000"
+
+
+def metadata_env(env: Env) -> Env:
+    """Return the environment of the metadata table: the same clock, timers and ids, and its own storage."""
+    return replace(env, storage=SubStorage(env.storage, METADATA))
+
+
+def metadata_config(config: TableConfig) -> TableConfig:
+    """Return the configuration of the metadata table of a data table."""
+    return parse_table_config(
+        {**metadata_properties(config), "hoodie.table.timeline.timezone": config.timezone}, METADATA
+    )
+
+
+def metadata_properties(config: TableConfig) -> dict[str, str]:
+    """Return the properties of the metadata table of a data table of version 8 or 9."""
+    name = f"{config.name}_metadata"
+    return {
+        "hoodie.table.name": name,
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.table.base.file.format": "HFILE",
+        "hoodie.table.version": str(config.version),
+        "hoodie.table.initial.version": str(config.version),
+        "hoodie.timeline.layout.version": str(config.layout),
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.archivelog.folder": "history",
+        "hoodie.table.recordkey.fields": "key",
+        "hoodie.populate.meta.fields": "false",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
+        "hoodie.record.merge.mode": "CUSTOM",
+        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
+        "hoodie.table.checksum": str(table_checksum("", name)),
+    }
+
+
+def listed_partitions(properties: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the index partitions that properties list: the usable ones, and those that are being built."""
+    return _names(properties.get(PARTITIONS_KEY)), _names(properties.get(INFLIGHT_KEY))
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())

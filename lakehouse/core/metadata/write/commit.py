@@ -1,0 +1,253 @@
+"""Record an action of the data table in the metadata table, under the table lock (MDT-7, MDT-8).
+
+    read the property again     guard: each listed partition can be maintained     records of each partition
+    <t>.deltacommit.requested   .inflight and one log file per touched file group  <t>_<c>.deltacommit
+
+The data instant completes afterwards. Until then readers ignore the delta commit. A rollback of the action removes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from lakehouse.core.format.avro.schema import avro_to_arrow
+from lakehouse.core.format.metadata.schema import COMMIT_SCHEMA
+from lakehouse.core.format.timeline.commit_metadata import encode_commit
+from lakehouse.core.metadata.change import MetadataChange
+from lakehouse.core.metadata.definitions import read_definitions, write_definitions
+from lakehouse.core.metadata.partitions.protocol import Definition, IndexPartition, MetadataCommit, Update
+from lakehouse.core.metadata.partitions.registry import partition_named
+from lakehouse.core.metadata.place import METADATA, listed_partitions
+from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.metadata.write.drop import drop_partitions
+from lakehouse.core.metadata.write.files import INIT_TOKEN, init_log_bytes, log_bytes, log_name, log_stat, new_token
+from lakehouse.core.metadata.write.rollback import remove_instant
+from lakehouse.core.timeline.table_lock import TableLock
+from lakehouse.core.timeline.table_properties import read_properties
+from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.instant import Action, Instant, Timeline
+from lakehouse.spec.options.policies import Policies
+
+logger = logging.getLogger(__name__)
+
+_WRITERS = 8
+_OPERATION = "UPSERT_PREPPED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """The metadata table as it is on storage, under the lock.
+
+    Attributes:
+        names: The listed index partitions, those that are being built included; () without metadata table.
+        timeline: The timeline of the metadata table.
+        definitions: The index definitions.
+        groups: The file ids of each partition.
+    """
+
+    names: tuple[str, ...] = ()
+    timeline: Timeline = field(default_factory=Timeline)
+    definitions: dict[str, Definition] = field(default_factory=dict)
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A completed delta commit, and the paths of its log files relative to the metadata table."""
+
+    instant: Instant
+    paths: tuple[str, ...]
+
+
+def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
+    """Read what the properties list, the timeline, the definitions and the file groups; call under the table lock."""
+    properties = read_properties(store.env.storage) or {}
+    usable, building = listed_partitions(properties)
+    names = tuple(dict.fromkeys((*usable, *building)))
+    if not names:
+        return Opened()
+    with ThreadPoolExecutor(2) as pool:
+        definitions = pool.submit(read_definitions, store.env.storage)
+        timeline = store.timeline_store.load()
+        groups = store.groups(names, timeline, data)
+        return Opened(names=names, timeline=timeline, definitions=definitions.result(), groups=groups)
+
+
+# parameters: the action with its change, and the state of both tables
+def commit_metadata(
+    store: MetadataStore,
+    action: Instant,
+    change: MetadataChange,
+    data: Timeline,
+    lock: TableLock,
+    *,
+    previous_schema: Callable[[], pa.Schema | None] = lambda: None,
+) -> Recorded | None:
+    """Write the delta commit of an action with the requested time of the action; None without a metadata table.
+
+    `previous_schema` returns the data columns before the action.
+
+    Raises UnsupportedError if a listed index partition cannot be maintained and the options do not allow to drop it.
+    """
+    opened = _guarded(store, open_metadata(store, data), data, lock)
+    if not opened.names:
+        return None
+    commit = MetadataCommit(
+        env=store.env,
+        config=store.config,
+        instant=action.requested,
+        change=change,
+        definitions=opened.definitions,
+        groups=opened.groups,
+        policies=Policies(transaction=lock.policy),
+        schema=avro_to_arrow(change.schema) if change.schema else None,
+        previous_schema=previous_schema,
+    )
+    updates = {name: _kind(name).update(name, commit) for name in opened.names}
+    changed = {name: update.definition for name, update in updates.items() if update.definition is not None}
+    if any(opened.definitions.get(name) != definition for name, definition in changed.items()):
+        # Files that are stored have no row of a new column, and readers take it as all null, which it is.
+        lock.check()
+        write_definitions(store.env.storage, {**opened.definitions, **changed})
+    if any(instant.requested == action.requested for instant in opened.timeline):
+        # An earlier try of this action completed its delta commit and crashed before the action completed.
+        remove_instant(store, action.requested, opened.names)
+        opened = replace(opened, timeline=store.timeline_store.load())
+    return _write(store, opened, action.requested, updates, lock)
+
+
+def withdraw(store: MetadataStore, recorded: Recorded) -> None:
+    """Remove a delta commit of this process; call under the table lock."""
+    store.timeline_store.withdraw(recorded.instant)
+    store.remove_files(recorded.paths)
+
+
+def _guarded(store: MetadataStore, opened: Opened, data: Timeline, lock: TableLock) -> Opened:
+    """Return the metadata table without partitions that cannot be maintained: these are dropped, or the write fails."""
+    lost = [name for name in opened.names if not opened.groups[name]]
+    refused: dict[str, str] = {}
+    for name in opened.names:
+        kind = partition_named(name)
+        if kind is None:
+            refused[name] = "this package has no implementation of it"
+        else:
+            why = kind.refusal(name, store.config, opened.definitions.get(name))
+            refused |= {} if why is None else {name: why}
+    if refused and not lock.policy.metadata.auto_delete:
+        name, why = next(iter(refused.items()))
+        raise UnsupportedError(
+            f"{store.env.storage.root}: the index partition {name!r} of the metadata table cannot be maintained: "
+            f"{why}. A commit without it would give wrong rows to other engines. Drop the partition with "
+            "`lakehouse index drop`, or set hoodie.metadata.auto.delete.partitions=true so that writes drop it",
+            partition=name,
+        )
+    gone = sorted({*lost, *refused})
+    if not gone:
+        return opened
+    if lost:
+        logger.warning(
+            "%s: the metadata table lists %s, which has no files; it is taken out of the table's properties",
+            store.env.storage.root,
+            ", ".join(lost),
+        )
+    lock.check()
+    drop_partitions(store, gone)
+    return open_metadata(store, data)
+
+
+def _kind(name: str) -> IndexPartition:
+    kind = partition_named(name)
+    assert kind is not None, "the guard refused unknown partitions"
+    return kind
+
+
+# parameters: where, what and under which lock
+def _write(
+    store: MetadataStore, opened: Opened, requested: str, updates: dict[str, Update], lock: TableLock
+) -> Recorded:
+    """Create the instant with its log files, and complete it."""
+    timelines, token = store.timeline_store, new_token(store.env)
+    created_ms = store.env.clock.now_ms()
+    tasks = [
+        task
+        for name, update in updates.items()
+        for task in _group_tasks(name, update, opened.groups[name], opened.definitions.get(name))
+    ]
+    instant = timelines.begin(requested, Action.DELTACOMMIT)
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        inflight = pool.submit(timelines.start, instant, b"")
+        for name, update in updates.items():
+            list(pool.map(lambda file_id, name=name: _init_group(store, name, file_id, requested), update.new_groups))
+        stats = list(pool.map(lambda task: _write_group(store, requested, token, created_ms, task), tasks))
+        instant = inflight.result()
+    stats += [stat for update in updates.values() for stat in update.written]
+    for name, update in updates.items():
+        if update.new_groups:
+            store.add_groups(name, update.new_groups)
+    metadata = CommitMetadata(
+        operation=_OPERATION,
+        stats=tuple(sorted(stats, key=lambda stat: stat.path)),
+        extra={"schema": COMMIT_SCHEMA},
+    )
+    data = encode_commit(metadata, table_version=store.config.version)
+    lock.check()
+    timeline, paths = Timeline((*opened.timeline.instants, instant)), tuple(stat.path for stat in metadata.stats)
+    try:
+        done = timelines.complete(instant, timeline, data, lock.below(METADATA))
+    except LakehouseError as error:
+        # The action is pending in any case. Its log files must not be found beside those of another try.
+        store.remove_files(paths)
+        raise RetryableError(
+            f"{store.env.storage.root}: nothing was committed, because the metadata table did not record {requested}: "
+            f"{error}",
+            instant=requested,
+        ) from error
+    return Recorded(instant=done, paths=paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTask:
+    """The records and deletes of one file group."""
+
+    partition: str
+    file_id: str
+    entries: pa.Table
+    deletes: pa.Array
+
+
+def _group_tasks(
+    name: str, update: Update, groups: Sequence[str], definition: Definition | None
+) -> Iterable[GroupTask]:
+    """Yield the file groups that an update touches."""
+    groups = tuple(sorted({*groups, *update.new_groups}))
+    kind = _kind(name)
+    entries = update.entries.combine_chunks()
+    of_entries = np.asarray(kind.shards(name, entries.column("key").combine_chunks(), groups, definition))
+    of_deletes = np.asarray(kind.shards(name, update.deletes, groups, definition))
+    for shard in np.union1d(of_entries, of_deletes):
+        yield GroupTask(
+            partition=name,
+            file_id=groups[int(shard)],
+            entries=entries.filter(pa.array(of_entries == shard)),
+            deletes=update.deletes.filter(pa.array(of_deletes == shard)),
+        )
+
+
+def _write_group(store: MetadataStore, requested: str, token: str, created_ms: int, task: GroupTask) -> WriteStat:
+    name = log_name(task.file_id, requested, token)
+    data = log_bytes(task.partition, requested, task.entries, task.deletes, created_ms)
+    store.inner.storage.put(f"{task.partition}/{name}", data)
+    counts = (task.entries.num_rows, len(task.deletes))
+    return log_stat(task.partition, task.file_id, name, requested, size_bytes=len(data), counts=counts)
+
+
+def _init_group(store: MetadataStore, partition: str, file_id: str, requested: str) -> None:
+    path = f"{partition}/{log_name(file_id, requested, INIT_TOKEN)}"
+    store.inner.storage.put(path, init_log_bytes(requested))

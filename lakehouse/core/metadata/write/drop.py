@@ -1,0 +1,62 @@
+"""Drop the metadata table or single index partitions: first the properties, then the files (MDT-7)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from lakehouse.core.env import Env
+from lakehouse.core.metadata.place import INFLIGHT_KEY, METADATA, PARTITIONS_KEY, listed_partitions
+from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.core.timeline.table_properties import read_properties, update_properties
+
+logger = logging.getLogger(__name__)
+
+#: Without the listing no other index partition may be used.
+_FILES = "files"
+_COLUMN_STATS, _PARTITION_STATS = "column_stats", "partition_stats"
+_RECORD_INDEX, _SECONDARY = "record_index", "secondary_index_"
+
+
+def drop_metadata(env: Env) -> None:
+    """Drop the whole metadata table; call under the table lock.
+
+    A reader that has loaded the properties before finds no folder, and lists storage.
+    """
+    properties = read_properties(env.storage) or {}
+    if any(listed_partitions(properties)):
+        update_properties(env, {PARTITIONS_KEY: None, INFLIGHT_KEY: None})
+    delete_leftovers(env.storage, [file.path for file in env.storage.list(METADATA)])
+
+
+def drop_partitions(store: MetadataStore, names: Collection[str]) -> tuple[str, ...]:
+    """Drop index partitions, and those that cannot be maintained without them; call under the table lock.
+
+    Returns the dropped partitions. Dropping `files` drops the metadata table.
+    """
+    env = store.env
+    usable, building = listed_partitions(read_properties(env.storage) or {})
+    dropped = _with_dependents(names, (*usable, *building))
+    store.forget()
+    if _FILES in dropped:
+        drop_metadata(env)
+        return tuple(dict.fromkeys((*usable, *building)))
+    changes = {
+        PARTITIONS_KEY: ",".join(sorted(set(usable) - dropped)) or None,
+        INFLIGHT_KEY: ",".join(sorted(set(building) - dropped)) or None,
+    }
+    update_properties(env, changes)
+    for name in sorted(dropped):
+        delete_leftovers(env.storage, [file.path for file in env.storage.list(f"{METADATA}/{name}")])
+        logger.info("%s: dropped the index partition %s", env.storage.root, name)
+    return tuple(sorted(dropped))
+
+
+def _with_dependents(names: Collection[str], listed: Collection[str]) -> set[str]:
+    dropped = set(names)
+    if _COLUMN_STATS in dropped:
+        dropped |= {_PARTITION_STATS} & set(listed)
+    if _RECORD_INDEX in dropped:
+        dropped |= {name for name in listed if name.startswith(_SECONDARY)}
+    return dropped

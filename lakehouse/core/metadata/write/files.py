@@ -1,0 +1,88 @@
+"""The bytes and names of files of the metadata table: log files with HFile and delete blocks, base files (MDT-2)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lakehouse.core.env import Env
+from lakehouse.core.format.hfile.writer import write_hfile
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
+from lakehouse.core.format.log.delete_block import encode_deletes
+from lakehouse.core.format.metadata.schema import SCHEMA
+from lakehouse.model.commit import WriteStat
+
+#: The token of the log files with which file groups begin.
+INIT_TOKEN = "0-0-0"
+_TOKEN_DIGITS = 7
+
+
+def new_token(env: Env) -> str:
+    """Return a write token that no other commit has; Hudi reads its parts as integers of 32 bits."""
+    digits = env.ids.uuid().replace("-", "")
+    return f"0-{int(digits[:_TOKEN_DIGITS], 16)}-{int(digits[_TOKEN_DIGITS : 2 * _TOKEN_DIGITS], 16)}"
+
+
+def log_name(file_id: str, instant: str, token: str) -> str:
+    """Return the name of the log file that a delta commit writes to a file group."""
+    return f".{file_id}_{instant}.log.1_{token}"
+
+
+def base_name(file_id: str, instant: str, token: str) -> str:
+    """Return the name of a base file."""
+    return f"{file_id}_{token}_{instant}.hfile"
+
+
+def log_bytes(partition: str, instant: str, entries: pa.Table, deletes: pa.Array, created_ms: int) -> bytes:
+    """Return a log file with the records of one file group: a data block, then a delete block, if not empty."""
+    headers = {BlockHeader.INSTANT_TIME: instant, BlockHeader.SCHEMA: SCHEMA}
+    blocks = []
+    if entries.num_rows:
+        content = write_hfile(entries.sort_by("key"), schema=SCHEMA, created_ms=created_ms)
+        blocks.append(encode_block(BlockType.HFILE_DATA, headers, content))
+    if len(deletes):
+        # Hudi writes the ordering value 0 as an integer.
+        ordering = pa.array([0], pa.int32()).take(pa.array([0] * len(deletes), pa.int32()))
+        content = encode_deletes(deletes.cast(pa.string()), partition, ordering)
+        blocks.append(encode_block(BlockType.DELETE, headers, content))
+    return b"".join(blocks)
+
+
+def init_log_bytes(instant: str) -> bytes:
+    """Return the log file with which a file group begins: a delete block without keys."""
+    content = encode_deletes(pa.array([], pa.string()), "")
+    return encode_block(BlockType.DELETE, {BlockHeader.INSTANT_TIME: instant}, content)
+
+
+def base_bytes(entries: pa.Table, created_ms: int) -> bytes:
+    """Return a base file with these records."""
+    return write_hfile(entries.sort_by("key"), schema=SCHEMA, created_ms=created_ms, bounds=True)
+
+
+# parameters: the columns of a write statistic
+def log_stat(
+    partition: str, file_id: str, name: str, instant: str, *, size_bytes: int, counts: tuple[int, int]
+) -> WriteStat:
+    """Return the statistic of a log file; `counts` are its records and deletes."""
+    records, deletes = counts
+    return WriteStat(
+        partition=partition,
+        file_id=file_id,
+        path=f"{partition}/{name}",
+        prev_commit=instant,
+        num_writes=records + deletes,
+        num_updates=records,
+        num_deletes=deletes,
+        size_bytes=size_bytes,
+    )
+
+
+def base_stat(partition: str, file_id: str, name: str, size_bytes: int, records: int) -> WriteStat:
+    """Return the statistic of a base file that an initialisation wrote."""
+    return WriteStat(
+        partition=partition,
+        file_id=file_id,
+        path=f"{partition}/{name}",
+        num_writes=records,
+        num_inserts=records,
+        size_bytes=size_bytes,
+    )

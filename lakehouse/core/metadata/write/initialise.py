@@ -1,0 +1,197 @@
+"""Initialise the metadata table, or single index partitions, from the committed files of a table (MDT-2, MDT-11).
+
+A partition gets partition metadata, and for each file group an empty log file and, with records, a base file. Its delta
+commit has a time that no other instant has. The properties name the partition afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from lakehouse.core.format.metadata.schema import COMMIT_SCHEMA
+from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, render_partition_metadata
+from lakehouse.core.format.properties import render_properties
+from lakehouse.core.format.timeline.commit_metadata import encode_commit
+from lakehouse.core.metadata.definitions import read_definitions, write_definitions
+from lakehouse.core.metadata.partitions.protocol import Definition, IndexPartition, TableFiles
+from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
+from lakehouse.core.metadata.place import (
+    DEFINITIONS_KEY,
+    DEFINITIONS_PATH,
+    INIT_PREFIX,
+    METADATA,
+    PARTITIONS_KEY,
+    listed_partitions,
+    metadata_properties,
+)
+from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.metadata.write.files import (
+    INIT_TOKEN,
+    base_bytes,
+    base_name,
+    base_stat,
+    init_log_bytes,
+    log_name,
+    new_token,
+)
+from lakehouse.core.timeline.table_lock import TableLock
+from lakehouse.core.timeline.table_properties import read_properties, update_properties
+from lakehouse.errors import UserError
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.instant import Action, Instant, State, Timeline
+
+logger = logging.getLogger(__name__)
+
+_WRITERS = 8
+_OPERATION = "BULK_INSERT_PREPPED"
+_PROPERTIES = ".hoodie/hoodie.properties"
+#: A new table gets the same tokens from every process that creates it.
+_NEW_TOKEN = "0-0-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """The partitions that were built, and the properties of the data table that name them."""
+
+    names: tuple[str, ...]
+    definitions: Mapping[str, Definition]
+
+    def properties(self, usable: Iterable[str] = ()) -> dict[str, str]:
+        """Return the properties of the data table, with the partitions in `usable` that it has already."""
+        found = {PARTITIONS_KEY: ",".join(sorted({*usable, *self.names}))}
+        return {**found, DEFINITIONS_KEY: DEFINITIONS_PATH} if self.definitions else found
+
+
+def create_metadata(store: MetadataStore, names: Sequence[str], table: TableFiles) -> Built:
+    """Create the metadata table of a new table without files, before the table has properties.
+
+    Processes that create the same table write the same names and equal contents, so files that exist stay.
+    """
+    definitions = _definitions(names, table, {})
+    if definitions:
+        write_definitions(store.env.storage, definitions)
+    storage, timelines = store.inner.storage, store.timeline_store
+    done = {instant.requested for instant in timelines.load() if instant.is_completed}
+    completed = timelines.time_text(store.env.clock.now_ms())
+    data = render_properties(metadata_properties(store.config), comments=("Properties of a metadata table",))
+    content, commits = {_PROPERTIES: data}, dict[str, bytes]()
+    for number, (name, kind) in enumerate(_ordered(names)):
+        build = replace(table, instant=f"{INIT_PREFIX}{number:03d}", definitions=definitions)
+        if build.instant in done:
+            continue
+        files, stats = _partition_files(store, name, kind, build, _NEW_TOKEN)
+        states = [replace(_requested(build.instant), state=state) for state in (State.REQUESTED, State.INFLIGHT)]
+        content |= {**files, **{timelines.path_of(state): b"" for state in states}}
+        end = replace(states[1], state=State.COMPLETED, completed=completed)
+        commits[timelines.path_of(end)] = _commit_data(store, stats)
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        list(pool.map(lambda file: storage.create(*file), content.items()))
+        list(pool.map(lambda file: storage.create(*file), commits.items()))
+    return Built(names=tuple(names), definitions=definitions)
+
+
+def build_partitions(
+    store: MetadataStore, names: Sequence[str], table: TableFiles, data: Timeline, lock: TableLock
+) -> Built:
+    """Build index partitions from the committed files, and list them in the properties; call under the table lock.
+
+    Raises UserError for a partition that the properties list already: drop it first.
+    """
+    storage = store.env.storage
+    usable, building = listed_partitions(read_properties(storage) or {})
+    listed = sorted({*usable, *building} & set(names))
+    if listed:
+        raise UserError(f"{storage.root}: the metadata table has {', '.join(listed)} already; drop it first")
+    stored = read_definitions(storage)
+    definitions = _definitions(names, table, stored)
+    if definitions != stored:
+        write_definitions(storage, definitions)
+    if not usable and not building:
+        content = render_properties(metadata_properties(store.config), comments=("Properties of a metadata table",))
+        store.inner.storage.put(_PROPERTIES, content)
+    timeline = store.timeline_store.load()
+    token, used = new_token(store.env), {instant.requested for instant in timeline}
+    for name, kind in _ordered(names):
+        instant = _free_instant(used)
+        used.add(instant)
+        build = replace(table, instant=instant, definitions=definitions)
+        lock.check()
+        files, stats = _partition_files(store, name, kind, build, token)
+        store.timeline_store.begin(instant, Action.DELTACOMMIT)
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            list(pool.map(lambda file: store.inner.storage.put(*file), files.items()))
+        started = store.timeline_store.start(_requested(instant), b"")
+        timeline = Timeline((*timeline.instants, started))
+        done = store.timeline_store.complete(started, timeline, _commit_data(store, stats), lock.below(METADATA))
+        timeline = Timeline((*(known for known in timeline if known.key != done.key), done))
+        logger.info("%s: built the index partition %s, %d files", storage.root, name, len(files))
+    lock.check()
+    built = Built(names=tuple(names), definitions=definitions)
+    update_properties(store.env, built.properties(usable))
+    store.forget()
+    return built
+
+
+def _ordered(names: Iterable[str]) -> list[tuple[str, IndexPartition]]:
+    """Return the partitions in the order in which Hudi initialises them."""
+    wanted = sorted(names)
+    found = [(name, kind) for kind in INDEX_PARTITIONS for name in wanted if kind.is_named(name)]
+    unknown = sorted(set(wanted) - {name for name, _ in found})
+    if unknown:
+        raise UserError(f"there is no index partition {', '.join(unknown)}")
+    return found
+
+
+def _definitions(names: Iterable[str], table: TableFiles, stored: Mapping[str, Definition]) -> dict[str, Definition]:
+    definitions = dict(stored)
+    for name, kind in _ordered(names):
+        definition = kind.definition(name, replace(table, definitions=definitions))
+        if definition is not None:
+            definitions[name] = definition
+    return definitions
+
+
+def _partition_files(
+    store: MetadataStore, name: str, kind: IndexPartition, build: TableFiles, token: str
+) -> tuple[dict[str, bytes], list[WriteStat]]:
+    """Return path -> content of the files of a new partition, and the statistics of its base files."""
+    groups = list(kind.group_ids(name, build))
+    depth = name.count("/") + 1
+    files = {f"{name}/{PARTITION_METADATA_NAME}": render_partition_metadata(build.instant, depth)}
+    files |= {
+        f"{name}/{log_name(file_id, build.instant, INIT_TOKEN)}": init_log_bytes(build.instant) for file_id in groups
+    }
+    entries = kind.build(name, build).combine_chunks()
+    keys = entries.column("key").combine_chunks()
+    shards = np.asarray(kind.shards(name, keys, groups, build.definitions.get(name)))
+    stats, created_ms = [], store.env.clock.now_ms()
+    for shard in np.unique(shards):
+        of_group = entries.filter(pa.array(shards == shard))
+        file_id = groups[int(shard)]
+        path = f"{name}/{base_name(file_id, build.instant, token)}"
+        files[path] = base_bytes(of_group, created_ms)
+        stats.append(base_stat(name, file_id, path.rpartition("/")[2], len(files[path]), of_group.num_rows))
+    return files, stats
+
+
+def _commit_data(store: MetadataStore, stats: Sequence[WriteStat]) -> bytes:
+    metadata = CommitMetadata(operation=_OPERATION, stats=tuple(stats), extra={"schema": COMMIT_SCHEMA})
+    return encode_commit(metadata, table_version=store.config.version)
+
+
+def _requested(instant: str) -> Instant:
+    return Instant(requested=instant, action=Action.DELTACOMMIT, state=State.REQUESTED)
+
+
+def _free_instant(used: set[str]) -> str:
+    """Return the first time of initialisation that no instant has."""
+    number = 0
+    while f"{INIT_PREFIX}{number:03d}" in used:
+        number += 1
+    return f"{INIT_PREFIX}{number:03d}"

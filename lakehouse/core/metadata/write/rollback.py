@@ -1,0 +1,122 @@
+"""Roll back what the metadata table recorded of an action (MDT-9).
+
+The rollback on the metadata table has the requested time of the rollback of the data table. It is complete before the
+rolled-back instant is deleted from the data timeline: without that instant, a completed delta commit would be valid.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+
+from lakehouse.core.format.timeline.commit_metadata import decode_commit
+from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
+from lakehouse.core.metadata.place import METADATA, listed_partitions
+from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.timeline.table_lock import TableLock
+from lakehouse.core.timeline.table_properties import read_properties
+from lakehouse.model.commit import RollbackMetadata, RollbackPlan, RollbackRequest
+from lakehouse.model.instant import Action, Instant, State, Timeline
+
+logger = logging.getLogger(__name__)
+
+
+def roll_back_metadata(store: MetadataStore, rollback: str, target: str, lock: TableLock) -> bool:
+    """Remove what the metadata table recorded of the instant `target`, as the rollback with the time `rollback`.
+
+    Returns False, and removes nothing, if a compaction of the metadata table contains the records: they cannot be
+    removed one by one. Call under the table lock.
+    """
+    usable, building = listed_partitions(read_properties(store.env.storage) or {})
+    names = tuple(dict.fromkeys((*usable, *building)))
+    if not names:
+        return True
+    timelines = store.timeline_store
+    timeline = timelines.load()
+    recorded = _recorded(timeline, target)
+    undoing = timeline.find(rollback)
+    if recorded is None and undoing is None:
+        return True
+    if recorded is not None and _is_compacted(timeline, recorded):
+        return False
+    started_ms = store.env.clock.now_ms()
+    files = {} if recorded is None else _log_files(store, recorded, names)
+    plan = RollbackPlan(
+        target=target,
+        action=str(Action.DELTACOMMIT),
+        requests=tuple(RollbackRequest(partition=name, files=paths) for name, paths in sorted(files.items())),
+    )
+    if undoing is None:
+        data = encode_rollback_plan(plan, base_path=store.inner.storage.root)
+        undoing = timelines.begin(rollback, Action.ROLLBACK, data)
+    if undoing.is_completed:
+        if recorded is not None:
+            remove_instant(store, target, names)
+        return True
+    if undoing.state is State.REQUESTED:
+        undoing = timelines.start(undoing, b"")
+    if recorded is not None:
+        lock.check()
+        _remove(store, recorded, [path for paths in files.values() for path in paths])
+    metadata = RollbackMetadata(
+        start_time=rollback,
+        seconds=(store.env.clock.now_ms() - started_ms) / 1000,
+        target=target,
+        action=str(Action.DELTACOMMIT),
+        deleted=files,
+    )
+    data = encode_rollback_metadata(metadata, base_path=store.inner.storage.root)
+    rest = [instant for instant in timeline if instant.key not in {undoing.key, (target, Action.DELTACOMMIT)}]
+    timelines.complete(undoing, Timeline((*rest, undoing)), data, lock.below(METADATA))
+    logger.info("%s: the metadata table rolled back %s", store.env.storage.root, target)
+    return True
+
+
+def remove_instant(store: MetadataStore, target: str, names: Iterable[str]) -> None:
+    """Remove a delta commit and its log files, because the action writes it again; call under the table lock."""
+    recorded = _recorded(store.timeline_store.load(), target)
+    if recorded is not None:
+        files = _log_files(store, recorded, names)
+        _remove(store, recorded, [path for paths in files.values() for path in paths])
+
+
+def _recorded(timeline: Timeline, target: str) -> Instant | None:
+    found = (instant for instant in timeline if instant.key == (target, Action.DELTACOMMIT))
+    return next(found, None)
+
+
+def _is_compacted(timeline: Timeline, recorded: Instant) -> bool:
+    """Return whether a compaction or log compaction that may contain the delta commit is completed."""
+    if not recorded.is_completed:
+        return False
+    compactions = timeline.where(action=Action.COMMIT, state=State.COMPLETED)
+    return any(compaction.requested > recorded.completion for compaction in compactions)
+
+
+def _log_files(store: MetadataStore, recorded: Instant, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the log files of a delta commit by partition, as paths relative to the metadata table.
+
+    A pending delta commit does not name its files, so the folders of the partitions are listed.
+    """
+    if recorded.is_completed:
+        data = store.timeline_store.read(recorded, State.COMPLETED)
+        stats = decode_commit(data).stats if data else ()
+        if stats:
+            of: dict[str, list[str]] = {}
+            for stat in stats:
+                of.setdefault(stat.partition, []).append(stat.path)
+            return {name: tuple(sorted(paths)) for name, paths in of.items()}
+    marked = f"_{recorded.requested}.log."
+    list_names = store.inner.storage.list_names
+    found = {name: tuple(f"{name}/{file}" for file in list_names(name) if marked in file) for name in names}
+    return {name: paths for name, paths in found.items() if paths}
+
+
+def _remove(store: MetadataStore, recorded: Instant, paths: Iterable[str]) -> None:
+    """Delete the completed file, then the log files, then the pending files: a crash leaves a pending instant."""
+    timelines = store.timeline_store
+    if recorded.is_completed:
+        timelines.withdraw(recorded)
+    store.remove_files(paths)
+    timelines.remove_pending(replace(recorded, state=State.INFLIGHT, action=Action.DELTACOMMIT, completed=None))
