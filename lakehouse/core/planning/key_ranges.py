@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +23,8 @@ from lakehouse.model.document import parse_json
 RANGES_KEY = "lakehouse.column_ranges"
 MAX_COLUMNS = 32
 _LONGEST_TEXT = 64
+#: Files whose ranges are searched in the text; for more files the whole text is parsed.
+_SEARCHED = 32
 
 
 def json_range(low: Any, high: Any, nulls: int) -> Range | None:
@@ -41,12 +43,55 @@ def decode_ranges(text: str | None, schema: pa.Schema) -> Mapping[str, Mapping[s
 
     A range is omitted if the type of the column has changed to one with another order, such as a number to text.
     """
+    try:
+        return {path: typed_ranges(columns, schema) for path, columns in stored_ranges(text).items()}
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        raise _unreadable(text, error) from error
+
+
+def stored_ranges(text: str | None, paths: Collection[str] | None = None) -> Mapping[str, Mapping[str, Any]]:
+    """Return path -> column -> [min, max, nulls] with the stored JSON values, of some files or (None) of all.
+
+    `typed_bounds` gives values the type of their column.
+    """
     if not text:
         return {}
     try:
-        return {path: typed_ranges(columns, schema) for path, columns in parse_json(text).items()}
-    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        raise CorruptTableError(f"{RANGES_KEY} of a commit is unreadable ({error!r}): {text[:120]!r}") from error
+        if paths is None or len(paths) > _SEARCHED:
+            found: Mapping[str, Any] = parse_json(text)
+            return found if paths is None else {path: found[path] for path in paths if path in found}
+        return {path: columns for path in paths if (columns := _ranges_at(text, path)) is not None}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _unreadable(text, error) from error
+
+
+def typed_bounds(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return stored bounds as values of a column; null for None and for a bound that has another order as text.
+
+    Raises CorruptTableError for a value that the type cannot represent.
+    """
+    if pa.types.is_string(kind):
+        values = [value if isinstance(value, str) else None for value in values]
+    try:
+        return pa.array(values, kind)
+    except (ValueError, TypeError, pa.ArrowException):
+        # Dates, times and decimals are stored as texts.
+        typed = {value: None if value is None else literal(value, kind) for value in set(values)}
+        return pa.array([typed[value] for value in values], kind)
+
+
+def _unreadable(text: str | None, error: Exception) -> CorruptTableError:
+    return CorruptTableError(f"{RANGES_KEY} of a commit is unreadable ({error!r}): {(text or '')[:120]!r}")
+
+
+def _ranges_at(text: str, path: str) -> Any:
+    """Return the JSON value of one path without parsing the others; None if there is none."""
+    key = f"{json.dumps(path)}:"
+    at = text.find(key)
+    # A key follows a brace or a comma; the same characters inside another text follow a backslash.
+    while at > 0 and text[at - 1] not in "{,":
+        at = text.find(key, at + 1)
+    return None if at < 0 else json.JSONDecoder().raw_decode(text, at + len(key))[0]
 
 
 def typed_ranges(columns: Mapping[str, Any], schema: pa.Schema) -> dict[str, Range]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
 from lakehouse.core.planning.column_path import type_of
 from lakehouse.core.planning.explain import PlanStep
+from lakehouse.core.planning.key_ranges import typed_bounds
 from lakehouse.core.planning.partitions import partition_ranges
 from lakehouse.core.planning.predicate import Range, check_columns
 from lakehouse.core.planning.ranges import ColumnRanges, Flags, may_match
@@ -140,8 +141,8 @@ def recorded_ranges(
         kind = type_of(name, schema)
         lows, highs, nulls = zip(*bounds, strict=True) if bounds else ((), (), ())
         found[name] = ColumnRanges(
-            low=pa.array(lows, kind),
-            high=pa.array(highs, kind),
+            low=typed_bounds(lows, kind),
+            high=typed_bounds(highs, kind),
             nulls=pa.array(nulls, pa.int64()),
             values=pa.nulls(len(bounds), pa.int64()),
         )

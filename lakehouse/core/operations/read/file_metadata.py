@@ -11,13 +11,15 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.base_reader import BaseFileReader
 from lakehouse.core.files.base_writer import column_ranges
-from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.planning.key_ranges import RANGES_KEY, decode_ranges, typed_ranges
+from lakehouse.core.planning.key_ranges import RANGES_KEY, stored_ranges
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.planning.ranges import Flags
 from lakehouse.core.state.data_files import file_paths, one_array
 from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.predicate import Predicate, columns_of
 
 _MAX_ARCHIVED_COMMITS = 2_048
@@ -25,55 +27,80 @@ _MAX_ARCHIVED_COMMITS = 2_048
 _FOOTER_WORTH_BYTES = 1024 * 1024
 _MAX_FOOTERS = 256
 _READERS = 8
+#: Files in commits from which on no further commit is read for comparison.
+_MAX_COMPARED_FILES = 20_000
 
-#: Ranges of the values of columns, by path of the file.
+#: Column ranges by path of the file, with the values that commits store (see `key_ranges`).
 FileRanges = dict[str, Mapping[str, Range]]
 
 
-def schemas_and_ranges(
-    table: LoadedTable, slices: FileSlices, schema: pa.Schema, *, needs_ranges: bool
-) -> tuple[dict[str, str], FileRanges]:
-    """Return the Avro schemas of the slices' files by instant, and column ranges by path, from the active timeline.
+def compared_commits(table: LoadedTable, slices: FileSlices) -> dict[str, str]:
+    """Read commits that wrote files of the slices, and return the Avro schemas that they declare, by instant.
 
-    Args:
-        table: The loaded table.
-        slices: The slices that the read may need.
-        schema: The data columns of the table.
-        needs_ranges: Whether to decode column ranges; only a read with a condition uses them.
+    A read without a metadata table compares them with the listing (see `damage`). The newest are read first, and no
+    more once they name very many files.
     """
     instants = instants_of(slices)
-    schemas: dict[str, str] = {}
-    ranges: FileRanges = {}
     writes = [instant for instant in table.timeline.writes() if instant.requested in instants]
+    known = table.store.known_commits(writes)
+    loaded = {instant.requested for instant, _ in known}
+    stats = sum(len(metadata.stats) for _, metadata in known)
+    missing = [instant for instant in reversed(writes) if instant.requested not in loaded]
+    while missing and stats < _MAX_COMPARED_FILES:
+        # As many commits as probably name no more files than the limit.
+        expected = max(stats // max(len(known), 1), 1)
+        count = min(max((_MAX_COMPARED_FILES - stats) // expected, 1), _READERS) if known else 1
+        found, missing = table.store.commits(missing[:count]), missing[count:]
+        known += found
+        stats += sum(len(metadata.stats) for _, metadata in found)
+    return {instant.requested: text for instant, metadata in known if (text := metadata.extra.get("schema"))}
+
+
+def commit_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
+    """Return the column ranges that commits of the active timeline state about files of these slices, by path."""
+    paths = _paths(table, slices)
+    writes = [instant for instant in table.timeline.writes() if instant.requested in paths]
+    ranges: FileRanges = {}
     for instant, metadata in table.store.commits(writes):
-        if metadata.extra.get("schema"):
-            schemas[instant.requested] = metadata.extra["schema"]
-        if needs_ranges:
-            ranges.update(decode_ranges(metadata.extra.get(RANGES_KEY), _all_columns(schema)))
-    return schemas, ranges
+        ranges.update(stored_ranges(metadata.extra.get(RANGES_KEY), paths[instant.requested]))
+    return ranges
 
 
-def archived_ranges(table: LoadedTable, slices: FileSlices, schema: pa.Schema) -> FileRanges:
+def archived_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
     """Return the column ranges that archived commits state about files of these slices, by path.
 
     Of more than 2,048 commits only the newest are read.
     """
+    paths = _paths(table, slices)
     active = {instant.requested for instant in table.timeline.writes()}
-    archived = sorted(instants_of(slices) - active, reverse=True)[:_MAX_ARCHIVED_COMMITS]
+    archived = sorted(paths.keys() - active, reverse=True)[:_MAX_ARCHIVED_COMMITS]
     ranges: FileRanges = {}
-    for text in table.store.archived_extras(archived, RANGES_KEY).values():
-        ranges.update(decode_ranges(text, _all_columns(schema)))
+    for requested, text in table.store.archived_extras(archived, RANGES_KEY).items():
+        ranges.update(stored_ranges(text, paths[requested]))
     return ranges
 
 
-def footer_ranges(table: LoadedTable, slices: FileSlices, unknown: Flags, schema: pa.Schema) -> FileRanges:
+def _paths(table: LoadedTable, slices: FileSlices) -> dict[str, list[str]]:
+    """Return the paths of the files of slices by the instant in their names."""
+    files = slices.files
+    if table.config.layout == LAYOUT_V6:
+        # A later commit may have appended to a log file of this version.
+        files = files.filter(pc.invert(files.column("is_log")))
+    instants = one_array(files.column("instant"))
+    found = file_paths(files)
+    return {
+        requested: found.filter(pc.equal(instants, requested)).to_pylist()
+        for requested in pc.unique(instants).to_pylist()
+    }
+
+
+def footer_ranges(table: LoadedTable, slices: FileSlices, unknown: Flags) -> FileRanges:
     """Return the column ranges in the footers of base files, by path.
 
     Args:
         table: The loaded table.
         slices: The slices that other information has not excluded.
         unknown: For each file of the slices, whether a range that the condition needs is unknown.
-        schema: The data columns of the table.
 
     Returns:
         The ranges; empty if many files would have to be opened. Small files are not opened, because reading their rows
@@ -91,7 +118,9 @@ def footer_ranges(table: LoadedTable, slices: FileSlices, unknown: Flags, schema
     def ranges_of(path: str) -> Mapping[str, Range]:
         reader = BaseFileReader(table.env.storage, path)
         try:
-            return typed_ranges(column_ranges(reader.statistics), _all_columns(schema))
+            ranges = column_ranges(reader.statistics)
+            # Some writers state 0 as the bounds of a float column that contains NaN.
+            return {name: found for name, found in ranges.items() if not _is_zero(found)}
         finally:
             reader.close()
 
@@ -99,8 +128,17 @@ def footer_ranges(table: LoadedTable, slices: FileSlices, unknown: Flags, schema
         return dict(zip(paths, pool.map(ranges_of, paths), strict=True))
 
 
+def _is_zero(found: Range) -> bool:
+    return isinstance(found[0], float) and found[0] == found[1] == 0
+
+
 def decided_by_path(table: LoadedTable, where: Predicate) -> bool:
-    """Return whether partition paths decide the condition, so that ranges of columns cannot exclude more files."""
+    """Return whether partition paths decide the condition, so that ranges of columns cannot exclude more files.
+
+    With a global index a row may stay in its partition although the value of its partition column changed.
+    """
+    if stored_index_type(table.config.raw).is_global:
+        return set(columns_of(where)) <= {META_COLUMNS[3]}
     keys = table.config.keys
     decided = {f for f, kind in zip(keys.partition_fields, keys.partition_types, strict=False) if kind == "SIMPLE"}
     return set(columns_of(where)) <= decided | {META_COLUMNS[3]}
@@ -109,7 +147,3 @@ def decided_by_path(table: LoadedTable, where: Predicate) -> bool:
 def instants_of(slices: FileSlices) -> set[str]:
     """Return the instants in the names of the files of slices."""
     return set(pc.unique(slices.files.column("instant")).to_pylist())
-
-
-def _all_columns(schema: pa.Schema) -> pa.Schema:
-    return with_meta_fields(schema) if META_COLUMNS[0] not in schema.names else schema

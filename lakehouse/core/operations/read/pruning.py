@@ -11,18 +11,25 @@ write a function of the type `PruneStep` and add it to `STEPS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read.file_metadata import FileRanges, archived_ranges, decided_by_path, footer_ranges
+from lakehouse.core.operations.read.file_metadata import (
+    FileRanges,
+    archived_ranges,
+    commit_ranges,
+    decided_by_path,
+    footer_ranges,
+)
 from lakehouse.core.planning.explain import PlanStep
 from lakehouse.core.planning.ranges import Flags
 from lakehouse.core.planning.scan import files_that_may_match, recorded_ranges, unknown_files
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.display import count_text
+from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.predicate import Predicate
 
 
@@ -34,7 +41,7 @@ class PruneInput:
         table: The loaded table.
         where: The condition on rows.
         schema: The data columns of the table.
-        ranges: Column ranges that commits of the active timeline state, by path.
+        known: Column ranges that steps have read so far, by path; a step adds those that it reads.
         is_newest: Whether the read returns the newest version of the table; indexes describe no other version.
         has_statistics: Whether the metadata table has the column ranges of the files.
     """
@@ -42,7 +49,7 @@ class PruneInput:
     table: LoadedTable
     where: Predicate
     schema: pa.Schema
-    ranges: FileRanges = field(default_factory=dict)
+    known: FileRanges = field(default_factory=dict)
     is_newest: bool = True
     has_statistics: bool = False
 
@@ -63,31 +70,33 @@ def by_commit_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by the values in paths, and by column ranges in commits of the active timeline."""
     if given.has_statistics:
         return None
-    return _by_ranges(given, slices, given.ranges, "commits on the active timeline")
+    if not decided_by_path(given.table, given.where):
+        given.known.update(commit_ranges(given.table, slices))
+    return _by_ranges(given, slices, "commits on the active timeline")
 
 
 def by_archived_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by column ranges in archived commits."""
     if given.has_statistics or decided_by_path(given.table, given.where):
         return None
-    ranges = archived_ranges(given.table, slices, given.schema)
-    return _by_ranges(given, slices, {**ranges, **given.ranges}, "archived commits") if ranges else None
+    ranges = archived_ranges(given.table, slices)
+    given.known.update({path: found for path, found in ranges.items() if path not in given.known})
+    return _by_ranges(given, slices, "archived commits") if ranges else None
 
 
 def by_footers(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by column ranges in Parquet footers of large files whose ranges are not known otherwise."""
     if given.has_statistics or decided_by_path(given.table, given.where):
         return None
-    archived = archived_ranges(given.table, slices, given.schema)
-    known = {**archived, **given.ranges}
     full = with_meta_fields(given.schema)
-    recorded = recorded_ranges(slices.files, known, given.where, full)
+    recorded = recorded_ranges(slices.files, given.known, given.where, full)
     rows = slices.files.num_rows
     unknown = unknown_files(recorded, rows) if recorded else unknown_files({}, rows) | True
-    ranges = footer_ranges(given.table, slices, unknown, given.schema)
+    ranges = footer_ranges(given.table, slices, unknown)
     if not ranges:
         return None
-    return _by_ranges(given, slices, {**ranges, **known}, f"footers of {count_text(len(ranges), 'base file')}")
+    given.known.update(ranges)
+    return _by_ranges(given, slices, f"footers of {count_text(len(ranges), 'base file')}")
 
 
 STEPS: tuple[tuple[str, PruneStep], ...] = (
@@ -112,10 +121,14 @@ def prune(
     return slices, tuple(explained)
 
 
-def _by_ranges(given: PruneInput, slices: FileSlices, ranges: FileRanges, source: str) -> Pruned:
-    full = with_meta_fields(given.schema)
-    recorded = recorded_ranges(slices.files, ranges, given.where, full)
-    files = files_that_may_match(slices.files, recorded, given.where, full, given.table.config.keys)
+def _by_ranges(given: PruneInput, slices: FileSlices, source: str) -> Pruned:
+    full, config = with_meta_fields(given.schema), given.table.config
+    recorded = recorded_ranges(slices.files, given.known, given.where, full)
+    keys = config.keys
+    if stored_index_type(config.raw).is_global:
+        # A row may stay in its partition although the value of its partition column changed.
+        keys = replace(keys, partition_fields=(), partition_types=())
+    files = files_that_may_match(slices.files, recorded, given.where, full, keys)
     keep = slices.any_file(files)
     excluded = len(slices) - int(keep.sum())
     return Pruned(keep, f"column ranges in {source} exclude {count_text(excluded, 'slice')}")

@@ -25,7 +25,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.commit_range import loaded_commits_in_range, with_archived_range
 from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.operations.read.event_time import event_time_bound
-from lakehouse.core.operations.read.file_metadata import instants_of, schemas_and_ranges
+from lakehouse.core.operations.read.file_metadata import compared_commits, instants_of
 from lakehouse.core.operations.read.first_commit import require_commit_before
 from lakehouse.core.operations.read.pruning import PruneInput, prune
 from lakehouse.core.operations.read.queries import (
@@ -176,12 +176,12 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
         slices = slices.base_only()
         steps = (*steps, PlanStep.of("read_optimized", "only base files are read, without log files", slices))
     chosen = chosen_columns(with_meta_fields(schema), request.columns)
-    schemas, ranges = schemas_and_ranges(table, slices, schema, needs_ranges=where is not None)
+    schemas = compared_commits(table, slices)
     damage = check_listing(table, selection.listing, skips=request.skips_damage, base_files_only=base_files_only)
     kept, pruned = slices, tuple[PlanStep, ...]()
     if where is not None:
         check_columns(where, with_meta_fields(schema))
-        given = PruneInput(table=table, where=where, schema=schema, ranges=ranges)
+        given = PruneInput(table=table, where=where, schema=schema)
         kept, pruned = prune(given, slices)
     plan = ScanPlan(
         slices=kept,
