@@ -57,6 +57,11 @@ class FixtureTable:
         """The manifest's entries for incremental reads."""
         return self.entry.get("incremental") or []
 
+    def names(self) -> list[str]:
+        """Return the paths in the archive of the table."""
+        with zipfile.ZipFile(fixtures(f"hudi_tables/{self.entry['zip']}")) as archive:
+            return archive.namelist()
+
     def unpack(self, directory: Path) -> Path:
         """Extract the table below `directory` and return its path."""
         with zipfile.ZipFile(fixtures(f"hudi_tables/{self.entry['zip']}")) as archive:

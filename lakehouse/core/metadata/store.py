@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lakehouse.core.env import Env
 from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, metadata_config, metadata_env
+from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.timeline_store import TimelineStore
@@ -26,12 +27,14 @@ class MetadataStore:
         config: The configuration of the data table.
         inner: The environment of the metadata table.
         timeline_store: The timeline of the metadata table.
+        cache: What readers keep of its files.
     """
 
     def __init__(self, env: Env, config: TableConfig) -> None:
         self.env, self.config = env, config
         self.inner = metadata_env(env)
         self.timeline_store = TimelineStore(self.inner, metadata_config(config))
+        self.cache = MetadataCache()
         self._groups: dict[str, tuple[str, ...]] = {}
         self._builds: frozenset[tuple[str, str]] = frozenset()
 

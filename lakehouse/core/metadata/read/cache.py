@@ -1,0 +1,53 @@
+"""What readers of one metadata table keep between loads: parts of immutable files, by the name of the file."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: The largest number of bytes that are kept, by the estimates of the callers.
+CACHE_BYTES = 192 << 20
+
+
+class MetadataCache:
+    """Values by key, of which the least recently used are dropped when their sizes exceed a bound; thread-safe.
+
+    Files of a metadata table never change, so a key that names a file stays valid.
+    """
+
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
+        self._limit, self._used = limit, 0
+        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = Lock()
+        #: What the last load found: its data timeline, and the reader or the reason that there is none.
+        self.opened: tuple[Any, Any] | None = None
+
+    def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
+        """Return the value of a key; `make` returns it with its size if it is missing. Two threads may both make it."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                value: T = self._values[key][0]
+                return value
+        value, size = make()
+        self.put(key, value, size)
+        return value
+
+    def put(self, key: Hashable, value: Any, size: int) -> None:
+        """Keep a value, unless it is larger than the bound."""
+        if size > self._limit:
+            return
+        with self._lock:
+            self._used += size - self._values.pop(key, (None, 0))[1]
+            self._values[key] = (value, size)
+            while self._used > self._limit:
+                self._used -= self._values.popitem(last=False)[1][1]
+
+    def peek(self, key: Hashable) -> Any:
+        """Return the value of a key, None if it is missing."""
+        with self._lock:
+            return self._values[key][0] if key in self._values else None

@@ -1,0 +1,78 @@
+"""The newest file slice of each file group of a metadata partition (MDT-5.2).
+
+version 8 and 9   a log belongs to the newest base whose instant is not greater than the log's completion time
+version 6         the time in the name of a log is the instant of its base
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.metadata.read.validity import Validity
+from lakehouse.core.storage.protocol import FileInfo
+from lakehouse.model.files import BaseFile, LogFile
+
+_VERSION_6 = 6
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSlice:
+    """The files of a file group that a reader merges: the newest base file and the logs above it, oldest first."""
+
+    file_id: str
+    base: BaseFile | None
+    logs: tuple[LogFile, ...]
+
+
+def metadata_slices(
+    files: Iterable[FileInfo],
+    partition: str,
+    validity: Validity,
+    *,
+    version: int,
+    archived: Callable[[list[str]], dict[str, str]],
+) -> tuple[MetadataSlice, ...]:
+    """Return the newest visible slice of each file group, sorted by file id; the position is the shard.
+
+    Args:
+        files: The listing of the partition.
+        partition: The name of the partition.
+        validity: The visible instants.
+        version: The table version.
+        archived: Returns the completion times of instants that are older than the active timeline, for those that
+            completed.
+    """
+    listed = list(files)
+    parsed = [parse_base_file(file.name, partition, file.size_bytes) for file in listed]
+    bases = [base for base in parsed if base is not None and base.extension == "hfile"]
+    found = [parse_log_file(file.name, partition, file.size_bytes) for file in listed]
+    held = [log for log in found if log is not None]
+    instants = {base.instant for base in bases} | {log.instant for log in held}
+    old = sorted(instant for instant in instants if validity.is_archived(instant))
+    completions = {**(archived(old) if old and version > _VERSION_6 else {}), **validity.completions}
+    limit = validity.first_invisible()
+    groups: dict[str, tuple[list[BaseFile], list[LogFile]]] = {}
+    for base in bases:
+        is_complete = base.instant in completions or (version == _VERSION_6 and validity.is_archived(base.instant))
+        entry = groups.setdefault(base.file_id, ([], []))
+        # A later base file contains records of an instant that is not visible.
+        if is_complete and base.instant < limit:
+            entry[0].append(base)
+    for log in held:
+        groups.setdefault(log.file_id, ([], []))[1].append(log)
+    return tuple(_slice(file_id, *files_of, completions, version) for file_id, files_of in sorted(groups.items()))
+
+
+def _slice(
+    file_id: str, bases: list[BaseFile], logs: list[LogFile], completions: dict[str, str], version: int
+) -> MetadataSlice:
+    base = max(bases, key=lambda file: (file.instant, file.write_token), default=None)
+    since = base.instant if base is not None else ""
+    if version == _VERSION_6:
+        above = [log for log in logs if log.instant >= since]
+    else:
+        above = [log for log in logs if completions.get(log.instant, "") >= since and log.instant in completions]
+    ordered = sorted(above, key=lambda log: (log.instant, log.version, log.write_token))
+    return MetadataSlice(file_id, base, tuple(ordered))

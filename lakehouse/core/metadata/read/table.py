@@ -1,0 +1,409 @@
+"""Read a metadata table: listings, statistics, record locations, bloom filters, secondary indexes (MDT-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.metadata import keys
+from lakehouse.core.format.metadata.groups import data_partition_of, partition_shards
+from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
+from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
+from lakehouse.core.format.metadata.records import (
+    BLOOM_ROWS,
+    FILE_ROWS,
+    SECONDARY_ROWS,
+    decode_blooms,
+    decode_files,
+    decode_secondary,
+)
+from lakehouse.core.format.metadata.statistics import STAT_ROWS, decode_statistics
+from lakehouse.core.metadata.definitions import read_definitions
+from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.read.layers import (
+    FileLayer,
+    LayerReader,
+    Select,
+    all_entries,
+    entries_of,
+    entries_with,
+    sorted_keys,
+)
+from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices
+from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
+from lakehouse.core.metadata.read.validity import Validity
+from lakehouse.core.metadata.store import MetadataStore
+
+FILES, COLUMN_STATS, PARTITION_STATS = "files", "column_stats", "partition_stats"
+RECORD_INDEX, BLOOM_FILTERS = "record_index", "bloom_filters"
+SECONDARY, EXPRESSION = "secondary_index_", "expr_index_"
+
+LISTING = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size_bytes", pa.int64())])
+BLOOMS = pa.schema([("partition", pa.string()), ("name", pa.string()), *list(BLOOM_ROWS)[1:]])
+MATCHES = pa.schema([("value", pa.string()), ("record_key", pa.string())])
+
+_READERS = 8
+_VERSION_6 = 6
+#: With more partitions than this, all files are read and kept.
+_FEW_PARTITIONS = 256
+
+Decode = Callable[[pa.Table, str], pa.Table]
+Merge = Callable[[Sequence[Layer]], pa.Table]
+
+
+class MetadataTable:
+    """The metadata table as a reader with a version of the data timeline sees it.
+
+    Listings and statistics of files are valid for time travel, too. Statistics of partitions, record locations and
+    secondary indexes describe the newest version of the data table only.
+
+    All methods raise MetadataUnusableError if a file is damaged, or contradicts another one; the message names it.
+
+    Attributes:
+        usable: The index partitions that may be read.
+    """
+
+    def __init__(self, store: MetadataStore, usable: Sequence[str], validity: Validity) -> None:
+        self.usable = tuple(usable)
+        self._store, self._validity = store, validity
+        self._layers = LayerReader(store.inner.storage, store.cache, validity.completions, version=store.config.version)
+        self._slices: dict[str, tuple[MetadataSlice, ...]] = {}
+
+    @cached_property
+    def definitions(self) -> dict[str, Definition]:
+        """The index definitions by name of the index partition; one request, when they are needed first."""
+        with reading():
+            return read_definitions(self._store.env.storage)
+
+    def partition_paths(self) -> pa.Array:
+        """Return the partition paths of the data table, sorted."""
+        with reading():
+            rows = self._find(FILES, sorted_keys([keys.ALL_PARTITIONS]))
+            live = rows.filter(pc.invert(rows.column("deleted"))).column("name")
+            found = keys.paths(live.combine_chunks())
+            return found.take(pc.sort_indices(found))
+
+    def listing(self, partitions: Iterable[str] | None = None) -> pa.Table:
+        """Return the files of some partitions, or of all, as `LISTING`; change logs are included.
+
+        A partition that has no record has no files. The files of pending actions are not listed.
+        """
+        with reading():
+            rows = self._files_of(None if partitions is None else list(dict.fromkeys(partitions)))
+            is_live = pc.and_(pc.invert(rows.column("deleted")), pc.not_equal(rows.column("key"), keys.ALL_PARTITIONS))
+            live = rows.filter(is_live)
+            columns = [keys.paths(live.column("key")), live.column("name"), live.column("size_bytes")]
+            return pa.table(columns, schema=LISTING)
+
+    def ranges(self, columns: Sequence[str], files: pa.Table | None = None) -> pa.Table:
+        """Return statistics of columns of files as `STAT_ROWS`; `typed_statistics` returns those of a column typed.
+
+        Args:
+            columns: Dotted paths of columns.
+            files: The files, with the columns `partition` and `name`; None means all files of the table.
+        """
+        with reading():
+            if files is None:
+                return self._statistics(COLUMN_STATS, keys.hash64(pa.array(columns, pa.string())))
+            count = files.num_rows
+            wanted = [
+                keys.column_stats_keys(
+                    pa.repeat(pa.scalar(name), count), files.column("partition"), files.column("name")
+                )
+                for name in columns
+            ]
+            return self._find(COLUMN_STATS, sorted_keys(pa.concat_arrays(wanted) if wanted else []))
+
+    def ranges_in(self, columns: Sequence[str], partitions: Iterable[str]) -> pa.Table:
+        """Return statistics of columns of all files in some partitions as `STAT_ROWS`."""
+        with reading():
+            paths = pa.array(list(partitions), pa.string())
+            prefixes = [keys.partition_stats_keys(_repeated(name, len(paths)), paths) for name in columns]
+            return self._statistics(COLUMN_STATS, pa.concat_arrays(prefixes) if prefixes else pa.array([], pa.string()))
+
+    def partition_ranges(self, columns: Sequence[str], partitions: Iterable[str] | None = None) -> pa.Table:
+        """Return statistics of columns of partitions as `STAT_ROWS`; `name` is the partition path.
+
+        `partitions` None means all partitions.
+        """
+        with reading():
+            if partitions is None:
+                return self._statistics(PARTITION_STATS, keys.hash64(pa.array(columns, pa.string())))
+            paths = pa.array(list(partitions), pa.string())
+            wanted = [keys.partition_stats_keys(_repeated(name, len(paths)), paths) for name in columns]
+            return self._find(PARTITION_STATS, sorted_keys(pa.concat_arrays(wanted) if wanted else []))
+
+    def locations(self, record_keys: Any, partitions: Iterable[str] | None = None) -> pa.Table:
+        """Return where records are, as `LOCATION_ROWS`; keys without record have no row.
+
+        Args:
+            record_keys: Array of strings.
+            partitions: The data partitions to search, for a partitioned record index; None means all of them. One key
+                may have a row for each of them. A global record index ignores it.
+        """
+        with reading():
+            wanted = sorted_keys(record_keys)
+            groups = self.slices(RECORD_INDEX)
+            by_partition = _partitioned(groups)
+            if not by_partition:
+                return self._find(RECORD_INDEX, wanted)
+            searched = by_partition if partitions is None else [path for path in partitions if path in by_partition]
+            tasks = [
+                (slice_, part) for path in searched for slice_, part in self._shard(by_partition[path], wanted, "")
+            ]
+            return self._merged(RECORD_INDEX, tasks)
+
+    @property
+    def is_partitioned_record_index(self) -> bool:
+        """Whether the record index has separate file groups for each data partition."""
+        with reading():
+            return bool(_partitioned(self.slices(RECORD_INDEX)))
+
+    def bloom_filters(self, files: pa.Table) -> pa.Table:
+        """Return the bloom filters of base files as `BLOOMS`; files without filter have no row.
+
+        `files` has the columns `partition` and `name`.
+        """
+        with reading():
+            wanted = keys.bloom_keys(files.column("partition"), files.column("name"))
+            rows = self._find(BLOOM_FILTERS, sorted_keys(wanted))
+            place = pc.index_in(rows.column("key"), value_set=wanted).combine_chunks()
+            columns = [_one(files.column(name)).take(place) for name in ("partition", "name")]
+            return pa.table([*columns, *rows.columns[1:]], schema=BLOOMS)
+
+    def secondary_matches(self, index: str, values: Any) -> pa.Table:
+        """Return the record keys of secondary values as `MATCHES`.
+
+        Args:
+            index: The index partition, such as `secondary_index_city`.
+            values: Array of strings, the text forms of the values; null is a value.
+        """
+        with reading():
+            prefixes = keys.secondary_prefixes(
+                pc.unique(_one(pa.array(values) if isinstance(values, list) else values))
+            )
+            rows = self._with_prefix(index, sorted_keys(prefixes))
+            split = keys.split_secondary_keys(rows.column("key"))
+            return split.select(["value", "record_key"]).cast(MATCHES)
+
+    def expression_ranges(self, index: str, column: str, *, partitions: bool = False) -> pa.Table:
+        """Return the statistics of an expression index as `STAT_ROWS`, of files or of partitions."""
+        with reading():
+            prefix = keys.hash64(pa.array([column]))
+            if partitions:
+                marker = keys.hash64(pa.array([keys.PARTITION_STAT]))
+                prefix = pc.binary_join_element_wise(prefix, marker, "")
+            rows = self._statistics(index, prefix)
+            # Rows of files and of partitions have keys of different lengths below the same column.
+            length = 3 * keys.HASH64_CHARS if partitions else 2 * keys.HASH64_CHARS + keys.HASH128_CHARS
+            return rows.filter(pc.equal(pc.utf8_length(rows.column("key")), length))
+
+    def records(self, partition: str) -> pa.Table:
+        """Return all merged records of an index partition, decoded for its kind.
+
+        `files` has tombstones that met no file, too. Each key is checked to be in the file group of its shard.
+        """
+        with reading():
+            groups = self.slices(partition)
+            merged = self._merged(partition, [(slice_, all_entries) for slice_ in groups], check=True)
+            return merged
+
+    def layers(self, partition: str, file_id: str) -> list[FileLayer]:
+        """Return the layers of a file group, oldest first."""
+        with reading():
+            (found,) = [slice_ for slice_ in self.slices(partition) if slice_.file_id == file_id]
+            return self._layers.layers(found, self._validity.is_valid)
+
+    def slices(self, partition: str) -> tuple[MetadataSlice, ...]:
+        """Return the file slices of an index partition, sorted by file id; its folder is listed when it changed."""
+        if partition not in self._slices:
+            self._slices[partition] = self._listed(partition)
+        return self._slices[partition]
+
+    def _listed(self, partition: str) -> tuple[MetadataSlice, ...]:
+        state = frozenset(self._validity.completions.items())
+        held = self._store.cache.peek(("folder", partition))
+        if held is None or held[0] != state:
+            with reading():
+                files, _ = self._store.inner.storage.list_dir(partition)
+            self._store.cache.put(("folder", partition), (state, files), 200 * len(files))
+        else:
+            files = held[1]
+        with reading():
+            found = metadata_slices(
+                files, partition, self._validity, version=self._store.config.version, archived=self._archived
+            )
+        if not found:
+            raise MetadataUnusableError(
+                f"{self._store.inner.storage.root}/{partition} has no file groups, but the table's properties list it"
+            )
+        return found
+
+    def _archived(self, instants: list[str]) -> dict[str, str]:
+        archive = self._store.timeline_store.archived_timeline
+        if archive is None:
+            return {}
+        held = archive.instants(requested_from=instants[0], requested_up_to=instants[-1])
+        return {instant.requested: instant.completion for instant in held if instant.is_completed}
+
+    def _files_of(self, partitions: list[str] | None) -> pa.Table:
+        """Return merged rows of `files` of some partitions; all rows are kept once they were read."""
+        (slice_,) = self._single(FILES)
+        if partitions is None:
+            return self._all_files(slice_)
+        wanted = keys.identifiers(pa.array(partitions, pa.string()))
+        key = self._files_key(slice_)
+        if len(partitions) <= _FEW_PARTITIONS and (key is None or self._store.cache.peek(key) is None):
+            return self._find(FILES, sorted_keys(wanted))
+        rows = self._all_files(slice_)
+        return rows.filter(pc.is_in(rows.column("key"), value_set=wanted))
+
+    def _single(self, partition: str) -> tuple[MetadataSlice, ...]:
+        found = self.slices(partition)
+        if len(found) != 1:
+            raise MetadataUnusableError(
+                f"{self._store.inner.storage.root}/{partition} has {len(found)} file groups; readers expect one"
+            )
+        return found
+
+    def _files_key(self, slice_: MetadataSlice) -> tuple[Any, ...] | None:
+        """Return what identifies the merged rows of a slice; None in version 6, where names do not tell instants."""
+        if self._store.config.version == _VERSION_6:
+            return None
+        visible = [self._layers.identity(log) for log in slice_.logs if self._validity.is_valid(log.instant)]
+        return ("merged", slice_.base and self._layers.identity(slice_.base), *visible)
+
+    def _all_files(self, slice_: MetadataSlice) -> pa.Table:
+        def made() -> tuple[pa.Table, int]:
+            rows = self._merged(FILES, [(slice_, all_entries)])
+            return rows, rows.nbytes
+
+        key = self._files_key(slice_)
+        found: pa.Table = made()[0] if key is None else self._store.cache.get(key, made)
+        return found
+
+    def _find(self, partition: str, wanted: pa.Array) -> pa.Table:
+        """Return the merged records of keys, which are sorted binary values."""
+        groups = self.slices(partition)
+        return self._merged(partition, self._shard(groups, wanted, self._version(partition), partition))
+
+    def _statistics(self, partition: str, prefixes: pa.Array) -> pa.Table:
+        return self._with_prefix(partition, sorted_keys(prefixes))
+
+    def _with_prefix(self, partition: str, prefixes: pa.Array) -> pa.Table:
+        """Return the merged records whose keys begin with one of the prefixes, which are sorted binary values."""
+        groups, version = self.slices(partition), self._version(partition)
+        if partition.startswith(SECONDARY) and version == "V2":
+            return self._merged(partition, self._shard(groups, prefixes, version, partition, prefixes=True))
+        return self._merged(partition, [(slice_, entries_with(prefixes)) for slice_ in groups])
+
+    def _version(self, partition: str) -> str:
+        """Return the version of an index definition, where it decides the shard of keys."""
+        if not partition.startswith(SECONDARY):
+            return ""
+        definition = self.definitions.get(partition)
+        return "V1" if definition is None else definition.version
+
+    # parameters: the keys, and what decides their file groups
+    def _shard(
+        self,
+        groups: Sequence[MetadataSlice],
+        wanted: pa.Array,
+        version: str,
+        partition: str = "",
+        *,
+        prefixes: bool = False,
+    ) -> list[tuple[MetadataSlice, Select]]:
+        """Return the file groups that may contain keys or prefixes, each with the function that finds its part."""
+        shard = partition_shards(partition, wanted, len(groups), version)
+        select = entries_with if prefixes else entries_of
+        return [
+            (groups[number], select(wanted.filter(pa.array(shard == number)))) for number in np.unique(shard).tolist()
+        ]
+
+    def _merged(
+        self, partition: str, tasks: Sequence[tuple[MetadataSlice, Select]], *, check: bool = False
+    ) -> pa.Table:
+        """Return the merged records that each function finds in the layers of its slice."""
+        decode, merge, schema = self._kind(partition)
+        numbers = {slice_.file_id: number for number, slice_ in enumerate(self.slices(partition))} if check else {}
+
+        def merged(task: tuple[MetadataSlice, Select]) -> pa.Table:
+            slice_, select = task
+            files = self._layers.layers(slice_, self._validity.is_valid)
+            layers = [_decoded(file, decode, select, schema) for file in files]
+            rows = merge(layers) if layers else schema.empty_table()
+            if check:
+                self._check_shards(partition, slice_, rows, numbers[slice_.file_id], len(numbers))
+            return rows
+
+        if len(tasks) <= 1:
+            return merged(tasks[0]) if tasks else schema.empty_table()
+        with ThreadPoolExecutor(min(_READERS, len(tasks))) as pool:
+            return pa.concat_tables(list(pool.map(merged, tasks)))
+
+    def _check_shards(self, partition: str, slice_: MetadataSlice, rows: pa.Table, number: int, count: int) -> None:
+        if _partitioned((slice_,)) and partition == RECORD_INDEX:
+            return
+        found = partition_shards(partition, rows.column("key"), count, self._version(partition))
+        if (found != number).any():
+            key = rows.column("key")[int(np.flatnonzero(found != number)[0])].as_py()
+            place = slice_.base.path if slice_.base else slice_.logs[0].path
+            raise MetadataUnusableError(
+                f"{self._store.inner.storage.root}/{place}: key {key!r} is in file group {number}, but its hash selects"
+                f" {found[found != number][0]} of {count}"
+            )
+
+    def _kind(self, partition: str) -> tuple[Decode, Merge, pa.Schema]:
+        if partition == FILES:
+            return decode_files, merge_files, FILE_ROWS
+        if partition == RECORD_INDEX:
+            return decode_locations, merge_latest, LOCATION_ROWS
+        if partition.startswith(SECONDARY):
+            return decode_secondary, merge_latest, SECONDARY_ROWS
+        definition = self.definitions.get(partition) if partition.startswith(EXPRESSION) else None
+        if partition == BLOOM_FILTERS or (definition is not None and definition.index_type == BLOOM_FILTERS):
+            return decode_blooms, merge_latest, BLOOM_ROWS
+        return decode_statistics, merge_statistics, STAT_ROWS
+
+
+def _decoded(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema) -> Layer:
+    if file.hfile is None:
+        return Layer(schema.empty_table(), file.deletes)
+    text = file.hfile.schema
+    if text is None:
+        if file.hfile.count == 0:
+            return Layer(schema.empty_table())
+        raise MetadataUnusableError(f"{file.path} has no schema in its file info", path=file.path)
+    try:
+        return Layer(decode(select(file.hfile), text))
+    except MetadataUnusableError:
+        raise
+    except Exception as error:
+        if not hasattr(error, "message"):
+            raise
+        raise MetadataUnusableError(f"{file.path}: {error.message}", path=file.path) from error
+
+
+def _partitioned(groups: Sequence[MetadataSlice]) -> dict[str, list[MetadataSlice]]:
+    """Return data partition -> its file groups in a partitioned record index; {} for a global one."""
+    found: dict[str, list[MetadataSlice]] = {}
+    for slice_ in groups:
+        path = data_partition_of(RECORD_INDEX, slice_.file_id)
+        if path is not None:
+            found.setdefault(path, []).append(slice_)
+    return found
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text), count)
+
+
+def _one(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,38 @@
+"""A metadata table that must not be used, and why (MDT-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.errors import CorruptTableError, UnsupportedError
+
+
+class MetadataUnusableError(CorruptTableError):
+    """The metadata table is damaged or contradicts itself; the files of the data table are to be listed instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Why a table has no metadata table that may be used.
+
+    `is_fault` distinguishes a metadata table that is damaged or behind from a table that has none.
+    """
+
+    reason: str
+    is_fault: bool
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Turn errors of damaged, unsupported and missing files into MetadataUnusableError, with the name of the file."""
+    try:
+        yield
+    except MetadataUnusableError:
+        raise
+    except (CorruptTableError, UnsupportedError) as error:
+        raise MetadataUnusableError(f"the metadata table is damaged: {error.message}", **error.facts) from error
+    except NotFoundError as error:
+        raise MetadataUnusableError(f"a file of the metadata table is missing: {error.message}") from error

@@ -1,0 +1,105 @@
+"""Which instants of the metadata table a reader of one version of the data table sees (MDT-5.1).
+
+A reader has loaded the data timeline before the metadata timeline, so the metadata table may contain newer actions.
+They are invisible like the actions that are pending on the data timeline: their record locations and partition
+statistics describe rows that this reader does not see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.core.metadata.place import INIT_PREFIX
+from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
+
+#: Actions of the data table that always have a delta commit of the same time in the metadata table.
+_DIGITS = 17
+#: The smallest suffix of builds in version 6.
+_V6_BUILD = "010"
+_RECORDED = frozenset({*WRITE_ACTIONS, Action.CLEAN})
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """The visible instants of a metadata table.
+
+    Attributes:
+        completions: Requested time -> completion time of the completed instants of the metadata table.
+        pending: Requested times of the pending instants of the data table.
+        completed: Requested times of the completed instants of the data table.
+        newest: The newest requested time of the data table.
+        oldest: The oldest requested time of the active metadata timeline; older instants are archived.
+    """
+
+    completions: dict[str, str]
+    pending: frozenset[str]
+    completed: frozenset[str]
+    newest: str
+    oldest: str
+
+    def is_valid(self, instant: str) -> bool:
+        """Return whether the blocks of an instant count."""
+        if instant.startswith(INIT_PREFIX) or instant in self.completed:
+            return True
+        # The remaining instants are archived on the data timeline, or belong to the metadata table itself. In version 6
+        # the latter have the time of an action and a suffix.
+        is_known = instant in self.completions or instant < self.oldest
+        return is_known and instant not in self.pending and instant[:_DIGITS] <= self.newest
+
+    def is_archived(self, instant: str) -> bool:
+        """Return whether an instant is older than the active metadata timeline."""
+        return instant not in self.completions and instant < self.oldest
+
+    def first_invisible(self) -> str:
+        """Return the completion time of the first completed instant that is not valid; "~" if all are.
+
+        A base file of a later compaction contains its records.
+        """
+        hidden = [completion for instant, completion in self.completions.items() if not self.is_valid(instant)]
+        return min(hidden, default="~")
+
+
+def validity(metadata: Timeline, data: Timeline) -> Validity:
+    """Return the visible instants of a metadata table with these timelines."""
+    return Validity(
+        completions={i.requested: i.completion for i in metadata if i.is_completed},
+        pending=frozenset(i.requested for i in data if not i.is_completed),
+        completed=frozenset(i.requested for i in data if i.is_completed),
+        newest=max((i.requested for i in data), default=""),
+        oldest=min((i.requested for i in metadata), default=""),
+    )
+
+
+def missing_instants(metadata: Timeline, data: Timeline) -> list[Instant]:
+    """Return the completed actions of the data table that the metadata table should have recorded and did not.
+
+    Actions that completed before the metadata table was built are part of its first files. If the instants of the build
+    are archived, the actions before the oldest delta commit may be archived, too.
+    """
+    deltas = [i for i in metadata if i.is_completed and i.action is Action.DELTACOMMIT]
+    recorded = {i.requested for i in deltas}
+    built = [i for i in deltas if _is_build(i)]
+    oldest = "" if built else min(recorded, default="~")
+    since = min((_end_of_build(i) for i in built), default="")
+    return [
+        i
+        for i in data
+        if i.is_completed
+        and i.action in _RECORDED
+        and i.requested not in recorded
+        and i.requested > oldest
+        and i.completion > since
+    ]
+
+
+def _is_build(instant: Instant) -> bool:
+    """Return whether a delta commit of the metadata table built a partition."""
+    return instant.requested.startswith(INIT_PREFIX) or instant.requested[_DIGITS:] >= _V6_BUILD
+
+
+def _end_of_build(instant: Instant) -> str:
+    """Return the completion time up to which data instants are in a build.
+
+    In version 6 there are no completion times; the time of a build begins with the newest instant that it contains.
+    """
+    return instant.completed or ("" if instant.requested.startswith(INIT_PREFIX) else instant.requested[:_DIGITS])
