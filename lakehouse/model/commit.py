@@ -55,6 +55,7 @@ class WriteStat:
         ranges: (min, max, nulls) of columns, min and max as JSON values. Hudi's write statistics have no such field.
         bounds: Exact bounds of the columns that the metadata table indexes; None if they are not known. They are not
             part of the stored commit.
+        is_partial: Rows of a log file lack columns, in which stored rows keep their values; `bounds` may lack them.
         log_records, log_blocks: Of a compaction, the number of rows and deletes in the merged logs, and of blocks.
         log_files_compacted, log_bytes_compacted: Of a compaction, the number and size of the merged log files.
         updated_compacted: Of a compaction, the number of rows of the base file that a log record changed.
@@ -79,6 +80,7 @@ class WriteStat:
     seconds: float = 0.0
     ranges: Mapping[str, tuple[Any, Any, int]] = field(default_factory=dict)
     bounds: Mapping[str, ColumnBounds] | None = None
+    is_partial: bool = False
     log_records: int = 0
     log_blocks: int = 0
     log_files_compacted: int = 0

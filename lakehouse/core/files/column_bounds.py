@@ -256,9 +256,9 @@ def _greatest(first: Any, second: Any) -> Any:
 
 
 def merged_bounds(parts: Iterable[Mapping[str, ColumnBounds]]) -> dict[str, ColumnBounds]:
-    """Return the bounds of several parts of a file; columns that one part lacks are left out."""
-    found: dict[str, ColumnBounds] | None = None
+    """Return the bounds of the rows of several parts of a file; a part may lack columns."""
+    found: dict[str, ColumnBounds] = {}
     for part in parts:
-        both = part.keys() if found is None else found.keys() & part.keys()
-        found = {name: part[name] if found is None else united(found[name], part[name]) for name in both}
-    return found or {}
+        for name, bounds in part.items():
+            found[name] = united(found[name], bounds) if name in found else bounds
+    return found

@@ -15,28 +15,38 @@ from lakehouse.core.storage.protocol import InputFile, Storage
 from lakehouse.model.commit import ColumnBounds
 
 
-def log_bounds(storage: Storage, path: str, columns: Sequence[str]) -> dict[str, ColumnBounds] | None:
-    """Return the bounds of the rows of a log file; a column that a block lacks is left out.
+def log_bounds(storage: Storage, path: str, columns: Sequence[str]) -> tuple[dict[str, ColumnBounds] | None, bool]:
+    """Return the bounds of the rows of a log file, and whether rows lack columns, as those of partial updates do.
 
-    A file with deletes only has null bounds. Returns None for a file with blocks that cannot be examined.
+    A file with deletes only has null bounds. The bounds are None for a file with blocks that cannot be examined.
     """
     parts: list[dict[str, ColumnBounds]] = []
-    deleted = 0
+    deleted, is_partial = 0, False
     with storage.open_input(path) as source:
         for block in scan_blocks(source):
             if block.kind is BlockType.DELETE:
                 deleted += len(decode_deletes(_content(source, block), []).keys) if block.length else 0
             elif block.kind is BlockType.PARQUET_DATA:
                 with pq.ParquetFile(io.BytesIO(_content(source, block))) as file:
-                    parts.append(row_group_bounds(file, columns))
+                    found = row_group_bounds(file, columns)
+                    parts.append(_with_absent(found, columns, 0 if block.is_partial else file.metadata.num_rows))
             elif block.kind is BlockType.AVRO_DATA and block.schema is not None:
-                parts.append(table_bounds(decode_avro_rows(_content(source, block), block.schema), columns))
+                rows = decode_avro_rows(_content(source, block), block.schema)
+                whole = 0 if block.is_partial else rows.num_rows
+                parts.append(_with_absent(table_bounds(rows, columns), columns, whole))
             elif block.kind is not BlockType.COMMAND:
-                return None
+                return None, False
+            is_partial = is_partial or block.is_partial
     if not parts:
-        return deletes_only(columns, deleted)
-    found = merged_bounds(parts)
-    return {name: bounds._replace(size_bytes=0, raw_bytes=0) for name, bounds in found.items()}
+        return deletes_only(columns, deleted), False
+    merged = merged_bounds(parts)
+    return {name: bounds._replace(size_bytes=0, raw_bytes=0) for name, bounds in merged.items()}, is_partial
+
+
+def _with_absent(found: dict[str, ColumnBounds], columns: Sequence[str], rows: int) -> dict[str, ColumnBounds]:
+    """Return bounds with the columns that complete rows were written without: they are null."""
+    absent = ColumnBounds(low=None, high=None, nulls=rows, values=rows)
+    return {**(dict.fromkeys(columns, absent) if rows else {}), **found}
 
 
 def deletes_only(columns: Sequence[str], deleted: int) -> dict[str, ColumnBounds]:

@@ -285,6 +285,7 @@ class LogWriter:
                 # With deletes or several blocks, the bounds of one block are not those of the file.
                 ranges=column_ranges(footers[0]) if len(footers) == 1 and len(self._blocks) == 1 else {},
                 bounds=self._bounds(deleted),
+                is_partial=any(len(names) < len(self._context.schema) for names in self._blocks),
                 seconds=self._context.clock.monotonic_s() - self._started,
                 event_time=self._events.range,
             )
@@ -297,7 +298,7 @@ class LogWriter:
         self._blocks = {}
 
     def _bounds(self, deleted: int) -> dict[str, ColumnBounds] | None:
-        """Return the bounds of the rows of the file; a column that only some rows provide is left out."""
+        """Return the bounds of the rows of the file; a column that no row provides is left out."""
         if self._context.indexed is None:
             return None
         if not self._blocks:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from lakehouse.core.env import Env
+from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, metadata_config, metadata_env
 from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.state.table_config import TableConfig
@@ -35,6 +36,8 @@ class MetadataStore:
         self.inner = metadata_env(env)
         self.timeline_store = TimelineStore(self.inner, metadata_config(config))
         self.cache = MetadataCache()
+        #: The index definitions as they were read last.
+        self.definitions: dict[str, Definition] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
         self._builds: frozenset[tuple[str, str]] = frozenset()
 

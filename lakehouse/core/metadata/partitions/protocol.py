@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -64,6 +64,7 @@ class MetadataCommit:
         policies: The options of the table.
         schema: The data columns after the action; None if the action states no schema.
         previous_schema: Returns the data columns before the action; None without an earlier write.
+        shared: Values that several partitions derive from the change, computed once.
     """
 
     env: Env
@@ -75,6 +76,7 @@ class MetadataCommit:
     policies: Policies = field(default_factory=Policies)
     schema: pa.Schema | None = None
     previous_schema: Callable[[], pa.Schema | None] = lambda: None
+    shared: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from lakehouse.core.metadata.partitions.column_stats import ColumnStatsPartition
 from lakehouse.core.metadata.partitions.files import FilesPartition
+from lakehouse.core.metadata.partitions.partition_stats import PartitionStatsPartition
 from lakehouse.core.metadata.partitions.protocol import IndexPartition
 
-INDEX_PARTITIONS: tuple[IndexPartition, ...] = (FilesPartition(),)
+INDEX_PARTITIONS: tuple[IndexPartition, ...] = (FilesPartition(), ColumnStatsPartition(), PartitionStatsPartition())
 
 
 def partition_named(name: str) -> IndexPartition | None:

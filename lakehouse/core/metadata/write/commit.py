@@ -77,7 +77,8 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
         definitions = pool.submit(read_definitions, store.env.storage)
         timeline = store.timeline_store.load()
         groups = store.groups(names, timeline, data)
-        return Opened(names=names, timeline=timeline, definitions=definitions.result(), groups=groups)
+        store.definitions = definitions.result()
+        return Opened(names=names, timeline=timeline, definitions=store.definitions, groups=groups)
 
 
 # parameters: the action with its change, and the state of both tables
@@ -115,7 +116,8 @@ def commit_metadata(
     if any(opened.definitions.get(name) != definition for name, definition in changed.items()):
         # Files that are stored have no row of a new column, and readers take it as all null, which it is.
         lock.check()
-        write_definitions(store.env.storage, {**opened.definitions, **changed})
+        store.definitions = {**opened.definitions, **changed}
+        write_definitions(store.env.storage, store.definitions)
     if any(instant.requested == action.requested for instant in opened.timeline):
         # An earlier try of this action completed its delta commit and crashed before the action completed.
         remove_instant(store, action.requested, opened.names)

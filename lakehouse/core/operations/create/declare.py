@@ -24,6 +24,7 @@ from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.deletes import DELETE_RETENTION
+from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
 from lakehouse.spec.options.parser import parse_options
 
 _VERSION = "hoodie.write.table.version"
@@ -42,7 +43,7 @@ STORED_OPTIONS = (
     KEY_ENCODING,
 )
 #: Write options that the table stores as defaults for all writers; a caller may override them.
-_SHARED_OPTIONS = (DELETE_RETENTION,)
+_SHARED_OPTIONS = (DELETE_RETENTION, STATISTICS_COLUMNS, STATISTICS_LIMIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +176,10 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         rule=declared_rule(declaration),
         create_schema=declaration.schema,
         table_type=declaration.table_type,
-        extra=_index_properties(declaration) | _cdc_properties(declaration) | _delete_properties(declaration),
+        extra=_index_properties(declaration)
+        | _cdc_properties(declaration)
+        | _delete_properties(declaration)
+        | _statistics_properties(declaration),
     )
 
 
@@ -273,6 +277,12 @@ def _check_rules(declaration: TableDeclaration) -> None:
         raise UserError(f"{rule} needs {INDEX_TYPE}=BUCKET, and {NUM_BUCKETS} for all other partitions")
     if not declaration.partition_by:
         raise UserError(f"{rule}: table {declaration.name!r} has no partitions")
+
+
+def _statistics_properties(declaration: TableDeclaration) -> dict[str, str]:
+    """Return the properties that say which columns the metadata table has statistics of, if they are declared."""
+    keys = (STATISTICS_COLUMNS, STATISTICS_LIMIT)
+    return {key: declaration.options[key] for key in keys if declaration.options.get(key, "").strip()}
 
 
 def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:

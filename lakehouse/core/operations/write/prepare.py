@@ -15,6 +15,7 @@ from lakehouse.core.files.partial_update_rows import completes_rows
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
 from lakehouse.core.index.write_tasks import GroupTask
+from lakehouse.core.metadata.partitions.file_statistics import measured_columns
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.create.declare import require_ordered
 from lakehouse.core.operations.load.commits import recent_metadata
@@ -177,6 +178,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         cdc=config.cdc,
         event_time=event_time,
         rounds=policies.schema.rounds,
+        indexed=measured_columns(plan.schema, config, policies, table.metadata.definitions),
     )
     if operation is Operation.UPSERT and policies.schema.missing == "keep" and batch is not None:
         template = _keeping(template, columns, batch)
@@ -293,6 +295,7 @@ def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schem
         policy=policies.write,
         bytes_per_row=_bytes_per_row(table, policies),
         max_log_bytes=policies.log.max_file_bytes,
+        indexed=measured_columns(schema, config, policies, table.metadata.definitions),
     )
 
 

@@ -1,0 +1,104 @@
+"""The index partition `column_stats`: bounds and counts of each indexed column of each file (MDT-4, MDT-14).
+
+A file has a row for every indexed column or for none: readers take a missing column of a known file as all null. A log
+file whose rows lack columns has no row, and so has a log file of a table that mixes values of several versions of a
+record: a merged row may match although neither of its versions does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.metadata.groups import metadata_file_id, shards
+from lakehouse.core.format.metadata.keys import column_stats_keys
+from lakehouse.core.format.metadata.statistics import STAT_ROWS, encode_statistics, statistics_of
+from lakehouse.core.metadata.partitions.file_statistics import (
+    COLUMN_STATS,
+    FileBounds,
+    bounds_of_commit,
+    bounds_of_files,
+    column_values,
+    definition_of_new,
+    indexed_columns,
+    indexed_types,
+    is_mixed,
+)
+from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
+from lakehouse.core.state.table_config import TableConfig
+from lakehouse.spec.options.policies import Policies
+
+
+class ColumnStatsPartition:
+    """One record per file and indexed column."""
+
+    def is_named(self, name: str) -> bool:
+        return name == COLUMN_STATS
+
+    def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
+        return None if definition is not None else "it has no index definition, so its columns are not known"
+
+    def wanted(self, policies: Policies, config: TableConfig) -> Sequence[str]:
+        policy = policies.transaction.metadata
+        return (COLUMN_STATS,) if policy.enable and policy.column_stats else ()
+
+    def definition(self, name: str, table: TableFiles) -> Definition | None:
+        return definition_of_new(table)
+
+    def group_ids(self, name: str, table: TableFiles) -> Sequence[str]:
+        return [
+            metadata_file_id(COLUMN_STATS, number)
+            for number in range(table.policies.transaction.metadata.column_stats_groups)
+        ]
+
+    def build(self, name: str, table: TableFiles) -> pa.Table:
+        definition = table.definitions[COLUMN_STATS]
+        return _entries(bounds_of_files(table, definition.source_fields), table.config, definition, table.schema)
+
+    def update(self, name: str, commit: MetadataCommit) -> Update:
+        definition = indexed_columns(commit)
+        found = bounds_of_commit(commit, definition.source_fields)
+        return Update(
+            entries=_entries(found, commit.config, definition, commit.schema),
+            deletes=_deleted_keys(commit.change.removed, definition.source_fields),
+            definition=definition,
+        )
+
+    def shards(self, name: str, keys: pa.Array, groups: Sequence[str], definition: Definition | None) -> pa.Array:
+        return pa.array(shards(keys, len(groups)))
+
+
+def _entries(
+    files: Sequence[FileBounds], config: TableConfig, definition: Definition, schema: pa.Schema | None
+) -> pa.Table:
+    columns, kinds = definition.source_fields, indexed_types(schema)
+    mixed = is_mixed(config)
+    held = [file for file in files if _is_complete(file, columns, mixed=mixed)]
+    names, partitions = [file.name for file in held], [file.partition for file in held]
+    tables = []
+    for column in columns if held else ():
+        keys = column_stats_keys(pa.repeat(pa.scalar(column), len(held)), pa.array(partitions), pa.array(names))
+        values = column_values(held, names, column, kinds.get(column), tight=False)
+        tables.append(statistics_of(values, column, keys, version=definition.version))
+    return encode_statistics(pa.concat_tables(tables) if tables else STAT_ROWS.empty_table())
+
+
+def _is_complete(file: FileBounds, columns: Sequence[str], *, mixed: bool) -> bool:
+    """Return whether a file may have rows: all its bounds are known, and its rows are whole versions of records."""
+    if file.bounds is None or file.is_partial or (file.is_log and mixed):
+        return False
+    return all(file.bounds[name].known for name in columns if name in file.bounds)
+
+
+def _deleted_keys(removed: pa.Table, columns: Sequence[str]) -> pa.Array:
+    """Return the keys of the rows of removed files; change logs have none."""
+    files = removed.filter(pc.invert(pc.ends_with(removed.column("name"), ".cdc")))
+    parts = [
+        column_stats_keys(
+            pa.repeat(pa.scalar(column), files.num_rows), files.column("partition"), files.column("name")
+        ).cast(pa.binary())
+        for column in columns
+    ]
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())

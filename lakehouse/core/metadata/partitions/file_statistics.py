@@ -1,0 +1,206 @@
+"""Bounds of files for the partitions `column_stats` and `partition_stats`: which columns, and from where (MDT-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from lakehouse.core.files.column_bounds import bounds_array, file_bounds, leaf_types
+from lakehouse.core.files.log_bounds import log_bounds
+from lakehouse.core.format.avro.schema import with_meta_fields
+from lakehouse.core.format.metadata.bounds import has_statistics
+from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles
+from lakehouse.core.state.table_config import TableConfig
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.model.commit import ColumnBounds, WriteStat
+from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
+from lakehouse.spec.options.policies import Policies
+
+COLUMN_STATS = "column_stats"
+#: These meta columns are always indexed.
+META = ("_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_record_key")
+_READERS = 8
+_NOTHING = ColumnBounds(low=None, high=None, nulls=0, values=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileBounds:
+    """A base file or log file with the bounds of its columns; None if they are not known.
+
+    `is_partial` says that rows of a log file lack columns, in which stored rows keep their values.
+    """
+
+    partition: str
+    name: str
+    size_bytes: int
+    rows: int
+    bounds: Mapping[str, ColumnBounds] | None
+    is_partial: bool = False
+
+    @property
+    def is_log(self) -> bool:
+        """Whether this is a log file."""
+        return self.name.startswith(".")
+
+
+def version_of(config: TableConfig) -> str:
+    """Return the version of the definition of statistics for a table version."""
+    return "V2" if config.version >= 9 else "V1"
+
+
+def is_mixed(config: TableConfig) -> bool:
+    """Whether a merged row may have values of several versions of a record."""
+    return config.is_merge_on_read and config.merge_rule.mixes
+
+
+def supported_columns(schema: pa.Schema, version: str) -> list[str]:
+    """Return the top-level data columns that can have statistics, in the order of the schema."""
+    return [field.name for field in schema if has_statistics(field.type, version) and field.name not in META]
+
+
+def default_columns(schema: pa.Schema | None, config: TableConfig, policies: Policies) -> tuple[str, ...]:
+    """Return the indexed columns of a table: meta columns, and the declared columns or the first supported ones."""
+    policy = policies.transaction.metadata
+    declared = policy.declared_columns or _declared(config)
+    if declared:
+        return tuple(dict.fromkeys((*META, *declared)))
+    limit = int(config.raw.get(STATISTICS_LIMIT, policy.max_columns))
+    found = [] if schema is None else supported_columns(schema, version_of(config))
+    return (*META, *found[:limit])
+
+
+def measured_columns(
+    schema: pa.Schema, config: TableConfig, policies: Policies, definitions: Mapping[str, Definition]
+) -> tuple[str, ...] | None:
+    """Return the columns that the tasks of a write measure; None if the metadata table has no statistics.
+
+    The definition is read again before the commit. Columns that were not measured are then read from the files.
+    """
+    if COLUMN_STATS not in config.metadata_partitions:
+        return None
+    known = definitions[COLUMN_STATS].source_fields if COLUMN_STATS in definitions else ()
+    return tuple(dict.fromkeys((*known, *default_columns(schema, config, policies))))
+
+
+def definition_of_new(table: TableFiles) -> Definition:
+    """Return the definition of the statistics of a table."""
+    columns = default_columns(table.schema, table.config, table.policies)
+    return Definition(
+        index_type=COLUMN_STATS, function=COLUMN_STATS, source_fields=columns, version=version_of(table.config)
+    )
+
+
+def indexed_columns(commit: MetadataCommit) -> Definition:
+    """Return the definition with the columns that this commit adds to the table, if their number is not exceeded.
+
+    A column that is new in the table is null in all stored files, as readers assume for a missing row. A column that
+    the table had before has values in stored files, so it is not added. Columns are never taken out.
+    """
+    known = commit.definitions[COLUMN_STATS]
+    if _declared(commit.config) or commit.schema is None:
+        return known
+    limit = int(commit.config.raw.get(STATISTICS_LIMIT, commit.policies.transaction.metadata.max_columns))
+    candidates = [name for name in supported_columns(commit.schema, known.version) if name not in known.source_fields]
+    room = limit - sum(name not in META for name in known.source_fields)
+    if not candidates or room <= 0:
+        return known
+    before = commit.previous_schema()
+    added = [name for name in candidates if before is None or name not in before.names][:room]
+    return replace(known, source_fields=(*known.source_fields, *added)) if added else known
+
+
+def indexed_types(schema: pa.Schema | None) -> dict[str, pa.DataType]:
+    """Return dotted path -> type of the columns of a table, with meta columns."""
+    return {} if schema is None else leaf_types(with_meta_fields(schema))
+
+
+def bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[FileBounds]:
+    """Return the bounds of the files of a commit: those that its tasks measured, or those read from the files."""
+    if "bounds" not in commit.shared:
+        commit.shared["bounds"] = _bounds_of_commit(commit, columns)
+    found: list[FileBounds] = commit.shared["bounds"]
+    return found
+
+
+def _bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[FileBounds]:
+    kinds = indexed_types(commit.schema)
+    wanted = [name for name in columns if name in kinds]
+    stats = [stat for stat in commit.change.stats if stat.path]
+    with ThreadPoolExecutor(_READERS) as pool:
+        found = pool.map(partial(_of_stat, commit.env.storage, wanted), stats)
+        return list(found)
+
+
+def _of_stat(storage: Storage, columns: Sequence[str], stat: WriteStat) -> FileBounds:
+    name = stat.path.rpartition("/")[2]
+    bounds, is_partial = stat.bounds, stat.is_partial
+    if bounds is None or not (is_partial or bounds.keys() >= set(columns)):
+        # The tasks did not measure a column, such as one that an index definition names since.
+        bounds, is_partial = _read(storage, stat.path, columns)
+    return FileBounds(
+        partition=stat.partition,
+        name=name,
+        size_bytes=stat.size_bytes,
+        rows=stat.num_writes,
+        bounds=bounds,
+        is_partial=is_partial,
+    )
+
+
+def bounds_of_files(table: TableFiles, columns: Sequence[str]) -> list[FileBounds]:
+    """Return the bounds of the files of the newest slices, read from the files."""
+    partitions, names = (table.newest.column(name).to_pylist() for name in ("partition", "name"))
+    sizes = table.newest.column("size_bytes").to_pylist()
+    files = [item for item in zip(partitions, names, sizes, strict=True) if not item[1].endswith(".cdc")]
+    with ThreadPoolExecutor(_READERS) as pool:
+        return list(pool.map(lambda item: _of_file(table.env.storage, columns, *item), files))
+
+
+def _of_file(storage: Storage, columns: Sequence[str], partition: str, name: str, size_bytes: int) -> FileBounds:
+    path = f"{partition}/{name}" if partition else name
+    bounds, is_partial = _read(storage, path, columns)
+    rows = max((found.values for found in (bounds or {}).values()), default=0)
+    return FileBounds(
+        partition=partition, name=name, size_bytes=size_bytes, rows=rows, bounds=bounds, is_partial=is_partial
+    )
+
+
+def _read(storage: Storage, path: str, columns: Sequence[str]) -> tuple[Mapping[str, ColumnBounds] | None, bool]:
+    """Return the bounds of a file, and whether its rows lack columns."""
+    if path.rpartition("/")[2].startswith("."):
+        return log_bounds(storage, path, columns)
+    return file_bounds(storage, path, columns), False
+
+
+def column_values(
+    files: Sequence[FileBounds], names: Sequence[str], column: str, kind: pa.DataType | None, *, tight: bool
+) -> pa.Table:
+    """Return the bounds of one column in the form of `statistics_of`; a column that a file lacks is null."""
+    found = [(file.bounds or {}).get(column) or absent(file) for file in files]
+    kind = pa.string() if kind is None else kind
+    return pa.table(
+        {
+            "name": pa.array(names, pa.string()),
+            "min": bounds_array([bounds.low for bounds in found], kind),
+            "max": bounds_array([bounds.high for bounds in found], kind),
+            "value_count": pa.array([bounds.values for bounds in found], pa.int64()),
+            "null_count": pa.array([bounds.nulls for bounds in found], pa.int64()),
+            "size_bytes": pa.array([bounds.size_bytes for bounds in found], pa.int64()),
+            "uncompressed_bytes": pa.array([bounds.raw_bytes for bounds in found], pa.int64()),
+            "tight": pa.repeat(pa.scalar(tight), len(files)),
+        }
+    )
+
+
+def absent(file: FileBounds) -> ColumnBounds:
+    """Return the bounds of a column that a file does not have: null in all rows."""
+    return _NOTHING._replace(nulls=file.rows, values=file.rows)
+
+
+def _declared(config: TableConfig) -> tuple[str, ...]:
+    text = config.raw.get(STATISTICS_COLUMNS, "")
+    return tuple(name.strip() for name in text.split(",") if name.strip())

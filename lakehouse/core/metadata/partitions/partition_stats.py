@@ -1,0 +1,125 @@
+"""The index partition `partition_stats`: bounds and counts of each indexed column of each partition (MDT-4, MDT-14).
+
+A build computes tight rows from the files of the newest slices. A commit widens the rows of the partitions that it
+writes to, because computing them again would read the statistics of all files of the partition. The bounds may be wider
+than the values of the newest rows, never narrower. Rows of a partition that is deleted are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lakehouse.core.files.column_bounds import bounds_array, united
+from lakehouse.core.format.metadata.groups import metadata_file_id, shards
+from lakehouse.core.format.metadata.keys import partition_stats_keys
+from lakehouse.core.format.metadata.statistics import STAT_ROWS, encode_statistics, statistics_of
+from lakehouse.core.metadata.partitions.file_statistics import (
+    COLUMN_STATS,
+    FileBounds,
+    absent,
+    bounds_of_commit,
+    bounds_of_files,
+    indexed_columns,
+    indexed_types,
+)
+from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
+from lakehouse.core.state.table_config import TableConfig
+from lakehouse.errors import UnsupportedError
+from lakehouse.model.commit import ColumnBounds, Operation
+from lakehouse.spec.options.policies import Policies
+
+PARTITION_STATS = "partition_stats"
+
+
+class PartitionStatsPartition:
+    """One record per partition and indexed column; it uses the columns of `column_stats`."""
+
+    def is_named(self, name: str) -> bool:
+        return name == PARTITION_STATS
+
+    def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
+        if config.is_merge_on_read and config.merge_rule.merger is not None:
+            return "the merger of the table may return values that no file has"
+        return None
+
+    def wanted(self, policies: Policies, config: TableConfig) -> Sequence[str]:
+        policy = policies.transaction.metadata
+        if not (policy.enable and policy.column_stats and config.is_partitioned):
+            return ()
+        return () if self.refusal(PARTITION_STATS, config, None) else (PARTITION_STATS,)
+
+    def definition(self, name: str, table: TableFiles) -> Definition | None:
+        return None
+
+    def group_ids(self, name: str, table: TableFiles) -> Sequence[str]:
+        groups = table.policies.transaction.metadata.partition_stats_groups
+        return [metadata_file_id(PARTITION_STATS, number) for number in range(groups)]
+
+    def build(self, name: str, table: TableFiles) -> pa.Table:
+        definition = table.definitions[COLUMN_STATS]
+        return _entries(bounds_of_files(table, definition.source_fields), definition, table.schema, tight=True)
+
+    def update(self, name: str, commit: MetadataCommit) -> Update:
+        definition = indexed_columns(commit)
+        gone = set(commit.change.removed_partitions)
+        if commit.change.operation == Operation.DELETE_PARTITION:
+            gone |= set(commit.change.touched_partitions)
+        found = bounds_of_commit(commit, definition.source_fields)
+        return Update(
+            entries=_entries(found, definition, commit.schema, tight=False),
+            deletes=_keys(definition.source_fields, sorted(gone)),
+        )
+
+    def shards(self, name: str, keys: pa.Array, groups: Sequence[str], definition: Definition | None) -> pa.Array:
+        return pa.array(shards(keys, len(groups)))
+
+
+def _entries(files: Sequence[FileBounds], definition: Definition, schema: pa.Schema | None, *, tight: bool) -> pa.Table:
+    kinds, of_partition = indexed_types(schema), dict[str, list[FileBounds]]()
+    for file in files:
+        of_partition.setdefault(file.partition, []).append(file)
+    names = sorted(of_partition)
+    tables = []
+    for column in definition.source_fields if names else ():
+        found = [_of_column(of_partition[name], column) for name in names]
+        kind = kinds.get(column, pa.string())
+        values = pa.table(
+            {
+                "name": pa.array(names, pa.string()),
+                "min": bounds_array([bounds.low for bounds in found], kind),
+                "max": bounds_array([bounds.high for bounds in found], kind),
+                "value_count": pa.array([bounds.values for bounds in found], pa.int64()),
+                "null_count": pa.array([bounds.nulls for bounds in found], pa.int64()),
+                "size_bytes": pa.array([bounds.size_bytes for bounds in found], pa.int64()),
+                "uncompressed_bytes": pa.array([bounds.raw_bytes for bounds in found], pa.int64()),
+                "tight": pa.repeat(pa.scalar(tight), len(names)),
+            }
+        )
+        keys = partition_stats_keys(pa.repeat(pa.scalar(column), len(names)), pa.array(names, pa.string()))
+        tables.append(statistics_of(values, column, keys, version=definition.version, partition_stats=True))
+    return encode_statistics(pa.concat_tables(tables) if tables else STAT_ROWS.empty_table())
+
+
+def _of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:
+    found: ColumnBounds | None = None
+    for file in files:
+        bounds = None if file.bounds is None else file.bounds.get(column)
+        if file.bounds is None or (bounds is not None and not bounds.known):
+            raise UnsupportedError(
+                f"{file.name} of partition {file.partition!r}: the bounds of {column!r} cannot be determined, so "
+                f"{PARTITION_STATS} would be wrong; drop it with `lakehouse index drop`",
+                column=column,
+            )
+        # In a column that a row lacks, the stored row keeps its value.
+        added = bounds or (None if file.is_partial else absent(file))
+        if added is not None:
+            found = added if found is None else united(found, added)
+    return found or ColumnBounds(low=None, high=None, nulls=0, values=0)
+
+
+def _keys(columns: Sequence[str], partitions: Sequence[str]) -> pa.Array:
+    names = [column for column in columns for _ in partitions]
+    keys = partition_stats_keys(pa.array(names, pa.string()), pa.array([*partitions] * len(columns), pa.string()))
+    return keys.cast(pa.binary())
