@@ -105,11 +105,11 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
         return known
     limit = int(commit.config.raw.get(STATISTICS_LIMIT, commit.policies.transaction.metadata.max_columns))
     candidates = [name for name in supported_columns(commit.schema, known.version) if name not in known.source_fields]
-    room = limit - sum(name not in META for name in known.source_fields)
-    if not candidates or room <= 0:
+    free = limit - sum(name not in META for name in known.source_fields)
+    if not candidates or free <= 0:
         return known
     before = commit.previous_schema()
-    added = [name for name in candidates if before is None or name not in before.names][:room]
+    added = [name for name in candidates if before is None or name not in before.names][:free]
     return replace(known, source_fields=(*known.source_fields, *added)) if added else known
 
 
