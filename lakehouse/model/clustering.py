@@ -40,11 +40,15 @@ class ClusteredSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringGroup:
-    """Slices of one partition whose rows become `outputs` new file groups; `metrics` have Hudi's keys, sizes in MB."""
+    """Slices of one partition whose rows become `outputs` new file groups; `metrics` have Hudi's keys, sizes in MB.
+
+    `extra` is metadata of the group: a resize of buckets names the new file groups in it.
+    """
 
     slices: tuple[ClusteredSlice, ...]
     outputs: int = 1
     metrics: Mapping[str, float] = field(default_factory=dict)
+    extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def partition(self) -> str:

@@ -24,6 +24,7 @@ from lakehouse.core.files.row_group_copy import Joinable, join_groups, joinable,
 from lakehouse.core.files.slice_reader import read_slice
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.planning.bucket_children import children_of
 from lakehouse.core.planning.clustering import Layout
 from lakehouse.core.rows.space_filling_curves import bits_of, bounds_of, codes_of, hilbert, z_order
 from lakehouse.core.storage.os_errors import scratch_directory
@@ -62,7 +63,7 @@ def cluster_group(context: ClusteringContext, attempt: Attempt, group: Clusterin
         total = None
         if context.layout.columns:
             directory = Path(stack.enter_context(scratch_directory("lakehouse-cluster-")))
-            rows, total = _sorted(context, slices, rows, directory)
+            rows, total = sorted_rows(context, slices, rows, directory)
         elif not any(piece.logs for piece in slices):
             found = joinable(context.write, [piece.base for piece in slices if piece.base is not None])
             if found is not None:
@@ -86,12 +87,16 @@ def slice_of(piece: ClusteredSlice) -> FileSlice:
     return FileSlice(partition=partition, file_id=file_id, base_instant=instant, base=base, logs=tuple(known))
 
 
-def _sorted(
-    context: ClusteringContext, slices: list[FileSlice], rows: Iterator[pa.Table], directory: Path
+def sorted_rows(
+    context: ClusteringContext,
+    slices: list[FileSlice],
+    rows: Iterator[pa.Table],
+    directory: Path,
+    first: tuple[str, ...] = (),
 ) -> tuple[Iterator[pa.Table], int]:
-    """Return the rows in the order of the layout, and their number."""
+    """Return the rows in the order of the columns `first`, then of the layout, and their number."""
     place, by = _placer(context, slices), list(context.layout.columns)
-    sorter = RunSorter(directory, by if place is None else [_PLACE], context.write.budget.pending_bytes)
+    sorter = RunSorter(directory, [*first, *(by if place is None else [_PLACE])], context.write.budget.pending_bytes)
     for piece in rows:
         sorter.add(piece if place is None else piece.append_column(_PLACE, place(piece)))
     if place is None:
@@ -228,7 +233,11 @@ class _NewFiles:
 
 def clustering_markers(context: WriteContext, attempt: Attempt, group: ClusteringGroup) -> list[str]:
     """Return the markers of the files that an attempt of this group creates. It may create more if rows are many."""
-    ids = [_file_id(context, attempt, number) for number in range(group.outputs)]
+    children = children_of(group)
+    if children is not None:
+        ids = list(children.file_ids)
+    else:
+        ids = [_file_id(context, attempt, number) for number in range(group.outputs)]
     return [base_marker(context, attempt, group.partition, file_id, is_new=True) for file_id in ids]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -50,10 +50,22 @@ class VisibleBlocks:
 
     In table versions 8 and 9 all blocks of a log file have one instant, so a file is visible or not. In version 6 a
     log file has blocks of several instants.
+
+    Attributes:
+        instants: The completed writes that the reader sees.
+        archived_before: Writes requested before this time are visible, too.
+        copies_only: Only blocks of another instant than that in the file name are checked. Such files are named after a
+            resize of buckets, and their blocks have the instants of the writes (version 8 and later).
     """
 
     instants: frozenset[str] | None = None
     archived_before: str = ""
+    copies_only: bool = False
+
+    @property
+    def appended(self) -> bool:
+        """Whether several commits append to one log file."""
+        return self.instants is not None and not self.copies_only
 
     def shows(self, instant: str) -> bool:
         """Return whether blocks of this instant are visible."""
@@ -135,7 +147,10 @@ def read_entries(
         blocks = [
             (number, block) for number, source in enumerate(sources) for block in _blocks(context, logs[number], source)
         ]
-        lost = lost_blocks(blocks, context.visible.shows, appended=context.visible.instants is not None)
+        shows: Callable[[str], bool] = context.visible.shows
+        if context.visible.copies_only:
+            blocks, shows = [placed for placed in blocks if _shown(context, logs, placed)], _everything
+        lost = lost_blocks(blocks, shows, appended=context.visible.appended)
         if lost and not context.skips_damage:
             raise _damaged(context, logs, lost[0])
         for number, block in lost:
@@ -145,7 +160,7 @@ def read_entries(
                 logs[number].path,
                 block.offset,
             )
-        counting = settle_blocks(blocks, context.visible.shows)
+        counting = settle_blocks(blocks, shows)
         if seen is not None:
             seen.extend(block for _, block in (*counting, *lost))
         partial = context.mixes_versions or any(block.is_partial for _, block in counting)
@@ -167,12 +182,22 @@ def read_entries(
                 ) from error
 
 
+def _shown(context: SliceContext, logs: Sequence[LogFile], placed: Placed) -> bool:
+    number, block = placed
+    is_own = block.kind is BlockType.CORRUPT or block.instant == logs[number].instant
+    return is_own or context.visible.shows(block.instant)
+
+
+def _everything(_instant: str) -> bool:
+    return True
+
+
 def _require_sizes(context: SliceContext, logs: Sequence[LogFile], sources: Sequence[InputFile]) -> None:
     """Raise CorruptTableError for an empty log, or one whose size differs from its listing or its commit.
 
     Logs of version 6 grow by appends. A failed append may leave one without blocks.
     """
-    grows = context.visible.instants is not None
+    grows = context.visible.appended
     for log, source in zip(logs, sources, strict=True):
         size = source.size()
         if size < log.size_bytes or (not grows and (not size or log.size_bytes not in (0, size))):

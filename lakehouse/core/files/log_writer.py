@@ -26,7 +26,7 @@ from lakehouse.core.files.key_lookup import LOST, MOVED_OUT, read_matches
 from lakehouse.core.files.key_matches import without_held
 from lakehouse.core.files.log_bounds import deletes_only
 from lakehouse.core.files.log_reader import SliceContext
-from lakehouse.core.files.markers import TaskMarkers, group_markers, mark_log
+from lakehouse.core.files.markers import TaskMarkers, first_log, group_markers, mark_log
 from lakehouse.core.files.partial_update_rows import PartialRows, partial_rows
 from lakehouse.core.files.staging import KEY, StagedReader
 from lakehouse.core.files.write_context import WriteContext
@@ -56,13 +56,21 @@ def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, ta
     """
     gaps = partial_rows(context, read, task)
     markers = TaskMarkers(context, attempt, group_markers(context, attempt, task))
-    writer = LogWriter(markers, task.partition, task.file_id, is_new=task.is_new, gaps=gaps)
+    first = first_log(context, attempt, task)
+    writer = LogWriter(markers, task.partition, task.file_id, is_new=task.is_new, gaps=gaps, first=first)
     try:
         for rows, moved in _incoming(context, task):
             writer.add(rows, moved)
+        if task.resize is not None:
+            return [_as_copy(stat) for stat in writer.finish()]
         return _with_base_slice(task.file_slice, writer.finish())
     finally:
         writer.discard()
+
+
+def _as_copy(stat: WriteStat) -> WriteStat:
+    """Return the statistics of copied rows, which the statistics of the present group count already."""
+    return replace(stat, num_inserts=0, num_updates=0, num_deletes=0, nulled={}, event_time=None)
 
 
 def _with_base_slice(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteStat]:
@@ -114,6 +122,7 @@ class LogWriter:
         *,
         is_new: bool,
         gaps: PartialRows | None = None,
+        first: LogFile | None = None,
     ) -> None:
         """Collect the log of one file group.
 
@@ -123,6 +132,7 @@ class LogWriter:
             file_id: The id of the group.
             is_new: The log begins the group.
             gaps: Divides rows of a partial update into complete and partial ones.
+            first: The first log file; None for version 1 of the write's own instant.
         """
         context = markers.context
         self._context, self._attempt, self._markers, self._gaps = context, markers.attempt, markers, gaps
@@ -134,7 +144,14 @@ class LogWriter:
         self._delete_bytes = 0
         self._sequence = self._inserted = 0
         self._events = EventTimes(context.event_time)
-        self._version = 1
+        self._first = first or LogFile(
+            partition=partition,
+            file_id=file_id,
+            instant=context.instant,
+            version=1,
+            write_token=markers.attempt.token,
+        )
+        self._version = self._first.version
         self._started = context.clock.monotonic_s()
         self._stats: list[WriteStat] = []
 
@@ -249,16 +266,10 @@ class LogWriter:
         """Write the collected rows as one log file; the next file has the next version."""
         if not self._blocks and not self._deletes:
             return
-        log = LogFile(
-            partition=self._partition,
-            file_id=self._file_id,
-            instant=self._context.instant,
-            version=self._version,
-            write_token=self._attempt.token,
-        )
+        log = replace(self._first, version=self._version)
         storage = self._context.storage
-        mark_log(self._markers, log)
-        if self._is_new and self._version == 1:
+        mark_log(self._markers, log, self._first.version)
+        if self._is_new and self._version == self._first.version:
             ensure_partition(self._context, self._partition)
         with storage.open_output(log.path) as sink:
             footers = [block.copy_to(sink, self._headers) for block in self._blocks.values()]

@@ -12,9 +12,11 @@ extended by compare-and-swap only, so a delayed request cannot remove a marker.
 
 from __future__ import annotations
 
+import datetime as dt
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.file_names import (
@@ -158,11 +160,35 @@ def read_listed_markers(
 def group_markers(context: WriteContext, attempt: Attempt, task: GroupTask) -> list[str]:
     """Return the markers of the files that an attempt of this task creates first; it may create more."""
     if task.appends:
-        return [log_marker(context, attempt, (task.partition, task.file_id))]
+        return [marker_name(first_log(context, attempt, task).path, "CREATE")]
     base = base_marker(context, attempt, task.partition, task.file_id, is_new=task.base is None)
     if context.cdc is None or task.base is None:
         return [base]
     return [base, log_marker(context, attempt, (task.partition, task.file_id), suffix=CDC_SUFFIX)]
+
+
+def first_log(context: WriteContext, attempt: Attempt, task: GroupTask) -> LogFile:
+    """Return the first log file that an attempt of this task appends.
+
+    Copies for a resize are named after it. All writers use this name, so the version tells their files apart: the
+    milliseconds since the resize was requested, which also puts them in the order of the writes.
+    """
+    instant, version = context.instant, 1
+    if task.resize is not None:
+        instant, version = task.resize, max(_milliseconds(context.instant) - _milliseconds(task.resize), 1)
+    return LogFile(
+        partition=task.partition,
+        file_id=task.file_id,
+        instant=instant,
+        version=version,
+        write_token=attempt.token,
+    )
+
+
+def _milliseconds(instant: str) -> int:
+    """Return an instant time, in the zone of the table, as milliseconds."""
+    at = dt.datetime.strptime(f"{instant[:14]}+0000", "%Y%m%d%H%M%S%z")
+    return int(at.timestamp()) * 1000 + int(instant[14:17] or 0)
 
 
 def compaction_markers(
@@ -199,14 +225,11 @@ def log_marker(
     return marker_name(log.path, "CREATE")
 
 
-def mark_log(markers: TaskMarkers, log: LogFile) -> None:
-    """Mark a log file, and in advance as many later versions as there were before."""
-
-    def of(version: int) -> str:
-        group = (log.partition, log.file_id)
-        return log_marker(markers.context, markers.attempt, group, version=version, suffix=log.suffix)
-
-    markers.mark(of(log.version), ahead=[of(version) for version in range(log.version + 1, 2 * log.version)])
+def mark_log(markers: TaskMarkers, log: LogFile, first: int = 1) -> None:
+    """Mark a log file, and in advance as many later versions as there were since version `first`."""
+    later = range(log.version + 1, 2 * log.version - first + 1)
+    ahead = [marker_name(replace(log, version=version).path, "CREATE") for version in later]
+    markers.mark(marker_name(log.path, "CREATE"), ahead=ahead)
 
 
 def is_marker_type(path: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.index.bucket_index import bucket_task
 from lakehouse.core.index.protocol import Groups, IndexSetup, NewUuid
+from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask, StagedEntry, TagResult, TagTask
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.files import FileSlice
@@ -81,16 +82,31 @@ def copies_for_resizes(setup: IndexSetup, task: GroupTask) -> list[GroupTask]:
             if child is not None:
                 staged.setdefault((resize.instant, child), []).append(entry)
     return [
-        replace(
-            task,
-            file_id=file_id,
-            base=None,
-            entries=tuple(entries),
-            insert_range=None,
-            finds_matches=False,
-            appends=True,
-            is_new=False,
-            resize=instant,
-        )
+        replace(_copy(task, instant, file_id), entries=tuple(entries))
         for (instant, file_id), entries in sorted(staged.items())
     ]
+
+
+def copied_deletes(resizes: Sequence[PendingResize], task: GroupTask) -> list[GroupTask]:
+    """Return the tasks that delete the keys of `task` in all groups that will replace its group.
+
+    A delete without partition columns looks its keys up. Deleting a key in a group that does not have it is harmless.
+    """
+    return [
+        _copy(task, resize.instant, file_id)
+        for resize in resizes
+        for file_id in resize.replacing.get((task.partition, task.file_id), ())
+    ]
+
+
+def _copy(task: GroupTask, resize: str, file_id: str) -> GroupTask:
+    return replace(
+        task,
+        file_id=file_id,
+        base=None,
+        insert_range=None,
+        finds_matches=False,
+        appends=True,
+        is_new=False,
+        resize=resize,
+    )

@@ -166,22 +166,6 @@ def aborts_on_conflict(plan: ClusteringPlan) -> bool:
     return LAYOUT_KEY in plan.extra
 
 
-def overtaken(plan: ClusteringPlan, commits: Iterable[tuple[Instant, CommitMetadata]]) -> str | None:
-    """Return the conflict that prevents the completion of a plan: a later commit changed one of its file groups."""
-    planned = {(piece.partition, piece.file_id): piece.names for piece in plan.slices}
-    for instant, metadata in commits:
-        replaced = {(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids}
-        changed = {
-            (stat.partition, stat.file_id)
-            for stat in metadata.stats
-            if stat.path.rpartition("/")[2] not in planned.get((stat.partition, stat.file_id), ())
-        }
-        both = sorted(planned.keys() & (changed | replaced))
-        if both:
-            return f"{instant.requested} changed file group {both[0][1]} of {both[0][0]!r} before"
-    return None
-
-
 def metrics_of(slices: Sequence[FileSlice], max_file_bytes: int) -> dict[str, float]:
     """Return the cost of clustering slices, with the keys of Hudi's plans, in whole MB as in Hudi."""
     logs = sum(piece.total_log_bytes for piece in slices)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.file_names import LAYOUT_V6, parse_base_file, parse_log_file
+from lakehouse.core.format.file_names import LAYOUT_V6, instant_of, parse_base_file, parse_log_file
 from lakehouse.core.state.data_files import file_paths, members, one_array
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import Group, VisibleTimeline
@@ -65,6 +65,8 @@ def find_damage(
         covered: Returns the partitions that the listing covers.
     """
     suspects, sizes = _suspects(commits, files, visible, covered)
+    # Logs that are named after a resize of buckets are read, and kept, only if the resize is completed.
+    suspects = [pair for pair in suspects if visible.shows(instant_of(pair[1].path.rpartition("/")[2]) or "")]
     suspected = {(stat.partition, stat.file_id) for _, stat in suspects} - visible.replaced.keys()
     if not suspected:
         return ()

@@ -14,7 +14,8 @@ from lakehouse.core.planning.restore import UNDOABLE_ACTIONS
 from lakehouse.core.state.file_system_view import DataFile
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.display import Readable, Shown, size_text
-from lakehouse.model.instant import Instant, Timeline
+from lakehouse.model.files import LogFile
+from lakehouse.model.instant import Action, Instant, Timeline
 
 _UNFINISHED = "its writer ended before it named the file"
 
@@ -72,6 +73,9 @@ def plan_orphans(
             if instant < archived_before or (first_pending and instant >= first_pending):
                 continue
             write = writes.get(instant)
+            if write is not None and write.action is Action.REPLACECOMMIT and isinstance(file.data, LogFile):
+                # Rows that writes copied for a resize of buckets; their commits name the file.
+                continue
             if write is not None and instant not in committed_paths:
                 committed_paths[instant] = _named(metadata(write))
             if write is not None and file.path in committed_paths[instant]:

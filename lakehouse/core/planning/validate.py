@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.format.file_names import LAYOUT_V6, instant_of
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME
 from lakehouse.core.format.properties import table_checksum
 from lakehouse.core.index.bucket import bucket_of
@@ -110,11 +110,14 @@ def check_files(
     """
     commits = list(commits)
     older = _superseded(commits) if layout == LAYOUT_V6 else frozenset()
+    known = frozenset(instant.requested for instant, _ in commits)
     for instant, metadata in commits:
         for stat in metadata.stats:
             stated = {stat.path: stat.size_bytes} if stat.path else {}
             for path, size in {**stated, **stat.cdc_files}.items():
                 actual_size = sizes.get(path)
+                if actual_size is None and _is_undone_copy(path, instant, known):
+                    continue
                 if actual_size is None:
                     # A clean deletes a change log together with its base file.
                     if path not in cleaned_paths and stat.path not in cleaned_paths and path not in older:
@@ -131,6 +134,13 @@ def check_files(
                         path=path,
                         instant=instant.requested,
                     )
+
+
+def _is_undone_copy(path: str, instant: Instant, known: frozenset[str]) -> bool:
+    """Return whether a log has rows that its write copied for a resize of buckets that was undone (MDT-12.5)."""
+    name = path.rpartition("/")[2]
+    named_after = instant_of(name)
+    return _is_log(path) and named_after not in (None, instant.requested) and named_after not in known
 
 
 def _superseded(commits: Iterable[tuple[Instant, CommitMetadata]]) -> frozenset[str]:

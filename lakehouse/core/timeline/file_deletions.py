@@ -12,7 +12,7 @@ that may call the delete functions of storage directly, each with the reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from lakehouse.core.format.file_names import instant_of, is_data_file, is_partition_metadata
 from lakehouse.core.storage.local_links import linked, outside
@@ -22,6 +22,8 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.instant import Action
 
 #: Paths of leftover files: those of one instant, or of a dropped metadata table.
+#: A part of the names of log files only.
+LOG_INFIX = ".log."
 _LEFTOVERS = re.compile(
     r"\.hoodie/(?:"
     r"(?:\.temp|\.staging)/\d+/.+"
@@ -38,12 +40,13 @@ _LEFTOVERS = re.compile(
 
 
 def check_data_files(
-    storage: Storage, paths: Iterable[str], source: str, *, written_by: str = "", unfinished: bool = False
+    storage: Storage, paths: Iterable[str], source: str, *, written_by: Collection[str] = (), unfinished: bool = False
 ) -> None:
     """Raise CorruptTableError if `source` names anything but data files of the table for deletion.
 
-    With `written_by` all base and log files must have this instant in their names: a rollback deletes only files of
-    the write that it rolls back. With `unfinished` temporary names from a listing are accepted as well.
+    With `written_by` all base and log files must have the first of these instants in their names: a rollback deletes
+    only files of the write that it rolls back. Names of log files may have the other instants, those of resizes for
+    which the write copied rows. With `unfinished` temporary names from a listing are accepted as well.
     """
     refused = refused_data_files(storage, paths, written_by=written_by, unfinished=unfinished)
     if not refused:
@@ -59,7 +62,7 @@ def check_data_files(
 
 
 def delete_data_files(
-    storage: Storage, paths: Sequence[str], source: str, *, written_by: str = "", unfinished: bool = False
+    storage: Storage, paths: Sequence[str], source: str, *, written_by: Collection[str] = (), unfinished: bool = False
 ) -> None:
     """Delete data files that `source` names; raise CorruptTableError and delete none if one name is refused."""
     check_data_files(storage, paths, source, written_by=written_by, unfinished=unfinished)
@@ -67,7 +70,7 @@ def delete_data_files(
 
 
 def refused_data_files(
-    storage: Storage, paths: Iterable[str], *, written_by: str = "", unfinished: bool = False
+    storage: Storage, paths: Iterable[str], *, written_by: Collection[str] = (), unfinished: bool = False
 ) -> dict[str, str]:
     """Return the paths that are not data files of the table, each with the reason, in the order of `paths`.
 
@@ -143,15 +146,17 @@ def linked_directories(storage: Storage, directories: Iterable[str]) -> dict[str
     return linked(storage.root, directories) if storage.root.startswith("/") else {}
 
 
-def _refusal(path: str, written_by: str, unfinished: bool) -> str | None:
+def _refusal(path: str, written_by: Collection[str], unfinished: bool) -> str | None:
     partition, _, name = path.rpartition("/")
     folder = _refused_folder(partition)
     if folder is not None:
         return folder
     if is_data_file(name):
         instant = instant_of(name)
-        if written_by and instant not in (None, written_by):
-            return f"it was written by {instant}, not by {written_by}, which is rolled back"
+        writer = next(iter(written_by), None)
+        is_copy = instant in written_by and LOG_INFIX in name
+        if writer is not None and instant not in (None, writer) and not is_copy:
+            return f"it was written by {instant}, not by {writer}, which is rolled back"
         return None
     if is_partition_metadata(name) or (unfinished and is_temporary(name)):
         return None

@@ -107,6 +107,11 @@ class IndexPolicy:
         return index_type(self.type, self.engine)
 
     @property
+    def hashed_fields(self) -> tuple[str, ...]:
+        """The key fields that the bucket index hashes; empty for all."""
+        return tuple(name.strip() for name in self.hash_fields.split(",") if name.strip())
+
+    @property
     def moves_rows(self) -> bool:
         """Whether a row whose partition changed moves to its new partition; always false without a global index."""
         values = {SIMPLE_MOVES: self.simple_moves, BLOOM_MOVES: self.bloom_moves, RECORD_MOVES: self.record_moves}

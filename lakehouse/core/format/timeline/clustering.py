@@ -17,6 +17,9 @@ from lakehouse.model.commit import Operation
 #: Hudi's strategy for plans of this package: sort rows by the plan's columns and write files of a target size.
 SORT_AND_SIZE = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 
+#: Hudi's strategy for resizes of consistent hashing.
+RESIZE_RING = "org.apache.hudi.client.clustering.run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
+
 
 def encode_clustering_plan(plan: ClusteringPlan, *, base_path: str) -> bytes:
     """Return the content of `clustering.requested`, with absolute file paths below `base_path`."""
@@ -65,7 +68,7 @@ def _group_record(group: ClusteringGroup, base: str) -> dict[str, Any]:
         "slices": [_slice_record(file_slice, base) for file_slice in group.slices],
         "metrics": dict(sorted(group.metrics.items())),
         "numOutputFileGroups": group.outputs,
-        "extraMetadata": None,
+        "extraMetadata": dict(sorted(group.extra.items())) or None,
         "version": 1,
     }
 
@@ -87,7 +90,10 @@ def _group(record: dict[str, Any]) -> ClusteringGroup:
     if len({file_slice.partition for file_slice in slices}) > 1:
         raise CorruptTableError(f"a group of the clustering plan has slices of several partitions: {slices}")
     return ClusteringGroup(
-        slices=slices, outputs=record["numOutputFileGroups"] or 1, metrics=dict(record["metrics"] or {})
+        slices=slices,
+        outputs=record["numOutputFileGroups"] or 1,
+        metrics=dict(record["metrics"] or {}),
+        extra=dict(record["extraMetadata"] or {}),
     )
 
 

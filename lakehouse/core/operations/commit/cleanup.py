@@ -11,11 +11,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lakehouse.core.files.markers import is_marker_type, marker_directory, read_markers
-from lakehouse.core.format.file_names import marked_file, write_token_of
+from lakehouse.core.format.file_names import instant_of, marked_file, write_token_of
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.format.timeline.rollback import decode_rollback_plan
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.state.file_system_view import first_write
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.core.timeline.expiry import is_active
 from lakehouse.core.timeline.file_deletions import (
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 _LEFT_IN = (".staging", ".temp", ".heartbeat")
 _LOCKS = ".locks"
+#: Actions of resizes of buckets, pending and completed.
+_RESIZES = (Action.CLUSTERING, Action.REPLACECOMMIT)
 _PARTITION_METADATA = "hoodie_partition_metadata"
 
 
@@ -81,7 +84,7 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
     Raises CorruptTableError, and deletes nothing, if `files` contains other paths than data files of this write.
     """
     storage = table.env.storage
-    delete_data_files(storage, files, _source(requested), written_by=requested)
+    delete_data_files(storage, files, _source(requested), written_by=_instants_in_names(table, requested, files))
     for partition in sorted({file.rpartition("/")[0] for file in files}):
         found, _ = storage.list_dir(partition)
         unfinished = [
@@ -101,7 +104,24 @@ def check_rollback(table: LoadedTable, plan: RollbackPlan) -> None:
 def check_files_of_write(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
     """Raise CorruptTableError unless these are the names of data files of the write `requested`."""
     check_instant(table.env.storage, requested, "a rollback plan")
-    check_data_files(table.env.storage, files, _source(requested), written_by=requested)
+    written_by = _instants_in_names(table, requested, files)
+    check_data_files(table.env.storage, files, _source(requested), written_by=written_by)
+
+
+def _instants_in_names(table: LoadedTable, requested: str, files: Iterable[str]) -> list[str]:
+    """Return the instants that the names of a write's files may have: its own first, then those of earlier resizes.
+
+    A write copies rows to logs that are named after a pending resize of buckets (MDT-12.5). The resize may be
+    completed, or undone, since.
+    """
+    resizes = set()
+    for instant in {instant_of(file.rpartition("/")[2]) for file in files} - {None, requested}:
+        assert instant is not None, "the set has no None"
+        found = table.timeline.find(instant)
+        is_undone = found is None and instant >= first_write(table.timeline)
+        if instant < requested and (is_undone or (found is not None and found.action in _RESIZES)):
+            resizes.add(instant)
+    return [requested, *sorted(resizes)]
 
 
 def _source(requested: str) -> str:

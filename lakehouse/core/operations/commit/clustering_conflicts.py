@@ -18,7 +18,8 @@ from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.pending import pending_clustering, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.planning.clustering import aborts_on_conflict, overtaken
+from lakehouse.core.planning.bucket_children import copied_groups, overtaken
+from lakehouse.core.planning.clustering import aborts_on_conflict
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.model.clustering import ClusteringPlan
@@ -71,12 +72,12 @@ def conflicting_write(
     since = table.store.commits(table.timeline.writes().where(completed_after=instant.requested))
     # A write that began before the plan and completed after it may be archived already.
     archived = archived_writes(table, completed_after=instant.requested)
-    reason = overtaken(plan, [*since, *table.store.archived_commits(archived.instants)])
+    reason = overtaken(plan, [*since, *table.store.archived_commits(archived.instants)], instant.requested)
     if reason is not None:
         return reason
     planned = {(piece.partition, piece.file_id) for piece in plan.slices}
     for write, metadata in _active(table, policy):
-        both = sorted(planned & _profile(metadata))
+        both = sorted(planned & _profile(metadata) - copied_groups(plan, _profile(metadata)))
         if both:
             return f"{write.requested}, which is pending, changes file group {both[0][1]} of {both[0][0]!r}"
     return None

@@ -9,8 +9,8 @@ Comparing keys reads data files and takes long, so it is never done under the lo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.format.file_names import parse_base_file
@@ -58,6 +58,8 @@ class PreparedCommit:
         precondition: What must still hold.
         updates: The option for writes of file groups that a pending clustering holds: reject or give_way.
         makes_late: Returns whether tombstones of another commit make rows of this write late; None without tombstones.
+        resizes: The resizes that were pending and for which rows were copied: requested time -> partitions. They are
+            no conflicts, whether they are completed meanwhile or not.
         unmet: Buckets (partition, number) without file group in which keys are deleted; only with tombstones.
     """
 
@@ -73,6 +75,7 @@ class PreparedCommit:
     precondition: Precondition | None = None
     updates: str = "reject"
     makes_late: Callable[[Instant, CommitMetadata], bool] | None = None
+    resizes: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unmet: frozenset[tuple[str, int]] = frozenset()
 
 
@@ -125,6 +128,11 @@ def _conflict(candidate: PreparedCommit, ours: WriteSummary, others: Others, tim
     if clean is not None:
         reason = f"{clean.requested} may have removed files that this write would have read"
         return Conflict(winner=clean, reason=reason)
+    for requested in candidate.resizes:
+        if timeline.find(requested) is None:
+            undone = Instant(requested=requested, action=Action.CLUSTERING, state=State.REQUESTED)
+            return Conflict(winner=undone, reason=f"the resize {requested}, for which rows were copied, was undone")
+    others = [pair for pair in others if pair[0].requested not in candidate.resizes]
     changes = [(instant, write_summary(other, shared_columns=candidate.shared_columns)) for instant, other in others]
     overlap = find_conflict(changes, ours, candidate.strategy)
     if overlap is not None:
@@ -140,6 +148,8 @@ def _conflict(candidate: PreparedCommit, ours: WriteSummary, others: Others, tim
         return Conflict(winner=rescaled, reason=f"{rescaled.requested} changed the buckets of partitions")
     held = groups_closed_by_clustering(candidate.table, timeline, updates=candidate.updates)
     for group in sorted(ours.groups & frozenset(held)):
+        if group[0] in candidate.resizes.get(held[group], ()):
+            continue
         planned = timeline.find(held[group])
         assert planned is not None
         return Conflict(

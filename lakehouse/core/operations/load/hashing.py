@@ -51,7 +51,7 @@ def require_rings(table: LoadedTable, partitions: Iterable[str], buckets: int) -
     loaded = _loaded(table, wanted)
     for ring, is_marked in loaded.values():
         if not is_marked:
-            _mark_valid(table, ring.metadata)
+            mark_valid(table, ring)
     rings = {partition: ring for partition, (ring, _) in loaded.items()}
     missing = [partition for partition in wanted if partition not in rings]
     if missing and buckets < 1:
@@ -122,9 +122,12 @@ def delete_rings(storage: Storage, instant: str) -> None:
     delete_leftovers(storage, [file.path for file in listed])
 
 
-def _mark_valid(table: LoadedTable, metadata: HashingMetadata) -> None:
-    # Once the replacecommit is archived, only the marker shows that its metadata is valid.
-    table.env.storage.create(marker_path(metadata.partition, metadata.instant), b"")
+def mark_valid(table: LoadedTable, ring: Ring) -> None:
+    """Create the marker of hashing metadata whose replacecommit is completed.
+
+    Once the replacecommit is archived, only the marker shows that the metadata is valid.
+    """
+    table.env.storage.create(marker_path(ring.metadata.partition, ring.metadata.instant), b"")
 
 
 def _is_completed(table: LoadedTable, instant: str) -> bool:

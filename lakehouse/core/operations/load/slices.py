@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_columns, supported_data_files
@@ -182,5 +183,11 @@ def _committed_names(table: LoadedTable, files: pa.Table, visible: VisibleTimeli
         for instant, metadata in table.store.commits(instants)
         for stat in metadata.stats
     ]
+    # Logs that are named after a resize of buckets belong to the commits of other writes.
+    replacing = [instant.requested for instant in instants if instant.action is Action.REPLACECOMMIT]
+    resizes = pa.array(replacing, pa.string())
+    if len(resizes):
+        copies = files.filter(pc.and_(files["is_log"], pc.is_in(files["instant"], value_set=resizes)))
+        rows += zip(*(copies.column(name).to_pylist() for name in NAMED.names), strict=True)
     columns = zip(*rows, strict=True) if rows else ([] for _ in NAMED)
     return pa.table([pa.array(column, pa.string()) for column in columns], schema=NAMED)

@@ -303,15 +303,19 @@ def slice_context(
     Args:
         table: The loaded table.
         schema: Its data columns, without meta columns.
-        version: The version to read. For tables of version 6 it decides which log blocks are visible.
+        version: The version to read. It decides which log blocks are visible.
         budget: Memory in bytes that one task may use.
         skips_damage: Skip missing or damaged log files instead of raising an error.
     """
     blocks = VisibleBlocks()
-    if table.config.layout == LAYOUT_V6:
+    if table.config.is_merge_on_read:
         as_of, completed_up_to = _bounds(version)
         visible = visible_timeline(table.timeline, (), as_of=as_of, completed_up_to=completed_up_to)
-        blocks = VisibleBlocks(instants=frozenset(visible.instants), archived_before=visible.archived_before)
+        blocks = VisibleBlocks(
+            instants=frozenset(visible.instants),
+            archived_before=visible.archived_before,
+            copies_only=table.config.layout != LAYOUT_V6,
+        )
     return SliceContext(
         storage=table.env.storage,
         table=with_meta_fields(schema),

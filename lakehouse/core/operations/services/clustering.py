@@ -17,9 +17,10 @@ from functools import partial
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.bucket_resizer import resize_group
 from lakehouse.core.files.clustering_writer import ClusteringContext, cluster_group, clustering_markers
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.format.timeline.clustering import SORT_AND_SIZE, encode_clustering_plan
+from lakehouse.core.format.timeline.clustering import RESIZE_RING, SORT_AND_SIZE, encode_clustering_plan
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.clustering_conflicts import (
     clustering_plan,
@@ -34,6 +35,7 @@ from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.core.operations.services.bucket_resize import mark_resized_rings, plan_rings, store_resized_rings
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
     UnusablePlanError,
@@ -52,6 +54,7 @@ from lakehouse.core.operations.services.rewrite import (
 )
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.write.prepare import maintenance_context
+from lakehouse.core.planning.bucket_children import children_of
 from lakehouse.core.planning.clustering import (
     LAYOUT_KEY,
     ClusteringDue,
@@ -242,7 +245,10 @@ class ClusteringExecution:
     ) -> tuple[Committed, list[str]]:
         """Commit the new file groups, unless a write changed one of the planned groups."""
         _check_conflicts(now, claimed.policies, claimed.instant, work.plan)
-        return complete_rewrite(claimed, work.files, now, lock)
+        rings = store_resized_rings(now, claimed.instant, work.plan)
+        outcome = complete_rewrite(claimed, work.files, now, lock)
+        mark_resized_rings(now, rings)
+        return outcome
 
 
 def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) -> NothingToDo | None:
@@ -255,6 +261,8 @@ def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) ->
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
     require_clusterable(table, policies)
     require_sortable(table, policies.clustering.columns)
+    if policies.index.index_type.has_ring:
+        return _plan_rings(table, policies, request)
     held = planned_groups(table)
     selected = request.partitions or policies.clustering.selected_partitions
     slices = checked_slices(table, policies.write, selected or None)
@@ -266,6 +274,24 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Cl
         hour=int(table.store.new_instant_time(table.timeline)[_HOUR]),
         laid_out=_laid_out(table, {piece.base_instant for piece in slices}) if policies.clustering.columns else {},
         max_file_bytes=policies.write.max_file_bytes,
+    )
+
+
+def _plan_rings(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
+    clustering = policies.clustering
+    layout = Layout(columns=clustering.columns, curve=clustering.layout)
+    made_by: dict[str, Layout] = {}
+    if clustering.columns:
+        instants = {piece.base_instant for piece in checked_slices(table, policies.write, request.partitions or None)}
+        made_by = _laid_out(table, instants)
+    return plan_rings(
+        table,
+        policies,
+        selected=request.partitions or clustering.selected_partitions,
+        hour=int(table.store.new_instant_time(table.timeline)[_HOUR]),
+        is_unsorted=lambda piece: (
+            bool(clustering.columns) and (bool(piece.logs) or made_by.get(piece.base_instant) != layout)
+        ),
     )
 
 
@@ -310,16 +336,18 @@ def _was_clustering(table: LoadedTable, instant: Instant) -> bool:
 def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: ClusteringPlan) -> ClusteringContext:
     schema = table_schema(table)
     assert schema is not None, "a table with files has a schema"
-    if plan.strategy not in ("", SORT_AND_SIZE):
+    if plan.strategy not in ("", SORT_AND_SIZE, RESIZE_RING):
         raise UnsupportedError(
             f"{table.env.storage.root}: the clustering {instant.requested} has the strategy {plan.strategy}; only "
-            "plans that sort and size files can be executed here. Execute it or roll it back with Hudi",
+            "plans that sort and size files or resize buckets can be executed here. Execute it or roll it back with "
+            "Hudi",
             strategy=plan.strategy,
         )
     layout = layout_of(plan, policies.clustering.layout)
     require_sortable(table, layout.columns)
     sized = replace(policies.write, max_file_bytes=policies.clustering.target_file_bytes)
     write = maintenance_context(table, replace(policies, write=sized), schema, instant.requested)
+    write = replace(write, hash_fields=policies.index.hashed_fields)
     # The rows to sort are in memory while slices are merged, so merging may use half of the memory.
     budget = policies.write.memory_budget_bytes // 2
     read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)
@@ -327,7 +355,8 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
 
 
 def _task(context: ClusteringContext, claim: int, attempt: Attempt, group: ClusteringGroup) -> list[WriteStat]:
-    return cluster_group(context, attempt_under_claim(attempt, claim), group)
+    rewrite = cluster_group if children_of(group) is None else resize_group
+    return rewrite(context, attempt_under_claim(attempt, claim), group)
 
 
 def require_clusterable(table: LoadedTable, policies: Policies) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.compactor import CompactionContext, compact_slice
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.resizes import groups_with_open_copies
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services.compaction_execution import (
@@ -89,7 +90,8 @@ def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) ->
 
 
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> CompactionPlan | None:
-    held, slices = planned_groups(table), checked_slices(table, policies.write)
+    slices = checked_slices(table, policies.write)
+    held = planned_groups(table) | groups_with_open_copies(table, slices)
     return plan_compaction(
         slices,
         held,

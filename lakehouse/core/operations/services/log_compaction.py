@@ -16,6 +16,7 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.log_compactor import compact_logs
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.pending import log_compactions
+from lakehouse.core.operations.load.resizes import groups_with_open_copies
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import compaction
@@ -83,7 +84,8 @@ def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
 
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> CompactionPlan | None:
     del request  # a log compaction ignores `force` and `partitions`
-    held, slices = planned_groups(table), checked_slices(table, policies.write)
+    slices = checked_slices(table, policies.write)
+    held = planned_groups(table) | groups_with_open_copies(table, slices)
     return plan_log_compaction(
         _before_pending_writes(table, slices),
         held,

@@ -32,6 +32,7 @@ from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
 from lakehouse.model.attempt import Attempt
+from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, Timeline
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
@@ -193,13 +194,17 @@ def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> No
             claimed.heartbeat.discard()
             return
         folders = None if partitions is None else sorted(partitions)
-        paths = [file.path for file in list_data_files(table, folders) if file.instant == requested]
+        files = [file for file in list_data_files(table, folders) if file.instant == requested]
+        paths = [file.path for file in files]
         if current is None:
             # The plan was dropped. No other process deletes files that were written after that.
             delete_files(table, requested, paths)
             clean_up(table, requested)
             claimed.heartbeat.discard()
             return
+        if claimed.instant.action is Action.CLUSTERING:
+            # Writes copy rows to logs that are named after the plan. A clustering itself writes base files only.
+            paths = [file.path for file in files if isinstance(file, BaseFile)]
         committed = {stat.path for stat in table.store.commit(current).stats} if current.is_completed else set()
         ours = [path for path in paths if claim_of(path) == claimed.claim and path not in committed]
         delete_files(table, requested, ours)

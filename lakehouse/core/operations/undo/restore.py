@@ -32,7 +32,7 @@ from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.undo.rollback import delete_written
+from lakehouse.core.operations.undo.rollback import copies_of, delete_written
 from lakehouse.core.operations.undo.undo_checks import (
     completed_write,
     pending_action,
@@ -212,6 +212,9 @@ def _written(table: LoadedTable, plan: RestorePlan) -> Written:
     for instant in table.timeline.where(pending=True):
         if instant.requested in written:
             written[instant.requested] += marked_files(table, instant.requested).values()
+    for instant in table.timeline.writes():
+        if instant.requested in written and table.config.is_merge_on_read:
+            written[instant.requested] += copies_of(table, instant)
     return written
 
 

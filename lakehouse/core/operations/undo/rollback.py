@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
 from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.metadata.write.drop import drop_metadata
@@ -28,6 +29,7 @@ from lakehouse.core.operations.commit.cleanup import (
     marked_files,
     read_rollback_plan,
 )
+from lakehouse.core.operations.commit.clustering_conflicts import clustering_plan
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.hashing import delete_rings
@@ -39,13 +41,16 @@ from lakehouse.core.operations.undo.undo_checks import (
     require_can_roll_back,
     written_by,
 )
+from lakehouse.core.planning.bucket_children import resizes_buckets
 from lakehouse.core.planning.restore import SERVICE_ACTIONS, UNDOABLE_ACTIONS
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.claims import claim
+from lakehouse.core.timeline.file_deletions import LOG_INFIX
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import RetryableError, UserError
+from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
 from lakehouse.model.display import Readable, Shown, sentence
 from lakehouse.model.instant import Action, Instant, State, Timeline
@@ -217,12 +222,30 @@ def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
     if instant.is_completed:
         partitions = {stat.partition for stat in table.store.commit(instant).stats}
         marked += written_by(instant.requested, table, sorted(partitions))
+        marked += copies_of(table, instant)
     elif not marked and instant.state is State.INFLIGHT:
         marked = written_by(instant.requested, table)
+    elif resize := _resize(table, instant):
+        # The plan is deleted with the logs to which writes copied rows for it.
+        marked += written_by(instant.requested, table, sorted({piece.partition for piece in resize.slices}))
     action = pending_action(table, instant) if instant.is_completed else instant.action
     plan = plan_of_files(instant.requested, action, marked)
     check_rollback(table, plan)
     return plan
+
+
+def _resize(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:
+    """Return the plan of a resize of buckets, None for other instants."""
+    if instant.action not in (Action.CLUSTERING, Action.REPLACECOMMIT):
+        return None
+    plan = clustering_plan(table, instant)
+    return plan if plan is not None and resizes_buckets(plan) else None
+
+
+def copies_of(table: LoadedTable, instant: Instant) -> list[str]:
+    """Return the logs to which a completed write copied rows for resizes; their names have another instant."""
+    logs = [stat.path for stat in table.store.commit(instant).stats if LOG_INFIX in stat.path]
+    return [path for path in logs if instant_of(path.rpartition("/")[2]) != instant.requested]
 
 
 def _finish(
@@ -320,6 +343,8 @@ def _execute(
         target = store.load().find(plan.target)
     if target is not None:
         plan = replace(plan, action=str(target.action))
+        # The rows that writes copied for a resize are deleted, so its plan cannot be executed any more.
+        drop = drop or _resize(table, target) is not None
     _roll_back_metadata(table, policy, undoing, plan)
     delete_written(table, undoing, plan, drop_plan=drop)
     metadata = RollbackMetadata(

@@ -7,7 +7,7 @@ Without a usable record index the keys are searched by the simple index of the s
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,10 +18,11 @@ from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.registry import create_index
-from lakehouse.core.index.resizes import PendingResize
+from lakehouse.core.index.resizes import PendingResize, RingResize
 from lakehouse.core.index.write_tasks import LocatedRows, Sizing, StagedEntry, StagedRun
 from lakehouse.core.operations.load.hashing import require_rings
 from lakehouse.core.operations.load.record_locations import record_locations
+from lakehouse.core.operations.load.resizes import ring_resizes
 from lakehouse.core.operations.load.slices import Listing, load_listing, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.write.attempt import WriteAttempt
@@ -45,12 +46,14 @@ class KeySearch:
         runs: The staged rows as the index needs them.
         listing: The listed slices; None for an overwrite, which reads no stored row.
         read_logs_of: File groups whose logs have to be read, too.
+        resizes: The pending resizes of buckets for which the index copies rows.
     """
 
     index: Index
     runs: Sequence[StagedRun]
     listing: Listing | None
     read_logs_of: Groups
+    resizes: Sequence[PendingResize] = ()
 
     @property
     def slices(self) -> Sequence[FileSlice]:
@@ -74,7 +77,7 @@ def plan_search(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch:
     everywhere = context.global_keys and looks_up
     listing = load_listing(table, None if everywhere else sorted({e.partition for run in runs for e in run.entries}))
     changed = _groups_with_changed_keys(table, context, listing.slices)
-    return KeySearch(index=index, runs=runs, listing=listing, read_logs_of=changed)
+    return KeySearch(index=index, runs=runs, listing=listing, read_logs_of=changed, resizes=setup.resizes)
 
 
 def _search_locations(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch | None:
@@ -151,13 +154,16 @@ def _setup(
     """Return the setup of the index that finds the keys of this write, and the runs as the index needs them."""
     context, prepared = attempt.context, attempt.prepared
     fixed_ids = prepared.non_blocking and index_type.hashes_keys
-    rings, resizes = dict[str, Ring](), tuple[PendingResize, ...]()
+    rings, resizes = dict[str, Ring](), tuple[RingResize, ...]()
     if context.hash_order:
         partitions = {entry.partition for run in runs for entry in run.entries}
         rings = require_rings(attempt.table, partitions, attempt.policies.index.buckets)
         if attempt.request.replaces:
             rings = {partition: ring.renewed(context.instant) for partition, ring in rings.items()}
-        runs = attempt.engine.run(partial(divide_run, context, _cuts(rings)), runs, light=True)
+        else:
+            resizes = ring_resizes(attempt.table, rings)
+        cuts = _cuts([rings, *(resize.rings for resize in resizes)])
+        runs = attempt.engine.run(partial(divide_run, context, cuts), runs, light=True)
     setup = IndexSetup(
         sizing=Sizing(
             rows_per_file=context.rows_per_file,
@@ -177,6 +183,10 @@ def _setup(
     return setup, runs
 
 
-def _cuts(rings: Mapping[str, Ring]) -> dict[str, tuple[int, ...]]:
-    """Return the hash values at which the rows of each partition are divided."""
-    return {partition: tuple(int(value) for value in ring.values) for partition, ring in rings.items()}
+def _cuts(states: Iterable[Mapping[str, Ring]]) -> dict[str, tuple[int, ...]]:
+    """Return the hash values at which the rows of each partition are divided, for all rings of the partition."""
+    cuts: dict[str, tuple[int, ...]] = {}
+    for rings in states:
+        for partition, ring in rings.items():
+            cuts[partition] = (*cuts.get(partition, ()), *(node.value for node in ring.metadata.nodes))
+    return cuts

@@ -171,7 +171,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
         buckets=buckets if used_index.hashes_keys else None,
         hash_order=used_index.has_ring,
-        hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
+        hash_fields=index.hashed_fields,
         global_keys=used_index.is_global,
         move_partitions=index.moves_rows,
         max_log_bytes=policies.log.max_file_bytes,
@@ -302,10 +302,19 @@ def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schem
 def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
     """Return the stats of the inflight file: the file groups that the write will change, for early detection."""
     return tuple(
-        WriteStat(partition=task.partition, file_id=task.file_id, path="", prev_commit=task.base.instant)
+        WriteStat(partition=task.partition, file_id=task.file_id, path="", prev_commit=before)
         for task in tasks
-        if task.base
+        if (before := _extended(task))
     )
+
+
+def _extended(task: GroupTask) -> str | None:
+    """Return the instant of the slice that a task extends, or of the resize for which it copies rows; None if new."""
+    if task.resize is not None:
+        return task.resize
+    if task.base is not None:
+        return task.base.instant
+    return None if task.file_slice is None else task.file_slice.base_instant
 
 
 def _check_writable(table: LoadedTable) -> None:

@@ -9,7 +9,7 @@ write     each task writes its file group
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,10 +23,14 @@ from lakehouse.core.files.markers import group_markers
 from lakehouse.core.files.slice_key_lookup import tag_slices
 from lakehouse.core.files.staging import stage_shard
 from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.index.consistent_index import copied_deletes
+from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun, TagResult, TagTask
 from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
 from lakehouse.core.operations.commit.results import Conflict, NothingToDo
+from lakehouse.core.operations.load.hashing import load_rings
 from lakehouse.core.operations.load.pending import pending_clustering
+from lakehouse.core.operations.load.resizes import ring_resizes
 from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.scan import slice_context
@@ -47,10 +51,17 @@ _LIGHT_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenGroups:
-    """The stats of the written files, and the stored file groups that the write read or extended."""
+    """The result of the staged strategy.
+
+    Attributes:
+        stats: The stats of the written files.
+        touched: The stored file groups that the write read or extended.
+        resizes: The pending resizes for which rows were copied: requested time -> partitions.
+    """
 
     stats: list[WriteStat]
     touched: frozenset[Group]
+    resizes: Mapping[str, frozenset[str]]
 
 
 def stage(attempt: WriteAttempt) -> None:
@@ -92,13 +103,22 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGro
     tasks = index.groups(entries, slices, tags, in_clustering=frozenset(in_clustering), new_uuid=table.env.ids.uuid)
     if not tasks:
         return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason="no stored row matches the batch")
+    pending = search.resizes
+    if in_clustering and context.deletes_only and not context.hashes_keys:
+        pending = _looked_up_resizes(attempt, tasks)
+        tasks = (*tasks, *(copy for task in tasks if task.appends for copy in copied_deletes(pending, task)))
+    resizes = {resize.instant: resize.partitions for resize in pending}
     for task in tasks:
-        refuse_if_clustered(closed, (task.partition, task.file_id))
+        group = (task.partition, task.file_id)
+        # Rows of groups in a resize are copied to the groups that will replace them, so the write may continue.
+        if task.partition not in resizes.get(closed.get(group, ""), ()):
+            refuse_if_clustered(closed, group)
     if listing is not None:
         # Rewriting a file group from a base file that is not its newest one would lose the commits in between.
         rewritten = [task.base.instant for task in tasks if task.base and not task.appends]
         check_listing(table, listing, skips=skips, completed_after=min(rewritten, default=None))
-    return _write_groups(attempt, read, tasks, staged_bytes=sum(run.size_bytes for run in runs))
+    written = _write_groups(attempt, read, tasks, staged_bytes=sum(run.size_bytes for run in runs))
+    return replace(written, resizes=resizes) if isinstance(written, WrittenGroups) else written
 
 
 def _write_groups(
@@ -136,7 +156,7 @@ def _write_groups(
         # The tasks wrote no file, so there is nothing to roll back.
         markers.withdraw()
         return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason="the batch changes nothing")
-    return WrittenGroups(stats=stats, touched=touched)
+    return WrittenGroups(stats=stats, touched=touched, resizes={})
 
 
 def find_keys(attempt: WriteAttempt, runs: Sequence[StagedRun], files: Sequence[BaseFile]) -> BaseFile | None:
@@ -166,3 +186,10 @@ def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, tas
         return append_group(context, read, attempt, task)
     stat = write_group(context, attempt, task)
     return [] if stat is None else [stat]
+
+
+def _looked_up_resizes(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> Sequence[PendingResize]:
+    """Return the pending resizes of the groups in which a delete without partition columns found its keys."""
+    if not attempt.policies.index.index_type.has_ring:
+        return ()
+    return ring_resizes(attempt.table, load_rings(attempt.table, {task.partition for task in tasks}))

@@ -230,12 +230,16 @@ def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """The result of either strategy: stats of the files, the stored groups that were read, and the applied deletes."""
+    """The result of either strategy: stats of the files, the stored groups that were read, and the applied deletes.
+
+    `resizes` are the pending resizes for which rows were copied: requested time -> partitions.
+    """
 
     attempt: WriteAttempt
     stats: Sequence[WriteStat] = ()
     touched: frozenset[Group] = frozenset()
     applied: AppliedDeletes = field(default_factory=AppliedDeletes)
+    resizes: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
@@ -276,7 +280,9 @@ def _write_rows(attempt: WriteAttempt, deletes: RememberedDeletes | None) -> _Wr
     attempt = replace(attempt, prepared=replace(attempt.prepared, template=template))
     outcome = write_staged(attempt, applied.runs)
     if isinstance(outcome, WrittenGroups):
-        return _Written(attempt=attempt, stats=outcome.stats, touched=outcome.touched, applied=applied)
+        return _Written(
+            attempt=attempt, stats=outcome.stats, touched=outcome.touched, applied=applied, resizes=outcome.resizes
+        )
     if isinstance(outcome, Conflict):
         return outcome
     if request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE or applied.files:
@@ -323,6 +329,7 @@ def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: Remem
         shared_columns=prepared.shared_columns,
         precondition=attempt.request.precondition,
         updates=prepared.updates,
+        resizes=written.resizes,
         global_keys=context.global_keys,
         finds_keys=partial(find_keys, attempt, compared) if compares_keys else None,
         deleted_in=frozenset(e.partition for run in compared for e in run.entries if e.deletes or context.deletes_only),

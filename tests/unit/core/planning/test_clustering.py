@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.core.planning.clustering import Layout, clustering_due, overtaken, partitions_of, plan_clustering
+from lakehouse.core.planning.bucket_children import overtaken
+from lakehouse.core.planning.clustering import Layout, clustering_due, partitions_of, plan_clustering
 from lakehouse.errors import UserError
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
@@ -180,12 +181,12 @@ def test_clustering_plan_is_overtaken_by_later_changes_of_its_groups() -> None:
         stat = WriteStat(partition="p", file_id=file_id, path=path)
         return [(done(9), CommitMetadata(operation=Operation.UPSERT, stats=(stat,), **more))]  # type: ignore[arg-type]
 
-    assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet")) is None
-    assert overtaken(plan, wrote("a", "p/.a_5.log.1_0-0-0")) is None, "the plan contains this log"
-    assert overtaken(plan, wrote("a", "p/.a_9.log.1_0-0-0")) == "9 changed file group a of 'p' before"
-    assert overtaken(plan, wrote("b", "p/b_0-0-0_9.parquet")) is not None
-    assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet", replaced={"p": ("b",)})) is not None
-    assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet", replaced={"q": ("b",)})) is None
+    assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet"), "3") is None
+    assert overtaken(plan, wrote("a", "p/.a_5.log.1_0-0-0"), "3") is None, "the plan contains this log"
+    assert overtaken(plan, wrote("a", "p/.a_9.log.1_0-0-0"), "3") == "9 changed file group a of 'p' before"
+    assert overtaken(plan, wrote("b", "p/b_0-0-0_9.parquet"), "3") is not None
+    assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet", replaced={"p": ("b",)}), "3") is not None
+    assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet", replaced={"q": ("b",)}), "3") is None
 
 
 SPEC = """

@@ -1,0 +1,58 @@
+"""Load the pending resizes of buckets that a write has to observe (MDT-12.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from lakehouse.core.format.timeline.clustering import decode_clustering_plan
+from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.resizes import RingResize
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.bucket_children import replacing_groups
+from lakehouse.core.planning.ring_resize import resized_rings, ring_partitions
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.model.clustering import ClusteringPlan
+from lakehouse.model.files import FileSlice
+from lakehouse.model.instant import Action, Instant, State
+
+_PLANS = frozenset({Action.CLUSTERING, Action.REPLACECOMMIT})
+
+
+def pending_plans(table: LoadedTable) -> Iterator[tuple[Instant, ClusteringPlan]]:
+    """Yield the pending clustering plans, with their instants."""
+    for instant in table.timeline.where(action=_PLANS, pending=True):
+        data = table.store.read(instant, State.REQUESTED)
+        plan = decode_clustering_plan(data) if data else None
+        if plan is not None:
+            yield instant, plan
+
+
+def ring_resizes(table: LoadedTable, rings: Mapping[str, Ring]) -> tuple[RingResize, ...]:
+    """Return the pending resizes of the partitions of `rings`, which are the present ones."""
+    found = []
+    for instant, plan in pending_plans(table):
+        future = resized_rings(instant.requested, plan, rings)
+        if future:
+            found.append(RingResize(instant=instant.requested, rings=future, replacing=replacing_groups(plan)))
+    return tuple(found)
+
+
+def partitions_in_resize(table: LoadedTable) -> frozenset[str]:
+    """Return the partitions of pending resizes."""
+    return frozenset(partition for _, plan in pending_plans(table) for partition in ring_partitions(plan))
+
+
+def groups_with_open_copies(table: LoadedTable, slices: Iterable[FileSlice]) -> frozenset[Group]:
+    """Return the file groups whose logs may contain blocks of writes that are still pending.
+
+    A write copies rows to a log that is named after a resize. The resize may complete before the write does. Readers
+    then skip the blocks, so a service that merges the log would lose them.
+    """
+    first = min((instant.requested for instant in table.timeline.where(pending=True)), default=None)
+    if first is None:
+        return frozenset()
+    replaced = table.timeline.writes().where(action=Action.REPLACECOMMIT, completed_after=first)
+    resizes = {instant.requested for instant in replaced}
+    if not resizes:
+        return frozenset()
+    return frozenset((s.partition, s.file_id) for s in slices if any(log.instant in resizes for log in s.logs))

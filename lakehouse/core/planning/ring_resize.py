@@ -1,0 +1,179 @@
+"""Plan resizes of consistent hashing: buckets that split, merge, or are sorted (MDT-12.5).
+
+    size > split threshold                     the range is divided in the middle: two new groups
+    neighbours together < merge threshold      one new group with the range of all of them
+    not sorted by the requested columns        one new group with the same range
+
+Sizes are those of base and log files, and thresholds are multiples of the largest size of a base file. A partition with
+a pending resize is not planned again, because each plan is based on the present ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lakehouse.core.format.hashing_metadata import DELETE, REPLACE, HashingNode, decode_nodes, encode_nodes
+from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.planning.clustering import metrics_of
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
+from lakehouse.model.files import FileSlice
+
+_PARTITION, _NODES, _SEQUENCE = (
+    "clustering.group.partition",
+    "clustering.group.child.node",
+    "clustering.group.sequence.no",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingLimits:
+    """When buckets split and merge: sizes in bytes, and numbers of buckets of a partition; `most` None is no limit."""
+
+    split_bytes: float
+    merge_bytes: float
+    fewest: int = 1
+    most: int | None = None
+    file_bytes: int
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The plan of one partition while it grows."""
+
+    ring: Ring
+    count: int
+    groups: list[ClusteringGroup] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+
+
+def plan_ring_resizes(
+    slices: Iterable[FileSlice],
+    rings: Mapping[str, Ring],
+    limits: RingLimits,
+    *,
+    busy: Collection[tuple[str, str]],
+    is_unsorted: Callable[[FileSlice], bool],
+    new_prefix: Callable[[], str],
+) -> tuple[ClusteringGroup, ...]:
+    """Return the groups of a resize, largest slices first; empty if no bucket has to change.
+
+    Args:
+        slices: The newest slices of the partitions.
+        rings: The present rings of the partitions that may be resized.
+        limits: When buckets split and merge.
+        busy: File groups (partition, file id) of pending plans and writes, which stay as they are.
+        is_unsorted: Returns whether the rows of a slice have to be sorted.
+        new_prefix: Returns the prefix of a new file id.
+    """
+    free: dict[str, dict[str, FileSlice]] = {}
+    for piece in slices:
+        if piece.partition in rings and (piece.partition, piece.file_id) not in busy:
+            free.setdefault(piece.partition, {})[piece.file_id] = piece
+    groups: list[ClusteringGroup] = []
+    for partition, by_id in sorted(free.items()):
+        planned = _Partition(ring=rings[partition], count=len(rings[partition].metadata.nodes))
+        _split(planned, by_id, limits, new_prefix)
+        _merge(planned, by_id, limits, new_prefix)
+        for node in planned.ring.metadata.nodes:
+            rest = by_id.get(node.file_id)
+            if rest is not None and node.file_id not in planned.taken and is_unsorted(rest):
+                same = HashingNode(value=node.value, prefix=new_prefix(), tag=REPLACE)
+                _add(planned, [rest], [same], limits)
+        groups += planned.groups
+    return tuple(groups)
+
+
+def child_nodes(group: ClusteringGroup) -> tuple[HashingNode, ...]:
+    """Return the nodes that replace those of a group's slices; empty if the group does not resize a ring."""
+    return decode_nodes(group.extra[_NODES]) if _NODES in group.extra else ()
+
+
+def resized_rings(instant: str, plan: ClusteringPlan, rings: Mapping[str, Ring]) -> dict[str, Ring]:
+    """Return the rings of the plan's partitions as they are after the resize `instant`.
+
+    `rings` are the present ones. A partition whose ring has changed since the plan was made is left out.
+    """
+    children: dict[str, list[HashingNode]] = {}
+    stale = set()
+    for group in plan.groups:
+        nodes = child_nodes(group)
+        if not nodes:
+            continue
+        children.setdefault(group.partition, []).extend(nodes)
+        ring = rings.get(group.partition)
+        if ring is None or ring.metadata.sequence != _sequence(group):
+            stale.add(group.partition)
+    return {
+        partition: rings[partition].resized(instant, nodes)
+        for partition, nodes in children.items()
+        if partition not in stale
+    }
+
+
+def ring_partitions(plan: ClusteringPlan) -> tuple[str, ...]:
+    """Return the partitions whose rings the plan resizes."""
+    return tuple(sorted({group.partition for group in plan.groups if _NODES in group.extra}))
+
+
+def _sequence(group: ClusteringGroup) -> int:
+    text = group.extra.get(_SEQUENCE, "")
+    if not text.isdecimal():
+        raise CorruptTableError(f"a group of a clustering plan has the sequence number {text!r}, not a number")
+    return int(text)
+
+
+def _split(
+    planned: _Partition, by_id: Mapping[str, FileSlice], limits: RingLimits, new_prefix: Callable[[], str]
+) -> None:
+    large = [(total_bytes(by_id[n.file_id]), n) for n in planned.ring.metadata.nodes if n.file_id in by_id]
+    for size, node in sorted(large, key=lambda pair: (-pair[0], pair[1].value)):
+        middle = planned.ring.middle(node)
+        is_full = limits.most is not None and planned.count >= limits.most
+        if size <= limits.split_bytes or middle is None or is_full:
+            continue
+        children = [HashingNode(value=value, prefix=new_prefix(), tag=REPLACE) for value in (middle, node.value)]
+        _add(planned, [by_id[node.file_id]], children, limits)
+        planned.count += 1
+
+
+def _merge(
+    planned: _Partition, by_id: Mapping[str, FileSlice], limits: RingLimits, new_prefix: Callable[[], str]
+) -> None:
+    run: list[HashingNode] = []
+    for node in (*planned.ring.metadata.nodes, None):
+        joins = node is not None and node.file_id in by_id and node.file_id not in planned.taken
+        size = sum(total_bytes(by_id[one.file_id]) for one in (*run, node) if one is not None and joins)
+        if joins and node is not None and size < limits.merge_bytes and planned.count - len(run) >= limits.fewest:
+            run.append(node)
+            continue
+        if len(run) > 1:
+            children = [HashingNode(value=one.value, prefix=one.prefix, tag=DELETE) for one in run[:-1]]
+            children.append(HashingNode(value=run[-1].value, prefix=new_prefix(), tag=REPLACE))
+            _add(planned, [by_id[one.file_id] for one in run], children, limits)
+            planned.count -= len(run) - 1
+        starts = joins and node is not None and total_bytes(by_id[node.file_id]) < limits.merge_bytes
+        run = [node] if starts and node is not None else []
+
+
+def _add(planned: _Partition, pieces: list[FileSlice], children: list[HashingNode], limits: RingLimits) -> None:
+    planned.taken |= {piece.file_id for piece in pieces}
+    metadata = planned.ring.metadata
+    planned.groups.append(
+        ClusteringGroup(
+            slices=tuple(ClusteredSlice.of(piece) for piece in pieces),
+            outputs=sum(node.tag == REPLACE for node in children),
+            metrics=metrics_of(pieces, limits.file_bytes),
+            extra={
+                _PARTITION: metadata.partition,
+                _NODES: encode_nodes(children),
+                _SEQUENCE: str(metadata.sequence),
+            },
+        )
+    )
+
+
+def total_bytes(piece: FileSlice) -> int:
+    """Return the size of the base file and the logs of a slice."""
+    return (piece.base.size_bytes if piece.base is not None else 0) + piece.total_log_bytes
