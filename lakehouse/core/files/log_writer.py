@@ -114,6 +114,7 @@ class LogWriter:
     Call `finish` at the end, and `discard` in any case.
     """
 
+    # parameters: the file group, and what its log begins with
     def __init__(
         self,
         markers: TaskMarkers,

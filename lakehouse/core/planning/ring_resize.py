@@ -48,6 +48,7 @@ class _Partition:
     taken: set[str] = field(default_factory=set)
 
 
+# parameters: a planner takes each independent part of the table state
 def plan_ring_resizes(
     slices: Iterable[FileSlice],
     rings: Mapping[str, Ring],
