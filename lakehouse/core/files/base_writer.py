@@ -1,7 +1,8 @@
 """Write one base file: meta columns, row groups within the memory budget, footer (DATA-1, DATA-3).
 
 Order of effects: marker, partition metadata, file under its final name. Readers see the file once its commit completes.
-A task that fails leaves a marker that names the file to delete.
+A task that fails leaves a marker that names the file to delete. The file is opened when its first rows are encoded, so
+a task may have many more writers than a process may have open files.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lakehouse.core.format.partition_metadata import render_partition_metadata
 from lakehouse.core.planning.key_ranges import MAX_COLUMNS, json_range
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.event_time import EventTimes
+from lakehouse.core.storage.protocol import OutputFile
 from lakehouse.model.commit import ColumnBounds, WriteStat
 from lakehouse.model.files import BaseFile
 
@@ -63,16 +65,12 @@ class BaseFileWriter:
         self._examined = None if context.indexed is None else RowBounds(self._schema, context.indexed)
         self._bounds: dict[str, ColumnBounds] | None = None
         self._writer: pq.ParquetWriter | None = None
+        self._output: OutputFile | None = None
+        self._tail: FooterSink | None = None
 
     def __enter__(self) -> BaseFileWriter:
-        storage, file = self._context.storage, self.file
-        is_new = self._previous is None
+        file, is_new = self.file, self._previous is None
         self._markers.mark(base_marker(self._context, self._attempt, file.partition, file.file_id, is_new=is_new))
-        if self._previous is None:
-            ensure_partition(self._context, file.partition)
-        self._output = storage.open_output(file.path)
-        self._sink = self._output.__enter__()
-        self._tail = FooterSink(self._sink)
         return self
 
     def __exit__(
@@ -83,18 +81,18 @@ class BaseFileWriter:
                 self.flush()
                 self._finish()
         except BaseException as failure:
-            self._forget()
-            self._output.__exit__(type(failure), failure, failure.__traceback__)
+            self._end(type(failure), failure, failure.__traceback__)
             raise
         else:
-            self._forget()
-            self._output.__exit__(kind, error, trace)
+            self._end(kind, error, trace)
 
-    def _forget(self) -> None:
+    def _end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._writer is not None:
-            # The output is closed or aborted already. The writer must not try to complete the file when it is garbage-
+            # The output is closed or aborted next. The writer must not try to complete the file when it is garbage-
             # collected.
             self._writer.is_open = False
+        if self._output is not None:
+            self._output.__exit__(kind, error, trace)
 
     def write_new(self, rows: pa.Table, keys: pa.ChunkedArray, *, known: bool = False) -> None:
         """Append rows that this commit inserts or updates; `known` if the previous file version has their keys."""
@@ -163,21 +161,30 @@ class BaseFileWriter:
     @property
     def estimated_bytes(self) -> float:
         """The approximate size of the file if it were closed now."""
-        return self._sink.tell() + self.pending_bytes * self._encoded_ratio
+        return self._encoded_bytes + self.pending_bytes * self._encoded_ratio
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is open on storage: some of its rows are encoded."""
+        return self._output is not None
+
+    @property
+    def _encoded_bytes(self) -> int:
+        return 0 if self._tail is None else self._tail.tell()
 
     def flush(self) -> None:
         """Encode the pending rows as one row group."""
         if not self._pending:
             return
         rows = pa.concat_tables([table.cast(self._schema) for table in self._pending])
-        in_memory, before = self.pending_bytes, self._sink.tell()
+        in_memory, before = self.pending_bytes, self._encoded_bytes
         self._pending, self.pending_bytes = [], 0
         if self._writer is None:
             self._writer = self._open(rows)
         self._writer.write_table(rows.unify_dictionaries(), row_group_size=rows.num_rows)
         if self._examined is not None:
             self._examined.add(rows)
-        self._encoded_ratio = (self._sink.tell() - before) / max(in_memory, 1)
+        self._encoded_ratio = (self._encoded_bytes - before) / max(in_memory, 1)
         if in_memory >= self._context.budget.encode_bytes:
             del rows
             give_back()
@@ -189,6 +196,10 @@ class BaseFileWriter:
         integers = [f.name for f in self._schema if _is_stored_as_integer(f.type) and f.name not in dictionary]
         encodings |= dict.fromkeys(integers, "DELTA_BINARY_PACKED")
         codec = self._context.policy.compression
+        if self._previous is None:
+            ensure_partition(self._context, self.file.partition)
+        self._output = self._context.storage.open_output(self.file.path)
+        self._tail = FooterSink(self._output.__enter__())
         return pq.ParquetWriter(
             self._tail,
             self._schema,
@@ -212,13 +223,15 @@ class BaseFileWriter:
         if self._keys is not None:
             footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = self._keys
         self._writer.add_key_value_metadata(footer)
+        assert self._tail is not None
         if bloom is None:
             self._writer.close()
+            self._tail.flush()
         else:
             self._tail.hold()
             self._writer.close()
             self._tail.release(bloom.text_bytes, bloom.text_pieces())
-        self.size_bytes = self._sink.tell()
+        self.size_bytes = self._tail.tell()
         if self._footers:
             footer = self._footers.pop()
             self._ranges = column_ranges(footer)

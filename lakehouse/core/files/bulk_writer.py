@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.files.base_writer import BaseFileWriter
+from lakehouse.core.files.file_bloom_filter import complete_small
 from lakehouse.core.files.markers import TaskMarkers, base_marker
 from lakehouse.core.files.memory_budget import MIN_KEYS_PER_FILE, give_back
 from lakehouse.core.files.staging import KEY, PATH, keyed
@@ -23,6 +24,10 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 
 _GATHERED_ROWS = 131_072
+#: Files that are completed together; each has a bloom filter of some kilobytes.
+_CLOSED_AT_ONCE = 512
+#: Files that are open on storage at the same time; a process usually may have 1,024.
+_MOST_OPEN = 256
 
 
 def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[WriteStat]:
@@ -48,8 +53,11 @@ def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> It
             if taken > context.budget.encode_bytes:
                 give_back()
                 taken = 0
-        for partition in list(writers):
-            yield _close(writers.pop(partition))
+        while writers:
+            ending = list(writers)[:_CLOSED_AT_ONCE]
+            complete_small([writers[partition].bloom for partition in ending])
+            for partition in ending:
+                yield _close(writers.pop(partition))
     except BaseException as error:
         for writer in writers.values():
             writer.__exit__(type(error), error, error.__traceback__)
@@ -142,12 +150,30 @@ def _close(writer: BaseFileWriter) -> WriteStat:
 def _relieve(context: WriteContext, writers: dict[str, BaseFileWriter]) -> Iterator[str]:
     """Reduce the memory of the open files to its share; yield the partitions whose file has to be closed for that."""
     budget = context.budget
-    while sum(writer.pending_bytes for writer in writers.values()) > budget.open_files_bytes:
-        max(writers.values(), key=lambda writer: writer.pending_bytes).flush()
-    while sum(writer.bloom.held_bytes for writer in writers.values()) > budget.held_key_bytes:
-        max(writers.values(), key=lambda writer: writer.bloom.held_bytes).bloom.hash_held()
+    opened = sum(writer.is_open for writer in writers.values())
+    for name in _largest(writers, lambda name: writers[name].pending_bytes, budget.open_files_bytes):
+        if not writers[name].is_open and opened >= _MOST_OPEN:
+            yield name
+            continue
+        opened += not writers[name].is_open
+        writers[name].flush()
+    for name in _largest(writers, lambda name: writers[name].bloom.held_bytes, budget.held_key_bytes):
+        writers[name].bloom.hash_held()
     while sum(writer.bloom.filter_bytes for writer in writers.values()) > budget.filter_bytes:
         partition = max(writers, key=lambda name: writers[name].bloom.filter_bytes)
         if writers[partition].rows < MIN_KEYS_PER_FILE:
             return
         yield partition
+
+
+def _largest(names: Iterable[str], size: Callable[[str], int], allowed: int) -> list[str]:
+    """Return the names with the greatest sizes, as many as needed so that the others have at most `allowed` in sum."""
+    ordered = sorted(names, key=size, reverse=True)
+    rest = sum(map(size, ordered))
+    chosen = []
+    for name in ordered:
+        if rest <= allowed:
+            break
+        chosen.append(name)
+        rest -= size(name)
+    return chosen

@@ -7,10 +7,12 @@ complete. A file with more keys than fit into memory gets a filter of several ro
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
-from lakehouse.core.format.parquet.bloom_filter import BloomBuilder, BloomFilter
+from lakehouse.core.format.parquet.bloom_filter import BloomBuilder, BloomFilter, small_filters
 
 _MIN_ENTRIES = 1_000
 # The filter has capacity for a quarter more keys, so that the next inserts into the file can extend it.
@@ -33,6 +35,7 @@ class FileBloom:
         self._builder: BloomBuilder | None = None
         self._held: list[pa.Array] = []
         self.held_bytes = 0
+        self._complete: BloomFilter | None = None
 
     def inherit(self, stored: BloomFilter | None, new_keys: int) -> None:
         """Extend the filter of the previous file version if it has capacity for `new_keys`; its keys need no second
@@ -71,12 +74,20 @@ class FileBloom:
         """Return the filter of all added keys; None if filters are disabled. Call it once, at the end."""
         if not self.enabled:
             return None
+        if self._complete is not None:
+            return self._complete
         self._hash(complete=True)
         bloom, self._inherited = self._inherited, None
         if bloom is None:
             assert self._builder is not None
             bloom, self._builder = self._builder.finish(), None
         return bloom
+
+    @property
+    def is_small(self) -> bool:
+        """Whether `complete_small` can build the filter: no key is hashed yet, and one row has capacity for all."""
+        is_new = self._inherited is None and self._builder is None and self._complete is None
+        return self.enabled and is_new and self._held_keys * _CAPACITY_FACTOR <= _MIN_ENTRIES
 
     def _hash(self, *, complete: bool) -> None:
         keys = pa.chunked_array(self._held, pa.string())
@@ -88,3 +99,16 @@ class FileBloom:
             entries = max(int(len(keys) * _CAPACITY_FACTOR) if complete else len(keys), _MIN_ENTRIES)
             self._builder = BloomBuilder(entries, self._fpp, _ANY_NUMBER)
         self._builder.add(keys)
+
+
+def complete_small(blooms: Sequence[FileBloom]) -> None:
+    """Build the filters of files with few keys together; all have the same false-positive rate and get no more keys."""
+    small = [bloom for bloom in blooms if bloom.is_small]
+    if not small:
+        return
+    keys = pa.concat_arrays([part for bloom in small for part in bloom._held] or [pa.array([], pa.string())])
+    bounds = np.cumsum([0, *(bloom._held_keys for bloom in small)]).tolist()
+    empty = BloomBuilder(_MIN_ENTRIES, small[0]._fpp, _ANY_NUMBER)
+    for bloom, built in zip(small, small_filters(keys, bounds, empty), strict=True):
+        bloom._held, bloom.held_bytes, bloom._held_keys = [], 0, 0
+        bloom._complete = built

@@ -20,13 +20,17 @@ from lakehouse.core.storage.protocol import OutputFile
 TOKEN = "d41f8a52-placeholder-of-the-bloom-filter-6c07be93"
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"PAR1"
+# Arrow writes a page header, a page or a part of the footer at a time. Small writes are passed on together.
+_BUFFER_BYTES = 128 * 1024
 
 
 class FooterSink:
-    """The output of a Parquet writer; after `hold`, bytes are kept until `release`."""
+    """The output of a Parquet writer, which collects small writes; after `hold`, bytes are kept until `release`."""
 
     def __init__(self, sink: OutputFile) -> None:
         self._sink = sink
+        self._small: list[bytes] = []
+        self._small_bytes = 0
         self._held: list[bytes] | None = None
 
     @property
@@ -36,18 +40,28 @@ class FooterSink:
 
     def write(self, data: Any) -> int:
         """Write the bytes, or keep them after `hold`."""
-        if self._held is None:
-            return self._sink.write(data)
-        self._held.append(bytes(data))
-        return len(data)
+        size = len(data)
+        if self._held is not None:
+            self._held.append(bytes(data))
+        elif size >= _BUFFER_BYTES:
+            self.flush()
+            self._sink.write(data)
+        else:
+            self._small.append(bytes(data))
+            self._small_bytes += size
+            if self._small_bytes >= _BUFFER_BYTES:
+                self.flush()
+        return size
 
     def tell(self) -> int:
         """Return the number of bytes written."""
-        return self._sink.tell()
+        return self._sink.tell() + self._small_bytes
 
     def flush(self) -> None:
-        """Do nothing: written bytes are in the output already."""
-        self._sink.flush()
+        """Pass collected bytes on."""
+        if self._small:
+            data, self._small, self._small_bytes = b"".join(self._small), [], 0
+            self._sink.write(data)
 
     def close(self) -> None:
         """Do nothing: the owner of the output closes it."""
@@ -57,20 +71,21 @@ class FooterSink:
         self._held = []
 
     def release(self, size_bytes: int, value: Iterable[bytes]) -> None:
-        """Write the kept bytes, with `value`, of `size_bytes`, in place of the token."""
+        """Write the kept bytes, with `value`, of `size_bytes`, in place of the token; then pass all bytes on."""
         assert self._held is not None
         held, self._held = b"".join(self._held), None
         (length,) = _LENGTH.unpack_from(held, len(held) - len(_MAGIC) - _LENGTH.size)
         begin, end = len(held) - len(_MAGIC) - _LENGTH.size - length, len(held) - len(_MAGIC) - _LENGTH.size
         token = _string_head(len(TOKEN)) + TOKEN.encode()
         at = held.index(token, begin, end)
-        self._sink.write(held[:at])
+        self.write(held[:at])
         written = len(_string_head(size_bytes)) + size_bytes
-        self._sink.write(_string_head(size_bytes))
+        self.write(_string_head(size_bytes))
         for piece in value:
-            self._sink.write(piece)
-        self._sink.write(held[at + len(token) : end])
-        self._sink.write(_LENGTH.pack(length - len(token) + written) + _MAGIC)
+            self.write(piece)
+        self.write(held[at + len(token) : end])
+        self.write(_LENGTH.pack(length - len(token) + written) + _MAGIC)
+        self.flush()
 
 
 def _string_head(size: int) -> bytes:

@@ -217,6 +217,31 @@ def joined(filters: Sequence[BloomFilter], max_rows: int) -> BloomFilter | None:
     return replace(filters[0], rows=rows, count=len(rows) * filters[0].entries)
 
 
+def small_filters(keys: pa.Array, bounds: Sequence[int], builder: BloomBuilder) -> list[BloomFilter]:
+    """Return the filters of many small sets of keys, as `builder`, which stays empty, would build each of them.
+
+    Set n has the keys from `bounds[n]` up to `bounds[n + 1]`, at most as many as one row of a filter holds. All keys
+    are hashed together, because the hashing of a few keys takes as long as that of a few thousand.
+    """
+    sets = len(bounds) - 1
+    row_bytes = _bytes_for(builder._num_bits)
+    packed = np.zeros(sets * row_bytes, np.uint8)
+    starts = np.repeat(np.arange(sets, dtype=np.int64) * row_bytes, np.diff(bounds))
+    first = 0
+    for block in key_blocks(keys):
+        rows = starts[first : first + block.size]
+        rows = rows if block.order is None else rows[block.order]
+        for index in block.positions(builder._num_hashes, builder._num_bits):
+            np.bitwise_or.at(packed, rows + (index >> 3), np.left_shift(1, index & 7).astype(np.uint8))
+        first += block.size
+    empty = builder.finish()
+    counts = np.diff(bounds).tolist()
+    return [
+        replace(empty, rows=(packed[row_bytes * place : row_bytes * (place + 1)],), count=count)
+        for place, count in enumerate(counts)
+    ]
+
+
 class BloomBuilder:
     """Collects the keys of one file, batch by batch.
 

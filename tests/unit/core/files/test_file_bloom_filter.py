@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.core.files.file_bloom_filter import FileBloom
+from lakehouse.core.files.file_bloom_filter import FileBloom, complete_small
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from tests.support.tables import Shape, batch, make_env, make_table, row
 
@@ -91,3 +91,27 @@ def test_upsert_finds_keys_in_a_table_without_filters(index: str) -> None:
     assert len(footers) > 1
     assert all(b"org.apache.hudi.bloomfilter" not in footer for footer in footers)
     assert all(b"hoodie_min_record_key" in footer for footer in footers)
+
+
+def test_filters_of_small_files_that_are_built_together_equal_filters_built_alone() -> None:
+    def blooms() -> list[FileBloom]:
+        made = [FileBloom(FPP, 1 << 30) for _ in range(4)]
+        for bloom, (start, stop) in zip(made, [(0, 1), (1, 800), (800, 801), (801, 2_000)], strict=True):
+            bloom.add(keys(start, stop), known=False)
+        # Keys of different lengths are hashed in another order than that of the files.
+        made.append(FileBloom(FPP, 1 << 30))
+        made[-1].add(pa.chunked_array([["", "a", "key-longer-than-others", "bc"]]), known=False)
+        return [*made, FileBloom(FPP, 1 << 30)]
+
+    together, alone = blooms(), blooms()
+    complete_small(together)
+    assert [bloom.is_small for bloom in alone] == [True, True, True, False, True, True]
+    assert [bloom.held_bytes > 0 for bloom in together] == [False, False, False, True, False, False]
+    assert [finished(bloom).to_text() for bloom in together] == [finished(bloom).to_text() for bloom in alone]
+
+
+def test_filters_of_small_files_are_none_if_filters_are_disabled() -> None:
+    bloom = FileBloom(FPP, 1 << 30, enabled=False)
+    bloom.add(keys(0, 5), known=False)
+    complete_small([bloom])
+    assert bloom.finish() is None
