@@ -74,10 +74,14 @@ class LayerReader:
             CorruptTableError: A file is damaged, or a block of a valid instant is.
             NotFoundError: A file is missing.
         """
-        with ThreadPoolExecutor(_READERS) as pool:
-            opened = list(pool.map(self._log, slice_.logs)) if len(slice_.logs) > 1 else map(self._log, slice_.logs)
-            logs = list(opened)
+        missing = [log for log in slice_.logs if self._cache.peek(self.identity(log)) is None]
+        if len(missing) > 1:
+            with ThreadPoolExecutor(_READERS) as pool:
+                list(pool.map(self._log, missing))
+        logs = [self._log(log) for log in slice_.logs]
         placed = [(number, block) for number, log in enumerate(logs) for block, _ in log.blocks]
+        if self._version > _VERSION_6:
+            self._check_instants(slice_, placed)
         for number, block in lost_blocks(placed, is_valid, appended=self._version == _VERSION_6):
             raise CorruptTableError(
                 f"{self._storage.root}/{slice_.logs[number].path} has a damaged block at byte {block.offset}",
@@ -87,6 +91,15 @@ class LayerReader:
         above = [found[id(block)] for _, block in settle_blocks(placed, is_valid)]
         base = [] if slice_.base is None else [self._base(slice_.base)]
         return base + [layer for layer in above if layer is not None]
+
+    def _check_instants(self, slice_: MetadataSlice, placed: list[tuple[int, LogBlock]]) -> None:
+        """Raise CorruptTableError for a block whose instant is not the one in the name of its file."""
+        for number, block in placed:
+            log = slice_.logs[number]
+            if block.instant != log.instant and block.kind is not BlockType.CORRUPT:
+                raise CorruptTableError(
+                    f"{self._name(log.path)} has a block of {block.instant}; its name says {log.instant}", path=log.path
+                )
 
     def _base(self, base: BaseFile) -> FileLayer:
         def opened() -> tuple[FileLayer, int]:
@@ -132,7 +145,11 @@ class LayerReader:
                 if data is not None
                 else self._storage.get_range(path, block.offset, block.length)
             )
-            return FileLayer(path, deletes=decode_deletes(bytes(stored), [pa.int32()]).keys)
+            deleted = decode_deletes(bytes(stored), [pa.int32()])
+            partition = path.partition("/")[0]
+            if not pc.all(pc.equal(deleted.partitions, partition), min_count=0).as_py():
+                raise CorruptTableError(f"a delete block has keys of another partition than {partition}")
+            return FileLayer(path, deletes=deleted.keys)
         if block.kind in (BlockType.COMMAND, BlockType.CORRUPT):
             return None
         raise CorruptTableError(f"{self._name(path)} has a {block.kind.name} block, which a metadata table never has")

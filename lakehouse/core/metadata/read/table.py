@@ -26,6 +26,7 @@ from lakehouse.core.format.metadata.records import (
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, decode_statistics
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.place import INIT_PREFIX
 from lakehouse.core.metadata.read.layers import (
     FileLayer,
     LayerReader,
@@ -243,7 +244,26 @@ class MetadataTable:
             raise MetadataUnusableError(
                 f"{self._store.inner.storage.root}/{partition} has no file groups, but the table's properties list it"
             )
+        if partition == FILES and self._store.config.version != _VERSION_6:
+            self._require_logs(found)
         return found
+
+    def _require_logs(self, slices: Sequence[MetadataSlice]) -> None:
+        """Raise MetadataUnusableError if a delta commit above the base files has no log file in `files`.
+
+        Every action that writes data has one. A log compaction replaces the logs of older delta commits, which a clean
+        deletes later.
+        """
+        completions, written = self._validity.completions, self._validity.written
+        logs = {log.instant for slice_ in slices for log in slice_.logs}
+        base = max((slice_.base.instant for slice_ in slices if slice_.base), default="")
+        compacted = max((time for time in logs - written if not time.startswith(INIT_PREFIX)), default="")
+        for instant in sorted(written & completions.keys()):
+            if completions[instant] >= base and instant not in logs and instant > compacted:
+                raise MetadataUnusableError(
+                    f"{self._store.inner.storage.root}/{FILES} has no log file of the delta commit {instant}",
+                    instant=instant,
+                )
 
     def _archived(self, instants: list[str]) -> dict[str, str]:
         archive = self._store.timeline_store.archived_timeline

@@ -27,6 +27,7 @@ class Validity:
         completions: Requested time -> completion time of the completed instants of the metadata table.
         pending: Requested times of the pending instants of the data table.
         completed: Requested times of the completed instants of the data table.
+        written: Those of them that wrote data; each has a log file in the partition `files`.
         newest: The newest requested time of the data table.
         oldest: The oldest requested time of the active metadata timeline; older instants are archived.
     """
@@ -34,6 +35,7 @@ class Validity:
     completions: dict[str, str]
     pending: frozenset[str]
     completed: frozenset[str]
+    written: frozenset[str]
     newest: str
     oldest: str
 
@@ -65,6 +67,7 @@ def validity(metadata: Timeline, data: Timeline) -> Validity:
         completions={i.requested: i.completion for i in metadata if i.is_completed},
         pending=frozenset(i.requested for i in data if not i.is_completed),
         completed=frozenset(i.requested for i in data if i.is_completed),
+        written=frozenset(i.requested for i in data.writes()),
         newest=max((i.requested for i in data), default=""),
         oldest=min((i.requested for i in metadata), default=""),
     )
