@@ -23,7 +23,7 @@ class MetadataCache:
         self._limit, self._used = limit, 0
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
-        #: What the last load found: its data timeline, and the reader or the reason that there is none.
+        #: What the last load of the table found: the loaded table, and the reader or the reason that there is none.
         self.opened: tuple[Any, Any] | None = None
 
     def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:

@@ -40,6 +40,7 @@ from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
 from lakehouse.core.metadata.read.validity import Validity
 from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.model.instant import Action, Instant, State
 
 FILES, COLUMN_STATS, PARTITION_STATS = "files", "column_stats", "partition_stats"
 RECORD_INDEX, BLOOM_FILTERS = "record_index", "bloom_filters"
@@ -244,9 +245,40 @@ class MetadataTable:
             raise MetadataUnusableError(
                 f"{self._store.inner.storage.root}/{partition} has no file groups, but the table's properties list it"
             )
-        if partition == FILES and self._store.config.version != _VERSION_6:
-            self._require_logs(found)
+        if self._store.config.version != _VERSION_6:
+            with reading():
+                self._require_bases(partition, found)
+            if partition == FILES:
+                self._require_logs(found)
         return found
+
+    def _require_bases(self, partition: str, slices: Sequence[MetadataSlice]) -> None:
+        """Raise MetadataUnusableError if a file group lacks the base file of the newest compaction, or of its build.
+
+        A compaction writes a base file for each file group. A file group without base file was created later, with a
+        first log file of its own. A build writes base files, except for a new table.
+        """
+        limit, completions = self._validity.first_invisible(), self._validity.completions
+        newest = max((time for time in self._validity.compactions if time < limit), default="")
+        for slice_ in slices:
+            if slice_.base is not None and slice_.base.instant >= newest:
+                continue
+            created = min((log.instant for log in slice_.logs), default="")
+            is_newer = completions.get(created, "") > newest
+            if newest and (not is_newer or not slice_.logs):
+                self._fail_base(partition, slice_, f"the compaction {newest}")
+            if slice_.base is None and created.startswith(INIT_PREFIX) and created in completions:
+                build = Instant(
+                    requested=created, action=Action.DELTACOMMIT, state=State.COMPLETED, completed=completions[created]
+                )
+                names = {stat.path.rpartition("/")[2] for stat in self._store.timeline_store.commit(build).stats}
+                if any(name.startswith(f"{slice_.file_id}_") for name in names):
+                    self._fail_base(partition, slice_, f"its build {created}")
+
+    def _fail_base(self, partition: str, slice_: MetadataSlice, origin: str) -> None:
+        raise MetadataUnusableError(
+            f"{self._store.inner.storage.root}/{partition}: file group {slice_.file_id} has no base file of {origin}"
+        )
 
     def _require_logs(self, slices: Sequence[MetadataSlice]) -> None:
         """Raise MetadataUnusableError if a delta commit above the base files has no log file in `files`.

@@ -28,6 +28,7 @@ class Validity:
         pending: Requested times of the pending instants of the data table.
         completed: Requested times of the completed instants of the data table.
         written: Those of them that wrote data; each has a log file in the partition `files`.
+        compactions: Requested times of the completed compactions of the metadata table.
         newest: The newest requested time of the data table.
         oldest: The oldest requested time of the active metadata timeline; older instants are archived.
     """
@@ -36,6 +37,7 @@ class Validity:
     pending: frozenset[str]
     completed: frozenset[str]
     written: frozenset[str]
+    compactions: tuple[str, ...]
     newest: str
     oldest: str
 
@@ -68,6 +70,7 @@ def validity(metadata: Timeline, data: Timeline) -> Validity:
         pending=frozenset(i.requested for i in data if not i.is_completed),
         completed=frozenset(i.requested for i in data if i.is_completed),
         written=frozenset(i.requested for i in data.writes()),
+        compactions=tuple(i.requested for i in metadata if i.is_completed and i.action is Action.COMMIT),
         newest=max((i.requested for i in data), default=""),
         oldest=min((i.requested for i in metadata), default=""),
     )

@@ -22,11 +22,11 @@ def metadata_of(table: LoadedTable) -> MetadataTable | None:
     It is opened once for each load of the table. A damaged or outdated metadata table is logged as a warning.
     """
     cache = table.metadata.cache
-    if cache.opened is None or cache.opened[0] is not table.timeline:
+    if cache.opened is None or cache.opened[0] is not table:
         found = open_for_reading(table.metadata, table.timeline)
         if isinstance(found, Unusable) and found.is_fault:
             _warn(found.reason)
-        cache.opened = (table.timeline, found)
+        cache.opened = (table, found)
     found = cache.opened[1]
     return found if isinstance(found, MetadataTable) else None
 
@@ -49,7 +49,7 @@ def from_metadata(table: LoadedTable, partition: str, read: Callable[[MetadataTa
         return read(metadata)
     except MetadataUnusableError as error:
         _warn(error.message)
-        table.metadata.cache.opened = (table.timeline, Unusable(error.message, is_fault=True))
+        table.metadata.cache.opened = (table, Unusable(error.message, is_fault=True))
         return None
 
 
