@@ -9,6 +9,8 @@ from lakehouse.spec.options.option import option
 
 METADATA_ENABLE = "hoodie.metadata.enable"
 STATISTICS_COLUMNS = "hoodie.metadata.index.column.stats.column.list"
+COMPACTION_COMMITS = "hoodie.metadata.compact.max.delta.commits"
+LOG_COMPACTION_BLOCKS = "hoodie.metadata.log.compaction.blocks.threshold"
 STATISTICS_LIMIT = "hoodie.metadata.index.column.stats.max.columns.to.index"
 
 
@@ -51,12 +53,34 @@ class MetadataPolicy:
         "default is true.",
     )
 
+    compaction_delta_commits: int = option(
+        COMPACTION_COMMITS,
+        10,
+        "Delta commits after which a write compacts the metadata table.",
+    )
+    log_compaction: bool = option(
+        "hoodie.metadata.log.compaction.enable",
+        False,
+        "Writes merge log files of the metadata table between two compactions.",
+    )
+    log_compaction_blocks: int = option(
+        LOG_COMPACTION_BLOCKS, 5, "Log files of a file group of the metadata table that a log compaction merges."
+    )
+    fail_on_service_failure: bool = option(
+        "hoodie.metadata.write.fail.on.table.service.failures",
+        True,
+        "A write fails if a compaction, clean or archive of the metadata table fails; otherwise the write logs a "
+        "warning and continues.",
+    )
+
     def __post_init__(self) -> None:
-        """Raise SettingError for a number of columns or file groups below 1."""
+        """Raise SettingError for a number of columns, file groups or commits below 1."""
         for key, value in (
             (STATISTICS_LIMIT, self.max_columns),
             ("hoodie.metadata.index.column.stats.file.group.count", self.column_stats_groups),
             ("hoodie.metadata.index.partition.stats.file.group.count", self.partition_stats_groups),
+            (COMPACTION_COMMITS, self.compaction_delta_commits),
+            (LOG_COMPACTION_BLOCKS, self.log_compaction_blocks),
         ):
             if value < 1:
                 raise SettingError(f"option {key}={value}: must be at least 1", setting=key)

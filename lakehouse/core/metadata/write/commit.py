@@ -24,6 +24,7 @@ from lakehouse.core.metadata.definitions import read_definitions, write_definiti
 from lakehouse.core.metadata.partitions.protocol import Definition, IndexPartition, MetadataCommit, Update
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.place import METADATA, listed_partitions
+from lakehouse.core.metadata.services.run import run_services
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.drop import drop_partitions
 from lakehouse.core.metadata.write.files import INIT_TOKEN, init_log_bytes, log_bytes, log_name, log_stat, new_token
@@ -100,6 +101,8 @@ def commit_metadata(
     opened = _guarded(store, open_metadata(store, data), data, lock)
     if not opened.names:
         return None
+    timeline = run_services(store, opened.definitions, opened.timeline, data, lock)
+    opened = replace(opened, timeline=timeline)
     commit = MetadataCommit(
         env=store.env,
         config=store.config,

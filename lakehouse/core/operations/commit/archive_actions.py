@@ -9,23 +9,18 @@ write the action again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.archive import Bound
+from lakehouse.core.timeline.archived_actions import read_archived_actions
 from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.core.timeline.table_lock import TableLock
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import UserError
 from lakehouse.model.archive import ArchivedAction
-from lakehouse.model.instant import Action, Instant, State
-
-_READERS = 8
-_PLANNED = frozenset({Action.CLEAN, Action.COMPACTION, Action.LOGCOMPACTION})
-_REPLACING = frozenset({Action.REPLACECOMMIT, Action.CLUSTERING})
+from lakehouse.model.instant import Action, Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +67,7 @@ def move_to_archive(table: LoadedTable, instants: Sequence[Instant], lock: Table
 
 def read_actions(table: LoadedTable, instants: Iterable[Instant]) -> Iterator[ArchivedAction]:
     """Yield actions with the contents of their files; reads a few of them ahead."""
-    with ThreadPoolExecutor(_READERS) as pool:
-        wanted = list(instants)
-        for start in range(0, len(wanted), _READERS):
-            yield from pool.map(partial(_read_action, table), wanted[start : start + _READERS])
-
-
-def _read_action(table: LoadedTable, instant: Instant) -> ArchivedAction:
-    store = table.store
-    pending = store.pending_files(instant)
-    plan = None
-    # As in Hudi: the plan is the requested file; for a replacecommit the inflight file, if it is not empty.
-    for state in pending:
-        if state.action in _REPLACING or (state.action in _PLANNED and state is pending[0]):
-            plan = store.read(state, state.state) or plan
-    metadata = store.read(instant, State.COMPLETED)
-    if metadata is None:
-        raise RetryableError(
-            f"{table.env.storage.root}: {instant.requested} was archived by another process meanwhile; run again",
-            instant=instant.requested,
-        )
-    return ArchivedAction(instant=instant, metadata=metadata, plan=plan)
+    return read_archived_actions(table.store, instants, table.env.storage.root)
 
 
 def bound_of_replaced(table: LoadedTable, instants: Iterable[Instant], deleted: DeletedFiles) -> Bound | None:

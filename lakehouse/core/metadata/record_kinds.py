@@ -1,0 +1,74 @@
+"""How the records of an index partition are decoded, merged and encoded (MDT-4, MDT-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout
+from lakehouse.core.format.metadata.locations import decode_locations, encode_locations
+from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
+from lakehouse.core.format.metadata.records import (
+    decode_blooms,
+    decode_files,
+    decode_secondary,
+    encode_blooms,
+    encode_files,
+    encode_secondary,
+)
+from lakehouse.core.format.metadata.statistics import decode_statistics, encode_statistics
+from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.errors import UnsupportedError
+
+_BLOOM_INDEX = "bloom_filters"
+_EXPRESSION = "expr_index_"
+_SECONDARY = "secondary_index_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordKind:
+    """Records of one kind as Arrow tables.
+
+    Attributes:
+        decode: Entries and the schema of their file to rows; rows have a column `key`.
+        merge: The layers of a file slice, oldest first, to merged rows.
+        encode: Rows to entries.
+        layout: How base files with such records are stored.
+    """
+
+    decode: Callable[[pa.Table, str], pa.Table]
+    merge: Callable[[Sequence[Layer]], pa.Table]
+    encode: Callable[[pa.Table], pa.Table]
+    layout: Layout = SCANNED
+
+
+FILES = RecordKind(decode=decode_files, merge=merge_files, encode=encode_files)
+STATISTICS = RecordKind(decode=decode_statistics, merge=merge_statistics, encode=encode_statistics)
+BLOOMS = RecordKind(decode=decode_blooms, merge=merge_latest, encode=encode_blooms)
+LOCATIONS = RecordKind(decode=decode_locations, merge=merge_latest, encode=encode_locations, layout=LOOKED_UP)
+SECONDARY = RecordKind(decode=decode_secondary, merge=merge_latest, encode=encode_secondary, layout=LOOKED_UP)
+
+_BY_NAME = {
+    "files": FILES,
+    "column_stats": STATISTICS,
+    "partition_stats": STATISTICS,
+    _BLOOM_INDEX: BLOOMS,
+    "record_index": LOCATIONS,
+}
+
+
+def record_kind(partition: str, definition: Definition | None) -> RecordKind:
+    """Return the kind of records of an index partition.
+
+    Raises:
+        UnsupportedError: This package does not know the partition.
+    """
+    if partition in _BY_NAME:
+        return _BY_NAME[partition]
+    if partition.startswith(_SECONDARY):
+        return SECONDARY
+    if partition.startswith(_EXPRESSION) and definition is not None:
+        return BLOOMS if definition.index_type == _BLOOM_INDEX else STATISTICS
+    raise UnsupportedError(f"the index partition {partition!r} of the metadata table is of an unknown kind")

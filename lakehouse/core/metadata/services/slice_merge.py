@@ -1,0 +1,145 @@
+"""Merge the base file and the logs of a file group, in batches of the base file (MDT-5).
+
+The logs are in memory. The base file is read in batches; entries whose key no log has are passed on as they are stored.
+So a record index of millions of entries costs the memory of a batch and of its logs, and most of it is not decoded.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.hfile.key_order import is_ascending
+from lakehouse.core.format.hfile.reader import ENTRIES, HFile, read_hfile
+from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
+from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.format.log.scan import settle_blocks
+from lakehouse.core.format.metadata.merge import Layer
+from lakehouse.core.format.metadata.schema import SCHEMA, record_node
+from lakehouse.core.metadata.record_kinds import RecordKind
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.errors import CorruptTableError
+
+_NO_KEYS = pa.array([], pa.binary())
+
+
+class UnorderedError(Exception):
+    """Raised if a base file has the order of Java strings, so that its batches do not follow each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLayer:
+    """The contents of one log block: entries and deleted keys, both ascending, one of them empty."""
+
+    entries: pa.Table
+    deletes: pa.Array
+    schema: str = SCHEMA
+
+
+def read_layers(storage: Storage, paths: Sequence[str], is_valid: Callable[[str], bool]) -> list[LogLayer]:
+    """Return the contents of the valid blocks of log files, oldest first.
+
+    Raises:
+        CorruptTableError: A file is damaged.
+    """
+    contents = [storage.get(path) for path in paths]
+    placed = [(number, block) for number, data in enumerate(contents) for block in scan_blocks(io.BytesIO(data))]
+    for number, block in placed:
+        if block.kind is BlockType.CORRUPT:
+            raise CorruptTableError(f"{storage.root}/{paths[number]} has a damaged block", path=paths[number])
+    found = []
+    for number, block in settle_blocks(placed, is_valid):
+        content = memoryview(contents[number])[block.offset : block.offset + block.length]
+        found.append(_layer(block, content, f"{storage.root}/{paths[number]}"))
+    return found
+
+
+def _layer(block: LogBlock, content: memoryview, name: str) -> LogLayer:
+    if block.kind is BlockType.DELETE:
+        keys = decode_deletes(bytes(content), [pa.int32()]).keys.cast(pa.binary()).unique()
+        return LogLayer(entries=ENTRIES.empty_table(), deletes=keys.take(pc.array_sort_indices(keys)))
+    if block.kind is not BlockType.HFILE_DATA:
+        raise CorruptTableError(f"{name} has a block of kind {block.kind.name}; metadata tables have none", path=name)
+    file = read_hfile(content, name=name)
+    return LogLayer(entries=file.entries(), deletes=_NO_KEYS, schema=file.schema or block.schema or SCHEMA)
+
+
+def merged_batches(
+    base: HFile | None, layers: Sequence[LogLayer], kind: RecordKind, *, at_once: bool = False
+) -> Iterator[pa.Table]:
+    """Yield the merged entries of a file group in ascending batches.
+
+    Args:
+        base: The base file; None if the group has none.
+        layers: The contents of its log blocks, oldest first.
+        kind: The kind of its records.
+        at_once: Whether the base file is read as a whole, which base files in the order of Java strings need.
+
+    Raises:
+        UnorderedError: The base file is not ordered by bytes, and `at_once` is not set.
+    """
+    changed = _changed_keys(layers)
+    start = 0
+    if base is not None and base.count:
+        schema = base.schema or SCHEMA
+        batches = [base.entries()] if at_once else (pa.Table.from_batches([batch]) for batch in base.batches())
+        for entries in _followed(batches):
+            end = int(pc.search_sorted(changed, entries.column("key")[-1], side="right").as_py())
+            yield _merged(entries, schema, changed[start:end], layers, kind)
+            start = end
+    if start < len(changed):
+        yield _merged(ENTRIES.empty_table(), SCHEMA, changed[start:], layers, kind)
+
+
+def _followed(batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the batches; raise UnorderedError if a key does not follow the one before it by its bytes."""
+    last = _NO_KEYS
+    for entries in batches:
+        keys = pa.concat_arrays([last, *entries.column("key").chunks])
+        if not is_ascending(keys):
+            raise UnorderedError
+        last = keys[-1:]
+        yield entries
+
+
+def _changed_keys(layers: Sequence[LogLayer]) -> Any:
+    """Return the keys that occur in logs, ascending and distinct."""
+    parts = [part for layer in layers for part in (*layer.entries.column("key").chunks, layer.deletes)]
+    keys = pa.concat_arrays(parts).unique() if parts else _NO_KEYS
+    return keys.take(pc.array_sort_indices(keys))
+
+
+# parameters: a batch of the base file with its schema, and the changes of its range of keys
+def _merged(entries: pa.Table, schema: str, changed: Any, layers: Sequence[LogLayer], kind: RecordKind) -> pa.Table:
+    is_changed = pc.is_in(entries.column("key"), value_set=changed)
+    passed = entries.filter(pc.invert(is_changed))
+    if record_node(schema) != record_node(SCHEMA):
+        # A file of another release: its records are encoded again.
+        passed = kind.encode(kind.decode(passed, schema)).cast(ENTRIES) if passed.num_rows else passed
+    if len(changed) == 0:
+        return passed
+    older = Layer(kind.decode(entries.filter(is_changed), schema))
+    rows = kind.merge([older, *(_part(layer, changed, kind) for layer in layers)])
+    both = pa.concat_tables([passed, kind.encode(rows).cast(ENTRIES)]) if rows.num_rows else passed
+    keys = both.column("key").combine_chunks() if both.num_rows else _NO_KEYS
+    return both if is_ascending(keys) else both.take(pc.array_sort_indices(keys))
+
+
+def _part(layer: LogLayer, changed: Any, kind: RecordKind) -> Layer:
+    """Return the part of a log block with keys from the first to the last changed key."""
+    bounds = changed.take(pa.array(np.array([0, len(changed) - 1])))
+    keys = layer.entries.column("key").combine_chunks() if layer.entries.num_rows else _NO_KEYS
+    entries, deletes = (_range(keys, bounds), _range(layer.deletes, bounds))
+    rows = kind.decode(layer.entries.slice(entries[0], entries[1] - entries[0]), layer.schema)
+    return Layer(rows, layer.deletes[deletes[0] : deletes[1]].cast(rows.schema.field("key").type))
+
+
+def _range(keys: Any, bounds: Any) -> tuple[int, int]:
+    begin = pc.search_sorted(keys, bounds[0], side="left").as_py()
+    return int(begin), int(pc.search_sorted(keys, bounds[1], side="right").as_py())
