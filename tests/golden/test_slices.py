@@ -91,7 +91,7 @@ def test_base_files_have_the_rows_of_a_read_optimized_read(fixture: FixtureTable
 def test_each_committed_file_is_in_exactly_one_slice(fixture: FixtureTable, tmp_path: Path) -> None:
     _, table = unpacked(fixture, tmp_path)
     visible = load_visible(table)
-    slices = [s for group in load_all_slices(table, visible).values() for s in group]
+    slices = [s for group in load_all_slices(table, visible).by_group().values() for s in group]
     placed = [file for s in slices for file in (*([s.base] if s.base else []), *s.logs)]
     by_base = table.config.layout == 1
     committed = [
