@@ -23,7 +23,7 @@ _SECTIONS = {
         ("clean", "service", "Remove files that no retained write needs"),
         ("ttl", "service", "Delete partitions that expired by age, count or size"),
         ("archive", "service", "Move the oldest actions of the timeline to the archive"),
-        ("index", "index", "Check and build the bloom filters of base files"),
+        ("index", "service", "Build indexes of the metadata table beside writers"),
     ),
     "Publication": (
         ("publish", "publish", "Publish ready partitions in a Hive Metastore"),

@@ -12,6 +12,7 @@ from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.compaction import CompactionPlan
+from lakehouse.model.indexing import IndexPlan
 from lakehouse.model.ttl import Expiry, TtlPlan
 from lakehouse.spec.contracts.services import (
     PLAN_DOCUMENTS,
@@ -24,6 +25,8 @@ from lakehouse.spec.contracts.services import (
     CompactedGroup,
     CompactionPlanDocument,
     ExpiredPartition,
+    IndexPlanDocument,
+    PlannedIndex,
     ServicePlan,
     TtlPlanDocument,
 )
@@ -102,6 +105,12 @@ def _(plan: CleanPlan, service: str) -> ServicePlan:
         files=len(plan.paths),
         partitions=partitions,
     )
+
+
+@plan_document.register
+def _(plan: IndexPlan, service: str) -> ServicePlan:
+    indexes = tuple(PlannedIndex(partition=info.partition, up_to=info.up_to) for info in plan.partitions)
+    return IndexPlanDocument(service=service, indexes=indexes)
 
 
 @plan_document.register

@@ -79,6 +79,7 @@ SERVICE_SPECS = (
         by_partition=True,
         holds_file_groups=True,
     ),
+    ServiceSpec(name="index", options="indexing", action=Action.INDEXING),
     ServiceSpec(name="ttl", options="ttl", operation=Operation.DELETE_PARTITION, needs_spark=False, takes_pins=True),
     ServiceSpec(name="clean", options="clean", action=Action.CLEAN, takes_pins=True),
     ServiceSpec(name="archive", options="archive", needs_spark=False),

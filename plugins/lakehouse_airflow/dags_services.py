@@ -18,6 +18,7 @@ SCHEDULES: Mapping[str, str] = MappingProxyType(
         "compaction": "*/15 * * * *",
         "logcompaction": "*/30 * * * *",
         "clustering": "0 0 * * *",
+        "index": "10 * * * *",
         "ttl": "15 2 * * *",
         "clean": "30 * * * *",
         "archive": "45 * * * *",
@@ -34,6 +35,9 @@ _DOCS = {
     "clustering": "Clustering: merges small files into large ones and sorts rows, so that queries skip files.\n\n"
     "A backfill clusters the partitions of its days again. Example for March: `airflow backfill create --dag-id "
     "services.clustering --from-date 2026-03-01 --to-date 2026-03-31`.",
+    "index": "Index: builds declared indexes of the metadata table beside writers.\n\n"
+    "From the plan on all commits maintain the index; readers use it when the build is complete. The next run resumes "
+    "the plan of a failed run. `lakehouse index create` and `drop` declare and drop indexes.",
     "ttl": "TTL: partitions expire by age, count or size; the next clean removes their files.\n\n"
     "`lakehouse ttl policy` edits the rules.",
     "clean": "Clean: removes files that no retained version needs.\n\n"

@@ -1,11 +1,47 @@
-"""`lakehouse index`."""
+"""The verbs of `lakehouse index` that other services do not have: `create`, `drop` and `filters`."""
 
 from __future__ import annotations
 
-import click
-
 from lakehouse.cli.group import Command, Group
-from lakehouse.cli.parameters import options, output, table
+from lakehouse.cli.parameters import flag, options, output, table, value
+
+CREATE = Command(
+    "create",
+    "index:create",
+    "Declare an index of a column, or of a function of a column, and build it.",
+    [
+        table(),
+        value("--column", "Column of a secondary index.", default="", metavar="COLUMN"),
+        value("--name", "Name of the secondary index. Default: the column.", default="", metavar="NAME"),
+        value(
+            "--expression",
+            "Index on an expression, such as `by_hour=hour(at)` or `u=bloom_filters:upper(id)`.",
+            default="",
+            metavar="NAME=FUNCTION(COLUMN)",
+        ),
+        flag("--defer", "Leave the build to the next run of the service."),
+        options(),
+        output(),
+    ],
+    examples=(
+        "lakehouse index create --table sales.orders --column city",
+        "lakehouse index create --table sales.orders --expression 'by_hour=hour(created_at)' --defer",
+    ),
+)
+DROP = Command(
+    "drop",
+    "index:drop",
+    "Drop an index, built or being built: first the properties name it no more, then its files are deleted.",
+    [
+        table(),
+        value(
+            "--index", "Name of the index, or of its partition of the metadata table.", required=True, metavar="NAME"
+        ),
+        options(),
+        output(),
+    ],
+    examples=("lakehouse index drop --table sales.orders --index city",),
+)
 
 FILTERS = Group(
     "filters",
@@ -27,6 +63,3 @@ FILTERS = Group(
         ),
     ],
 )
-COMMANDS: dict[str, click.Command] = {
-    "index": Group("index", "Check and build the bloom filters of base files.", [FILTERS])
-}

@@ -16,12 +16,15 @@ from lakehouse.core.operations.services import (
     clustering,
     compaction,
     filter_build,
+    index,
     log_compaction,
     ttl,
 )
 from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.services.clean import Cleaned
 from lakehouse.core.operations.services.filter_build import FiltersDue
+from lakehouse.core.operations.services.index import Indexed
+from lakehouse.core.operations.services.index_definition import DroppedIndexes, create_index, drop_index
 from lakehouse.core.operations.services.orphans import find_orphans, remove_orphans
 from lakehouse.core.operations.services.registry import IMPLEMENTATIONS
 from lakehouse.core.operations.services.service import (
@@ -45,9 +48,11 @@ from lakehouse.model.clean import CleanPlan
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.display import Readable, Shown
+from lakehouse.model.indexing import DeclaredIndex, IndexDue, IndexPlan
 from lakehouse.model.instant import Instant
 from lakehouse.model.texts import text_list
 from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
+from lakehouse.spec.options.indexing import expression_index, secondary_index
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.ttl import TtlLimits, ttl_rule
 from lakehouse.spec.services import ServiceSpec, require_by_partition, service_spec
@@ -205,6 +210,11 @@ class TableServices(Readable):
         return self._service("clustering", clustering)
 
     @property
+    def index(self) -> TableService[IndexDue, IndexPlan, Indexed]:
+        """Declared indexes of the metadata table are built; writers need not stop."""
+        return self._service("index", index)
+
+    @property
     def clean(self) -> TableService[CleanDue, CleanPlan, Cleaned]:
         """Files that no retained version needs are deleted."""
         return self._service("clean", clean)
@@ -257,6 +267,31 @@ class TableServices(Readable):
     def remove_ttl(self, rule_id: str) -> None:
         """Remove a TTL rule; raise UserError that names the existing rules if there is no such rule."""
         remove_rule(self.table.env, rule_id)
+
+    def create_index(self, column: str, *, name: str = "") -> DeclaredIndex:
+        """Declare a secondary index of a column, named after it or `name`; `index.run()` builds it.
+
+        Raises UserError if the column does not exist, or if another index has the name.
+        """
+        declared = secondary_index(column, name)
+        create_index(self.table, self.policies, declared)
+        return declared
+
+    def create_expression_index(self, declaration: str) -> DeclaredIndex:
+        """Declare an index on an expression, such as `by_hour=hour(at)`; `index.run()` builds it.
+
+        Raises UserError for an unknown column or function, and if another index has the name.
+        """
+        declared = expression_index(declaration)
+        create_index(self.table, self.policies, declared)
+        return declared
+
+    def drop_index(self, name: str) -> DroppedIndexes:
+        """Drop an index by its name or by the name of its partition of the metadata table, built or being built.
+
+        Raises UserError if there is no such index.
+        """
+        return drop_index(self.table, self.policies, name)
 
     def orphans(self, *, remove: bool = False) -> tuple[Orphan, ...]:
         """Return the orphan files that are older than the grace time; with `remove` delete them, too.

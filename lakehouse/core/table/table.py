@@ -64,6 +64,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock
 from lakehouse.core.table.arguments import check_names, check_values, checks_arguments, option_texts, refuse_keys
 from lakehouse.core.table.describe import shown_table
+from lakehouse.core.table.metadata import TableMetadata
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.services import TableServices
 from lakehouse.errors import ConflictError, UserError
@@ -250,6 +251,11 @@ class Table(Readable):
     def services(self) -> TableServices:
         """The table services of this table."""
         return TableServices(table=self.refresh(), policies=self._policies)
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The metadata table of this table."""
+        return TableMetadata(table=self.refresh(), policies=self._policies)
 
     @property
     def services_as_loaded(self) -> TableServices:

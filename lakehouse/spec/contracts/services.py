@@ -158,11 +158,27 @@ class TtlPlanDocument(ServicePlan):
     kept: tuple[ExpiredPartition, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedIndex:
+    """An index to build: its partition of the metadata table, and the newest write that precedes all pending writes."""
+
+    partition: str
+    up_to: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPlanDocument(ServicePlan):
+    """A plan of index: the indexes in the order in which they are built."""
+
+    indexes: tuple[PlannedIndex, ...] = ()
+
+
 #: The type of the document that a dry run of each service prints.
 PLAN_DOCUMENTS: Mapping[str, type[ServicePlan]] = {
     "compaction": CompactionPlanDocument,
     "logcompaction": CompactionPlanDocument,
     "clustering": ClusteringPlanDocument,
+    "index": IndexPlanDocument,
     "clean": CleanPlanDocument,
     "archive": ArchivePlanDocument,
     "ttl": TtlPlanDocument,
@@ -187,6 +203,29 @@ class OrphanFiles(Document):
     files: int = 0
     bytes: int = 0
     orphans: tuple[OrphanFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedIndex(Document):
+    """Result of `lakehouse index create`. `instant` is that of the build, None if it was left to the service.
+
+    `partition` is the partition of the metadata table. `reason` says why nothing was built.
+    """
+
+    partition: str
+    kind: str
+    column: str
+    function: str = ""
+    instant: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedIndexDocument(Document):
+    """Result of `lakehouse index drop`: the dropped partitions of the metadata table, and plans that were removed."""
+
+    partitions: tuple[str, ...]
+    plans: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

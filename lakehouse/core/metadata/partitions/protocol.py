@@ -8,10 +8,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.env import Env
+from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.model.commit import WriteStat
+from lakehouse.model.files import FileSlice
 from lakehouse.spec.options.policies import Policies
 
 #: Records as they are stored in an HFile: the key and the encoded value.
@@ -89,6 +92,9 @@ class TableFiles:
         instant: The instant of the build on the metadata timeline.
         files: All files of completed instants: partition, name, size_bytes.
         newest: The files of the newest slices, a part of `files`.
+        slices: The newest slices.
+        read: The settings for reading rows of the slices; None for a table without commit.
+        engine: Runs the tasks that read rows; None: this process does.
         schema: The schema of the data columns; None if the table has no commit.
         definitions: The index definitions by name of the index partition.
         policies: The options of the table, such as declared columns and numbers of file groups.
@@ -99,6 +105,9 @@ class TableFiles:
     instant: str
     files: pa.Table
     newest: pa.Table
+    slices: Sequence[FileSlice] = ()
+    read: SliceContext | None = None
+    engine: Engine | None = None
     schema: pa.Schema | None = None
     definitions: Mapping[str, Definition] = field(default_factory=dict)
     policies: Policies = field(default_factory=Policies)

@@ -6,8 +6,14 @@ from lakehouse.core.metadata.partitions.column_stats import ColumnStatsPartition
 from lakehouse.core.metadata.partitions.files import FilesPartition
 from lakehouse.core.metadata.partitions.partition_stats import PartitionStatsPartition
 from lakehouse.core.metadata.partitions.protocol import IndexPartition
+from lakehouse.core.metadata.partitions.secondary_index import SecondaryIndexPartition
 
-INDEX_PARTITIONS: tuple[IndexPartition, ...] = (FilesPartition(), ColumnStatsPartition(), PartitionStatsPartition())
+INDEX_PARTITIONS: tuple[IndexPartition, ...] = (
+    FilesPartition(),
+    ColumnStatsPartition(),
+    PartitionStatsPartition(),
+    SecondaryIndexPartition(),
+)
 
 
 def partition_named(name: str) -> IndexPartition | None:

@@ -73,7 +73,7 @@ def create_metadata(store: MetadataStore, names: Sequence[str], table: TableFile
 
     Processes that create the same table write the same names and equal contents, so files that exist stay.
     """
-    definitions = _definitions(names, table, {})
+    definitions = index_definitions(names, table, {})
     if definitions:
         write_definitions(store.env.storage, definitions)
     storage, timelines = store.inner.storage, store.timeline_store
@@ -81,7 +81,7 @@ def create_metadata(store: MetadataStore, names: Sequence[str], table: TableFile
     completed = timelines.time_text(store.env.clock.now_ms())
     data = render_properties(metadata_properties(store.config), comments=("Properties of a metadata table",))
     content, commits = {_PROPERTIES: data}, dict[str, bytes]()
-    for number, (name, kind) in enumerate(_ordered(names)):
+    for number, (name, kind) in enumerate(ordered_kinds(names)):
         build = replace(table, instant=f"{INIT_PREFIX}{number:03d}", definitions=definitions)
         if build.instant in done:
             continue
@@ -89,7 +89,7 @@ def create_metadata(store: MetadataStore, names: Sequence[str], table: TableFile
         states = [replace(_requested(build.instant), state=state) for state in (State.REQUESTED, State.INFLIGHT)]
         content |= {**files, **{timelines.path_of(state): b"" for state in states}}
         end = replace(states[1], state=State.COMPLETED, completed=completed)
-        commits[timelines.path_of(end)] = _commit_data(store, stats)
+        commits[timelines.path_of(end)] = commit_data(store, stats)
     with ThreadPoolExecutor(_WRITERS) as pool:
         list(pool.map(lambda file: storage.create(*file), content.items()))
         list(pool.map(lambda file: storage.create(*file), commits.items()))
@@ -109,7 +109,7 @@ def build_partitions(
     if listed:
         raise UserError(f"{storage.root}: the metadata table has {', '.join(listed)} already; drop it first")
     stored = read_definitions(storage)
-    definitions = _definitions(names, table, stored)
+    definitions = index_definitions(names, table, stored)
     if definitions != stored:
         write_definitions(storage, definitions)
     if not usable and not building:
@@ -117,19 +117,13 @@ def build_partitions(
         store.inner.storage.put(_PROPERTIES, content)
     timeline = store.timeline_store.load()
     token, used = new_token(store.env), {instant.requested for instant in timeline}
-    for name, kind in _ordered(names):
-        instant = _free_instant(used)
+    for name, kind in ordered_kinds(names):
+        instant = free_instant(used)
         used.add(instant)
         build = replace(table, instant=instant, definitions=definitions)
         lock.check()
         files, stats = _partition_files(store, name, kind, build, token)
-        store.timeline_store.begin(instant, Action.DELTACOMMIT)
-        with ThreadPoolExecutor(_WRITERS) as pool:
-            list(pool.map(lambda file: store.inner.storage.put(*file), files.items()))
-        started = store.timeline_store.start(_requested(instant), b"")
-        timeline = Timeline((*timeline.instants, started))
-        done = store.timeline_store.complete(started, timeline, _commit_data(store, stats), lock.below(METADATA))
-        timeline = Timeline((*(known for known in timeline if known.key != done.key), done))
+        timeline = record_build(store, instant, (files, stats), timeline, lock)
         logger.info("%s: built the index partition %s, %d files", storage.root, name, len(files))
     lock.check()
     built = Built(names=tuple(names), definitions=definitions)
@@ -138,7 +132,28 @@ def build_partitions(
     return built
 
 
-def _ordered(names: Iterable[str]) -> list[tuple[str, IndexPartition]]:
+def record_build(
+    store: MetadataStore,
+    instant: str,
+    made: tuple[Mapping[str, bytes], Sequence[WriteStat]],
+    timeline: Timeline,
+    lock: TableLock,
+) -> Timeline:
+    """Write the files of a build as a delta commit with the time `instant`, and return the timeline with it.
+
+    `made` are the files that are not written yet, and the statistics of all base files. Call under the table lock.
+    """
+    files, stats = made
+    store.timeline_store.begin(instant, Action.DELTACOMMIT)
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        list(pool.map(lambda file: store.inner.storage.put(*file), files.items()))
+    started = store.timeline_store.start(_requested(instant), b"")
+    timeline = Timeline((*(known for known in timeline if known.key != started.key), started))
+    done = store.timeline_store.complete(started, timeline, commit_data(store, stats), lock.below(METADATA))
+    return Timeline((*(known for known in timeline if known.key != done.key), done))
+
+
+def ordered_kinds(names: Iterable[str]) -> list[tuple[str, IndexPartition]]:
     """Return the partitions in the order in which Hudi initialises them."""
     wanted = sorted(names)
     found = [(name, kind) for kind in INDEX_PARTITIONS for name in wanted if kind.is_named(name)]
@@ -148,13 +163,22 @@ def _ordered(names: Iterable[str]) -> list[tuple[str, IndexPartition]]:
     return found
 
 
-def _definitions(names: Iterable[str], table: TableFiles, stored: Mapping[str, Definition]) -> dict[str, Definition]:
+def index_definitions(
+    names: Iterable[str], table: TableFiles, stored: Mapping[str, Definition]
+) -> dict[str, Definition]:
     definitions = dict(stored)
-    for name, kind in _ordered(names):
+    for name, kind in ordered_kinds(names):
         definition = kind.definition(name, replace(table, definitions=definitions))
         if definition is not None:
             definitions[name] = definition
     return definitions
+
+
+def group_files(name: str, groups: Sequence[str], instant: str) -> dict[str, bytes]:
+    """Return path -> content of the partition metadata and of the empty log files with which file groups begin."""
+    depth = name.count("/") + 1
+    files = {f"{name}/{PARTITION_METADATA_NAME}": render_partition_metadata(instant, depth)}
+    return files | {f"{name}/{log_name(file_id, instant, INIT_TOKEN)}": init_log_bytes(instant) for file_id in groups}
 
 
 def _partition_files(
@@ -162,11 +186,17 @@ def _partition_files(
 ) -> tuple[dict[str, bytes], list[WriteStat]]:
     """Return path -> content of the files of a new partition, and the statistics of its base files."""
     groups = list(kind.group_ids(name, build))
-    depth = name.count("/") + 1
-    files = {f"{name}/{PARTITION_METADATA_NAME}": render_partition_metadata(build.instant, depth)}
-    files |= {
-        f"{name}/{log_name(file_id, build.instant, INIT_TOKEN)}": init_log_bytes(build.instant) for file_id in groups
-    }
+    files = group_files(name, groups, build.instant)
+    bases, stats = base_files(store, name, kind, groups, build, token)
+    return {**files, **bases}, stats
+
+
+# parameters: the partition, its kind and groups, and the snapshot from which it is built
+def base_files(
+    store: MetadataStore, name: str, kind: IndexPartition, groups: Sequence[str], build: TableFiles, token: str
+) -> tuple[dict[str, bytes], list[WriteStat]]:
+    """Return path -> content of the base files of a partition, for groups with records, and their statistics."""
+    files: dict[str, bytes] = {}
     entries = kind.build(name, build).combine_chunks()
     keys = entries.column("key").combine_chunks()
     shards = np.asarray(kind.shards(name, keys, groups, build.definitions.get(name)))
@@ -180,7 +210,7 @@ def _partition_files(
     return files, stats
 
 
-def _commit_data(store: MetadataStore, stats: Sequence[WriteStat]) -> bytes:
+def commit_data(store: MetadataStore, stats: Sequence[WriteStat]) -> bytes:
     metadata = CommitMetadata(operation=_OPERATION, stats=tuple(stats), extra={"schema": COMMIT_SCHEMA})
     return encode_commit(metadata, table_version=store.config.version)
 
@@ -189,7 +219,7 @@ def _requested(instant: str) -> Instant:
     return Instant(requested=instant, action=Action.DELTACOMMIT, state=State.REQUESTED)
 
 
-def _free_instant(used: set[str]) -> str:
+def free_instant(used: set[str]) -> str:
     """Return the first time of initialisation that no instant has."""
     number = 0
     while f"{INIT_PREFIX}{number:03d}" in used:

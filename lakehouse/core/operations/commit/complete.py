@@ -60,6 +60,7 @@ class PreparedCommit:
         makes_late: Returns whether tombstones of another commit make rows of this write late; None without tombstones.
         resizes: The resizes that were pending and for which rows were copied: requested time -> partitions. They are
             no conflicts, whether they are completed meanwhile or not.
+        inputs: Files that tasks wrote for index partitions of the metadata table, by the name of the partition.
         unmet: Buckets (partition, number) without file group in which keys are deleted; only with tombstones.
     """
 
@@ -77,6 +78,7 @@ class PreparedCommit:
     makes_late: Callable[[Instant, CommitMetadata], bool] | None = None
     resizes: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unmet: frozenset[tuple[str, int]] = frozenset()
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
@@ -230,7 +232,7 @@ def _commit(candidate: PreparedCommit, metadata: CommitMetadata, timeline: Timel
     replaces = instant.action is Action.REPLACECOMMIT
     data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
-    change = change_of_commit(metadata)
+    change = change_of_commit(metadata, candidate.inputs)
     completed = complete_action(table, Completion(instant=started, timeline=timeline, data=data, change=change), lock)
     logger.info("%s: committed %s, %d files", table.env.storage.root, completed.requested, len(metadata.stats))
     return Committed(instant=completed, metadata=metadata)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lakehouse.core.operations.services import archive, clean, clustering, compaction, log_compaction, ttl
+from lakehouse.core.operations.services import archive, clean, clustering, compaction, index, log_compaction, ttl
 from lakehouse.core.operations.services.service import Service
 
 #: One module per service; tests compare the names with `lakehouse.spec.services.SERVICE_SPECS`.
@@ -13,6 +13,7 @@ IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {
     "compaction": compaction,
     "logcompaction": log_compaction,
     "clustering": clustering,
+    "index": index,
     "ttl": ttl,
     "clean": clean,
     "archive": archive,

@@ -35,6 +35,7 @@ from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt, abandon, start_writing
 from lakehouse.core.operations.write.direct import write_direct
 from lakehouse.core.operations.write.early_conflict import uses_early_detection
+from lakehouse.core.operations.write.index_inputs import index_inputs, indexed_by_value
 from lakehouse.core.operations.write.prepare import PreparedWrite, prepare
 from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.staged import WrittenGroups, find_keys, stage, write_staged
@@ -263,7 +264,8 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
     markers.left = delete_unreported(table, attempt.instant.requested, metadata.stats, known=markers.known)
-    return complete_commit(_prepared_commit(written, metadata, deletes), attempt.policies.transaction)
+    candidate = replace(_prepared_commit(written, metadata, deletes), inputs=index_inputs(attempt, metadata))
+    return complete_commit(candidate, attempt.policies.transaction)
 
 
 def _write_rows(attempt: WriteAttempt, deletes: RememberedDeletes | None) -> _Written | NothingToDo | Conflict:
@@ -382,7 +384,7 @@ def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
     attempt.heartbeat.stop()
     table, requested = attempt.table, outcome.instant.requested
     try:
-        staged = _is_staged(attempt)
+        staged = _is_staged(attempt) or bool(indexed_by_value(table))
         clean_up(table, requested, markers=attempt.markers.left, staged=staged)
     except LakehouseError as error:
         logger.warning("%s: %s was not cleaned up yet: %s", table.env.storage.root, requested, error)

@@ -1,0 +1,108 @@
+"""Tasks of secondary indexes: the keys of a slice, and the keys that a commit adds to a file group and removes (MDT-4).
+
+The keys of a slice before the commit are compared with those after it. A task writes the differences beside the staged
+rows; only the names of these files return to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.files.log_reader import KEY, SliceContext
+from lakehouse.core.files.slice_reader import read_slice
+from lakehouse.core.format.metadata.keys import secondary_keys
+from lakehouse.errors import UnsupportedError
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.files import FileSlice
+
+#: Keys of a secondary index that a commit adds, or removes.
+CHANGED = pa.schema([("key", pa.string()), ("removed", pa.bool_())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedGroup:
+    """The slice of a file group before a commit and after it; None if it has none.
+
+    `keeps` says that no key is removed: concurrent writers append to the group, so the slices before the commit do not
+    have their rows. An index with too many keys stays correct, because readers check the rows.
+    """
+
+    before: FileSlice | None = None
+    after: FileSlice | None = None
+    keeps: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedColumn:
+    """The settings of the tasks of one index; `directory` is that of their files, relative to the table."""
+
+    read: SliceContext
+    column: str
+    directory: str
+
+
+def text_refusal(kind: pa.DataType) -> str | None:
+    """Return why values of a type have no text in a secondary index; None if they have one.
+
+    Only types whose text is certain to equal that of Hudi are supported.
+    """
+    if pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_boolean(kind):
+        return None
+    return f"a secondary index takes texts, whole numbers, dates and booleans, and the column has the type {kind}"
+
+
+def value_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the texts of values in keys of a secondary index: dates as days since 1970.
+
+    Raises UnsupportedError for a type that has no such text.
+    """
+    refusal = text_refusal(values.type)
+    if refusal is not None:
+        raise UnsupportedError(refusal)
+    plain = values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
+    return plain.cast(pa.string())
+
+
+def secondary_keys_of(read: SliceContext, column: str, file_slice: FileSlice) -> pa.Array:
+    """Return the keys of a secondary index for the rows of a slice."""
+    columns = pa.schema([read.table.field(KEY), read.table.field(column)])
+    found = []
+    for _, rows in read_slice(read, file_slice, columns):
+        found.append(secondary_keys(value_texts(rows.column(column)), rows.column(KEY).cast(pa.string())))
+    return pa.concat_arrays([*found, pa.array([], pa.string())])
+
+
+def keys_of_slice(column: IndexedColumn, _attempt: Attempt, file_slice: FileSlice) -> pa.Array:
+    """Return the keys of one slice, as a task."""
+    return secondary_keys_of(column.read, column.column, file_slice)
+
+
+def write_changed_keys(column: IndexedColumn, attempt: Attempt, groups: Sequence[IndexedGroup]) -> str | None:
+    """Write the changed keys of file groups to one file, and return its path; None if no key changes."""
+    changed = pa.concat_tables([CHANGED.empty_table(), *(_changed(column, group) for group in groups)])
+    if not changed.num_rows:
+        return None
+    path = f"{column.directory}/{attempt.token}.arrow"
+    with column.read.storage.open_output(path) as sink, pa.ipc.new_file(sink, CHANGED) as writer:
+        writer.write_table(changed)
+    return path
+
+
+def _changed(column: IndexedColumn, group: IndexedGroup) -> pa.Table:
+    before, after = (
+        pa.array([], pa.string()) if piece is None else secondary_keys_of(column.read, column.column, piece)
+        for piece in (group.before, group.after)
+    )
+    if group.keeps:
+        return _rows(after, removed=False)
+    added = after.filter(pc.invert(pc.is_in(after, value_set=before)))
+    removed = before.filter(pc.invert(pc.is_in(before, value_set=after)))
+    return pa.concat_tables([_rows(added, removed=False), _rows(removed, removed=True)])
+
+
+def _rows(keys: pa.Array, *, removed: bool) -> pa.Table:
+    return pa.table([keys, pa.repeat(pa.scalar(removed), len(keys))], CHANGED)

@@ -1,0 +1,154 @@
+"""Build index partitions beside writers: the steps on the metadata table (MDT-11).
+
+    open       folder, empty file groups, definition; the properties list the partition as being built
+               from here on each commit records its changes in the partition, in log files above the base files
+    build      base files with the time of the indexing action, without the lock
+    complete   the delta commit of the indexing action, under the lock
+
+A base file has the state of a snapshot that was taken after `open`. Log files of commits between `open` and the
+snapshot repeat changes that the base file contains already, and end in the same state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from lakehouse.core.format.timeline.commit_metadata import decode_commit
+from lakehouse.core.metadata.definitions import read_definitions, write_definitions
+from lakehouse.core.metadata.partitions.protocol import Definition, TableFiles
+from lakehouse.core.metadata.place import (
+    DEFINITIONS_KEY,
+    DEFINITIONS_PATH,
+    INFLIGHT_KEY,
+    METADATA,
+    PARTITIONS_KEY,
+    listed_partitions,
+)
+from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.metadata.write.files import new_token
+from lakehouse.core.metadata.write.initialise import (
+    base_files,
+    free_instant,
+    group_files,
+    index_definitions,
+    ordered_kinds,
+    record_build,
+)
+from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.core.timeline.table_lock import TableLock
+from lakehouse.core.timeline.table_properties import read_properties, update_properties
+from lakehouse.model.commit import WriteStat
+from lakehouse.model.instant import Action, Instant, State, Timeline
+
+logger = logging.getLogger(__name__)
+
+_WRITERS = 8
+
+
+def open_partitions(
+    store: MetadataStore,
+    names: Collection[str],
+    table: TableFiles,
+    declared: Mapping[str, Definition],
+    lock: TableLock,
+) -> tuple[str, ...]:
+    """Create partitions without records, and list them as being built; return those that were not listed before.
+
+    Call under the table lock. Each step can be repeated after a crash.
+    """
+    storage = store.env.storage
+    usable, building = listed_partitions(read_properties(storage) or {})
+    new = [name for name in names if name not in usable and name not in building]
+    if not new:
+        return ()
+    stored = read_definitions(storage)
+    definitions = index_definitions(new, table, {**stored, **{n: d for n, d in declared.items() if n in new}})
+    lock.check()
+    if definitions != stored:
+        write_definitions(storage, definitions)
+    for name in new:
+        # A drop that crashed after it changed the properties left files.
+        delete_leftovers(storage, [file.path for file in storage.list(f"{METADATA}/{name}")])
+    timeline = store.timeline_store.load()
+    used = {instant.requested for instant in timeline}
+    for name, kind in ordered_kinds(new):
+        instant = free_instant(used)
+        used.add(instant)
+        groups = kind.group_ids(name, replace(table, instant=instant, definitions=definitions))
+        lock.check()
+        timeline = record_build(store, instant, (group_files(name, groups, instant), ()), timeline, lock)
+    lock.check()
+    listed = {INFLIGHT_KEY: ",".join(sorted({*building, *new}))}
+    update_properties(store.env, {**listed, DEFINITIONS_KEY: DEFINITIONS_PATH} if definitions else listed)
+    store.forget()
+    return tuple(new)
+
+
+def build_base_files(store: MetadataStore, name: str, build: TableFiles, data: Timeline) -> list[WriteStat]:
+    """Write the base files of a partition with the time `build.instant`; return their statistics.
+
+    Readers ignore the files until `complete_build`. A stale executor may write such files with another token: it has
+    the state of a snapshot that was taken after the partition was listed, too, so its files are correct as well.
+    """
+    ((_, kind),) = ordered_kinds([name])
+    timeline = store.timeline_store.load()
+    groups = store.groups([name], timeline, data)[name]
+    left = [path for path in store.inner.storage.list_names(name) if path.endswith(f"_{build.instant}.hfile")]
+    files, stats = base_files(store, name, kind, groups, build, new_token(store.env))
+    delete_leftovers(store.env.storage, [f"{METADATA}/{name}/{path}" for path in left])
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        list(pool.map(lambda file: store.inner.storage.put(*file), files.items()))
+    return stats
+
+
+def is_recorded(store: MetadataStore, requested: str) -> bool:
+    """Return whether the delta commit of an indexing action is completed: an executor crashed right after it."""
+    found = store.timeline_store.load().find(requested)
+    return found is not None and found.is_completed
+
+
+def compacted_above(store: MetadataStore, names: Collection[str], requested: str) -> str | None:
+    """Return a compaction after `requested` that wrote base files to one of the partitions; None if there is none.
+
+    Its base files hide those of a build, and have no records of it.
+    """
+    timelines = store.timeline_store
+    for instant in timelines.load().where(action=Action.COMMIT, state=State.COMPLETED):
+        if instant.requested > requested:
+            data = timelines.read(instant, State.COMPLETED)
+            if data and any(stat.partition in names for stat in decode_commit(data).stats):
+                return instant.requested
+    return None
+
+
+def complete_build(store: MetadataStore, requested: str, stats: Sequence[WriteStat], lock: TableLock) -> Instant:
+    """Complete the delta commit of an indexing action; call under the table lock, before the action is completed.
+
+    A delta commit that an earlier executor completed stays, with the base files that it names.
+    """
+    timeline = store.timeline_store.load()
+    found = timeline.find(requested)
+    if found is None or not found.is_completed:
+        lock.check()
+        found = record_build(store, requested, ({}, stats), timeline, lock).find(requested)
+    assert found is not None, "the build was recorded"
+    return found
+
+
+def list_as_usable(store: MetadataStore, names: Collection[str], lock: TableLock) -> None:
+    """Move partitions in the properties from those that are being built to the usable ones; call under the lock."""
+    usable, building = listed_partitions(read_properties(store.env.storage) or {})
+    built = set(names) & set(building)
+    if built:
+        lock.check()
+        update_properties(
+            store.env,
+            {
+                PARTITIONS_KEY: ",".join(sorted({*usable, *built})),
+                INFLIGHT_KEY: ",".join(sorted(set(building) - built)) or None,
+            },
+        )
+        store.forget()

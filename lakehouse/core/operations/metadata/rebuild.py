@@ -1,0 +1,114 @@
+"""Rebuild the metadata table: drop it, and build it again from a listing of the table (MDT-7, MDT-11).
+
+    under the lock   pending index builds are removed   properties   files of the metadata table
+                     listing of storage   each partition   properties
+
+Between the two changes of the properties the table has no metadata table, and readers list storage. A crash leaves the
+table in that state; run the command again.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from lakehouse.core.engine.progress import observed_stage
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.metadata.definitions import read_definitions, write_definitions
+from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS, partition_named
+from lakehouse.core.metadata.place import DEFINITIONS_KEY
+from lakehouse.core.metadata.write.drop import drop_metadata
+from lakehouse.core.metadata.write.initialise import build_partitions
+from lakehouse.core.operations.load.stage import stage_of
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table_files import table_files
+from lakehouse.core.operations.services.index_definition import definition_of, listed_in
+from lakehouse.core.planning.indexing import FILES, declared_partitions, in_build_order
+from lakehouse.core.state.table_config import require_writable
+from lakehouse.core.timeline.heartbeat import active_writes
+from lakehouse.core.timeline.table_lock import table_lock
+from lakehouse.errors import RetryableError
+from lakehouse.model.display import Readable, Shown, count_text
+from lakehouse.model.instant import Action
+from lakehouse.spec.options.policies import Policies
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt(Readable):
+    """The partitions of the rebuilt metadata table, the files that it lists, and partitions that were not built again.
+
+    `dropped` are partitions that the table had and this package cannot build.
+    """
+
+    partitions: tuple[str, ...]
+    files: int
+    dropped: tuple[str, ...] = ()
+
+    def _shown(self) -> Shown:
+        line = f"metadata table with {', '.join(self.partitions)}: {count_text(self.files, 'file')}"
+        return Shown(line, {"dropped": self.dropped})
+
+
+def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | None = None) -> Rebuilt:
+    """Drop the metadata table, if there is one, and build it with the partitions that it had and those of the options.
+
+    The lock is held meanwhile, so writers wait before they commit. Raises RetryableError while an index build is
+    active or a restore is not finished, and UnsupportedError for a table version that is not written.
+    """
+    require_writable(table.config, table.env.storage.root)
+    with table_lock(table.env, policies.transaction) as lock:
+        now = table.refresh()
+        now.store.refuse_during_restore(now.timeline)
+        pending = now.timeline.where(action=Action.INDEXING, pending=True)
+        active = active_writes(now.env, policies.transaction) if len(pending) else frozenset()
+        building = next((plan.requested for plan in pending if plan.requested in active), None)
+        if building is not None:
+            raise RetryableError(
+                f"{now.env.storage.root}: the indexing {building} is active; wait for it, then run again",
+                instant=building,
+            )
+        listed, definitions = listed_in(now), _definitions(now, policies)
+        wanted = _wanted(now, policies, definitions)
+        had = {*listed.usable, *listed.building}
+        lock.check()
+        for plan in pending:
+            now.store.remove_pending(plan)
+        drop_metadata(now.env)
+        now = now.refresh()
+        files = table_files(now, policies, engine)
+        if definitions:
+            write_definitions(now.env.storage, definitions)
+        units = [1] * len(wanted)
+        stage = stage_of(now, "build of the metadata table", "index", units)
+        with observed_stage(stage) as running, running.tasks(units):
+            build_partitions(now.metadata, wanted, files, now.timeline, lock)
+    dropped = tuple(sorted(had - set(wanted)))
+    logger.info("%s: rebuilt the metadata table with %s", table.env.storage.root, ", ".join(wanted))
+    return Rebuilt(partitions=wanted, files=files.files.num_rows, dropped=dropped)
+
+
+def _wanted(table: LoadedTable, policies: Policies, definitions: dict[str, Definition]) -> tuple[str, ...]:
+    """Return the partitions to build: those of new tables, those that the table has, and declared ones."""
+    listed, metadata = listed_in(table), policies.transaction.metadata
+    declared = declared_partitions(
+        policies.indexing,
+        statistics=metadata.column_stats,
+        is_partitioned=table.config.is_partitioned,
+        defined=definitions,
+    )
+    usual = [name for kind in INDEX_PARTITIONS for name in kind.wanted(policies, table.config)]
+    names = {FILES, *usual, *declared, *listed.usable, *listed.building}
+    kinds = {name: partition_named(name) for name in names}
+    return in_build_order(
+        name
+        for name, kind in kinds.items()
+        if kind is not None and kind.refusal(name, table.config, definitions.get(name)) is None
+    )
+
+
+def _definitions(table: LoadedTable, policies: Policies) -> dict[str, Definition]:
+    stored = read_definitions(table.env.storage) if DEFINITIONS_KEY in table.config.raw else {}
+    return {index.partition: definition_of(table, index) for index in policies.indexing.declared} | stored

@@ -1,0 +1,164 @@
+"""Create and drop indexes of the metadata table (MDT-6, MDT-7).
+
+create   the definition of a secondary index, or of an index on an expression; the service `index` builds it
+drop     first the properties, then the files, plans that build the index, and the definition
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from lakehouse.core.files.secondary_keys import text_refusal
+from lakehouse.core.format.timeline.indexing import decode_index_plan
+from lakehouse.core.metadata.definitions import read_definitions, write_definitions
+from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.partitions.registry import partition_named
+from lakehouse.core.metadata.place import DEFINITIONS_KEY, DEFINITIONS_PATH, listed_partitions
+from lakehouse.core.metadata.write.drop import drop_partitions
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.indexing import FILES, ListedPartitions
+from lakehouse.core.rows.index_functions import EXPRESSION, index_function
+from lakehouse.core.state.table_config import require_writable
+from lakehouse.core.timeline.table_lock import TableLock, table_lock
+from lakehouse.core.timeline.table_properties import update_properties
+from lakehouse.errors import UnsupportedError, UserError, nearest
+from lakehouse.model.display import Readable, Shown
+from lakehouse.model.indexing import EXPRESSION_PREFIX, IDENTITY, SECONDARY_INDEX, SECONDARY_PREFIX, DeclaredIndex
+from lakehouse.model.instant import Action, State
+from lakehouse.spec.options.policies import Policies
+
+logger = logging.getLogger(__name__)
+
+#: Versions of index definitions by table version.
+_VERSIONS = {8: "V1", 9: "V2"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedIndexes(Readable):
+    """The partitions of the metadata table that were dropped, and the pending plans that built them."""
+
+    partitions: tuple[str, ...]
+    plans: tuple[str, ...] = ()
+
+    def _shown(self) -> Shown:
+        return Shown(f"dropped indexes: {', '.join(self.partitions)}", {"plans": self.plans})
+
+
+def create_index(table: LoadedTable, policies: Policies, index: DeclaredIndex) -> Definition:
+    """Store the definition of an index, which the next run of the service builds; return the definition.
+
+    Raises UserError if the column does not exist, the function is unknown, or another index has this name.
+    """
+    require_writable(table.config, table.env.storage.root)
+    with table_lock(table.env, policies.transaction) as lock:
+        now = table.refresh()
+        root, storage = now.env.storage.root, now.env.storage
+        made, stored = definition_of(now, index), read_definitions(storage)
+        existing = stored.get(index.partition)
+        if existing is not None and existing != made:
+            raise UserError(
+                f"{root}: the index {index.name} exists with another definition; drop it first with `lakehouse index "
+                "drop`, or choose another name",
+                index=index.name,
+            )
+        require_supported(now, index.partition, made)
+        if existing is None:
+            lock.check()
+            write_definitions(storage, {**stored, index.partition: made})
+            update_properties(now.env, {DEFINITIONS_KEY: DEFINITIONS_PATH})
+    return made
+
+
+def drop_index(table: LoadedTable, policies: Policies, name: str) -> DroppedIndexes:
+    """Drop an index by its name or by its partition of the metadata table; also one that is being built.
+
+    Raises UserError if the table has no such index, or if it is `files`, which all indexes need.
+    """
+    require_writable(table.config, table.env.storage.root)
+    with table_lock(table.env, policies.transaction) as lock:
+        now = table.refresh()
+        listed, stored = listed_in(now), read_definitions(now.env.storage)
+        partition = _partition_of(now, name, {*listed.usable, *listed.building, *stored})
+        lock.check()
+        gone = {partition, *drop_partitions(now.metadata, [partition])}
+        plans = _drop_plans(now, gone, lock)
+        kept = {name: definition for name, definition in stored.items() if name not in gone}
+        if kept != stored:
+            lock.check()
+            write_definitions(now.env.storage, kept)
+    logger.info("%s: dropped the indexes %s", table.env.storage.root, ", ".join(sorted(gone)))
+    return DroppedIndexes(partitions=tuple(sorted(gone)), plans=plans)
+
+
+def listed_in(table: LoadedTable) -> ListedPartitions:
+    """Return the index partitions that the loaded properties name."""
+    usable, building = listed_partitions(table.config.raw)
+    return ListedPartitions(usable=usable, building=building)
+
+
+def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
+    """Return the definition of a declared index; raise UserError for an unknown column, function or type."""
+    schema = table_schema(table)
+    if schema is not None:
+        if index.column not in schema.names:
+            raise UserError(
+                f"{table.env.storage.root}: index {index.name}: column {index.column!r} is not in the table."
+                f"{nearest(index.column, schema.names)}",
+                column=index.column,
+            )
+        kind = schema.field(index.column).type
+        is_secondary = index.kind == SECONDARY_INDEX
+        refusal = text_refusal(kind) if is_secondary else index_function(index.function, index.options).refusal(kind)
+        if refusal is not None:
+            raise UserError(f"{table.env.storage.root}: index {index.name}: {refusal}", column=index.column)
+    is_secondary = index.kind == SECONDARY_INDEX
+    return Definition(
+        index_type=index.kind,
+        function=IDENTITY if is_secondary else index.function,
+        source_fields=(index.column,),
+        options={} if is_secondary else {EXPRESSION: index.function, **index.options},
+        version=_VERSIONS[table.config.version],
+    )
+
+
+def require_supported(table: LoadedTable, name: str, definition: Definition | None) -> None:
+    """Raise UnsupportedError if this package cannot build and maintain an index partition."""
+    kind = partition_named(name)
+    why = "there is no such index" if kind is None else kind.refusal(name, table.config, definition)
+    if why is not None:
+        raise UnsupportedError(f"{table.env.storage.root}: the index {name} cannot be built: {why}", index=name)
+
+
+def _partition_of(table: LoadedTable, name: str, known: Collection[str]) -> str:
+    """Return the partition of an index that exists; raise UserError otherwise."""
+    root = table.env.storage.root
+    found = [name for name in (name, SECONDARY_PREFIX + name, EXPRESSION_PREFIX + name) if name in known]
+    if not found:
+        names = ", ".join(sorted(known)) or "none"
+        raise UserError(f"{root}: there is no index {name!r}.{nearest(name, known)} Indexes: {names}", index=name)
+    if len(found) > 1:
+        raise UserError(f"{root}: {name!r} may be {' or '.join(found)}; name the partition", index=name)
+    if found[0] == FILES:
+        raise UserError(
+            f"{root}: the partition files lists the files of the table, and all indexes need it; drop the whole "
+            "metadata table with the option hoodie.metadata.enable=false of Apache Hudi",
+            index=name,
+        )
+    return found[0]
+
+
+def _drop_plans(table: LoadedTable, gone: Iterable[str], lock: TableLock) -> tuple[str, ...]:
+    """Delete the pending plans that build one of the partitions, and drop what else they were building."""
+    plans = []
+    for pending in table.timeline.where(action=Action.INDEXING, pending=True):
+        data = table.store.read(pending, State.REQUESTED)
+        names = decode_index_plan(data).names if data else ()
+        if not set(names).isdisjoint(gone):
+            lock.check()
+            drop_partitions(table.metadata, [name for name in names if name in listed_in(table.refresh()).building])
+            table.store.remove_pending(pending)
+            plans.append(pending.requested)
+    return tuple(plans)

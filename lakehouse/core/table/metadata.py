@@ -1,0 +1,35 @@
+"""The metadata table of one table: `table.metadata.rebuild()`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.engine.adapters import session_engine
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.metadata.rebuild import Rebuilt, rebuild_metadata
+from lakehouse.core.table.arguments import checks_arguments
+from lakehouse.core.table.describe import shown_service
+from lakehouse.model.display import Readable, Shown
+from lakehouse.spec.options.policies import Policies
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMetadata(Readable):
+    """The metadata table of one table: file listings, statistics and indexes."""
+
+    table: LoadedTable
+    policies: Policies
+
+    def rebuild(self, *, spark: Any = None) -> Rebuilt:
+        """Drop the metadata table, if there is one, and build it again from a listing of the table.
+
+        It gets the partitions that it had and those that the options declare. Writers wait before they commit, and
+        readers list storage meanwhile. With `spark` its executors read rows, else threads of this process.
+        """
+        engine = session_engine(spark, self.policies.write.memory_budget_bytes)
+        return rebuild_metadata(self.table, self.policies, engine)
+
+    def _shown(self) -> Shown:
+        return shown_service(self.table, "metadata table", ("rebuild()",))
