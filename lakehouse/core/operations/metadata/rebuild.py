@@ -16,14 +16,14 @@ from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
-from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS, partition_named
+from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
 from lakehouse.core.metadata.place import DEFINITIONS_KEY
 from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.metadata.write.initialise import build_partitions
 from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.load.table_files import table_files
-from lakehouse.core.operations.services.index_definition import definition_of, listed_in
+from lakehouse.core.operations.services.index_definition import definition_of, listed_in, refusal
 from lakehouse.core.planning.indexing import FILES, declared_partitions, in_build_order
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.heartbeat import active_writes
@@ -101,12 +101,7 @@ def _wanted(table: LoadedTable, policies: Policies, definitions: dict[str, Defin
     )
     usual = [name for kind in INDEX_PARTITIONS for name in kind.wanted(policies, table.config)]
     names = {FILES, *usual, *declared, *listed.usable, *listed.building}
-    kinds = {name: partition_named(name) for name in names}
-    return in_build_order(
-        name
-        for name, kind in kinds.items()
-        if kind is not None and kind.refusal(name, table.config, definitions.get(name)) is None
-    )
+    return in_build_order(name for name in names if refusal(table.config, name, definitions.get(name)) is None)
 
 
 def _definitions(table: LoadedTable, policies: Policies) -> dict[str, Definition]:

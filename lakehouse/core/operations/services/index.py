@@ -39,7 +39,7 @@ from lakehouse.core.operations.commit.results import NothingToDo, Totals
 from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.load.table_files import table_files
-from lakehouse.core.operations.services.index_definition import definition_of, listed_in, require_supported
+from lakehouse.core.operations.services.index_definition import definition_of, listed_in, refusal, require_supported
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
     execute_plan,
@@ -47,14 +47,20 @@ from lakehouse.core.operations.services.plan_executor import (
     plans_without_executor,
 )
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
-from lakehouse.core.planning.indexing import declared_partitions, index_due, missing_partitions, plan_index
+from lakehouse.core.planning.indexing import (
+    PARTITION_STATS,
+    declared_partitions,
+    index_due,
+    missing_partitions,
+    plan_index,
+)
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.display import Readable, Shown
-from lakehouse.model.indexing import IndexDue, IndexMetadata, IndexPlan
+from lakehouse.model.indexing import COLUMN_STATS, IndexDue, IndexMetadata, IndexPlan
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
@@ -240,7 +246,10 @@ def _declared(table: LoadedTable, policies: Policies) -> tuple[str, ...]:
         is_partitioned=table.config.is_partitioned,
         defined=defined,
     )
-    return tuple(name for name in declared if partition_named(name) is not None)
+    # Statistics are declared by default, also for tables that cannot have them.
+    config, usual = table.config, (COLUMN_STATS, PARTITION_STATS)
+    known = [name for name in declared if partition_named(name) is not None]
+    return tuple(name for name in known if name not in usual or refusal(config, name, defined.get(name)) is None)
 
 
 def _plan(table: LoadedTable, policies: Policies) -> IndexPlan | NothingToDo:

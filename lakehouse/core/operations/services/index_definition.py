@@ -21,12 +21,19 @@ from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.indexing import FILES, ListedPartitions
 from lakehouse.core.rows.index_functions import EXPRESSION, index_function
-from lakehouse.core.state.table_config import require_writable
+from lakehouse.core.state.table_config import TableConfig, require_writable
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.core.timeline.table_properties import update_properties
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.display import Readable, Shown
-from lakehouse.model.indexing import EXPRESSION_PREFIX, IDENTITY, SECONDARY_INDEX, SECONDARY_PREFIX, DeclaredIndex
+from lakehouse.model.indexing import (
+    COLUMN_STATS,
+    EXPRESSION_PREFIX,
+    IDENTITY,
+    SECONDARY_INDEX,
+    SECONDARY_PREFIX,
+    DeclaredIndex,
+)
 from lakehouse.model.instant import Action, State
 from lakehouse.spec.options.policies import Policies
 
@@ -111,9 +118,9 @@ def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
             )
         kind = schema.field(index.column).type
         is_secondary = index.kind == SECONDARY_INDEX
-        refusal = text_refusal(kind) if is_secondary else index_function(index.function, index.options).refusal(kind)
-        if refusal is not None:
-            raise UserError(f"{table.env.storage.root}: index {index.name}: {refusal}", column=index.column)
+        why = text_refusal(kind) if is_secondary else index_function(index.function, index.options).refusal(kind)
+        if why is not None:
+            raise UserError(f"{table.env.storage.root}: index {index.name}: {why}", column=index.column)
     is_secondary = index.kind == SECONDARY_INDEX
     return Definition(
         index_type=index.kind,
@@ -126,10 +133,20 @@ def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
 
 def require_supported(table: LoadedTable, name: str, definition: Definition | None) -> None:
     """Raise UnsupportedError if this package cannot build and maintain an index partition."""
-    kind = partition_named(name)
-    why = "there is no such index" if kind is None else kind.refusal(name, table.config, definition)
+    why = refusal(table.config, name, definition)
     if why is not None:
         raise UnsupportedError(f"{table.env.storage.root}: the index {name} cannot be built: {why}", index=name)
+
+
+def refusal(config: TableConfig, name: str, definition: Definition | None) -> str | None:
+    """Return why this package cannot build an index partition; None if it can.
+
+    Column statistics have no definition before they are built.
+    """
+    kind = partition_named(name)
+    if kind is None:
+        return "there is no such index"
+    return None if definition is None and name == COLUMN_STATS else kind.refusal(name, config, definition)
 
 
 def _partition_of(table: LoadedTable, name: str, known: Collection[str]) -> str:
