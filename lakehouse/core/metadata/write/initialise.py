@@ -166,6 +166,7 @@ def ordered_kinds(names: Iterable[str]) -> list[tuple[str, IndexPartition]]:
 def index_definitions(
     names: Iterable[str], table: TableFiles, stored: Mapping[str, Definition]
 ) -> dict[str, Definition]:
+    """Return the stored definitions, with those of partitions that are built."""
     definitions = dict(stored)
     for name, kind in ordered_kinds(names):
         definition = kind.definition(name, replace(table, definitions=definitions))
@@ -211,6 +212,7 @@ def base_files(
 
 
 def commit_data(store: MetadataStore, stats: Sequence[WriteStat]) -> bytes:
+    """Return the content of the completed delta commit of a build."""
     metadata = CommitMetadata(operation=_OPERATION, stats=tuple(stats), extra={"schema": COMMIT_SCHEMA})
     return encode_commit(metadata, table_version=store.config.version)
 
