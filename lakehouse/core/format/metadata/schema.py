@@ -43,6 +43,11 @@ _META_COLUMNS = (
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
+#: Fields that older releases lack.
+_OPTIONAL = frozenset(
+    {*_META_COLUMNS, BLOOM_FILTER, COLUMN_STATS, RECORD_INDEX, SECONDARY_INDEX}
+    | {"isTightBound", "valueType", "fileId", "fileIdEncoding", "position"}
+)
 #: Hudi's compaction reads text with this schema; without the annotation it gets objects of another class and fails.
 _TEXT = {"type": "string", "avro.java.string": "String"}
 _DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
@@ -156,10 +161,35 @@ def record_node(schema: str) -> AvroNode:
         raise CorruptTableError(
             f"the Avro schema of the metadata records is malformed: {type(error).__name__}: {error}"
         ) from error
-    names = [child.path for child in node.children] if node.kind == "record" else []
-    if not {"key", "type", FILES} <= set(names):
-        raise CorruptTableError(f"the Avro schema does not declare metadata records; its columns are {names}")
+    if schema != SCHEMA:
+        _require_compatible(node.arrow, record_node(SCHEMA).arrow, "")
     return node
+
+
+def _require_compatible(found: pa.DataType, expected: pa.DataType, path: str) -> None:
+    """Raise CorruptTableError if a type lacks fields that no release lacks, or has fields of other types.
+
+    Unions are structs here; a release may know fewer branches.
+    """
+    if not pa.types.is_struct(expected):
+        if pa.types.is_map(expected) and pa.types.is_map(found):
+            return _require_compatible(found.item_type, expected.item_type, path)
+        if found != expected and not pa.types.is_list(expected):
+            raise CorruptTableError(
+                f"the Avro schema of the metadata records declares {path!r} as {found}", column=path
+            )
+        return None
+    if not pa.types.is_struct(found):
+        raise CorruptTableError(f"the Avro schema does not declare metadata records: {path!r} is {found}", column=path)
+    for field in expected:
+        place = f"{path}.{field.name}" if path else field.name
+        if found.get_field_index(field.name) >= 0:
+            _require_compatible(found.field(field.name).type, field.type, place)
+        elif field.name not in _OPTIONAL and not field.name.endswith("Wrapper"):
+            raise CorruptTableError(
+                f"the Avro schema does not declare metadata records: it has no field {place!r}", column=place
+            )
+    return None
 
 
 class _Compiler:

@@ -75,7 +75,9 @@ def decode_statistics(entries: pa.Table, schema: str) -> pa.Table:
         columns |= {f"{bound}_{part}": array for part, array in _parts(fields.get(f"{bound}Value"), count).items()}
     info = fields.get("valueType")
     if info is not None:
-        columns["type_ordinal"], columns["type_info"] = info.flatten()[:2]
+        names = info.type.names
+        columns["type_ordinal"] = info.flatten()[names.index("typeOrdinal")]
+        columns["type_info"] = info.flatten()[names.index("additionalInfo")]
     for name in ("name", "column"):
         if columns[name] is None or columns[name].null_count:
             at = 0 if columns[name] is None else int(np.flatnonzero(np.asarray(columns[name].is_null()))[0])
