@@ -67,6 +67,10 @@ class MetadataStore:
         """Delete files of the metadata table, by their paths relative to it."""
         delete_leftovers(self.env.storage, [f"{METADATA}/{path}" for path in paths])
 
+    def is_log_compaction(self, delta: Instant) -> bool:
+        """Return whether a delta commit of the last load is a completed log compaction, by its requested file."""
+        return any(known.action is Action.LOGCOMPACTION for known in self.timeline_store.pending_files(delta))
+
     def _listed(self, name: str) -> tuple[str, ...]:
         found = (_FILE.fullmatch(file) for file in self.inner.storage.list_names(name))
         return tuple(sorted({match[1] for match in found if match is not None and match[1].endswith("-0")}))

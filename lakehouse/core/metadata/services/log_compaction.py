@@ -17,6 +17,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.core.format.hfile.writer import write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block, scan_blocks
 from lakehouse.core.format.log.delete_block import encode_deletes
@@ -48,14 +49,9 @@ def log_compaction_is_due(state: ServiceState, blocks: int) -> bool:
     pending = {instant.requested for instant in state.data.where(pending=True)}
     if any(delta.requested in pending for delta in since):
         return False
-    compacted = [delta for delta in since if is_log_compaction(state, delta)]
+    compacted = [delta for delta in since if state.store.is_log_compaction(delta)]
     last = max((delta.requested for delta in compacted), default="")
     return sum(delta.completion > last for delta in since if delta not in compacted) >= blocks
-
-
-def is_log_compaction(state: ServiceState, delta: Instant) -> bool:
-    """Return whether a delta commit is a completed log compaction: its requested file has another action."""
-    return any(known.action is Action.LOGCOMPACTION for known in state.store.timeline_store.pending_files(delta))
 
 
 def compact_logs(state: ServiceState, blocks: int, lock: TableLock) -> Instant | None:
@@ -132,7 +128,7 @@ def _rewrite(state: ServiceState, instant: Instant, operation: CompactionOperati
     if not replaced:
         return None
     kind = record_kind(partition, state.definitions.get(partition))
-    entries = pa.concat_tables(list(merged_batches(None, layers, kind))) if layers else None
+    entries = pa.concat_tables([ENTRIES.empty_table(), *merged_batches(None, layers, kind)])
     deletes = _deleted(layers)
     headers = {
         BlockHeader.INSTANT_TIME: instant.requested,
@@ -140,16 +136,16 @@ def _rewrite(state: ServiceState, instant: Instant, operation: CompactionOperati
         BlockHeader.COMPACTED_BLOCK_TIMES: ",".join(replaced),
     }
     blocks = []
-    if len(deletes) or entries is None or entries.num_rows == 0:
+    if len(deletes) or entries.num_rows == 0:
         ordering = pa.array([0], pa.int32()).take(pa.array([0] * len(deletes), pa.int32()))
         content = encode_deletes(deletes.cast(pa.string()), partition, ordering)
         blocks.append(encode_block(BlockType.DELETE, headers, content))
-    if entries is not None and entries.num_rows:
+    if entries.num_rows:
         content = write_hfile(entries, schema=SCHEMA, created_ms=store.env.clock.now_ms())
         blocks.append(encode_block(BlockType.HFILE_DATA, headers, content))
     name, data = log_name(operation.file_id, instant.requested, token), b"".join(blocks)
     storage.put(f"{partition}/{name}", data)
-    counts = (0 if entries is None else entries.num_rows, len(deletes))
+    counts = (entries.num_rows, len(deletes))
     return log_stat(partition, operation.file_id, name, instant.requested, size_bytes=len(data), counts=counts)
 
 

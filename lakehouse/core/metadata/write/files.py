@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakehouse.core.env import Env
-from lakehouse.core.format.hfile.writer import write_hfile
+from lakehouse.core.format.hfile.writer import SCANNED, Layout, write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
 from lakehouse.core.format.log.delete_block import encode_deletes
 from lakehouse.core.format.metadata.schema import SCHEMA
@@ -53,9 +53,9 @@ def init_log_bytes(instant: str) -> bytes:
     return encode_block(BlockType.DELETE, {BlockHeader.INSTANT_TIME: instant}, content)
 
 
-def base_bytes(entries: pa.Table, created_ms: int) -> bytes:
-    """Return a base file with these records."""
-    return write_hfile(entries.sort_by("key"), schema=SCHEMA, created_ms=created_ms, bounds=True)
+def base_bytes(entries: pa.Table, created_ms: int, layout: Layout = SCANNED) -> bytes:
+    """Return a base file with these records; `record_kind` has the layout of an index partition."""
+    return write_hfile(entries.sort_by("key"), schema=SCHEMA, created_ms=created_ms, layout=layout, bounds=True)
 
 
 # parameters: the columns of a write statistic

@@ -30,6 +30,7 @@ from lakehouse.core.metadata.place import (
     listed_partitions,
     metadata_properties,
 )
+from lakehouse.core.metadata.record_kinds import record_kind
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.files import (
     INIT_TOKEN,
@@ -202,11 +203,12 @@ def base_files(
     keys = entries.column("key").combine_chunks()
     shards = np.asarray(kind.shards(name, keys, groups, build.definitions.get(name)))
     stats, created_ms = [], store.env.clock.now_ms()
+    layout = record_kind(name, build.definitions.get(name)).layout
     for shard in np.unique(shards):
         of_group = entries.filter(pa.array(shards == shard))
         file_id = groups[int(shard)]
         path = f"{name}/{base_name(file_id, build.instant, token)}"
-        files[path] = base_bytes(of_group, created_ms)
+        files[path] = base_bytes(of_group, created_ms, layout)
         stats.append(base_stat(name, file_id, path.rpartition("/")[2], len(files[path]), of_group.num_rows))
     return files, stats
 

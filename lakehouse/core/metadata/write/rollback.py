@@ -38,7 +38,7 @@ def roll_back_metadata(store: MetadataStore, rollback: str, target: str, lock: T
     undoing = timeline.find(rollback)
     if recorded is None and undoing is None:
         return True
-    if recorded is not None and _is_compacted(timeline, recorded):
+    if recorded is not None and _is_compacted(store, timeline, recorded):
         return False
     started_ms = store.env.clock.now_ms()
     files = {} if recorded is None else _log_files(store, recorded, names)
@@ -86,12 +86,13 @@ def _recorded(timeline: Timeline, target: str) -> Instant | None:
     return next(found, None)
 
 
-def _is_compacted(timeline: Timeline, recorded: Instant) -> bool:
+def _is_compacted(store: MetadataStore, timeline: Timeline, recorded: Instant) -> bool:
     """Return whether a compaction or log compaction that may contain the delta commit is completed."""
     if not recorded.is_completed:
         return False
-    compactions = timeline.where(action=Action.COMMIT, state=State.COMPLETED)
-    return any(compaction.requested > recorded.completion for compaction in compactions)
+    writes = timeline.where(action=(Action.COMMIT, Action.DELTACOMMIT), state=State.COMPLETED)
+    later = [write for write in writes if write.requested > recorded.completion]
+    return any(write.action is Action.COMMIT or store.is_log_compaction(write) for write in later)
 
 
 def _log_files(store: MetadataStore, recorded: Instant, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
