@@ -64,6 +64,7 @@ class WriteStat:
         log_version, base_file, log_files: Of a log file, its version and the names of the other files of its slice.
             They are set only where `path` does not imply them, as in version 6.
         event_time: The smallest and the largest event time of the rows in milliseconds.
+        revived: The number of rows of a log whose keys an earlier log had deleted; it is not stored in the commit.
         nulled: The number of new rows that lack a column, by column; the commit contains only the sums of all files.
     """
 
@@ -92,6 +93,7 @@ class WriteStat:
     base_file: str = ""
     log_files: tuple[str, ...] = ()
     event_time: tuple[int, int] | None = None
+    revived: int = 0
     nulled: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,11 +48,11 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Give each write the locations of all keys; collects the roots of tables whose locations were asked for."""
     asked: list[str] = []
 
-    def scanned(table: LoadedTable, *, by_partition: bool) -> ScannedLocations:
+    def scanned(table: LoadedTable, find: Callable[[ScannedLocations], Any], *, by_partition: bool) -> Any:
         asked.append(table.env.storage.root)
-        return ScannedLocations(table, by_partition=by_partition)
+        return find(ScannedLocations(table, by_partition=by_partition))
 
-    monkeypatch.setattr(key_search, "record_locations", scanned)
+    monkeypatch.setattr(key_search, "with_record_locations", scanned)
     yield asked
 
 

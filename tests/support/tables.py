@@ -262,7 +262,7 @@ def base_files(storage: Storage) -> list[BaseFile]:
     for file in storage.list(""):
         partition, _, name = file.path.rpartition("/")
         base = parse_base_file(name, partition, file.size_bytes)
-        if base is not None:
+        if base is not None and not file.path.startswith(".hoodie/"):
             found.append(base)
     return found
 
@@ -285,6 +285,7 @@ def strays(storage: Storage) -> list[str]:
         file.path
         for file in storage.list("")
         if file.path not in known
+        and not file.path.startswith((".hoodie/metadata/", ".hoodie/.index_defs/"))
         and file.name != ".hoodie_partition_metadata"
         and parse_base_file(file.name, "", 0) is None
         and (parse_log_file(file.name, "", 0) is None or file.path.startswith(".hoodie/"))

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from lakehouse.core.files.base_writer import column_ranges, ensure_partition
 from lakehouse.core.files.column_bounds import RowBounds, merged_bounds
 from lakehouse.core.files.key_lookup import LOST, MOVED_OUT, read_matches
-from lakehouse.core.files.key_matches import without_held
+from lakehouse.core.files.key_matches import DELETED, without_held
 from lakehouse.core.files.log_bounds import deletes_only
 from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.files.markers import TaskMarkers, first_log, group_markers, mark_log
@@ -59,8 +59,9 @@ def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, ta
     first = first_log(context, attempt, task)
     writer = LogWriter(markers, task.partition, task.file_id, is_new=task.is_new, gaps=gaps, first=first)
     try:
-        for rows, moved in _incoming(context, task):
-            writer.add(rows, moved)
+        for rows, kind in _incoming(context, task):
+            writer.add(rows, None if kind is None else kind == MOVED_OUT)
+            writer.revived += 0 if kind is None else int((kind == DELETED).sum())
         if task.resize is not None:
             return [_as_copy(stat) for stat in writer.finish()]
         return _with_base_slice(task.file_slice, writer.finish())
@@ -86,7 +87,7 @@ def _with_base_slice(file_slice: FileSlice | None, stats: list[WriteStat]) -> li
 
 
 def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
-    """Yield staged rows, piece by piece, with the mask of rows that move to another partition."""
+    """Yield staged rows, piece by piece, with the kinds of their matches; without matches the kinds are None."""
     if task.matches_file is None:
         for entry in task.entries:
             with StagedReader(context, entry.run) as reader:
@@ -105,7 +106,7 @@ def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table
             for start in range(0, len(of_run), size):
                 chosen = of_run[start : start + size]
                 row, first = np.unique(matches.row[chosen], return_index=True)
-                yield reader.take(row), matches.kind[chosen[first]] == MOVED_OUT
+                yield reader.take(row), matches.kind[chosen[first]]
 
 
 class LogWriter:
@@ -153,6 +154,8 @@ class LogWriter:
             write_token=markers.attempt.token,
         )
         self._version = self._first.version
+        #: The number of rows whose keys an earlier log of the group deletes.
+        self.revived = 0
         self._started = context.clock.monotonic_s()
         self._stats: list[WriteStat] = []
 
@@ -300,6 +303,7 @@ class LogWriter:
                 is_partial=any(len(names) < len(self._context.schema) for names in self._blocks),
                 seconds=self._context.clock.monotonic_s() - self._started,
                 event_time=self._events.range,
+                revived=self.revived,
             )
         )
         self._version += 1

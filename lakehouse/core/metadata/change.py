@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakehouse.core.metadata.staged import StagedUpdate
 from lakehouse.model.commit import CommitMetadata, WriteStat
 
 #: The files that an action wrote, change logs included.
@@ -31,6 +32,7 @@ class MetadataChange:
         replaced: The file groups that the action replaced: partition, file_id.
         schema: The Avro schema of the data columns as JSON; "" if the action does not state one.
         inputs: Files that tasks wrote for an index partition, by its name, such as changed record keys.
+        staged: The records that tasks prepared for an index partition, by its name.
     """
 
     operation: str
@@ -42,9 +44,14 @@ class MetadataChange:
     replaced: pa.Table = field(default_factory=GROUPS.empty_table)
     schema: str = ""
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    staged: Mapping[str, StagedUpdate] = field(default_factory=dict)
 
 
-def change_of_commit(metadata: CommitMetadata, inputs: Mapping[str, tuple[str, ...]] | None = None) -> MetadataChange:
+def change_of_commit(
+    metadata: CommitMetadata,
+    inputs: Mapping[str, tuple[str, ...]] | None = None,
+    staged: Mapping[str, StagedUpdate] | None = None,
+) -> MetadataChange:
     """Return the change of a commit, deltacommit or replacecommit."""
     groups = [(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids]
     return MetadataChange(
@@ -55,6 +62,7 @@ def change_of_commit(metadata: CommitMetadata, inputs: Mapping[str, tuple[str, .
         replaced=_pairs(groups, GROUPS),
         schema=metadata.extra.get("schema", ""),
         inputs=inputs or {},
+        staged=staged or {},
     )
 
 

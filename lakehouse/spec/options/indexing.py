@@ -38,6 +38,31 @@ class IndexingPolicy:
         False,
         "The table has a record index for each partition; a record key may occur in several partitions.",
     )
+    min_groups: int = option(
+        "hoodie.metadata.global.record.level.index.min.filegroup.count",
+        10,
+        "Smallest number of file groups of a record index of the table.",
+        aliases=("hoodie.metadata.record.index.min.filegroup.count",),
+    )
+    max_groups: int = option(
+        "hoodie.metadata.global.record.level.index.max.filegroup.count",
+        10_000,
+        "Largest number of file groups of a record index of the table.",
+        aliases=("hoodie.metadata.record.index.max.filegroup.count",),
+    )
+    min_groups_per_partition: int = option(
+        "hoodie.metadata.record.level.index.min.filegroup.count",
+        1,
+        "Smallest number of file groups of the record index of one partition.",
+    )
+    max_groups_per_partition: int = option(
+        "hoodie.metadata.record.level.index.max.filegroup.count",
+        10,
+        "Largest number of file groups of the record index of one partition.",
+    )
+    bloom_groups: int = option(
+        "hoodie.metadata.index.bloom.filter.file.group.count", 4, "File groups of the bloom filters."
+    )
     bloom_filters: bool = option(
         BLOOM_FILTERS_ENABLE, False, "The metadata table has the bloom filters of the base files."
     )

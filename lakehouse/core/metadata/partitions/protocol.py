@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -12,8 +12,8 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.env import Env
 from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.metadata.change import MetadataChange
+from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.state.table_config import TableConfig
-from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import FileSlice
 from lakehouse.spec.options.policies import Policies
 
@@ -43,14 +43,14 @@ class Update:
         deletes: Keys of deleted records.
         new_groups: File ids of file groups that the action creates, as in a partitioned record index.
         definition: The changed index definition, such as with a new column; None if it stays.
-        written: Statistics of log files that tasks wrote already; their records are not in `entries`.
+        staged: Log files that tasks prepared; their records are not in `entries`.
     """
 
     entries: pa.Table = field(default_factory=ENTRIES.empty_table)
     deletes: pa.Array = field(default_factory=lambda: pa.array([], KEYS))
     new_groups: tuple[str, ...] = ()
     definition: Definition | None = None
-    written: tuple[WriteStat, ...] = ()
+    staged: tuple[StagedLog, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +111,15 @@ class TableFiles:
     schema: pa.Schema | None = None
     definitions: Mapping[str, Definition] = field(default_factory=dict)
     policies: Policies = field(default_factory=Policies)
+
+
+@runtime_checkable
+class GroupedBuild(Protocol):
+    """An index partition that builds one file group after the other, because its records grow with the rows."""
+
+    def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the ids of file groups with their records: key, value. Groups without records are left out."""
+        ...
 
 
 class IndexPartition(Protocol):

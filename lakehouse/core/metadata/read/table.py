@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.metadata import keys
 from lakehouse.core.format.metadata.groups import data_partition_of, partition_shards
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
@@ -26,6 +28,7 @@ from lakehouse.core.format.metadata.records import (
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, decode_statistics
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.place import INIT_PREFIX
 from lakehouse.core.metadata.read.layers import (
     FileLayer,
@@ -40,6 +43,8 @@ from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
 from lakehouse.core.metadata.read.validity import Validity
 from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.state.table_config import TableConfig
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.instant import Action, Instant, State
 
 FILES, COLUMN_STATS, PARTITION_STATS = "files", "column_stats", "partition_stats"
@@ -71,11 +76,18 @@ class MetadataTable:
         usable: The index partitions that may be read.
     """
 
-    def __init__(self, store: MetadataStore, usable: Sequence[str], validity: Validity) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        usable: Sequence[str],
+        validity: Validity,
+        slices: Mapping[str, tuple[MetadataSlice, ...]] | None = None,
+    ) -> None:
+        """Create a reader of the usable index partitions; `slices` are the file slices of partitions, if known."""
         self.usable = tuple(usable)
         self._store, self._validity = store, validity
         self._layers = LayerReader(store.inner.storage, store.cache, validity.completions, version=store.config.version)
-        self._slices: dict[str, tuple[MetadataSlice, ...]] = {}
+        self._slices: dict[str, tuple[MetadataSlice, ...]] = dict(slices or {})
 
     @cached_property
     def definitions(self) -> dict[str, Definition]:
@@ -153,6 +165,8 @@ class MetadataTable:
             wanted = sorted_keys(record_keys)
             groups = self.slices(RECORD_INDEX)
             by_partition = _partitioned(groups)
+            if not groups:
+                return LOCATION_ROWS.empty_table()
             if not by_partition:
                 return self._find(RECORD_INDEX, wanted)
             searched = by_partition if partitions is None else [path for path in partitions if path in by_partition]
@@ -165,7 +179,12 @@ class MetadataTable:
     def is_partitioned_record_index(self) -> bool:
         """Whether the record index has separate file groups for each data partition."""
         with reading():
-            return bool(_partitioned(self.slices(RECORD_INDEX)))
+            return is_partitioned_by(self.definitions.get(RECORD_INDEX))
+
+    def task_locations(self) -> TaskLocations:
+        """Return a picklable reader of the record index, for tasks."""
+        slices = self.slices(RECORD_INDEX)
+        return TaskLocations(self._store.env.storage, self._store.config, self._validity, slices)
 
     def bloom_filters(self, files: pa.Table) -> pa.Table:
         """Return the bloom filters of base files as `BLOOMS`; files without filter have no row.
@@ -241,7 +260,9 @@ class MetadataTable:
             found = metadata_slices(
                 files, partition, self._validity, version=self._store.config.version, archived=self._archived
             )
-        if not found:
+        definition = None if found else self.definitions.get(partition)
+        # A record index with one index for each data partition has no file groups before the first write.
+        if not found and not is_partitioned_by(definition):
             raise MetadataUnusableError(
                 f"{self._store.inner.storage.root}/{partition} has no file groups, but the table's properties list it"
             )
@@ -423,6 +444,22 @@ class MetadataTable:
         if partition == BLOOM_FILTERS or (definition is not None and definition.index_type == BLOOM_FILTERS):
             return decode_blooms, merge_latest, BLOOM_ROWS
         return decode_statistics, merge_statistics, STAT_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLocations:
+    """The record index of one version of a table, as a value that tasks get: it opens the files again."""
+
+    storage: Storage
+    config: TableConfig
+    validity: Validity
+    slices: tuple[MetadataSlice, ...]
+
+    def locations(self, record_keys: Any, partitions: Iterable[str] | None = None) -> pa.Table:
+        """Return where records are, as `MetadataTable.locations` does."""
+        store = MetadataStore(Env(storage=self.storage), self.config)
+        table = MetadataTable(store, (RECORD_INDEX,), self.validity, {RECORD_INDEX: self.slices})
+        return table.locations(record_keys, partitions)
 
 
 def _decoded(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema) -> Layer:

@@ -22,9 +22,11 @@ from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition, IndexPartition, MetadataCommit, Update
+from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.place import METADATA, listed_partitions
 from lakehouse.core.metadata.services.run import run_services
+from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.drop import drop_partitions
 from lakehouse.core.metadata.write.files import INIT_TOKEN, init_log_bytes, log_bytes, log_name, log_stat, new_token
@@ -39,6 +41,7 @@ from lakehouse.spec.options.policies import Policies
 logger = logging.getLogger(__name__)
 
 _WRITERS = 8
+_COPY_BYTES = 1 << 20
 _OPERATION = "UPSERT_PREPPED"
 
 
@@ -136,7 +139,12 @@ def withdraw(store: MetadataStore, recorded: Recorded) -> None:
 
 def _guarded(store: MetadataStore, opened: Opened, data: Timeline, lock: TableLock) -> Opened:
     """Return the metadata table without partitions that cannot be maintained: these are dropped, or the write fails."""
-    lost = [name for name in opened.names if not opened.groups[name]]
+    lost = [
+        name
+        for name in opened.names
+        # A record index with one index for each partition has no file groups before the first write.
+        if not opened.groups[name] and not is_partitioned_by(opened.definitions.get(name))
+    ]
     refused: dict[str, str] = {}
     for name in opened.names:
         kind = partition_named(name)
@@ -191,8 +199,9 @@ def _write(
         for name, update in updates.items():
             list(pool.map(lambda file_id, name=name: _init_group(store, name, file_id, requested), update.new_groups))
         stats = list(pool.map(lambda task: _write_group(store, requested, token, created_ms, task), tasks))
+        staged = [(name, log) for name, update in updates.items() for log in update.staged]
+        stats += pool.map(lambda log: _copy_staged(store, requested, token, *log), staged)
         instant = inflight.result()
-    stats += [stat for update in updates.values() for stat in update.written]
     for name, update in updates.items():
         if update.new_groups:
             store.add_groups(name, update.new_groups)
@@ -251,6 +260,17 @@ def _write_group(store: MetadataStore, requested: str, token: str, created_ms: i
     store.inner.storage.put(f"{task.partition}/{name}", data)
     counts = (task.entries.num_rows, len(task.deletes))
     return log_stat(task.partition, task.file_id, name, requested, size_bytes=len(data), counts=counts)
+
+
+def _copy_staged(store: MetadataStore, requested: str, token: str, partition: str, log: StagedLog) -> WriteStat:
+    """Copy a log file that tasks prepared to its place, in pieces."""
+    name = log_name(log.file_id, requested, token)
+    target = store.inner.storage.open_output(f"{partition}/{name}")
+    with store.env.storage.open_input(log.path) as source, target as sink:
+        while piece := source.read(_COPY_BYTES):
+            sink.write(piece)
+    counts = (log.records, log.deletes)
+    return log_stat(partition, log.file_id, name, requested, size_bytes=log.size_bytes, counts=counts)
 
 
 def _init_group(store: MetadataStore, partition: str, file_id: str, requested: str) -> None:

@@ -7,7 +7,7 @@ commit has a time that no other instant has. The properties name the partition a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, re
 from lakehouse.core.format.properties import render_properties
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
-from lakehouse.core.metadata.partitions.protocol import Definition, IndexPartition, TableFiles
+from lakehouse.core.metadata.partitions.protocol import Definition, GroupedBuild, IndexPartition, TableFiles
 from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
 from lakehouse.core.metadata.place import (
     DEFINITIONS_KEY,
@@ -199,18 +199,27 @@ def base_files(
 ) -> tuple[dict[str, bytes], list[WriteStat]]:
     """Return path -> content of the base files of a partition, for groups with records, and their statistics."""
     files: dict[str, bytes] = {}
-    entries = kind.build(name, build).combine_chunks()
-    keys = entries.column("key").combine_chunks()
-    shards = np.asarray(kind.shards(name, keys, groups, build.definitions.get(name)))
     stats, created_ms = [], store.env.clock.now_ms()
     layout = record_kind(name, build.definitions.get(name)).layout
-    for shard in np.unique(shards):
-        of_group = entries.filter(pa.array(shards == shard))
-        file_id = groups[int(shard)]
+    for file_id, of_group in _records_of_groups(name, kind, build, groups):
         path = f"{name}/{base_name(file_id, build.instant, token)}"
         files[path] = base_bytes(of_group, created_ms, layout)
         stats.append(base_stat(name, file_id, path.rpartition("/")[2], len(files[path]), of_group.num_rows))
     return files, stats
+
+
+def _records_of_groups(
+    name: str, kind: IndexPartition, build: TableFiles, groups: Sequence[str]
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the ids of file groups with their records."""
+    if isinstance(kind, GroupedBuild):
+        yield from kind.build_groups(name, build, groups)
+        return
+    entries = kind.build(name, build).combine_chunks()
+    keys = entries.column("key").combine_chunks()
+    shards = np.asarray(kind.shards(name, keys, groups, build.definitions.get(name)))
+    for shard in np.unique(shards):
+        yield groups[int(shard)], entries.filter(pa.array(shards == shard))
 
 
 def commit_data(store: MetadataStore, stats: Sequence[WriteStat]) -> bytes:

@@ -17,10 +17,12 @@ from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.metadata.change import change_of_commit
+from lakehouse.core.metadata.staged import StagedRecordsError, StagedUpdate
 from lakehouse.core.operations.commit.bucket_counts import changed_bucket_rules
 from lakehouse.core.operations.commit.cleanup import find_rollback
 from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
 from lakehouse.core.operations.commit.completion import Completion, complete_action
+from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.precondition import Precondition, precondition_conflict
 from lakehouse.core.operations.commit.results import Committed, Conflict
 from lakehouse.core.operations.load.commits import writes_since
@@ -37,6 +39,9 @@ from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
+
+#: How often the records of indexes are prepared while indexes are created or dropped.
+_STAGINGS = 3
 
 Others = list[tuple[Instant, CommitMetadata]]
 
@@ -62,6 +67,7 @@ class PreparedCommit:
             no conflicts, whether they are completed meanwhile or not.
         inputs: Files that tasks wrote for index partitions of the metadata table, by the name of the partition.
         unmet: Buckets (partition, number) without file group in which keys are deleted; only with tombstones.
+        staging: Prepares the records of indexes that grow with the rows of the commit.
     """
 
     table: LoadedTable
@@ -79,6 +85,7 @@ class PreparedCommit:
     resizes: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unmet: frozenset[tuple[str, int]] = frozenset()
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    staging: IndexStaging | None = None
 
 
 def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
@@ -91,6 +98,8 @@ def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Com
         candidate.precondition.confirm()
     compared: frozenset[str] = frozenset()
     ours = write_summary(candidate.metadata, touched=candidate.touched, shared_columns=candidate.shared_columns)
+    staged = {} if candidate.staging is None else candidate.staging.stage(candidate.metadata)
+    tries = 0
     while True:
         with table_lock(candidate.table.env, policy) as lock:
             timeline = candidate.table.store.load()
@@ -107,7 +116,20 @@ def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Com
                     return metadata
                 _refuse_if_rolled_back(candidate, timeline)
                 lock.check()
-                return _commit(candidate, metadata, timeline, lock)
+                tries += 1
+                try:
+                    committed = _commit(candidate, metadata, timeline, lock, staged)
+                except StagedRecordsError:
+                    if candidate.staging is None or tries == _STAGINGS:
+                        raise
+                else:
+                    break
+        if not inserting and not deleting:
+            # An index was created or dropped after its records were prepared.
+            assert candidate.staging is not None
+            candidate.staging.clean_up(staged)
+            staged = candidate.staging.stage(candidate.metadata, again=True)
+            continue
         for winner, other in inserting:
             conflict = _same_keys(candidate, ours, winner, other)
             if conflict is not None:
@@ -119,6 +141,9 @@ def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Com
                     winner=winner, reason=f"{winner.requested} deleted keys of this batch with a later ordering value"
                 )
         compared |= {instant.requested for instant, _ in rivals}
+    if candidate.staging is not None:
+        candidate.staging.clean_up(staged)
+    return committed
 
 
 def _conflict(candidate: PreparedCommit, ours: WriteSummary, others: Others, timeline: Timeline) -> Conflict | None:
@@ -227,12 +252,18 @@ def _refuse_if_rolled_back(candidate: PreparedCommit, timeline: Timeline) -> Non
         )
 
 
-def _commit(candidate: PreparedCommit, metadata: CommitMetadata, timeline: Timeline, lock: TableLock) -> Committed:
+def _commit(
+    candidate: PreparedCommit,
+    metadata: CommitMetadata,
+    timeline: Timeline,
+    lock: TableLock,
+    staged: Mapping[str, StagedUpdate],
+) -> Committed:
     table, instant = candidate.table, candidate.instant
     replaces = instant.action is Action.REPLACECOMMIT
     data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
-    change = change_of_commit(metadata, candidate.inputs)
+    change = change_of_commit(metadata, candidate.inputs, staged)
     completed = complete_action(table, Completion(instant=started, timeline=timeline, data=data, change=change), lock)
     logger.info("%s: committed %s, %d files", table.env.storage.root, completed.requested, len(metadata.stats))
     return Committed(instant=completed, metadata=metadata)

@@ -51,6 +51,7 @@ from lakehouse.core.operations.services.rewrite import (
     announce_markers,
     complete_rewrite,
     planned_groups,
+    staging_of,
 )
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.write.prepare import maintenance_context
@@ -238,7 +239,9 @@ class ClusteringExecution:
             extra={"schema": context.write.avro_schema, RANGES_KEY: encode_ranges(stats)}
             | ({LAYOUT_KEY: layout_text(context.layout)} if context.layout.columns else {}),
         )
-        return ClusteringWork(plan=plan, files=RewrittenFiles(metadata=metadata, markers=markers))
+        staged = staging_of(claimed, self.engine).stage(metadata)
+        files = RewrittenFiles(metadata=metadata, markers=markers, staged=staged)
+        return ClusteringWork(plan=plan, files=files)
 
     def complete(
         self, claimed: ClaimedPlan, work: ClusteringWork, now: LoadedTable, lock: TableLock
@@ -248,6 +251,7 @@ class ClusteringExecution:
         rings = store_resized_rings(now, claimed.instant, work.plan)
         outcome = complete_rewrite(claimed, work.files, now, lock)
         mark_resized_rings(now, rings)
+        staging_of(claimed, self.engine).clean_up(work.files.staged)
         return outcome
 
 

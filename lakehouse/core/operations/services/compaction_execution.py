@@ -31,7 +31,12 @@ from lakehouse.core.operations.services.plan_executor import (
     plans_without_executor,
 )
 from lakehouse.core.operations.services.planned_files import planned_files_exist, with_committed_log_sizes
-from lakehouse.core.operations.services.rewrite import RewrittenFiles, announce_markers, complete_rewrite
+from lakehouse.core.operations.services.rewrite import (
+    RewrittenFiles,
+    announce_markers,
+    complete_rewrite,
+    staging_of,
+)
 from lakehouse.core.operations.services.service import ServiceCost, ServiceRequest
 from lakehouse.core.operations.write.prepare import maintenance_context
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
@@ -164,7 +169,8 @@ class CompactionExecution:
             compacted=not logs,
             extra={"schema": write.avro_schema, RANGES_KEY: encode_ranges(stats)},
         )
-        return RewrittenFiles(metadata=metadata, markers=markers)
+        staged = staging_of(claimed, self.engine).stage(metadata)
+        return RewrittenFiles(metadata=metadata, markers=markers, staged=staged)
 
     def _run_tasks(
         self, context: CompactionContext, claimed: ClaimedPlan, operations: Sequence[CompactionOperation]
@@ -179,7 +185,9 @@ class CompactionExecution:
         self, claimed: ClaimedPlan, work: RewrittenFiles, now: LoadedTable, lock: TableLock
     ) -> tuple[Committed, list[str]]:
         """Commit the new files."""
-        return complete_rewrite(claimed, work, now, lock)
+        done = complete_rewrite(claimed, work, now, lock)
+        staging_of(claimed, self.engine).clean_up(work.staged)
+        return done
 
 
 def compaction_cost(plan: CompactionPlan | None, *, logs_only: bool = False) -> ServiceCost:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.metadata.change import change_of_commit
+from lakehouse.core.metadata.staged import StagedUpdate
 from lakehouse.core.operations.commit.cleanup import delete_unreported
 from lakehouse.core.operations.commit.completion import Completion, complete_action
+from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.commits import latest_extra
@@ -26,10 +29,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewrittenFiles:
-    """The result of an executed plan: the metadata of its commit, and the markers of its files."""
+    """The result of an executed plan: the metadata of its commit, the markers of its files, and records of indexes."""
 
     metadata: CommitMetadata
     markers: WriteMarkers
+    staged: Mapping[str, StagedUpdate] = field(default_factory=dict)
 
 
 def planned_groups(table: LoadedTable) -> frozenset[Group]:
@@ -42,6 +46,11 @@ def announce_markers(claimed: ClaimedPlan, names: Iterable[Sequence[str]]) -> Wr
     markers = WriteMarkers(claimed.table, claimed.instant.requested, claimed.policies.write)
     markers.announce([name for of_task in names for name in of_task])
     return markers
+
+
+def staging_of(claimed: ClaimedPlan, engine: Engine) -> IndexStaging:
+    """Return what prepares the records of indexes for the files of a plan."""
+    return IndexStaging(table=claimed.table, engine=engine, policies=claimed.policies, instant=claimed.instant)
 
 
 def complete_rewrite(
@@ -67,7 +76,7 @@ def complete_rewrite(
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
     replaces = instant.action is Action.CLUSTERING
     data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
-    change = change_of_commit(metadata)
+    change = change_of_commit(metadata, staged=rewritten.staged)
     completed = complete_action(
         table, Completion(instant=started, timeline=now.timeline, data=data, change=change), lock
     )

@@ -23,6 +23,7 @@ from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_unreported
 from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
+from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.commits import writes_since
@@ -322,6 +323,9 @@ def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: Remem
     compared = attempt.staged if attempt.request.operation is Operation.DELETE else applied.runs
     # Bucket indexes compare buckets instead of keys. Where the index does not look up keys, they may repeat anyway.
     compares_keys = attempt.request.looks_up_keys and not context.hashes_keys
+    staging = IndexStaging(
+        table=prepared.table, engine=attempt.engine, policies=attempt.policies, instant=attempt.instant
+    )
     commit = PreparedCommit(
         table=prepared.table,
         instant=attempt.instant,
@@ -332,6 +336,7 @@ def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: Remem
         precondition=attempt.request.precondition,
         updates=prepared.updates,
         resizes=written.resizes,
+        staging=staging,
         global_keys=context.global_keys,
         finds_keys=partial(find_keys, attempt, compared) if compares_keys else None,
         deleted_in=frozenset(e.partition for run in compared for e in run.entries if e.deletes or context.deletes_only),

@@ -1,0 +1,103 @@
+"""Which file groups have other record keys after an action than before (MDT-4).
+
+new base file of a new file group        its keys are added
+next base file with inserts or deletes   its keys are compared with those of the previous file
+log file with inserts or deletes         the keys of the slice are compared with those before the log
+replaced file group                      its keys are removed, unless the action adds them elsewhere
+updates in place, compaction, clean      nothing changes
+clustering                               the keys of the new files get their new place; none is removed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from lakehouse.core.files.changed_keys import ChangedGroup, KeyChange
+from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.commit import COMPACTIONS, Operation, WriteStat
+from lakehouse.model.files import FileSlice
+
+
+def written_groups(stats: Iterable[WriteStat], operation: str, instant_ms: int) -> list[ChangedGroup]:
+    """Return the file groups whose keys the files of these write statistics change."""
+    if operation in COMPACTIONS:
+        return []
+    groups: dict[tuple[str, str], list[WriteStat]] = {}
+    for stat in stats:
+        if stat.path:
+            groups.setdefault((stat.partition, stat.file_id), []).append(stat)
+    changed = (_written_group(of_group, instant_ms) for of_group in groups.values())
+    return [group for group in changed if group is not None]
+
+
+def removed_groups(slices: Iterable[FileSlice], operation: str) -> list[ChangedGroup]:
+    """Return replaced file groups whose keys the action removes; `slices` are their newest slices."""
+    if operation == Operation.CLUSTER:
+        return []
+    return [
+        ChangedGroup(kind=KeyChange.REMOVED, partition=s.partition, file_id=s.file_id, instant_ms=0, before=s)
+        for s in slices
+    ]
+
+
+def stored_groups(slices: Iterable[FileSlice], timezone: str) -> list[ChangedGroup]:
+    """Return all file groups of a table as added, with the times of their slices: the input of a build."""
+    return [
+        ChangedGroup(
+            kind=KeyChange.ADDED,
+            partition=s.partition,
+            file_id=s.file_id,
+            instant_ms=instant_ms(s.base_instant, timezone),
+            after=s,
+        )
+        for s in slices
+    ]
+
+
+def instant_ms(instant: str, timezone: str) -> int:
+    """Return the time of an instant in milliseconds since 1970; `timezone` is that of the table, UTC or LOCAL."""
+    try:
+        moment = datetime.strptime(instant[:14], "%Y%m%d%H%M%S")
+        millis = int(instant[14:17] or 999)
+    except ValueError:
+        raise CorruptTableError(f"{instant!r} is not an instant time", instant=instant) from None
+    moment = moment.replace(tzinfo=UTC) if timezone == "UTC" else moment.astimezone()
+    return int(moment.timestamp()) * 1000 + millis
+
+
+def _written_group(stats: Sequence[WriteStat], instant_ms: int) -> ChangedGroup | None:
+    last = stats[-1]
+    base = parse_base_file(_name(last.path), last.partition, last.size_bytes)
+    group = ChangedGroup(kind=KeyChange.COMPARED, partition=last.partition, file_id=last.file_id, instant_ms=instant_ms)
+    if base is None:
+        changes = any(stat.num_deletes or stat.num_inserts or stat.revived for stat in stats)
+        return _with_log_slices(group, stats) if changes else None
+    after = FileSlice(partition=base.partition, file_id=base.file_id, base_instant=base.instant, base=base)
+    previous = parse_base_file(last.prev_base_file or "", last.partition, 0)
+    if previous is None:
+        return replace(group, kind=KeyChange.ADDED, after=after)
+    if not last.num_inserts and not last.num_deletes:
+        return None
+    before = replace(after, base_instant=previous.instant, base=previous)
+    return replace(group, before=before, after=after)
+
+
+def _with_log_slices(group: ChangedGroup, stats: Sequence[WriteStat]) -> ChangedGroup:
+    """Return the group with its slice before and after the log files of `stats`."""
+    last = max(stats, key=lambda stat: len(stat.log_files))
+    base = parse_base_file(last.base_file, group.partition, 0)
+    names = last.log_files or tuple(_name(stat.path) for stat in stats)
+    logs = [log for name in names if (log := parse_log_file(name, group.partition, 0)) is not None]
+    written = {_name(stat.path) for stat in stats}
+    first = base.instant if base is not None else logs[0].instant
+    after = FileSlice(partition=group.partition, file_id=group.file_id, base_instant=first, base=base, logs=tuple(logs))
+    earlier = tuple(log for log in logs if log.name not in written)
+    before = replace(after, logs=earlier) if base is not None or earlier else None
+    return replace(group, before=before, after=after)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

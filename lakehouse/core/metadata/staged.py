@@ -1,0 +1,99 @@
+"""Records of index partitions that tasks prepare before the table lock is taken (MDT-8).
+
+The records of a record index grow with the rows of a commit, and bloom filters with its files. Tasks encode them as log
+files beside the staged rows. Under the lock the files are copied to their place in pieces, so the driver's memory does
+not grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakehouse.core.files.log_reader import SliceContext
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.errors import RetryableError
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.files import FileSlice
+from lakehouse.spec.options.indexing import IndexingPolicy
+
+#: Runs a function with an attempt once per task, and returns the results in order.
+Run = Callable[[Callable[[Attempt, Any], Any], Sequence[Any]], list[Any]]
+
+
+class StagedRecordsError(RetryableError):
+    """The staged records of an index partition are missing, or were made for other file groups; stage them again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedLog:
+    """A complete log file for one file group of an index partition.
+
+    Attributes:
+        file_id: The file group of the metadata table.
+        path: Where the log file is, relative to the data table.
+        size_bytes: Its size.
+        records: The number of records in it.
+        deletes: The number of deleted keys in it.
+    """
+
+    file_id: str
+    path: str
+    size_bytes: int
+    records: int
+    deletes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedUpdate:
+    """The prepared log files of one index partition.
+
+    Attributes:
+        groups: The file groups of the partition for which the files were made; keys are divided by their number.
+        logs: The log files.
+        new_groups: The ids of file groups that the action creates.
+    """
+
+    groups: tuple[str, ...]
+    logs: tuple[StagedLog, ...] = ()
+    new_groups: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the log files, relative to the data table."""
+        return tuple(log.path for log in self.logs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staging:
+    """What the preparation of an index partition for one action needs.
+
+    Attributes:
+        storage: The storage of the table.
+        instant: The requested time of the action.
+        instant_ms: The same time in milliseconds since 1970.
+        created_ms: The time that the files state.
+        commit: The commit that the action will complete.
+        replaced: Returns the newest slices of the file groups that the action replaces.
+        read: The settings for reading slices.
+        groups: The file groups of the partition.
+        is_partitioned: Each partition of the table has a record index of its own.
+        policy: The options of indexes.
+        run: Runs a function once per task, near the data if the work is large.
+        directory: The directory for the files of tasks, relative to the table.
+    """
+
+    storage: Storage
+    instant: str
+    instant_ms: int
+    created_ms: int
+    commit: CommitMetadata
+    replaced: Callable[[], Sequence[FileSlice]]
+    read: SliceContext
+    groups: tuple[str, ...]
+    is_partitioned: bool
+    run: Run
+    directory: str
+    policy: IndexingPolicy = field(default_factory=IndexingPolicy)

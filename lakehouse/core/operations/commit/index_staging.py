@@ -1,0 +1,115 @@
+"""Prepare the records of indexes that grow with the rows or files of a commit, before the table lock is taken (MDT-8).
+
+A small commit is prepared by threads of this process, because starting tasks near the data would take longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.format.avro.schema import avro_to_arrow
+from lakehouse.core.metadata.key_changes import instant_ms
+from lakehouse.core.metadata.partitions.bloom_filters import BLOOM_FILTERS, stage_filters
+from lakehouse.core.metadata.partitions.record_index import RECORD_INDEX, is_partitioned_by, stage_records
+from lakehouse.core.metadata.place import listed_partitions
+from lakehouse.core.metadata.staged import StagedUpdate, Staging
+from lakehouse.core.metadata.write.commit import open_metadata
+from lakehouse.core.operations.load.schema import data_columns, table_schema
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.files import FileSlice
+from lakehouse.model.instant import Instant
+from lakehouse.spec.options.policies import Policies
+
+STAGES: Mapping[str, Callable[[Staging], StagedUpdate]] = {BLOOM_FILTERS: stage_filters, RECORD_INDEX: stage_records}
+#: Rows whose keys are read by this process. A task on Spark starts in about 0.1 s.
+_ROWS_HERE = 200_000
+#: Footers that are read by this process.
+_FILES_HERE = 16
+_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexStaging:
+    """Prepares the records of one commit.
+
+    Attributes:
+        table: The table as it was loaded.
+        engine: Runs the tasks of a large commit.
+        policies: The options of the table.
+        instant: The instant of the action.
+    """
+
+    table: LoadedTable
+    engine: Engine
+    policies: Policies
+    instant: Instant
+
+    def stage(self, commit: CommitMetadata, *, again: bool = False) -> dict[str, StagedUpdate]:
+        """Return the prepared records by index partition; {} without a request if the table has no such index.
+
+        With `again` the properties are read again, because an index was created or dropped meanwhile.
+        """
+        listed = {name for names in listed_partitions(self.table.config.raw) for name in names}
+        if not again and not listed & STAGES.keys():
+            return {}
+        opened = open_metadata(self.table.metadata, self.table.store.load() if again else self.table.timeline)
+        staged = {}
+        for name in opened.names:
+            if name in STAGES:
+                definition = opened.definitions.get(name)
+                staging = self._staging(commit, name, opened.groups[name])
+                staged[name] = STAGES[name](Staging(**staging, is_partitioned=is_partitioned_by(definition)))
+        return staged
+
+    def clean_up(self, staged: Mapping[str, StagedUpdate]) -> None:
+        """Delete the files of tasks, after the commit or before they are made again."""
+        storage = self.table.env.storage
+        if any(update.logs for update in staged.values()):
+            delete_leftovers(storage, [file.path for file in storage.list(self._directory)])
+
+    @property
+    def _directory(self) -> str:
+        return f".hoodie/.staging/{self.instant.requested}/indexes"
+
+    def _staging(self, commit: CommitMetadata, name: str, groups: tuple[str, ...]) -> dict[str, Any]:
+        table, config = self.table, self.table.config
+        declared = commit.extra.get("schema", "")
+        schema = data_columns(avro_to_arrow(declared)) if declared else table_schema(table)
+        assert schema is not None, "a commit that changes keys has a schema, or the table has one"
+        rows = sum(stat.num_writes for stat in commit.stats)
+        small = len(commit.stats) <= _FILES_HERE
+        if name == RECORD_INDEX:
+            small = rows <= _ROWS_HERE and not commit.replaced
+        return {
+            "storage": table.env.storage,
+            "instant": self.instant.requested,
+            "instant_ms": instant_ms(self.instant.requested, config.timezone),
+            "created_ms": table.env.clock.now_ms(),
+            "commit": commit,
+            "replaced": partial(_replaced_slices, table, commit.replaced),
+            "read": slice_context(table, schema, budget=self.policies.write.memory_budget_bytes),
+            "groups": groups,
+            "policy": self.policies.indexing,
+            "run": LocalEngine(_THREADS).run if small else partial(_run_near_data, self.engine),
+            "directory": f"{self._directory}/{name}",
+        }
+
+
+def _run_near_data(engine: Engine, function: Callable[[Attempt, Any], Any], tasks: Sequence[Any]) -> list[Any]:
+    return engine.run(function, tasks, light=True)
+
+
+def _replaced_slices(table: LoadedTable, replaced: Mapping[str, Sequence[str]]) -> list[FileSlice]:
+    """Return the newest slices of the file groups that a commit replaces."""
+    wanted = {(partition, file_id) for partition, ids in replaced.items() for file_id in ids}
+    return [s for s in load_slices(table, sorted(replaced)) if (s.partition, s.file_id) in wanted]
