@@ -17,6 +17,7 @@ BENCHES = (
     "one_row",
     "memory",
     "requests",
+    "scale",
     "merge_on_read",
     "hudi_logs",
     "read",

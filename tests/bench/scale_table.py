@@ -32,7 +32,7 @@ from lakehouse.core.planning.conflict import STRATEGIES
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_lock import table_lock
-from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.commit import ColumnBounds, CommitMetadata, Operation, WriteStat
 from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -50,6 +50,7 @@ _KEYS = ("low-k####", "top-k####")
 _VALUES = (0x5A17_3C91_0B7E_44D1, 0x5A17_3C91_0B7E_44D2)
 _TIME = 0x6B28_4DA2_1C8F_55E2
 _WRITERS = 4
+_COLUMN_BYTES = 64
 _ODD = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835
 
 
@@ -167,7 +168,21 @@ def _stat(instant: str, number: int, partition: int) -> WriteStat:
             "v": (low, high, 0),
             "ts": (number, number, 0),
         },
+        bounds={
+            "_hoodie_commit_time": _bounds(instant, instant),
+            "_hoodie_partition_path": _bounds(file.partition, file.partition),
+            "_hoodie_record_key": _bounds(keys[0], keys[-1]),
+            "id": _bounds(keys[0], keys[-1]),
+            "p": _bounds(file.partition, file.partition),
+            "v": _bounds(low, high),
+            "ts": _bounds(number, number),
+        },
     )
+
+
+def _bounds(low: str | int, high: str | int) -> ColumnBounds:
+    low, high = (value.encode() if isinstance(value, str) else value for value in (low, high))
+    return ColumnBounds(low=low, high=high, nulls=0, values=ROWS, size_bytes=_COLUMN_BYTES, raw_bytes=_COLUMN_BYTES)
 
 
 def _file_id(number: int) -> str:

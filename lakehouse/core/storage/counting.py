@@ -23,6 +23,7 @@ class CountingStorage:
         self.inner = inner
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(VERBS, 0)
+        self._listed: list[str] = []
 
     def __reduce__(self) -> tuple[type[CountingStorage], tuple[Storage]]:
         return CountingStorage, (self.inner,)
@@ -37,10 +38,20 @@ class CountingStorage:
         with self._lock:
             return dict(self._counts)
 
+    def listed(self) -> tuple[str, ...]:
+        """Return the directories that were listed since the last reset, in order; "" is the root."""
+        with self._lock:
+            return tuple(self._listed)
+
+    def listed_data(self) -> tuple[str, ...]:
+        """Return those of `listed` that can contain data files of a table at the root."""
+        return tuple(path for path in self.listed() if path.partition("/")[0] != ".hoodie")
+
     def reset(self) -> None:
-        """Set all counters to zero."""
+        """Set all counters to zero, and forget which directories were listed."""
         with self._lock:
             self._counts.update(dict.fromkeys(VERBS, 0))
+            self._listed.clear()
 
     def above(self) -> CountingStorage | None:
         """Return the parent store; its requests are counted here. The call itself costs no request."""
@@ -94,19 +105,19 @@ class CountingStorage:
     def list(self, prefix: str) -> Files:
         """Count one LIST for every thousand files."""
         files = self.inner.list(prefix)
-        self._count("LIST", _pages(len(files)))
+        self._count_list(prefix, len(files))
         return files
 
     def list_dir(self, prefix: str) -> Level:
         """Count one LIST for every thousand files and names."""
         files, names = self.inner.list_dir(prefix)
-        self._count("LIST", _pages(len(files) + len(names)))
+        self._count_list(prefix, len(files) + len(names))
         return files, names
 
     def list_names(self, prefix: str) -> Names:
         """Count one LIST for every thousand files."""
         names = self.inner.list_names(prefix)
-        self._count("LIST", _pages(len(names)))
+        self._count_list(prefix, len(names))
         return names
 
     def delete(self, path: str) -> bool:
@@ -134,6 +145,11 @@ class CountingStorage:
     def native(self, path: str) -> str:
         """Return the native path; reads through it are not counted."""
         return self.inner.native(path)
+
+    def _count_list(self, prefix: str, entries: int) -> None:
+        self._count("LIST", _pages(entries))
+        with self._lock:
+            self._listed.append(prefix.rstrip("/"))
 
     def _count(self, verb: str, requests: int = 1) -> None:
         with self._lock:

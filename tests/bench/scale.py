@@ -1,0 +1,164 @@
+"""Planning, look-ups and commits of a table of 10,000 partitions with 20 files each, with and without metadata table.
+
+`--rows` below 400,000 makes a smaller table: a partition has 40 rows. Plans are measured in a process of their own, so
+that the first plan reads everything from storage and the peak memory is that of planning.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from lakehouse.core.env import Env
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.storage.counting import VERBS, CountingStorage
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from tests.bench.measure import Comparison, Side, compare, interleave, show_lines
+from tests.bench.scale_table import ROWS, STEP, Size, make_table, partition_name, record_keys
+from tests.bench.setting import Setting, spark
+
+WITH, WITHOUT = "with metadata table", "without"
+_OPTIONS = {WITH: "true", WITHOUT: "false"}
+_MEMORY_MB = 300
+_REQUESTS = 12
+_SMALL_OVERHEAD, _LARGE_OVERHEAD = 1.3, 1.1
+_LARGE_FILES = 1_000
+_IN_PROCESS = {"hoodie.write.lock.provider": "InProcessLockProvider"}
+#: File groups of the metadata table that each commit touches: one of files, two of columns, one of partitions.
+_METADATA_GROUPS = 4
+
+
+def run(setting: Setting) -> list[Comparison]:
+    """Print times, requests and memory of plans, then requests of commits; compare commits with and without."""
+    size = Size(partitions=max(min(setting.rows // (20 * ROWS), 10_000), 20))
+    places = {side: _table(setting, side, size) for side in (WITHOUT, WITH)}
+    show_lines(_plan_lines(setting, places, size))
+    show_lines(_commit_lines(places))
+    return [_overhead(setting, places, 1), _overhead(setting, places, min(_LARGE_FILES, size.partitions))]
+
+
+def _table(setting: Setting, side: str, size: Size) -> str:
+    """Return the location of a table, which is made unless an earlier run with the same --home left it."""
+    name = f"scale-{size.partitions}-{'with' if side == WITH else 'without'}"
+    done = setting.home / f"{name}.done"
+    if not done.exists():
+        location = setting.fresh(name)
+        make_table(location, size, {"hoodie.metadata.enable": _OPTIONS[side]})
+        done.touch()
+    return str(setting.home / name)
+
+
+def _conditions(size: Size) -> Mapping[str, tuple[str | None, float, float | None]]:
+    """Return the name of each plan: its condition, and the seconds allowed with and without metadata table."""
+    middle = size.partitions * size.files // 2
+    return {
+        "plan of the table": (None, 1.0, None),
+        "plan of one partition": (f"p = '{partition_name(size.partitions // 2)}'", 0.05, 0.3),
+        "plan of a range": (f"v >= {STEP * middle} AND v < {STEP * (middle + 20)}", 0.3, None),
+        "plan of a record key": (f"id = '{record_keys(middle)[0]}'", 0.2, None),
+    }
+
+
+def _plan_lines(setting: Setting, places: Mapping[str, str], size: Size) -> list[tuple[str, ...]]:
+    lines = [("what", "metadata table", "files", "LIST", "GET", "first s", "again s", "target s", "peak MB", "")]
+    for what, (where, *targets) in _conditions(size).items():
+        for side, target in zip((WITH, WITHOUT), targets, strict=True):
+            found = _measured(places[side], where, setting.rounds)
+            took, memory = found["again_s"], found["peak_mb"]
+            misses = [f"time > {target}"] if target is not None and took > target else []
+            misses += [f"memory > {_MEMORY_MB}"] if side == WITH and memory > _MEMORY_MB else []
+            misses += ["LIST of data directories"] if side == WITH and found["data_lists"] else []
+            lines.append(
+                (
+                    what,
+                    "yes" if side == WITH else "no",
+                    f"{found['files']:,}",
+                    str(found["LIST"]),
+                    str(found["GET"]),
+                    f"{found['first_s']:.3f}",
+                    f"{took:.3f}",
+                    "" if target is None else f"<= {target}",
+                    f"{memory:.0f}",
+                    f"MISSED: {', '.join(misses)}" if misses else "",
+                )
+            )
+        if where is None:
+            lines.append(
+                ("  Spark lists the files", "no", "", "", "", f"{_spark_lists(places[WITHOUT]):.3f}", *[""] * 4)
+            )
+    return lines
+
+
+def _measured(location: str, where: str | None, rounds: int) -> dict[str, float]:
+    """Return what `scale_plan` prints about the plans of one process."""
+    arguments = [sys.executable, "-m", "tests.bench.scale_plan", location, json.dumps(where), str(rounds)]
+    done = subprocess.run(arguments, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _spark_lists(location: str) -> float:
+    """Return the seconds in which Spark finds the files of the table."""
+    session = spark()
+    (sample,) = interleave(
+        [Side(name="Spark", run=lambda _: session.read.parquet(f"{location}/part-*").inputFiles())], 1, warmup=0
+    )["Spark"]
+    return sample.wall_s
+
+
+def _commit_lines(places: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Return the requests of commits of a process that knows the table; the lock of the process needs none."""
+    lines = [("what", "metadata table", "file groups", *VERBS, "beside LIST", "target", "")]
+    for side in (WITH, WITHOUT):
+        storage = CountingStorage(open_storage(places[side]))
+        table = Table.open(places[side], env=Env(storage=storage), options=_IN_PROCESS)
+        table.bulk_insert(_rows(1, f"first-{side}"))
+        for what, partitions in (("bulk_insert of 1 file", 1), ("bulk_insert of 20 files", 20), ("upsert of 1 row", 1)):
+            rows = _rows(partitions, what)
+            storage.reset()
+            outcome = table.upsert(rows) if "upsert" in what else table.bulk_insert(rows)
+            counts, groups = storage.counts(), _groups(outcome) + (_METADATA_GROUPS if side == WITH else 0)
+            others = sum(counts.values()) - counts["LIST"]
+            allowed = _REQUESTS + groups
+            misses = [f"> {allowed}"] if others > allowed else []
+            misses += [f"LIST of {path!r}" for path in sorted(set(storage.listed_data()))]
+            verdict = f"MISSED: {', '.join(misses[:3])}" if misses and side == WITH else ""
+            shown = (str(others), f"<= {allowed}" if side == WITH else "", verdict)
+            has = "yes" if side == WITH else "no"
+            lines.append((what, has, str(groups), *(str(counts[verb]) for verb in VERBS), *shown))
+    return lines
+
+
+def _overhead(setting: Setting, places: Mapping[str, str], files: int) -> Comparison:
+    """Compare a commit of new files with and without metadata table."""
+    tables = {side: Table.open(place) for side, place in places.items()}
+
+    def commit(side: str, number: int) -> None:
+        tables[side].bulk_insert(_rows(files, f"overhead-{files}-{number}"))
+
+    sides = [Side(name=side, run=lambda number, side=side: commit(side, number)) for side in places]  # type: ignore[misc]
+    samples = interleave(sides, max(setting.rounds, 5) if files == 1 else setting.rounds)
+    target = _SMALL_OVERHEAD if files == 1 else _LARGE_OVERHEAD
+    return compare(f"commit of {files:,} files, with metadata table", samples, WITH, WITHOUT, target)
+
+
+def _rows(partitions: int, name: str) -> pa.Table:
+    numbers = range(partitions)
+    return pa.table(
+        {
+            "id": [f"{name}-{number}" for number in numbers],
+            "p": [partition_name(number) for number in numbers],
+            "v": pa.array([-1] * partitions, pa.int64()),
+            "ts": pa.array(numbers, pa.int64()),
+        }
+    )
+
+
+def _groups(outcome: object) -> int:
+    assert isinstance(outcome, Committed)
+    return len(outcome.metadata.stats)
