@@ -11,6 +11,7 @@ _SECTIONS = {
     "Tables": (
         ("table", "table", "Create, describe, read, delete from and validate tables; compare spec files"),
         ("timeline", "table", "Show the instants of a table"),
+        ("metadata", "metadata", "Show, validate and rebuild the metadata table of a table"),
         ("ingest", "ingest", "Ingest the new files of a spec's source in one commit"),
         ("rollback", "undo", "Roll back one write, or all failed writes"),
         ("savepoint", "undo", "Mark commits that clean and rollback must keep"),

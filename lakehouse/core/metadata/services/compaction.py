@@ -52,8 +52,8 @@ class ServiceState:
 
     Attributes:
         store: The metadata table.
-        names: The usable index partitions. A partition that is being built gets its base files at an instant before
-            all others, which a base file of a compaction would hide.
+        names: The usable index partitions. A partition that is being built gets its base files when its build is
+            complete.
         definitions: The index definitions.
         timeline: The timeline of the metadata table.
         data: The timeline of the data table.
@@ -75,7 +75,12 @@ def compaction_time(state: ServiceState, max_delta_commits: int) -> str | None:
 
     A delta commit may be completed whose data instant is pending: after a crash, or in another process between the two.
     It must stay removable, so the compaction gets a time just before it. None if that time cannot be used.
+
+    A compaction waits while an index is being built. The base files of the build have the time of the indexing, and a
+    compaction writes base files of all usable partitions, so a later one would hide them, or miss the new partition.
     """
+    if len(state.data.where(action=Action.INDEXING, pending=True)):
+        return None
     compaction = last_compaction(state.timeline)
     if len(delta_commits_since(state.timeline, compaction)) < max_delta_commits:
         return None

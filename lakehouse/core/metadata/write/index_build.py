@@ -16,7 +16,6 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition, TableFiles
 from lakehouse.core.metadata.place import (
@@ -41,7 +40,7 @@ from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties, update_properties
 from lakehouse.model.commit import WriteStat
-from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.instant import Action, Instant, Timeline
 
 logger = logging.getLogger(__name__)
 
@@ -110,18 +109,14 @@ def is_recorded(store: MetadataStore, requested: str) -> bool:
     return found is not None and found.is_completed
 
 
-def compacted_above(store: MetadataStore, names: Collection[str], requested: str) -> str | None:
-    """Return a compaction after `requested` that wrote base files to one of the partitions; None if there is none.
+def compaction_since(store: MetadataStore, requested: str) -> str | None:
+    """Return a compaction of the metadata table that is newer than `requested`; None if there is none.
 
-    Its base files hide those of a build, and have no records of it.
+    Compactions of this package wait for builds. One of another engine may have written base files that hide those of
+    the build and have none of its records.
     """
-    timelines = store.timeline_store
-    for instant in timelines.load().where(action=Action.COMMIT, state=State.COMPLETED):
-        if instant.requested > requested:
-            data = timelines.read(instant, State.COMPLETED)
-            if data and any(stat.partition in names for stat in decode_commit(data).stats):
-                return instant.requested
-    return None
+    compactions = store.timeline_store.load().where(action=(Action.COMMIT, Action.COMPACTION))
+    return next((instant.requested for instant in compactions if instant.requested > requested), None)
 
 
 def complete_build(store: MetadataStore, requested: str, stats: Sequence[WriteStat], lock: TableLock) -> Instant:

@@ -28,7 +28,7 @@ from lakehouse.core.metadata.place import DEFINITIONS_KEY
 from lakehouse.core.metadata.write.drop import drop_partitions
 from lakehouse.core.metadata.write.index_build import (
     build_base_files,
-    compacted_above,
+    compaction_since,
     complete_build,
     is_recorded,
     list_as_usable,
@@ -325,5 +325,5 @@ def _reason_to_drop(table: LoadedTable, plan: IndexPlan, requested: str) -> str 
     gone = [name for name in plan.names if name not in listed.building and name not in listed.usable]
     if gone:
         return f"{', '.join(gone)} was dropped meanwhile"
-    compaction = compacted_above(table.metadata, [name for name in plan.names if name in listed.building], requested)
-    return None if compaction is None else f"{compaction} compacted the partitions while they were built"
+    compaction = compaction_since(table.metadata, requested)
+    return None if compaction is None else f"{compaction} compacted the metadata table during the build"

@@ -253,3 +253,21 @@ def test_values_have_the_texts_of_hudi(tmp_path: Path) -> None:
     assert value_texts(days).to_pylist() == ["0", "19000", None]
     assert value_texts(pa.chunked_array([pa.array([-5, 7], pa.int64())])).to_pylist() == ["-5", "7"]
     assert value_texts(pa.chunked_array([pa.array([True, False])])).to_pylist() == ["true", "false"]
+
+
+def test_metadata_table_is_not_compacted_while_an_index_is_built(tmp_path: Path) -> None:
+    table = table_with_metadata(tmp_path).with_options({"hoodie.metadata.compact.max.delta.commits": "2"})
+    table.insert(batch([row("a", v="1")]))
+    table.services.create_index("v")
+    planned = table.services.index.schedule()
+    assert isinstance(planned, Instant)
+    for number in range(4):
+        table.upsert(batch([row("a", v=str(number), ts=9 + number)]))
+    compacted = table.metadata.show().compacted
+    assert compacted is None or compacted < planned.requested
+    assert isinstance(table.services.index.run(), Indexed)
+    for number in range(4):
+        table.upsert(batch([row("b", v=str(number), ts=9 + number)]))
+    assert (table.metadata.show().compacted or "") > planned.requested
+    assert stored_keys(table, NAME) == indexed_values(table, "v") == {"3$a", "3$b"}
+    assert table.metadata.validate().ok

@@ -1,0 +1,212 @@
+"""Compare the metadata table with the files of the table; nothing is written (MDT-7).
+
+    files           the listing of storage
+    statistics      footers, and rows of log files; bounds may be wider than the values, never narrower
+    record index    the keys of all rows, and their file groups
+    bloom filters   the filters in footers
+    other indexes   the values of all rows; a secondary index may have entries too many
+
+Every partition is built again in memory and compared with what readers of the metadata table see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.engine.progress import observed_stage
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.format.metadata.schema import SCHEMA
+from lakehouse.core.format.metadata.statistics import typed_statistics
+from lakehouse.core.metadata.partitions.file_statistics import indexed_types
+from lakehouse.core.metadata.partitions.protocol import TableFiles
+from lakehouse.core.metadata.partitions.registry import partition_named
+from lakehouse.core.metadata.read.open import open_for_reading
+from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.metadata.read.unusable import Unusable
+from lakehouse.core.metadata.record_kinds import record_kind
+from lakehouse.core.operations.load.stage import stage_of
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.table_files import table_files
+from lakehouse.core.planning.indexing import FILES, PARTITION_STATS, RECORD_INDEX, in_build_order
+from lakehouse.errors import CorruptTableError, RetryableError
+from lakehouse.model.indexing import BLOOM_FILTERS, COLUMN_STATS, SECONDARY_PREFIX
+from lakehouse.model.metadata_report import MetadataCheck, MetadataReport
+from lakehouse.spec.options.policies import Policies
+
+#: Comparisons of a table that other writers change meanwhile.
+_TRIES = 3
+_EXAMPLES = 5
+_BOUNDS = ("min", "max")
+#: What is compared beside the key. Statistics have more columns, which depend on the writer.
+_STATISTICS = ("value_count", "null_count")
+_OF_FILES = (COLUMN_STATS, BLOOM_FILTERS)
+_COMPARED = {RECORD_INDEX: ("partition", "file_id"), BLOOM_FILTERS: ("filter",)}
+
+
+def validate_metadata(table: LoadedTable, policies: Policies, engine: Engine | None = None) -> MetadataReport:
+    """Return the differences between the metadata table and the files of the table.
+
+    Raises RetryableError if writers change the table all the time and differences are found: a write between two
+    reads looks like one.
+    """
+    for number in range(_TRIES):
+        now = table.refresh()
+        report = _compared(now, policies, engine)
+        if report.ok or now.refresh().timeline == now.timeline:
+            return report
+        if number == _TRIES - 1:
+            break
+    raise RetryableError(
+        f"{table.env.storage.root}: writers changed the table during each of {_TRIES} comparisons; run the validation "
+        "again when fewer writers are active"
+    )
+
+
+def _compared(table: LoadedTable, policies: Policies, engine: Engine | None) -> MetadataReport:
+    found = open_for_reading(table.metadata, table.timeline)
+    if isinstance(found, Unusable):
+        return MetadataReport(usable=False, reason=found.reason, is_fault=found.is_fault)
+    files = table_files(table, policies, engine)
+    names = in_build_order(found.usable)
+    sizes = [pc.sum(files.newest.column("size_bytes")).as_py() or 0] * len(names)
+    checks = []
+    with observed_stage(stage_of(table, "comparison of the metadata table", "index", sizes)) as running:
+        for name, size in zip(names, sizes, strict=True):
+            with running.tasks([size]):
+                checks.append(_checked(found, files, name))
+    return MetadataReport(usable=True, checks=tuple(checks))
+
+
+def _checked(metadata: MetadataTable, files: TableFiles, name: str) -> MetadataCheck:
+    try:
+        return _check_files(metadata, files) if name == FILES else _check_index(metadata, files, name)
+    except CorruptTableError as error:
+        return MetadataCheck(partition=name, error=error.message)
+    except pa.ArrowInvalid as error:
+        return MetadataCheck(partition=name, error=f"a data file cannot be read: {error}")
+
+
+def _check_files(metadata: MetadataTable, files: TableFiles) -> MetadataCheck:
+    stored, expected = (_with_paths(listing) for listing in (metadata.listing(), files.files))
+    return _check(FILES, stored, expected, ("size_bytes",))
+
+
+def _with_paths(listing: pa.Table) -> pa.Table:
+    path = pc.binary_join_element_wise(listing.column("partition"), listing.column("name"), "/")
+    return listing.append_column("key", path)
+
+
+def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> MetadataCheck:
+    kind, definitions = partition_named(name), metadata.definitions
+    if kind is None:
+        return MetadataCheck(partition=name, error="this package does not know this index, so it was not compared")
+    files = replace(files, definitions=definitions)
+    stored, records = metadata.records(name), record_kind(name, definitions.get(name))
+    expected = records.decode(kind.build(name, files).sort_by("key"), SCHEMA)
+    allowed = expected
+    if name in _OF_FILES:
+        # A build covers the newest files. Files that a clean will remove may have records, too.
+        allowed = records.decode(kind.build(name, replace(files, newest=_older(files))).sort_by("key"), SCHEMA)
+    stored = stored.filter(_wanted(stored, expected, allowed))
+    if "null_count" in expected.column_names:
+        return _check_statistics(name, stored, expected, indexed_types(files.schema))
+    check = _check(name, stored, expected, _COMPARED.get(name, ()))
+    if not name.startswith(SECONDARY_PREFIX):
+        return check
+    # Readers check the value of each row, so an entry too many hides nothing.
+    return replace(check, allows_surplus=True)
+
+
+def _older(files: TableFiles) -> pa.Table:
+    """Return the files that do not belong to the newest slices, without change logs."""
+    names = files.files.column("name")
+    is_newest = pc.is_in(names, value_set=files.newest.column("name").combine_chunks())
+    return files.files.filter(pc.invert(pc.or_(is_newest, pc.ends_with(names, ".cdc"))))
+
+
+def _wanted(stored: pa.Table, expected: pa.Table, allowed: pa.Table) -> pa.Array:
+    """Return which stored records are compared: all but those of older files."""
+    keys = stored.column("key").cast(pa.string())
+    needed, older = (rows.column("key").combine_chunks().cast(pa.string()) for rows in (expected, allowed))
+    return pc.or_(pc.is_in(keys, value_set=needed), pc.invert(pc.is_in(keys, value_set=older)))
+
+
+def _check_statistics(name: str, stored: pa.Table, expected: pa.Table, kinds: dict[str, pa.DataType]) -> MetadataCheck:
+    check = _check(name, stored, expected, () if name == PARTITION_STATS else _STATISTICS)
+    narrow: list[str] = []
+    for column in pc.unique(expected.column("column")).to_pylist():
+        kind = kinds.get(column)
+        if kind is None:
+            continue
+        pairs = [_of_column(rows, column, kind) for rows in (stored, expected)]
+        narrow += _narrow(*pairs)
+    if not narrow:
+        return check
+    examples = (*check.examples, *(f"bounds are too narrow: {key}" for key in narrow))[:_EXAMPLES]
+    return replace(check, different=check.different + len(narrow), examples=examples)
+
+
+def _of_column(rows: pa.Table, column: str, kind: pa.DataType) -> pa.Table:
+    rows = rows.filter(pc.equal(rows.column("column"), column))
+    keys = rows.column("key").combine_chunks()
+    return typed_statistics(rows, kind).append_column("key", keys)
+
+
+def _narrow(stored: pa.Table, expected: pa.Table) -> list[str]:
+    """Return file or partition and keys of rows whose stored bounds exclude an actual value."""
+    place = pc.index_in(expected.column("key"), value_set=stored.column("key").combine_chunks())
+    both = expected.filter(place.is_valid())
+    theirs = stored.take(place.drop_null())
+    judged = pc.and_(both.column("known"), theirs.column("known"))
+    low, high = (
+        compare(theirs.column(bound), both.column(bound))
+        for bound, compare in zip(_BOUNDS, (pc.greater, pc.less), strict=True)
+    )
+    # A null bound of a known row says that all values are null.
+    nothing = pc.and_(theirs.column("min").is_null(), both.column("min").is_valid())
+    wrong = pc.and_(judged, pc.or_(pc.or_(low.fill_null(False), high.fill_null(False)), nothing))
+    names: list[str] = both.filter(wrong).column("name").to_pylist()
+    return names
+
+
+def _check(name: str, stored: pa.Table, expected: pa.Table, columns: tuple[str, ...]) -> MetadataCheck:
+    """Compare records by key, and the given columns of records that both have."""
+    ours, theirs = (rows.column("key").combine_chunks().cast(pa.string()) for rows in (stored, expected))
+    place = pc.index_in(theirs, value_set=ours)
+    missing = theirs.filter(place.is_null())
+    surplus = ours.filter(pc.invert(pc.is_in(ours, value_set=theirs)))
+    both, held = expected.filter(place.is_valid()), stored.take(place.drop_null())
+    different = theirs.filter(place.is_valid()).filter(_unequal(both, held, columns))
+    examples = [
+        *(f"missing: {_shown(expected, theirs, key)}" for key in missing[:_EXAMPLES].to_pylist()),
+        *(f"surplus: {_shown(stored, ours, key)}" for key in surplus[:_EXAMPLES].to_pylist()),
+        *(f"different: {_shown(expected, theirs, key)}" for key in different[:_EXAMPLES].to_pylist()),
+    ]
+    return MetadataCheck(
+        partition=name,
+        records=stored.num_rows,
+        missing=len(missing),
+        surplus=len(surplus),
+        different=len(different),
+        examples=tuple(examples[:_EXAMPLES]),
+    )
+
+
+def _unequal(expected: pa.Table, stored: pa.Table, columns: tuple[str, ...]) -> pa.Array:
+    flags = pa.repeat(pa.scalar(False), expected.num_rows)
+    for column in columns:
+        first, second = (rows.column(column).combine_chunks() for rows in (expected, stored))
+        nulls = pc.not_equal(first.is_null(), second.is_null())
+        flags = pc.or_(flags, pc.or_(nulls, pc.not_equal(first, second).fill_null(False)))
+    return flags
+
+
+def _shown(rows: pa.Table, keys: pa.Array, key: str) -> str:
+    """Return the file and column of a record with a hashed key, else its key."""
+    if "column" not in rows.column_names:
+        return key
+    number = pc.index(keys, key).as_py()
+    return f"{rows.column('column')[number].as_py()} of {rows.column('name')[number].as_py() or '(root)'}"

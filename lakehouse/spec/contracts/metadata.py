@@ -1,0 +1,123 @@
+"""Results of `lakehouse metadata show | validate | rebuild`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.model.metadata_report import MetadataCheck, MetadataPartition, MetadataReport, MetadataSummary
+from lakehouse.spec.contracts.document import Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataPartitionInfo:
+    """One partition of the metadata table; `reason` says why readers do not use it, empty if they do."""
+
+    partition: str
+    state: str
+    groups: int = 0
+    base_files: int = 0
+    log_files: int = 0
+    bytes: int = 0
+    indexes: str = ""
+    reason: str = ""
+
+    @classmethod
+    def of(cls, part: MetadataPartition) -> MetadataPartitionInfo:
+        """Return a partition as a contract."""
+        return cls(
+            partition=part.partition,
+            state=part.state,
+            groups=part.groups,
+            base_files=part.base_files,
+            log_files=part.log_files,
+            bytes=part.bytes,
+            indexes=part.indexes,
+            reason=part.reason,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataDescription(Document):
+    """Result of `lakehouse metadata show`: whether readers use the metadata table, why not, and its partitions.
+
+    `compacted` is the instant of the newest compaction, `delta_commits` the number of commits since then. `pending` are
+    the pending plans of index builds.
+    """
+
+    usable: bool
+    reason: str = ""
+    compacted: str | None = None
+    delta_commits: int = 0
+    pending: tuple[str, ...] = ()
+    partitions: tuple[MetadataPartitionInfo, ...] = ()
+
+    @classmethod
+    def of(cls, summary: MetadataSummary) -> MetadataDescription:
+        """Return the content of a metadata table as a contract."""
+        return cls(
+            usable=summary.usable,
+            reason=summary.reason,
+            compacted=summary.compacted,
+            delta_commits=summary.delta_commits,
+            pending=summary.pending,
+            partitions=tuple(map(MetadataPartitionInfo.of, summary.partitions)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataCheckInfo:
+    """The comparison of one partition of the metadata table with the files of the table.
+
+    `error` says why the partition could not be read. Entries too many of a secondary index are no difference.
+    """
+
+    partition: str
+    ok: bool
+    records: int = 0
+    missing: int = 0
+    surplus: int = 0
+    different: int = 0
+    examples: tuple[str, ...] = ()
+    error: str = ""
+
+    @classmethod
+    def of(cls, check: MetadataCheck) -> MetadataCheckInfo:
+        """Return a comparison as a contract."""
+        return cls(
+            partition=check.partition,
+            ok=check.ok,
+            records=check.records,
+            missing=check.missing,
+            surplus=check.surplus,
+            different=check.different,
+            examples=check.examples,
+            error=check.error,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataValidation(Document):
+    """Result of `lakehouse metadata validate`. `reason` says why readers do not use the metadata table."""
+
+    ok: bool
+    usable: bool
+    reason: str = ""
+    checks: tuple[MetadataCheckInfo, ...] = ()
+
+    @classmethod
+    def of(cls, report: MetadataReport) -> MetadataValidation:
+        """Return the report of a validation as a contract."""
+        checks = tuple(map(MetadataCheckInfo.of, report.checks))
+        return cls(ok=report.ok, usable=report.usable, reason=report.reason, checks=checks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRebuild(Document):
+    """Result of `lakehouse metadata rebuild`: the partitions that were built, and the files that are listed.
+
+    `dropped` are partitions that the table had and that were not built again.
+    """
+
+    partitions: tuple[str, ...]
+    files: int
+    dropped: tuple[str, ...] = ()
