@@ -95,6 +95,9 @@ def build_base_files(store: MetadataStore, name: str, build: TableFiles, data: T
     ((_, kind),) = ordered_kinds([name])
     timeline = store.timeline_store.load()
     groups = store.groups([name], timeline, data)[name]
+    if not groups:
+        # The partition was dropped meanwhile; the plan cannot be completed.
+        return []
     left = [path for path in store.inner.storage.list_names(name) if path.endswith(f"_{build.instant}.hfile")]
     files, stats = base_files(store, name, kind, groups, build, new_token(store.env))
     delete_leftovers(store.env.storage, [f"{METADATA}/{name}/{path}" for path in left])

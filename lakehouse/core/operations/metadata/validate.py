@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.changed_keys import slice_keys
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.metadata.partitions.file_statistics import indexed_types
@@ -40,10 +41,11 @@ from lakehouse.spec.options.policies import Policies
 _TRIES = 3
 _EXAMPLES = 5
 _BOUNDS = ("min", "max")
+_PLACES = pa.schema([("key", pa.string()), ("partition", pa.string()), ("file_id", pa.string())])
 #: What is compared beside the key. Statistics have more columns, which depend on the writer.
 _STATISTICS = ("value_count", "null_count")
 _OF_FILES = (COLUMN_STATS, BLOOM_FILTERS)
-_COMPARED = {RECORD_INDEX: ("partition", "file_id"), BLOOM_FILTERS: ("filter",)}
+_COMPARED = {BLOOM_FILTERS: ("filter",)}
 
 
 def validate_metadata(table: LoadedTable, policies: Policies, engine: Engine | None = None) -> MetadataReport:
@@ -104,6 +106,9 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
     if kind is None:
         return MetadataCheck(partition=name, error="this package does not know this index, so it was not compared")
     files = replace(files, definitions=definitions)
+    if name == RECORD_INDEX:
+        # Its build writes files of its tasks, and a validation writes nothing.
+        return _check_locations(metadata.records(name), files, by_partition=metadata.is_partitioned_record_index)
     stored, records = metadata.records(name), record_kind(name, definitions.get(name))
     expected = records.decode(kind.build(name, files).sort_by("key"), SCHEMA)
     allowed = expected
@@ -118,6 +123,27 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
         return check
     # Readers check the value of each row, so an entry too many hides nothing.
     return replace(check, allows_surplus=True)
+
+
+def _check_locations(stored: pa.Table, files: TableFiles, *, by_partition: bool) -> MetadataCheck:
+    assert files.read is not None or not len(files.slices), "a table with slices has a schema"
+    pieces = [_PLACES.empty_table()]
+    for piece in files.slices:
+        assert files.read is not None, "a table with slices has a schema"
+        for keys in slice_keys(files.read, piece):
+            columns = [keys, *(pa.repeat(pa.scalar(text), len(keys)) for text in (piece.partition, piece.file_id))]
+            pieces.append(pa.table(columns, _PLACES))
+    expected = pa.concat_tables(pieces)
+    stored = stored.select(_PLACES.names).cast(_PLACES)
+    if by_partition:
+        # A record key may be in several partitions.
+        stored, expected = (_with_partition(rows) for rows in (stored, expected))
+    return _check(RECORD_INDEX, stored, expected, ("partition", "file_id"))
+
+
+def _with_partition(rows: pa.Table) -> pa.Table:
+    key = pc.binary_join_element_wise(rows.column("partition"), rows.column("key"), "/")
+    return rows.set_column(0, "key", key)
 
 
 def _older(files: TableFiles) -> pa.Table:
