@@ -16,6 +16,7 @@ import pytest
 
 from lakehouse.core.env import Env, process_state
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.metadata.place import DEFINITIONS_PATH, METADATA
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.storage.memory import MemoryStorage
@@ -25,6 +26,7 @@ from lakehouse.core.system.processes import ProcessId
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, RetryableError
 from lakehouse.model.instant import Timeline
+from tests.support.metadata_files import strays_of_metadata
 from tests.support.processes import forked
 
 T = TypeVar("T")
@@ -287,7 +289,10 @@ def leftovers(storage: Storage) -> list[str]:
     named = {stat.path for _, metadata in table.commits() for stat in metadata.stats}
     left = [f"pending {instant.requested}.{instant.action}" for instant in timeline.where(pending=True)]
     left += [f"missing {path}" for path in sorted(named - {file.path for file in storage.list("")})]
+    left += strays_of_metadata(storage)
     for file in storage.list(""):
+        if file.path == DEFINITIONS_PATH or file.path.startswith(f"{METADATA}/"):
+            continue
         partition, _, name = file.path.rpartition("/")
         is_data = parse_base_file(name, partition, 0) or parse_log_file(name, partition, 0)
         is_stray = file.path not in named and is_data is not None and not partition.startswith(".hoodie/timeline")

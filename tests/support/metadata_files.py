@@ -18,7 +18,7 @@ from lakehouse.core.format.log.blocks import BlockType, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.metadata.place import METADATA, listed_partitions
 from lakehouse.core.operations.load.table import load_table
-from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.storage.protocol import Storage, is_temporary
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.model.instant import Action, Instant
 
@@ -90,6 +90,23 @@ def check_listing(storage: Storage) -> None:
     assert "files" in partitions(storage)
     listed = {partition: files for partition, files in listing(storage).items() if files}
     assert listed == stored(storage)
+
+
+def strays_of_metadata(storage: Storage) -> list[str]:
+    """Return files of the metadata table that no completed instant of it names, and pending instants."""
+    completed = {instant.requested for instant in _instants(storage) if instant.is_completed}
+    found = []
+    for file in storage.list(METADATA):
+        folder = file.path.rpartition("/")[0]
+        if folder == f"{METADATA}/.hoodie/timeline":
+            instant = parse_instant(file.name)
+            is_stray = instant is None or instant.requested not in completed
+        elif ".log." in file.name:
+            is_stray = file.name.partition("_")[2].partition(".")[0] not in completed
+        else:
+            is_stray = is_temporary(file.path)
+        found += [file.path] if is_stray else []
+    return found
 
 
 def merge(older: dict[str, Any] | None, newer: dict[str, Any] | None) -> dict[str, Any] | None:

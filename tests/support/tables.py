@@ -29,6 +29,7 @@ from lakehouse.core.format.hashing_config import INITIAL_INSTANT, hashing_config
 from lakehouse.core.format.log.blocks import BlockType, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
+from lakehouse.core.metadata.place import DEFINITIONS_PATH
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.planning.key_ranges import RANGES_KEY, decode_ranges
 from lakehouse.core.storage.locate import open_storage
@@ -41,6 +42,7 @@ from lakehouse.model.index_type import SIMPLE_MOVES, index_type
 from lakehouse.model.instant import State
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.model.merge import MergeMode
+from tests.support.metadata_files import check_listing, strays_of_metadata
 
 COMMIT_TIME, _, KEY, PATH, FILE_NAME = META_COLUMNS
 DELETED = "_hoodie_is_deleted"
@@ -280,8 +282,13 @@ def log_files(storage: Storage) -> list[LogFile]:
 
 def strays(storage: Storage) -> list[str]:
     """Return files that exist only during a write: staged rows, markers, heartbeats, locks and incomplete files."""
-    known = {".hoodie/hoodie.properties", ".hoodie/holder.json", hashing_config_path(INITIAL_INSTANT)}
-    return [
+    known = {
+        ".hoodie/hoodie.properties",
+        ".hoodie/holder.json",
+        hashing_config_path(INITIAL_INSTANT),
+        DEFINITIONS_PATH,
+    }
+    return strays_of_metadata(storage) + [
         file.path
         for file in storage.list("")
         if file.path not in known
@@ -303,6 +310,8 @@ def check_storage(table: Table, *, unique: bool = True, plans: Collection[str] =
     pending = loaded.timeline.where(pending=True)
     assert {(i.requested, i.state) for i in pending} == {(p, State.REQUESTED) for p in plans}, "pending instants"
     assert strays(storage) == []
+    if loaded.config.metadata_partitions:
+        check_listing(storage)
     commits = table.commits()
     named = {stat.path: stat for _, metadata in commits for stat in metadata.stats}
     found: dict[str, BaseFile | LogFile] = {file.path: file for file in (*base_files(storage), *log_files(storage))}

@@ -77,7 +77,6 @@ from lakehouse.model.restore import Savepoint
 from lakehouse.model.texts import text_list
 from lakehouse.model.validation import ValidationReport
 from lakehouse.spec.contracts.tables import TableSummary
-from lakehouse.spec.options.metadata import METADATA_ENABLE
 from lakehouse.spec.options.parser import check_known, parse_options
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.schema import SchemaPolicy
@@ -198,7 +197,7 @@ class Table(Readable):
         )
         if schema is not None:
             plan_schema(None, schema, SchemaPolicy(), required=declaration.named_columns)
-        policies = parse_options(declaration.call_options()) if METADATA_ENABLE in declaration.options else None
+        policies = parse_options(declaration.call_options())
         create_table(env, declared_properties(declaration), exist_ok=exist_ok, policies=policies)
         allowed = (declaration.merger,) if declaration.merger else ()
         return cls.open(location, options=declaration.call_options(), allowed_functions=allowed, env=env)
