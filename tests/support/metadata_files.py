@@ -70,6 +70,16 @@ def listing(storage: Storage) -> dict[str, dict[str, int]]:
     }
 
 
+def bounds(storage: Storage, partition: str = "column_stats") -> dict[tuple[str, str], tuple[Any, Any, int, int]]:
+    """Return (file or partition name, column) -> (min, max, nulls, values) of a partition with statistics."""
+    found = {}
+    for record in records(storage, partition).values():
+        stats = record[_STATS]
+        low, high = (None if stats[name] is None else stats[name]["value"] for name in ("minValue", "maxValue"))
+        found[stats["fileName"], stats["columnName"]] = (low, high, stats["nullCount"], stats["valueCount"])
+    return found
+
+
 def stored(storage: Storage) -> dict[str, dict[str, int]]:
     """Return the same from a listing of storage: the data files of completed instants."""
     table = load_table(Env(storage=storage))

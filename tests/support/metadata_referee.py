@@ -18,7 +18,7 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties
-from lakehouse.core.operations.create.create import drop_metadata_table
+from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.storage.locate import open_storage
 from tests.support.hudi import Hudi
 from tests.support.lock_bridge import compiled
@@ -67,7 +67,7 @@ class MetadataReferee:
         copy = self._home / f"copy-{next(self._numbers)}"
         shutil.copytree(location.removeprefix("file:"), copy)
         listed = _listed(copy)
-        drop_metadata_table(Env(storage=open_storage(str(copy))))
+        drop_metadata(Env(storage=open_storage(str(copy))))
         options = {"hoodie.metadata.enable": "true", "hoodie.metadata.auto.delete.partitions": "false"}
         options |= {option: str(partition in listed).lower() for partition, option in _OPTIONS.items()}
         if columns := _indexed_columns(copy):

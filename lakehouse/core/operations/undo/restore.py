@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.format.timeline.restore import decode_restore_plan, encode_restore_metadata, encode_restore_plan
 from lakehouse.core.format.timeline.rollback import encode_rollback_plan
-from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.operations.commit.cleanup import (
     check_files_of_write,
     clean_up,
@@ -27,6 +26,7 @@ from lakehouse.core.operations.commit.cleanup import (
     read_rollback_plan,
 )
 from lakehouse.core.operations.commit.completion import Completion, complete_action
+from lakehouse.core.operations.commit.metadata_rebuild import drop_for_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.pins import require_unpublished
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
@@ -222,9 +222,10 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
     env, started = table.env, table.env.clock.now_ms()
     if pending.state is State.REQUESTED:
         pending = table.store.start(pending, b"")
-    if table.config.metadata_partitions:
+    with table_lock(env, policy) as lock:
         # The metadata table lists the files that will be deleted.
-        drop_metadata(env)
+        _require_pending(table, table.store.load().current(pending), pending)
+        drop_for_rebuild(table, lock)
     _drop_cleans(table, policy, pending, to)
     run = _Run(table=table, policy=policy, pending=pending, written=_written(table, plan), rollbacks=_rollbacks(table))
     _check(run, plan)
@@ -243,6 +244,7 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
         inflight = replace(pending, state=State.INFLIGHT)
         completed = complete_action(table, Completion(instant=inflight, timeline=timeline, data=data), lock)
     _remove_rollbacks(table, to, completed)
+    rebuild_dropped(table, policy)
     logger.info("%s: restored to %s, %d instants undone", env.storage.root, to, len(plan.instants))
     return Restored(target=to, rollbacks=tuple(made for _, made in undone.values()), instant=completed)
 

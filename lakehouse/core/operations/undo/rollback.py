@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
 from lakehouse.core.metadata.place import listed_partitions
-from lakehouse.core.metadata.write.drop import drop_metadata
 from lakehouse.core.metadata.write.rollback import roll_back_metadata
 from lakehouse.core.operations.commit.bucket_counts import delete_bucket_rules
 from lakehouse.core.operations.commit.cleanup import (
@@ -31,6 +30,7 @@ from lakehouse.core.operations.commit.cleanup import (
 )
 from lakehouse.core.operations.commit.clustering_conflicts import clustering_plan
 from lakehouse.core.operations.commit.completion import Completion, complete_action
+from lakehouse.core.operations.commit.metadata_rebuild import drop_for_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.hashing import delete_rings
 from lakehouse.core.operations.load.pending import pending_writes
@@ -362,6 +362,7 @@ def _execute(
             data = encode_rollback_metadata(metadata, base_path=env.storage.root)
             started_rollback = replace(undoing, state=State.INFLIGHT)
             complete_action(table, Completion(instant=started_rollback, timeline=timeline, data=data), lock)
+    rebuild_dropped(table, policy)
     # The claims on a plan are kept, so that a stale executor of the plan is refused.
     clean_up(table, plan.target, staged=drop or Action(plan.action) not in SERVICE_ACTIONS)
     logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))
@@ -374,14 +375,8 @@ def _roll_back_metadata(table: LoadedTable, policy: TransactionPolicy, undoing: 
     with table_lock(table.env, policy) as lock:
         lock.check()
         if not roll_back_metadata(table.metadata, undoing.requested, plan.target, lock):
-            logger.warning(
-                "%s: the metadata table is dropped, because it was compacted after %s; build it again with "
-                "`lakehouse metadata rebuild`",
-                table.env.storage.root,
-                plan.target,
-            )
-            drop_metadata(table.env)
-            table.metadata.forget()
+            # A compaction of the metadata table contains the records, which cannot be removed one by one.
+            drop_for_rebuild(table, lock)
 
 
 def _drop(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> bool:

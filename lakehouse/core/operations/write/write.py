@@ -25,6 +25,7 @@ from lakehouse.core.operations.commit.cleanup import clean_up, delete_unreported
 from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
 from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.markers import WriteMarkers
+from lakehouse.core.operations.commit.metadata_rebuild import needs_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.hashing import load_rings, store_rings
@@ -73,6 +74,9 @@ def write(
     """
     if policies.transaction.eager:
         table = roll_back_failed_writes(table, policies.transaction)
+    if needs_rebuild(table):
+        rebuild_dropped(table, policies.transaction)
+        table = table.refresh()
     allowed = policies.transaction.conflict_retries + 1 if policies.transaction.many_writers else 1
     lost: list[WriteAttempt] = []
     staged: list[StagedRun] = []

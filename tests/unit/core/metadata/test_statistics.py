@@ -14,7 +14,7 @@ import pytest
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from tests.support.metadata_files import listing, records
+from tests.support.metadata_files import bounds, listing
 from tests.support.tables import Shape, batch, make_env, make_table, row
 
 ENABLED = {"hoodie.metadata.enable": "true"}
@@ -37,16 +37,6 @@ def create(schema: pa.Schema | None = None, type: str = "COPY_ON_WRITE", **optio
 
 def storage_of(table: Table) -> Storage:
     return table.refresh().env.storage
-
-
-def bounds(storage: Storage, partition: str = "column_stats") -> dict[tuple[str, str], tuple[Any, Any, int, int]]:
-    """Return (file or partition name, column) -> (min, max, nulls, values)."""
-    found = {}
-    for record in records(storage, partition).values():
-        stats = record["ColumnStatsMetadata"]
-        low, high = (None if stats[name] is None else stats[name]["value"] for name in ("minValue", "maxValue"))
-        found[stats["fileName"], stats["columnName"]] = (low, high, stats["nullCount"], stats["valueCount"])
-    return found
 
 
 def expected(storage: Storage, partition: str, name: str, column: str) -> tuple[Any, Any, int, int]:

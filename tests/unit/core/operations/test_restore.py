@@ -7,12 +7,15 @@ import pytest
 from lakehouse.core.format.avro.object_file import write_record
 from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan
 from lakehouse.core.format.timeline.schemas import RESTORE_PLAN
+from lakehouse.core.operations.commit.metadata_rebuild import REBUILD_KEY, drop_for_rebuild
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.undo.restore import Restored
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.table_properties import update_properties
+from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.spec.options.transaction import TransactionPolicy
+from tests.support.metadata_files import bounds, listing, partitions
 from tests.support.tables import Alone, Shape, base_files, batch, check_storage, data_rows, make_table, row
 from tests.unit.core.operations.test_rollback import TYPES, actions, filled, pending_write, times
 
@@ -227,23 +230,29 @@ def test_writers_services_and_savepoints_wait_for_a_pending_restore() -> None:
     assert data_rows(table) == rows[last], "readers are not blocked"
 
 
-def with_metadata_table(table: Table) -> Table:
-    """Return the table after it declares a metadata table and contains one file of it."""
-    env = table.refresh().env
-    update_properties(env, {"hoodie.table.metadata.partitions": "files"})
-    env.storage.put(".hoodie/metadata/.hoodie/hoodie.properties", b"x=y")
-    assert table.refresh().config.metadata_partitions
-    return table
-
-
-def test_restore_drops_the_metadata_table() -> None:
-    table = with_metadata_table(filled())
+def test_restore_builds_the_metadata_table_again() -> None:
+    table = filled()
+    before = partitions(table.refresh().env.storage)
+    assert "files" in before and "column_stats" in before
     to = times(table)[0]
-    plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
-    pending_restore(table, write_record(RESTORE_PLAN, plan))
     table.restore(to)
-    assert not table.refresh().config.metadata_partitions
-    assert table.refresh().env.storage.list(".hoodie/metadata") == []
+    storage = table.refresh().env.storage
+    assert partitions(storage) == before
+    assert REBUILD_KEY not in table.refresh().config.raw
+    check_storage(table)
+    assert {name for name, _ in bounds(storage)} == {name for names in listing(storage).values() for name in names}
+
+
+def test_next_write_builds_the_metadata_table_after_a_crash_of_a_restore() -> None:
+    table = filled()
+    before, loaded = partitions(table.refresh().env.storage), table.refresh()
+    with table_lock(loaded.env, TransactionPolicy()) as lock:
+        drop_for_rebuild(loaded, lock)
+    assert partitions(loaded.env.storage) == ()
+    table.refresh()
+    table.upsert(batch([row("k1", ts=99)]))
+    assert partitions(loaded.env.storage) == before
+    check_storage(table)
 
 
 def test_compaction_runs_again_after_a_restore() -> None:
