@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,14 @@ def assert_referee_agrees(referee: MetadataReferee, table: Table) -> None:
 
     Statistics of partitions are wider than those that Hudi computes, so they are compared by the bounds elsewhere.
     """
-    found = [text for text in referee.differences(table.location) if not text.startswith("('partition_stats'")]
+    found = [text for text in referee.differences(table.location) if not _is_accepted(text)]
     assert not found, "\n".join(found)
+
+
+def _is_accepted(difference: str) -> bool:
+    """Hudi stores the bounds of Parquet's footer for a column of nulls: false for a boolean column."""
+    is_all_null = re.search(r", (\d+), \1, False, \{'typeOrdinal': 1,", difference) is not None
+    return difference.startswith("('partition_stats'") or is_all_null
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -87,7 +87,7 @@ def stored(storage: Storage) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for file in storage.list(""):
         partition, _, name = file.path.rpartition("/")
-        if file.path.startswith(".hoodie/") or name.startswith((".hoodie", "hoodie.")):
+        if file.path.startswith(".hoodie/") or name.startswith((".hoodie", "hoodie.")) or name.endswith(".crc"):
             continue
         written = name.rpartition(".parquet")[0].rpartition("_")[2] or name.partition("_")[2].partition(".log")[0]
         if written not in pending:
@@ -173,6 +173,8 @@ def _groups(storage: Storage, partition: str) -> dict[str, _Group]:
     groups: dict[str, _Group] = {}
     for name in storage.list_names(f"{METADATA}/{partition}"):
         path = f"{METADATA}/{partition}/{name}"
+        if name.endswith(".crc"):
+            continue  # Hudi writes checksums beside the files of local tables.
         if name.endswith(".hfile"):
             file_id, _, instant = name.removesuffix(".hfile").split("_")
             groups.setdefault(file_id, _Group()).bases[instant] = path

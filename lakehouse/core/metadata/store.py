@@ -17,7 +17,7 @@ from lakehouse.model.instant import Action, Instant, Timeline
 
 _LISTERS = 8
 #: A log file or a base file; the first group is the file id.
-_FILE = re.compile(r"\.?([^_]+)_.*")
+_FILE = re.compile(r"\.?([^._][^_]*-0)_.*(?<!\.crc)")
 
 
 class MetadataStore:
@@ -73,7 +73,7 @@ class MetadataStore:
 
     def _listed(self, name: str) -> tuple[str, ...]:
         found = (_FILE.fullmatch(file) for file in self.inner.storage.list_names(name))
-        return tuple(sorted({match[1] for match in found if match is not None and match[1].endswith("-0")}))
+        return tuple(sorted({match[1] for match in found if match is not None}))
 
 
 def _builds(timeline: Timeline, data: Timeline) -> frozenset[tuple[str, str]]:
