@@ -1,13 +1,14 @@
 """The index partition `partition_stats`: bounds and counts of each indexed column of each partition (MDT-4, MDT-14).
 
-A build computes tight rows from the files of the newest slices. A commit widens the rows of the partitions that it
-writes to, because computing them again would read the statistics of all files of the partition. The bounds may be wider
-than the values of the newest rows, never narrower. Rows of a partition that is deleted are deleted.
+A build computes tight rows from the files of the newest slices. A commit that only adds files to a partition widens its
+rows. A commit that supersedes files computes the rows of the partition (`live_statistics`), or widens them if that is
+not possible: the bounds may then be wider than the values of the newest rows, never narrower. Rows of a partition
+without files are deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -24,6 +25,7 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     indexed_columns,
     indexed_types,
 )
+from lakehouse.core.metadata.partitions.live_statistics import live_statistics
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.errors import UnsupportedError
@@ -59,7 +61,8 @@ class PartitionStatsPartition:
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
         definition = table.definitions[COLUMN_STATS]
-        return _entries(bounds_of_files(table, definition.source_fields), definition, table.schema, tight=True)
+        files = bounds_of_files(table, definition.source_fields)
+        return encode_statistics(_rows(files, definition, table.schema, tight=True))
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
         definition = indexed_columns(commit)
@@ -67,8 +70,13 @@ class PartitionStatsPartition:
         if commit.change.operation == Operation.DELETE_PARTITION:
             gone |= set(commit.change.touched_partitions)
         found = bounds_of_commit(commit, definition.source_fields)
+        live = live_statistics(commit, definition.source_fields, indexed_types(commit.schema), found)
+        gone |= set(live.empty)
+        computed = {column: {*gone, *_names(live.columns.get(column))} for column in definition.source_fields}
+        widened = _rows(found, definition, commit.schema, tight=False, computed=computed)
+        tight = [_stat_rows(values, column, definition) for column, values in live.columns.items() if values.num_rows]
         return Update(
-            entries=_entries(found, definition, commit.schema, tight=False),
+            entries=encode_statistics(pa.concat_tables([widened, *tight])),
             deletes=_keys(definition.source_fields, sorted(gone)),
         )
 
@@ -76,13 +84,22 @@ class PartitionStatsPartition:
         return pa.array(shards(keys, len(groups)))
 
 
-def _entries(files: Sequence[FileBounds], definition: Definition, schema: pa.Schema | None, *, tight: bool) -> pa.Table:
+def _rows(
+    files: Sequence[FileBounds],
+    definition: Definition,
+    schema: pa.Schema | None,
+    *,
+    tight: bool,
+    computed: Mapping[str, Collection[str]] | None = None,
+) -> pa.Table:
+    """Return the rows of the partitions of these files; `computed` has partitions that are left out, by column."""
     kinds, of_partition = indexed_types(schema), dict[str, list[FileBounds]]()
     for file in files:
         of_partition.setdefault(file.partition, []).append(file)
-    names = sorted(of_partition)
+    partitions = sorted(of_partition)
     tables = []
-    for column in definition.source_fields if names else ():
+    for column in definition.source_fields if partitions else ():
+        names = [name for name in partitions if name not in (computed or {}).get(column, ())]
         found = [_of_column(of_partition[name], column) for name in names]
         kind = kinds.get(column, pa.string())
         values = pa.table(
@@ -97,9 +114,17 @@ def _entries(files: Sequence[FileBounds], definition: Definition, schema: pa.Sch
                 "tight": pa.repeat(pa.scalar(tight), len(names)),
             }
         )
-        keys = partition_stats_keys(pa.repeat(pa.scalar(column), len(names)), pa.array(names, pa.string()))
-        tables.append(statistics_of(values, column, keys, version=definition.version, partition_stats=True))
-    return encode_statistics(pa.concat_tables(tables) if tables else STAT_ROWS.empty_table())
+        tables.append(_stat_rows(values, column, definition))
+    return pa.concat_tables(tables) if tables else STAT_ROWS.empty_table()
+
+
+def _names(rows: pa.Table | None) -> list[str]:
+    return [] if rows is None else list(rows.column("name").to_pylist())
+
+
+def _stat_rows(values: pa.Table, column: str, definition: Definition) -> pa.Table:
+    keys = partition_stats_keys(pa.repeat(pa.scalar(column), values.num_rows), values.column("name"))
+    return statistics_of(values, column, keys, version=definition.version, partition_stats=True)
 
 
 def _of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:

@@ -68,6 +68,9 @@ class MetadataCommit:
         schema: The data columns after the action; None if the action states no schema.
         previous_schema: Returns the data columns before the action; None without an earlier write.
         shared: Values that several partitions derive from the change, computed once.
+        live_files: Returns the files of the newest slices of some partitions after the action, with the columns
+            `partition` and `name`; None if they cannot be determined.
+        stored_ranges: Returns the rows of `column_stats` for some columns of some files; None if it is damaged.
     """
 
     env: Env
@@ -80,6 +83,8 @@ class MetadataCommit:
     schema: pa.Schema | None = None
     previous_schema: Callable[[], pa.Schema | None] = lambda: None
     shared: dict[str, Any] = field(default_factory=dict)
+    live_files: Callable[[Sequence[str]], pa.Table | None] = lambda partitions: None
+    stored_ranges: Callable[[Sequence[str], pa.Table], pa.Table | None] = lambda columns, files: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +26,17 @@ from lakehouse.core.metadata.partitions.protocol import Definition, IndexPartiti
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.place import METADATA, listed_partitions
+from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.metadata.read.unusable import MetadataUnusableError
+from lakehouse.core.metadata.read.validity import validity
 from lakehouse.core.metadata.services.run import run_services
 from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.drop import drop_partitions
 from lakehouse.core.metadata.write.files import INIT_TOKEN, init_log_bytes, log_bytes, log_name, log_stat, new_token
+from lakehouse.core.metadata.write.live_files import live_files
 from lakehouse.core.metadata.write.rollback import remove_instant
+from lakehouse.core.state.file_system_view import Replaced
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError
@@ -94,10 +100,12 @@ def commit_metadata(
     lock: TableLock,
     *,
     previous_schema: Callable[[], pa.Schema | None] = lambda: None,
+    replaced: Callable[[], Iterable[Replaced]] = lambda: (),
 ) -> Recorded | None:
     """Write the delta commit of an action with the requested time of the action; None without a metadata table.
 
-    `previous_schema` returns the data columns before the action.
+    `previous_schema` returns the data columns before the action, `replaced` the file groups that completed
+    replacecommits replaced.
 
     Raises UnsupportedError if a listed index partition cannot be maintained and the options do not allow to drop it.
     """
@@ -116,6 +124,8 @@ def commit_metadata(
         policies=Policies(transaction=lock.policy),
         schema=avro_to_arrow(change.schema) if change.schema else None,
         previous_schema=previous_schema,
+        live_files=partial(_live_files, store, opened, data, action, change, replaced),
+        stored_ranges=partial(_stored_ranges, store, opened, data),
     )
     updates = {name: _kind(name).update(name, commit) for name in opened.names}
     changed = {name: update.definition for name, update in updates.items() if update.definition is not None}
@@ -173,6 +183,38 @@ def _guarded(store: MetadataStore, opened: Opened, data: Timeline, lock: TableLo
     lock.check()
     drop_partitions(store, gone)
     return open_metadata(store, data)
+
+
+# parameters: both tables, and the action with its change
+def _live_files(
+    store: MetadataStore,
+    opened: Opened,
+    data: Timeline,
+    action: Instant,
+    change: MetadataChange,
+    replaced: Callable[[], Iterable[Replaced]],
+    partitions: Sequence[str],
+) -> pa.Table | None:
+    try:
+        metadata = _reader(store, opened, data)
+        return live_files(metadata, data, action, change, replaced, partitions, layout=store.config.layout)
+    except MetadataUnusableError as error:
+        logger.warning("The statistics of partitions are widened, not computed: %s", error.message)
+        return None
+
+
+def _stored_ranges(
+    store: MetadataStore, opened: Opened, data: Timeline, columns: Sequence[str], files: pa.Table
+) -> pa.Table | None:
+    try:
+        return _reader(store, opened, data).ranges(columns, files)
+    except MetadataUnusableError as error:
+        logger.warning("The statistics of partitions are widened, not computed: %s", error.message)
+        return None
+
+
+def _reader(store: MetadataStore, opened: Opened, data: Timeline) -> MetadataTable:
+    return MetadataTable(store, opened.names, validity(opened.timeline, data))
 
 
 def _kind(name: str) -> IndexPartition:

@@ -12,9 +12,10 @@ from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.write.commit import Recorded, commit_metadata, withdraw
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.state.file_system_view import replacements
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import LakehouseError, RetryableError
-from lakehouse.model.instant import Instant, Timeline
+from lakehouse.model.instant import Action, Instant, Timeline
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,9 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
             action.timeline,
             lock,
             previous_schema=lambda: table_schema(replace(table, timeline=action.timeline)),
+            replaced=lambda: replacements(
+                table.store.commits(action.timeline.writes().where(action=Action.REPLACECOMMIT))
+            ),
         )
     if recorded is None:
         return table.store.complete(action.instant, action.timeline, action.data, lock)

@@ -14,7 +14,7 @@ import pytest
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from tests.support.metadata_files import bounds, listing
+from tests.support.metadata_files import bounds, listing, records
 from tests.support.tables import Shape, batch, make_env, make_table, row
 
 ENABLED = {"hoodie.metadata.enable": "true"}
@@ -230,3 +230,55 @@ def test_deleted_partition_has_no_statistics() -> None:
     assert {name for name, _ in bounds(storage, "partition_stats")} == {"b"}
     table.insert(batch([row("k3", ts=50)]))
     assert bounds(storage, "partition_stats")["a", "ts"][:2] == (50, 50)
+
+
+def tight_flags(storage: Storage) -> dict[tuple[str, str], bool]:
+    """Return (partition, column) -> whether its row is tight."""
+    stats = [record["ColumnStatsMetadata"] for record in records(storage, "partition_stats").values()]
+    return {(one["fileName"], one["columnName"]): one["isTightBound"] for one in stats}
+
+
+def numbers(first: int, last: int, value: float | None) -> pa.Table:
+    """Return rows with the ids [first, last) of partition p, all with this value and a text that is null."""
+    ids = [f"k{number}" for number in range(first, last)]
+    columns = {"id": ids, "p": ["p"] * len(ids), "v": [value] * len(ids), "note": [None] * len(ids)}
+    return pa.table(columns, schema=pa.schema([("id", "string"), ("p", "string"), ("v", "double"), ("note", "string")]))
+
+
+def test_partition_statistics_are_those_of_the_newest_files_after_an_update() -> None:
+    table = create(numbers(0, 1, 1.0).schema)
+    table.insert(numbers(0, 10, 1000.0))
+    table.upsert(numbers(0, 10, 5.0))
+    table.upsert(numbers(10, 14, math.nan))
+    storage = storage_of(table)
+    found = bounds(storage, "partition_stats")["p", "v"]
+    assert found[0] == 5.0
+    assert math.isnan(found[1])
+    assert found[2:] == (0, 14)
+    assert tight_flags(storage)["p", "v"]
+
+
+def test_partition_statistics_of_a_null_text_are_widened_after_an_update() -> None:
+    table = create(numbers(0, 1, 1.0).schema)
+    table.insert(numbers(0, 10, 1.0))
+    table.insert(numbers(10, 12, 1.0))
+    table.upsert(numbers(0, 1, 2.0))
+    storage = storage_of(table)
+    assert bounds(storage, "partition_stats")["p", "note"][:2] == (None, None)
+    assert bounds(storage, "partition_stats")["p", "v"] == (1.0, 2.0, 0, 12)
+
+
+def test_partition_statistics_are_computed_after_a_compaction() -> None:
+    table = create(numbers(0, 1, 1.0).schema, "MERGE_ON_READ")
+    table.upsert(numbers(0, 10, 1000.0))
+    table.upsert(numbers(0, 10, 5.0))
+    assert bounds(storage_of(table), "partition_stats")["p", "v"] == (5.0, 1000.0, 0, 20)
+    table.services.compaction.run(force=True)
+    assert bounds(storage_of(table), "partition_stats")["p", "v"] == (5.0, 5.0, 0, 10)
+
+
+def test_partition_without_files_has_no_statistics() -> None:
+    table = create(numbers(0, 1, 1.0).schema)
+    table.insert(numbers(0, 10, 1.0))
+    table.insert_overwrite_table(numbers(0, 3, 2.0).set_column(1, "p", pa.array(["q"] * 3)))
+    assert {name for name, _ in bounds(storage_of(table), "partition_stats")} == {"q"}
