@@ -47,9 +47,12 @@ def records(storage: Storage, partition: str) -> Records:
         base = max((instant for instant in group.bases if instant in done), default="")
         merged: dict[str, dict[str, Any] | None] = dict(_decoded(storage.get(group.bases[base]))) if base else {}
         delta: dict[str, dict[str, Any] | None] = {}
-        for instant, path in sorted(group.logs):
-            if instant in done and done[instant] >= base and instant in valid:
-                _apply(delta, storage.get(path))
+        logs = [log for log in sorted(group.logs) if log[0] in done and done[log[0]] >= base and log[0] in valid]
+        contents = {instant: storage.get(path) for instant, path in logs}
+        compacted = {time for data in contents.values() for time in _compacted(data)}
+        for instant, data in contents.items():
+            if instant not in compacted:
+                _apply(delta, data)
         for key, record in delta.items():
             merged[key] = merge(merged.get(key), record)
         found |= {key: record for key, record in merged.items() if record is not None}
@@ -178,10 +181,15 @@ def _groups(storage: Storage, partition: str) -> dict[str, _Group]:
         if name.endswith(".hfile"):
             file_id, _, instant = name.removesuffix(".hfile").split("_")
             groups.setdefault(file_id, _Group()).bases[instant] = path
-        elif ".log." in name:
+        elif ".log." in name and not name.endswith(".crc"):
             file_id, _, rest = name.removeprefix(".").partition("_")
             groups.setdefault(file_id, _Group()).logs.append((rest.partition(".")[0], path))
     return groups
+
+
+def _compacted(data: bytes) -> set[str]:
+    """Return the instants whose blocks a log compaction merged into this file."""
+    return {time for block in scan_blocks(io.BytesIO(data)) for time in block.compacted}
 
 
 def _apply(delta: dict[str, dict[str, Any] | None], data: bytes) -> None:

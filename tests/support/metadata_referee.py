@@ -59,7 +59,7 @@ class MetadataReferee:
             record = json.loads(text, strict=False)
             place = (partition, str(record["key"]))
             assert place not in found, f"{place} occurs twice"
-            found[place] = _content(record)
+            found[place] = content(record)
         return found
 
     def built(self, location: str) -> Records:
@@ -109,7 +109,7 @@ def _indexed_columns(table: Path) -> list[str]:
     return [name for name in definition.get("sourceFields", ()) if name not in _META_COLUMNS]
 
 
-def _content(record: Mapping[str, Any]) -> Any:
+def content(record: Mapping[str, Any]) -> Any:
     """Return the part of a record that two metadata tables of the same data have in common."""
     if record.get("filesystemMetadata") is not None:
         return {name: entry["size"] for name, entry in record["filesystemMetadata"].items() if not entry["isDeleted"]}

@@ -136,9 +136,12 @@ def statistics_of(
     columns["deleted"] = pa.array(np.zeros(count, np.bool_))
     if version == "V2":
         ordinal, info = value_type(minima.type) or (NULL_TYPE, None)
-        has_bounds = np.asarray(minima.is_valid()) | np.asarray(maxima.is_valid())
-        columns["type_ordinal"] = pa.array(np.where(has_bounds, ordinal, NULL_TYPE).astype(np.int32))
-        columns["type_info"] = pc.if_else(pa.array(has_bounds), pa.scalar(info, pa.string()), None)
+        is_typed = np.asarray(minima.is_valid()) | np.asarray(maxima.is_valid())
+        if partition_stats:
+            # Hudi cannot merge rows of different types, and rows that are not tight are merged.
+            is_typed |= ~np.asarray(values.column("tight"))
+        columns["type_ordinal"] = pa.array(np.where(is_typed, ordinal, NULL_TYPE).astype(np.int32))
+        columns["type_info"] = pc.if_else(pa.array(is_typed), pa.scalar(info, pa.string()), None)
     return pa.table([_or_nulls(columns.get(field.name), count, field.type) for field in STAT_ROWS], schema=STAT_ROWS)
 
 

@@ -185,3 +185,16 @@ def test_commit_without_due_service_sends_no_request_for_services() -> None:
     assert max(costs["compaction"]) - plain[0] <= 9 + len(names) + 6 * groups, (costs, groups)
     # Plan, inflight, one request that deletes, commit, properties, timeline and archive; for each partition the folder.
     assert max(costs["clean"]) - plain[0] <= 15 + len(names), costs
+
+
+def test_checksum_files_of_hadoop_are_no_file_groups() -> None:
+    table = table_of()
+    write(table, 0)
+    storage = storage_of(table)
+    for name in storage.list_names(f"{METADATA}/files"):
+        storage.put(f"{METADATA}/files/.{name}.crc", b"crc\0")
+    for number in range(1, 6):
+        write(Table.open(storage.root, env=Env(storage=storage), options=EVERY_4), number)
+    check_listing(storage)
+    logs = [name for name in storage.list_names(f"{METADATA}/files") if ".log." in name and not name.endswith(".crc")]
+    assert {name.split("_")[0] for name in logs} == {".files-0000-0"}
