@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lakehouse.core.env import Env
@@ -89,7 +90,7 @@ class LakehouseDataSource(DataSource):
         """Return the reader of a batch query."""
         if file_source(self.options) is not None:
             return PlannedFilesReader(self.options, schema, to_predicate)
-        return LakehouseReader(dict(self.options), tuple(schema.names))
+        return LakehouseReader(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> LakehouseStreamReader:
         """Return the reader of a stream."""
@@ -101,10 +102,11 @@ class LakehouseDataSource(DataSource):
 class LakehouseReader(DataSourceReader):
     """Plans one batch query into tasks and reads them as Arrow batches."""
 
-    def __init__(self, options: Mapping[str, str], columns: tuple[str, ...]) -> None:
-        self._options, self._columns = parse_source_options(options), columns
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options, self._columns = parse_source_options(options), tuple(schema.names)
+        self._schema = to_arrow_schema(schema)
         if self._options.reads_changes:
-            _check_change_columns(columns)
+            _check_change_columns(self._columns)
         self._pushed: tuple[Predicate, ...] = ()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -112,7 +114,7 @@ class LakehouseReader(DataSourceReader):
         applied = []
         for pushed in filters:
             # The columns of changed rows are inside JSON text, so filters cannot reduce the files of changes.
-            predicate = None if self._options.reads_changes else to_predicate(pushed)
+            predicate = None if self._options.reads_changes else to_predicate(pushed, self._schema)
             if predicate is None:
                 yield pushed
             else:

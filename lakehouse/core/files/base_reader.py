@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakehouse.core.files.missing_file import committed_file
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.rows.key_values import value_text
@@ -32,7 +33,7 @@ class BaseFileReader:
     def __init__(self, storage: Storage, path: str) -> None:
         self.path, self._root = path, storage.root
         try:
-            with self._readable():
+            with committed_file(storage.root, path), self._readable():
                 self._file = pq.ParquetFile(storage.open_input(path), pre_buffer=False, read_dictionary=REPEATING)
         except KeyError as error:
             raise CorruptTableError(

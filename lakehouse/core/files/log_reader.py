@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.files.base_reader import align
+from lakehouse.core.files.missing_file import committed_file
 from lakehouse.core.format.avro.decode import decode_avro_rows
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
@@ -141,7 +142,10 @@ def read_entries(
         UnsupportedError: A block of a kind that data tables do not have.
     """
     with ExitStack() as stack:
-        sources = [stack.enter_context(context.storage.open_input(log.path)) for log in logs]
+        sources = []
+        for log in logs:
+            with committed_file(context.storage.root, log.path):
+                sources.append(stack.enter_context(context.storage.open_input(log.path)))
         if not context.skips_damage:
             _require_sizes(context, logs, sources)
         blocks = [

@@ -112,8 +112,10 @@ def _suspects(
     if not stats:
         return [], {}
     # Most files match, so most stats need this comparison only.
-    row = pc.index_in(pa.array([stat.path for _, stat in stats], pa.string()), value_set=file_paths(files))
-    actual = one_array(files.column("size_bytes")).take(row)
+    paths = pa.array([stat.path for _, stat in stats], pa.string())
+    names = pa.array([stat.path.rpartition("/")[2] for _, stat in stats], pa.string())
+    named = files.filter(members(one_array(files.column("name")), names))
+    actual = one_array(named.column("size_bytes")).take(pc.index_in(paths, value_set=file_paths(named)))
     equal = pc.equal(actual, pa.array([stat.size_bytes for _, stat in stats], pa.int64())).fill_null(False)
     numbers = pc.indices_nonzero(pc.invert(equal)).to_pylist()
     sizes = {stats[number][1].path: actual[number].as_py() for number in numbers if actual[number].is_valid}

@@ -56,6 +56,11 @@ class ColumnRanges:
         known = pc.if_else(pc.is_valid(value), pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64()))
         return cls(low=value, high=value, nulls=known, values=pa.nulls(len(value), pa.int64()))
 
+    @property
+    def nbytes(self) -> int:
+        """The size of the ranges in memory."""
+        return int(self.low.nbytes + self.high.nbytes + self.nulls.nbytes + self.values.nbytes)
+
     def take(self, rows: pa.Array) -> ColumnRanges:
         """Return the ranges at these rows; a null row has an unknown range."""
         return ColumnRanges(

@@ -97,11 +97,17 @@ class MetadataTable:
 
     def partition_paths(self) -> pa.Array:
         """Return the partition paths of the data table, sorted."""
-        with reading():
+
+        def read() -> tuple[pa.Array, int]:
             rows = self._find(FILES, sorted_keys([keys.ALL_PARTITIONS]))
             live = rows.filter(pc.invert(rows.column("deleted"))).column("name")
             found = keys.paths(live.combine_chunks())
-            return found.take(pc.sort_indices(found))
+            found = found.take(pc.sort_indices(found))
+            return found, found.nbytes
+
+        with reading():
+            identity = self.identity(FILES)
+            return read()[0] if identity is None else self._store.cache.get(("paths", identity), read)
 
     def listing(self, partitions: Iterable[str] | None = None) -> pa.Table:
         """Return the files of some partitions, or of all, as `LISTING`; change logs are included.
@@ -246,6 +252,12 @@ class MetadataTable:
         if partition not in self._slices:
             self._slices[partition] = self._listed(partition)
         return self._slices[partition]
+
+    def identity(self, partition: str) -> tuple[Any, ...] | None:
+        """Return a value that changes with the content of an index partition; None in version 6."""
+        with reading():
+            found = [self._files_key(slice_) for slice_ in self.slices(partition)]
+        return None if None in found else (partition, *found)
 
     def _listed(self, partition: str) -> tuple[MetadataSlice, ...]:
         state = frozenset(self._validity.completions.items())

@@ -16,7 +16,8 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.operations.load.commits import archived_writes
-from lakehouse.core.operations.load.listing import list_columns, supported_data_files
+from lakehouse.core.operations.load.known_files import known_files
+from lakehouse.core.operations.load.listing import supported_data_files
 from lakehouse.core.operations.load.slices import Listing, groups_of, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.publications import pin_id, pinned_paths, read_manifest, read_publications
@@ -53,14 +54,15 @@ def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequ
 
     A table of layout 1 (version 6) has no completion times; requested times are used there.
     """
-    listing = list_columns(table, partitions)
-    files = supported_data_files(table, listing)
+    known = known_files(table, partitions)
+    files = supported_data_files(table, known.files)
     found = {}
     for completion in dict.fromkeys(completions):
         groups = groups_of(table, files, load_visible(table, completed_up_to=completion))
         found[completion] = Listing(
             slices=groups.latest(),
-            files=listing,
+            files=known.files,
+            from_metadata=known.from_metadata,
             visible=groups.visible,
             partitions=None if partitions is None else tuple(partitions),
             completed_up_to=completion,

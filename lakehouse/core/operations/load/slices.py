@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.operations.load.commits import archived_writes
-from lakehouse.core.operations.load.listing import list_columns, supported_data_files
+from lakehouse.core.operations.load.known_files import known_files, levels
+from lakehouse.core.operations.load.listing import supported_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.partitions import PartitionFilter
 from lakehouse.core.state.columnar_view import (
@@ -20,7 +21,7 @@ from lakehouse.core.state.columnar_view import (
     duplicate_instants,
     unplaced_instants,
 )
-from lakehouse.core.state.data_files import files_table
+from lakehouse.core.state.data_files import files_table, members, one_array
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import (
     DataFile,
@@ -31,14 +32,18 @@ from lakehouse.core.state.file_system_view import (
     visible_timeline,
 )
 from lakehouse.model.files import FileSlice
-from lakehouse.model.instant import Action
+from lakehouse.model.instant import Action, Timeline
+
+#: For more partitions than this the kept slices of the whole table are filtered, if the metadata table lists it.
+_MANY_PARTITIONS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """The newest slices of some partitions, and all listed files.
 
-    `files` has the columns of a listing (see `core.state.data_files`).
+    `files` has the columns of a listing (see `core.state.data_files`); `from_metadata` is whether the metadata table
+    named them.
 
     `partitions`, `keep`, `as_of` and `completed_up_to` are the arguments of `load_listing`.
     """
@@ -50,6 +55,17 @@ class Listing:
     keep: Callable[[str], bool] | None = None
     as_of: str | None = None
     completed_up_to: str | None = None
+    from_metadata: bool = False
+
+    def of_partitions(self, partitions: Sequence[str]) -> Listing:
+        """Return the part of a listing of the whole table that describes some partitions."""
+        wanted = pa.array(partitions, pa.string())
+        return replace(
+            self,
+            slices=self.slices.filter(members(self.slices.partitions, wanted)),
+            files=self.files.filter(members(one_array(self.files.column("partition")), wanted)),
+            partitions=tuple(partitions),
+        )
 
     def covered(self, partitions: Iterable[str]) -> frozenset[str]:
         """Return those of the partitions that were listed."""
@@ -63,13 +79,7 @@ class Listing:
         keep = cache(self.keep)
         if wanted is not None:
             return frozenset(partition for partition in found if not partition or keep(partition))
-        return frozenset(partition for partition in found if all(map(keep, _levels(partition))))
-
-
-def _levels(partition: str) -> list[str]:
-    """Return the directories on the way to a partition, and the partition."""
-    names = partition.split("/") if partition else []
-    return ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
+        return frozenset(partition for partition in found if all(map(keep, levels(partition))))
 
 
 def load_listing(
@@ -79,6 +89,7 @@ def load_listing(
     as_of: str | None = None,
     completed_up_to: str | None = None,
     keep: Callable[[str], bool] | None = None,
+    on_storage: bool = False,
 ) -> Listing:
     """List partitions and return their newest visible slices.
 
@@ -88,19 +99,50 @@ def load_listing(
         as_of: Only writes requested up to this time are visible.
         completed_up_to: Only writes completed up to this time are visible.
         keep: Returns whether a directory is listed, see `list_data_files`.
+        on_storage: List storage, also if the table has a metadata table.
     """
-    listing = list_columns(table, partitions, keep)
-    visible = load_visible(table, as_of=as_of, completed_up_to=completed_up_to)
-    groups = groups_of(table, supported_data_files(table, listing), visible)
+    if partitions is not None and len(partitions) > _MANY_PARTITIONS and keep is None and not on_storage:
+        whole = load_listing(table, as_of=as_of, completed_up_to=completed_up_to)
+        if whole.from_metadata:
+            return whole.of_partitions(partitions)
+    known = known_files(table, partitions, keep, on_storage=on_storage)
+
+    def viewed() -> tuple[FileSlices, VisibleTimeline]:
+        visible = load_visible(table, as_of=as_of, completed_up_to=completed_up_to)
+        groups = groups_of(table, supported_data_files(table, known.files), visible)
+        return groups.latest(), groups.visible
+
+    slices, visible = (
+        viewed() if known.identity is None else _kept(table, (known.identity, as_of, completed_up_to), viewed)
+    )
     return Listing(
-        slices=groups.latest(),
-        files=listing,
-        visible=groups.visible,
+        slices=slices,
+        files=known.files,
+        from_metadata=known.from_metadata,
+        visible=visible,
         partitions=None if partitions is None else tuple(partitions),
         keep=keep,
         as_of=as_of,
         completed_up_to=completed_up_to,
     )
+
+
+_View = tuple[FileSlices, VisibleTimeline]
+
+
+def _kept(table: LoadedTable, key: Hashable, view: Callable[[], _View]) -> _View:
+    """Return the slices of the whole table, which are kept while neither the timeline nor the listing changes."""
+
+    def made() -> tuple[tuple[Timeline, _View], int]:
+        found = view()
+        return (table.timeline, found), found[0].files.nbytes
+
+    timeline, found = table.metadata.cache.get(("slices", key), made)
+    if timeline is table.timeline or timeline == table.timeline:
+        return found
+    value, size = made()
+    table.metadata.cache.put(("slices", key), value, size)
+    return value[1]
 
 
 def load_slices(
@@ -119,7 +161,7 @@ def load_all_slices(
     table: LoadedTable, visible: VisibleTimeline, partitions: Sequence[str] | None = None
 ) -> SliceGroups:
     """List partitions (all for None) and return every slice of each group, newest first, with replaced groups."""
-    return groups_of(table, supported_data_files(table, list_columns(table, partitions)), visible)
+    return groups_of(table, supported_data_files(table, known_files(table, partitions).files), visible)
 
 
 def groups_of(table: LoadedTable, files: pa.Table, visible: VisibleTimeline) -> SliceGroups:

@@ -39,7 +39,7 @@ class ChangedWhileListedError(RetryableError):
 
 def checked_slices(table: LoadedTable, policy: WritePolicy, partitions: Sequence[str] | None = None) -> FileSlices:
     """Return the newest slices of partitions for a service that rewrites them; raises the errors of `check_listing`."""
-    listing = load_listing(table, partitions)
+    listing = load_listing(table, partitions, on_storage=policy.skips_damage)
     check_listing(table, listing, skips=policy.skips_damage, completed_after="")
     return listing.slices
 
@@ -119,7 +119,13 @@ def _confirmed(
     partitions = sorted({damage.partition for damage in found})
     for _ in range(_LOOKS):
         now = table.reload()
-        again = load_listing(now, partitions, as_of=listing.as_of, completed_up_to=listing.completed_up_to)
+        again = load_listing(
+            now,
+            partitions,
+            as_of=listing.as_of,
+            completed_up_to=listing.completed_up_to,
+            on_storage=not listing.from_metadata,
+        )
         damaged = _look(now, again, completed_after, base_files_only)
         if not damaged:
             break

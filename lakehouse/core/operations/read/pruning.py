@@ -3,9 +3,11 @@
 A step looks at the slices that the steps before it left and says which of them may have matching rows. To add a step,
 write a function of the type `PruneStep` and add it to `STEPS`.
 
-    commits     column ranges in commits of the active timeline
-    archive     column ranges in archived commits, for files whose range is not known yet
-    footers     column ranges in Parquet footers, the last resort
+    paths          values in partition paths, where the listing was not limited by them
+    column_stats   column ranges in the metadata table
+    commits        column ranges in commits of the active timeline, if the metadata table has none
+    archive        column ranges in archived commits, for files whose range is not known yet
+    footers        column ranges in Parquet footers, the last resort
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from lakehouse.core.operations.read.file_metadata import (
     decided_by_path,
     footer_ranges,
 )
+from lakehouse.core.operations.read.metadata_ranges import file_ranges
 from lakehouse.core.planning.explain import PlanStep
-from lakehouse.core.planning.ranges import Flags
+from lakehouse.core.planning.ranges import ColumnRanges, Flags
 from lakehouse.core.planning.scan import files_that_may_match, recorded_ranges, unknown_files
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.display import count_text
 from lakehouse.model.index_type import stored_index_type
+from lakehouse.model.keys import KeyConfig
 from lakehouse.model.predicate import Predicate
 
 
@@ -43,7 +47,7 @@ class PruneInput:
         schema: The data columns of the table.
         known: Column ranges that steps have read so far, by path; a step adds those that it reads.
         is_newest: Whether the read returns the newest version of the table; indexes describe no other version.
-        has_statistics: Whether the metadata table has the column ranges of the files.
+        stated: Column ranges that the metadata table states; with them no commit and no footer is read.
     """
 
     table: LoadedTable
@@ -51,7 +55,7 @@ class PruneInput:
     schema: pa.Schema
     known: FileRanges = field(default_factory=dict)
     is_newest: bool = True
-    has_statistics: bool = False
+    stated: dict[str, ColumnRanges] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +70,37 @@ class Pruned:
 PruneStep = Callable[[PruneInput, FileSlices], Pruned | None]
 
 
-def by_commit_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
-    """Prune by the values in paths, and by column ranges in commits of the active timeline."""
-    if given.has_statistics:
+def by_paths(given: PruneInput, slices: FileSlices) -> Pruned | None:
+    """Prune by the values in partition paths, where the listing was not limited to the partitions that can match."""
+    full = with_meta_fields(given.schema)
+    keep = slices.any_file(files_that_may_match(slices.files, {}, given.where, full, _path_keys(given)))
+    return None if keep.all() else Pruned(keep, f"values in paths exclude {count_text(_excluded(keep), 'slice')}")
+
+
+def by_column_stats(given: PruneInput, slices: FileSlices) -> Pruned | None:
+    """Prune by column ranges in the metadata table."""
+    if decided_by_path(given.table, given.where):
         return None
-    if not decided_by_path(given.table, given.where):
-        given.known.update(commit_ranges(given.table, slices))
+    full = with_meta_fields(given.schema)
+    ranges = file_ranges(given.table, slices, given.where, full)
+    if ranges is None:
+        return None
+    given.stated.update(ranges)
+    keep = slices.any_file(files_that_may_match(slices.files, ranges, given.where, full, _path_keys(given)))
+    return Pruned(keep, f"column ranges in the metadata table exclude {count_text(_excluded(keep), 'slice')}")
+
+
+def by_commit_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
+    """Prune by column ranges in commits of the active timeline."""
+    if given.stated or decided_by_path(given.table, given.where):
+        return None
+    given.known.update(commit_ranges(given.table, slices))
     return _by_ranges(given, slices, "commits on the active timeline")
 
 
 def by_archived_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by column ranges in archived commits."""
-    if given.has_statistics or decided_by_path(given.table, given.where):
+    if given.stated or decided_by_path(given.table, given.where):
         return None
     ranges = archived_ranges(given.table, slices)
     given.known.update({path: found for path, found in ranges.items() if path not in given.known})
@@ -86,7 +109,7 @@ def by_archived_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
 
 def by_footers(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by column ranges in Parquet footers of large files whose ranges are not known otherwise."""
-    if given.has_statistics or decided_by_path(given.table, given.where):
+    if given.stated or decided_by_path(given.table, given.where):
         return None
     full = with_meta_fields(given.schema)
     recorded = recorded_ranges(slices.files, given.known, given.where, full)
@@ -100,6 +123,8 @@ def by_footers(given: PruneInput, slices: FileSlices) -> Pruned | None:
 
 
 STEPS: tuple[tuple[str, PruneStep], ...] = (
+    ("paths", by_paths),
+    ("column_stats", by_column_stats),
     ("commits", by_commit_ranges),
     ("archive", by_archived_ranges),
     ("footers", by_footers),
@@ -122,13 +147,20 @@ def prune(
 
 
 def _by_ranges(given: PruneInput, slices: FileSlices, source: str) -> Pruned:
-    full, config = with_meta_fields(given.schema), given.table.config
+    full = with_meta_fields(given.schema)
     recorded = recorded_ranges(slices.files, given.known, given.where, full)
-    keys = config.keys
-    if stored_index_type(config.raw).is_global:
-        # A row may stay in its partition although the value of its partition column changed.
-        keys = replace(keys, partition_fields=(), partition_types=())
-    files = files_that_may_match(slices.files, recorded, given.where, full, keys)
-    keep = slices.any_file(files)
-    excluded = len(slices) - int(keep.sum())
-    return Pruned(keep, f"column ranges in {source} exclude {count_text(excluded, 'slice')}")
+    keep = slices.any_file(files_that_may_match(slices.files, recorded, given.where, full, _path_keys(given)))
+    return Pruned(keep, f"column ranges in {source} exclude {count_text(_excluded(keep), 'slice')}")
+
+
+def _path_keys(given: PruneInput) -> KeyConfig:
+    """Return the key configuration by which paths tell the values of rows."""
+    config = given.table.config
+    if not stored_index_type(config.raw).is_global:
+        return config.keys
+    # A row may stay in its partition although the value of its partition column changed.
+    return replace(config.keys, partition_fields=(), partition_types=())
+
+
+def _excluded(keep: Flags) -> int:
+    return len(keep) - int(keep.sum())

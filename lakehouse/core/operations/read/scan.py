@@ -8,7 +8,7 @@ read      each slice with Arrow, logs merged
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from lakehouse.core.operations.read.damage import ChangedWhileListedError, check
 from lakehouse.core.operations.read.event_time import event_time_bound
 from lakehouse.core.operations.read.file_metadata import compared_commits, instants_of
 from lakehouse.core.operations.read.first_commit import require_commit_before
+from lakehouse.core.operations.read.partitions import PartitionChoice, PartitionInput, choose_partitions
 from lakehouse.core.operations.read.pruning import PruneInput, prune
 from lakehouse.core.operations.read.queries import (
     EARLIEST,
@@ -47,7 +48,7 @@ from lakehouse.core.operations.read.queries import (
 from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.planning.damage import Damage
 from lakehouse.core.planning.explain import PlanStep, ScanExplanation
-from lakehouse.core.planning.partitions import partition_filter
+from lakehouse.core.planning.partitions import PartitionFilter, partition_filter
 from lakehouse.core.planning.predicate import check_columns, parse_predicate, to_arrow
 from lakehouse.core.planning.scan import ScanPlan, chosen_columns, row_condition
 from lakehouse.core.state.file_slices import FileSlices
@@ -59,6 +60,7 @@ from lakehouse.model.commit import Operation
 from lakehouse.model.display import Readable, Shown, count_text, sentence, size_text
 from lakehouse.model.files import FileSlice
 from lakehouse.model.index_type import stored_index_type
+from lakehouse.model.instant import Action
 from lakehouse.model.predicate import Predicate, columns_of
 
 _ATTEMPTS = 4
@@ -166,17 +168,18 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
     base_files_only = isinstance(query, ReadOptimized)
     if isinstance(query, Incremental):
-        selection = _select_range(table, query, where)
+        selection = _select_range(table, query, request, where)
     else:
         version = query.version if isinstance(query, ReadOptimized) else query
-        selection = _select_version(table, _timeline_version(table, version), where)
+        selection = _select_version(table, _timeline_version(table, version), request, where)
     table, schema = selection.table, selection.schema if selection.schema is not None else pa.schema([])
     slices, steps = selection.slices, selection.steps
     if base_files_only:
         slices = slices.base_only()
         steps = (*steps, PlanStep.of("read_optimized", "only base files are read, without log files", slices))
     chosen = chosen_columns(with_meta_fields(schema), request.columns)
-    schemas = compared_commits(table, slices)
+    # Files that the metadata table lists were committed; a lost one is noticed when it is opened.
+    schemas = {} if selection.listing.from_metadata else compared_commits(table, slices)
     damage = check_listing(table, selection.listing, skips=request.skips_damage, base_files_only=base_files_only)
     kept, pruned = slices, tuple[PlanStep, ...]()
     if where is not None:
@@ -197,23 +200,46 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     return Scan(plan=plan, context=context, stored_schemas=schemas, damage=damage)
 
 
-def _select_version(table: LoadedTable, version: TimelineVersion, where: Predicate | None) -> _Selection:
+def _select_version(
+    table: LoadedTable, version: TimelineVersion, request: ScanRequest, where: Predicate | None
+) -> _Selection:
     """Select the slices of a version; raise UserError if a clean removed files that it needs."""
     as_of, completed_up_to = _bounds(version)
     schema = table_schema(table, up_to=as_of if completed_up_to is None else _last_request(table, completed_up_to))
     keep = _keep(table, where, schema)
-    listing = load_listing(table, as_of=as_of, completed_up_to=completed_up_to, keep=keep)
+    on_storage = request.skips_damage or (version != SNAPSHOT and _is_cleaning(table))
+    choice = PartitionChoice(keep=keep)
+    if not on_storage and schema is not None:
+        choice = choose_partitions(
+            PartitionInput(
+                table=table,
+                where=where,
+                schema=schema,
+                keep=keep,
+                is_newest=version == SNAPSHOT,
+                merges_logs=not isinstance(request.query, ReadOptimized),
+            )
+        )
+    listing = load_listing(
+        table,
+        choice.partitions,
+        as_of=as_of,
+        completed_up_to=completed_up_to,
+        keep=choice.keep,
+        on_storage=on_storage,
+    )
     bound = as_of if completed_up_to is None else completed_up_to
     if as_of is not None and not listing.slices:
         require_commit_before(table, as_of)
     if bound is not None:
         visible = load_visible(table, as_of=as_of, completed_up_to=completed_up_to)
         require_uncleaned(table, listing.slices, visible, bound, keep=keep)
-    steps = _listing_steps(table, listing, f"{_version_text(version)} of {count_text(len(table.timeline), 'instant')}")
-    return _Selection(table=table, schema=schema, version=version, listing=listing, slices=listing.slices, steps=steps)
+    timeline = f"{_version_text(version)} of {count_text(len(table.timeline), 'instant')}"
+    slices, steps = _located(listing, choice, timeline)
+    return _Selection(table=table, schema=schema, version=version, listing=listing, slices=slices, steps=steps)
 
 
-def _select_range(table: LoadedTable, query: Incremental, where: Predicate | None) -> _Selection:
+def _select_range(table: LoadedTable, query: Incremental, request: ScanRequest, where: Predicate | None) -> _Selection:
     """Select the slices that the commits of a range wrote, as of the end of the range.
 
     Raises UserError if a clean removed some of their files.
@@ -225,12 +251,17 @@ def _select_range(table: LoadedTable, query: Incremental, where: Predicate | Non
     end = range_bound(query.end)
     schema = table_schema(table)
     keep = _keep(table, where, schema)
-    listing = load_listing(table, completed_up_to=end, keep=keep)
-    slices = listing.slices
+    on_storage = request.skips_damage or (end is not None and _is_cleaning(table))
+    choice = PartitionChoice(keep=keep)
+    if not on_storage and schema is not None:
+        choice = choose_partitions(
+            PartitionInput(table=table, where=where, schema=schema, keep=keep, is_newest=end is None)
+        )
+    listing = load_listing(table, choice.partitions, completed_up_to=end, keep=choice.keep, on_storage=on_storage)
     if end is not None:
-        require_uncleaned(table, slices, load_visible(table, completed_up_to=end), end, keep=keep)
+        require_uncleaned(table, listing.slices, load_visible(table, completed_up_to=end), end, keep=keep)
+    slices, steps = _located(listing, choice, f"{count_text(len(commits), 'commit')} in the range")
     version: TimelineVersion = SNAPSHOT if end is None else CompletedUpTo(end)
-    steps = _listing_steps(table, listing, f"{count_text(len(commits), 'commit')} in the range")
     selection = _Selection(table=table, schema=schema, version=version, listing=listing, slices=slices, steps=steps)
     if is_whole_table:
         return selection
@@ -246,9 +277,23 @@ def _select_range(table: LoadedTable, query: Incremental, where: Predicate | Non
     )
 
 
-def _listing_steps(table: LoadedTable, listing: Listing, timeline: str) -> tuple[PlanStep, ...]:
-    listed = "all directories were listed" if listing.keep is None else "the directories that can match were listed"
-    return (PlanStep(name="timeline", reason=timeline), PlanStep.of("files", f"storage: {listed}", listing.slices))
+def _located(listing: Listing, choice: PartitionChoice, timeline: str) -> tuple[FileSlices, tuple[PlanStep, ...]]:
+    """Return the listed slices of the file groups that an index found, and the steps that led to them."""
+    steps = [PlanStep(name="timeline", reason=timeline), *choice.steps]
+    source = "storage: directories that can match" if listing.keep is not None else "storage: all directories"
+    if listing.from_metadata:
+        source = "the metadata table lists the files of these partitions"
+    slices = listing.slices
+    steps.append(PlanStep.of("files", source, slices))
+    if choice.groups is not None:
+        slices = slices.in_groups(choice.groups)
+        steps.append(PlanStep.of("file_groups", "file groups that an index found", slices))
+    return slices, tuple(steps)
+
+
+def _is_cleaning(table: LoadedTable) -> bool:
+    """Return whether a clean is pending: the metadata table still lists the files that it is removing."""
+    return len(table.timeline.where(action=Action.CLEAN, pending=True)) > 0
 
 
 def _version_text(version: TimelineVersion) -> str:
@@ -275,7 +320,7 @@ def _last_request(table: LoadedTable, completed_up_to: str) -> str | None:
     return max(requested, default=completed_up_to if archived_writes(table, requested_up_to=completed_up_to) else None)
 
 
-def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None) -> Callable[[str], bool] | None:
+def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None) -> PartitionFilter | None:
     # With a global index a row may stay in its partition although the value of its partition column changed.
     if schema is None or stored_index_type(table.config.raw).is_global:
         return None

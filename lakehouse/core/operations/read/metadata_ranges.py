@@ -1,0 +1,169 @@
+"""Column ranges from the metadata table, as columns in the order of files or partitions (MDT-14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.format.metadata.keys import column_stats_keys
+from lakehouse.core.format.metadata.statistics import typed_statistics
+from lakehouse.core.metadata.read.table import COLUMN_STATS, PARTITION_STATS, MetadataTable
+from lakehouse.core.operations.load.metadata import from_metadata
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.column_path import path_of, type_of
+from lakehouse.core.planning.ranges import ColumnRanges
+from lakehouse.core.state.data_files import one_array
+from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.model.predicate import Predicate, columns_of
+
+#: Files whose statistics are looked up by key; for more files those of whole partitions or of the table are read.
+_MOST_KEYS = 2_000
+_MOST_PARTITIONS = 500
+
+
+def file_ranges(
+    table: LoadedTable, slices: FileSlices, where: Predicate, schema: pa.Schema
+) -> Mapping[str, ColumnRanges] | None:
+    """Return the ranges of the columns of a condition in the files of slices; None without column statistics.
+
+    A damaged metadata table is no error: `from_metadata` logs it, and None is returned.
+    """
+    columns = indexed_columns(where, schema)
+    files = slices.files
+    if not columns or not files.num_rows:
+        return None
+
+    def read(metadata: MetadataTable) -> dict[str, ColumnRanges]:
+        if files.num_rows * len(columns) > _MOST_KEYS and len(pc.unique(files.column("partition"))) > _MOST_PARTITIONS:
+            return {name: _in_whole_table(table, metadata, name, schema, files) for name in columns}
+        rows = _rows(metadata, columns, files)
+        return {name: _aligned(rows, name, type_of(name, schema), files) for name in columns}
+
+    found = from_metadata(table, COLUMN_STATS, read)
+    if found is None or table.config.layout != LAYOUT_V6:
+        return found
+    # A later commit may have appended to a log file of this version.
+    place = pc.if_else(files.column("is_log"), pa.scalar(None, pa.int64()), pa.array(np.arange(files.num_rows)))
+    return {name: ranges.take(one_array(place)) for name, ranges in found.items()}
+
+
+def ranges_of_partitions(
+    table: LoadedTable, partitions: pa.Array, where: Predicate, schema: pa.Schema
+) -> Mapping[str, ColumnRanges] | None:
+    """Return the ranges of the columns of a condition in whole partitions; None without partition statistics.
+
+    They describe the newest version of the table. Apache Hudi combines the ranges of files without regard to a file of
+    which it knows none: one with NaN, or with very long texts. So ranges of floats and texts prove nothing.
+    """
+    columns = [name for name in indexed_columns(where, schema) if _is_combinable(type_of(name, schema))]
+    if not columns or not len(partitions):
+        return None
+
+    def read(metadata: MetadataTable) -> dict[str, ColumnRanges]:
+        if len(partitions) > _MOST_PARTITIONS:
+            return {name: _of_all_partitions(table, metadata, name, schema, partitions) for name in columns}
+        rows = metadata.partition_ranges(columns, partitions.to_pylist())
+        return {name: _by_partition(rows, name, type_of(name, schema), partitions) for name in columns}
+
+    return from_metadata(table, PARTITION_STATS, read)
+
+
+def indexed_columns(where: Predicate, schema: pa.Schema) -> list[str]:
+    """Return the columns of a condition that statistics can describe, by dotted path, each once."""
+    names = dict.fromkeys(columns_of(where))
+    # A dot in the name of a column is ambiguous, because it separates nested fields, too.
+    return [name for name in names if ".".join(path_of(name, schema)) == name and _dots_nest(name, schema)]
+
+
+def _is_combinable(kind: pa.DataType) -> bool:
+    return not (pa.types.is_floating(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _dots_nest(name: str, schema: pa.Schema) -> bool:
+    return len(path_of(name, schema)) == name.count(".") + 1
+
+
+def _rows(metadata: MetadataTable, columns: Sequence[str], files: pa.Table) -> pa.Table:
+    """Return statistics of the columns with a row for each of the files at least."""
+    if files.num_rows * len(columns) <= _MOST_KEYS:
+        return metadata.ranges(columns, files)
+    return metadata.ranges_in(columns, pc.unique(files.column("partition")).to_pylist())
+
+
+# parameters: where the ranges are read and kept, and the column and files that they describe
+def _in_whole_table(
+    table: LoadedTable, metadata: MetadataTable, column: str, schema: pa.Schema, files: pa.Table
+) -> ColumnRanges:
+    """Return the ranges of a column in files of the whole table; the last ones are kept while nothing changes."""
+    kind, identity = type_of(column, schema), metadata.identity(COLUMN_STATS)
+
+    def read() -> tuple[tuple[pa.Table, ColumnRanges], int]:
+        found = _aligned(metadata.ranges([column]), column, kind, files)
+        return (files, found), found.nbytes
+
+    return _kept(table, ("file ranges", column, str(kind), identity), files, read)
+
+
+# parameters: where the ranges are read and kept, and the column and partitions that they describe
+def _of_all_partitions(
+    table: LoadedTable, metadata: MetadataTable, column: str, schema: pa.Schema, partitions: pa.Array
+) -> ColumnRanges:
+    kind, identity = type_of(column, schema), metadata.identity(PARTITION_STATS)
+
+    def read() -> tuple[tuple[pa.Array, ColumnRanges], int]:
+        found = _by_partition(metadata.partition_ranges([column]), column, kind, partitions)
+        return (partitions, found), found.nbytes
+
+    return _kept(table, ("partition ranges", column, str(kind), identity), partitions, read)
+
+
+def _kept(
+    table: LoadedTable, key: tuple[Any, ...], items: Any, read: Callable[[], tuple[tuple[Any, ColumnRanges], int]]
+) -> ColumnRanges:
+    """Return ranges of items from the cache if it has those of the same items; else read and keep them."""
+    if key[-1] is None:
+        return read()[0][1]
+    held, found = table.metadata.cache.get(key, read)
+    if held is items or held.equals(items):
+        return found
+    value, size = read()
+    table.metadata.cache.put(key, value, size)
+    return value[1]
+
+
+def _aligned(rows: pa.Table, column: str, kind: pa.DataType, files: pa.Table) -> ColumnRanges:
+    """Return statistics of a column in the order of files."""
+    rows = rows.filter(pc.and_(pc.equal(rows.column("column"), column), pc.invert(rows.column("deleted"))))
+    known, names = one_array(rows.column("name")), one_array(files.column("name"))
+    place = pc.index_in(names, value_set=known)
+    if pc.count_distinct(known).as_py() != len(known):
+        # Files of several partitions have the same name, so the keys, which contain the partition, decide.
+        partitions = one_array(files.column("partition"))
+        keys = column_stats_keys(pa.repeat(pa.scalar(column), len(names)), partitions, names)
+        place = pc.index_in(keys, value_set=one_array(rows.column("key")))
+    return _ranges(rows, kind, place)
+
+
+def _by_partition(rows: pa.Table, column: str, kind: pa.DataType, partitions: pa.Array) -> ColumnRanges:
+    rows = rows.filter(pc.and_(pc.equal(rows.column("column"), column), pc.invert(rows.column("deleted"))))
+    return _ranges(rows, kind, pc.index_in(partitions, value_set=one_array(rows.column("name"))))
+
+
+def _ranges(rows: pa.Table, kind: pa.DataType, place: pa.Array) -> ColumnRanges:
+    """Return the rows at these places as ranges; a null place is an item without statistics."""
+    typed = typed_statistics(rows, kind)
+    known = one_array(typed.column("known"))
+    numbers = [_where(known, one_array(typed.column(name))) for name in ("min", "max", "null_count", "value_count")]
+    low, high, nulls, values = (number.take(place) for number in numbers)
+    return ColumnRanges(
+        low=low, high=high, nulls=nulls.cast(pa.int64()), values=values.cast(pa.int64()), java_order=True
+    )
+
+
+def _where(known: pa.Array, values: pa.Array) -> pa.Array:
+    return pc.if_else(known, values, pa.scalar(None, values.type))

@@ -1,0 +1,183 @@
+"""Choose the partitions that a read lists, before any file is known (MDT-14).
+
+    partitions        values in partition paths
+    record_index      record keys that the condition names are in these file groups
+    partition_stats   column ranges of whole partitions
+
+The metadata table names the partitions. Without one, the directories that can match are listed (see `load.listing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_meta_fields
+from lakehouse.core.metadata.read.table import RECORD_INDEX
+from lakehouse.core.operations.load.known_files import known_partitions
+from lakehouse.core.operations.load.metadata import from_metadata
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.file_metadata import decided_by_path
+from lakehouse.core.operations.read.metadata_ranges import ranges_of_partitions
+from lakehouse.core.planning.column_path import type_of
+from lakehouse.core.planning.explain import PlanStep
+from lakehouse.core.planning.partitions import PartitionFilter, values_of
+from lakehouse.core.planning.predicate import literal
+from lakehouse.core.planning.ranges import may_match
+from lakehouse.core.rows.keys import record_keys
+from lakehouse.errors import UserError
+from lakehouse.model.display import count_text
+from lakehouse.model.predicate import Predicate
+
+_RECORD_KEY = META_COLUMNS[2]
+#: Record keys that are looked up for a condition.
+_MOST_KEYS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInput:
+    """What is known before files are listed.
+
+    Attributes:
+        table: The loaded table.
+        where: The condition on rows; None reads all.
+        schema: The data columns of the table.
+        keep: The filter by partition values; None keeps all.
+        is_newest: Whether the read returns the newest version; indexes and partition statistics describe no other.
+        merges_logs: Whether the rows of log files are read, too.
+    """
+
+    table: LoadedTable
+    where: Predicate | None
+    schema: pa.Schema
+    keep: PartitionFilter | None
+    is_newest: bool
+    merges_logs: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChoice:
+    """The partitions to list.
+
+    Attributes:
+        partitions: Partition paths; None means all, or those that `keep` keeps.
+        keep: The filter of directories, if the partitions were not chosen.
+        groups: The only file groups (partition, file id) with matching rows; None if unknown.
+        steps: What each step left.
+    """
+
+    partitions: tuple[str, ...] | None = None
+    keep: PartitionFilter | None = None
+    groups: frozenset[tuple[str, str]] | None = None
+    steps: tuple[PlanStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The only file groups (partition, file id) that can have matching rows, and how they were found."""
+
+    groups: frozenset[tuple[str, str]]
+    reason: str
+
+
+#: Finds the file groups of a condition by an index; None if the index cannot.
+Locator = Callable[[PartitionInput], Located | None]
+
+
+def choose_partitions(given: PartitionInput) -> PartitionChoice:
+    """Return the partitions that may have matching rows, as far as the metadata table tells."""
+    paths = None if given.where is None else known_partitions(given.table)
+    if paths is None:
+        return PartitionChoice(keep=given.keep)
+    count = len(paths)
+    steps = [PlanStep(name="metadata", reason="the metadata table names the partitions", partitions=len(paths))]
+    if given.keep is not None:
+        paths = paths.filter(pa.array(given.keep.select(paths)))
+        steps.append(PlanStep(name="partitions", reason="values in partition paths", partitions=len(paths)))
+    groups: frozenset[tuple[str, str]] | None = None
+    for name, locator in LOCATORS:
+        located = locator(given) if len(paths) else None
+        if located is None:
+            continue
+        groups = located.groups if groups is None else groups & located.groups
+        paths = paths.filter(pc.is_in(paths, value_set=pa.array(sorted({p for p, _ in groups}), pa.string())))
+        steps.append(PlanStep(name=name, reason=located.reason, partitions=len(paths)))
+    assert given.where is not None
+    if groups is None and given.is_newest and len(paths) and not decided_by_path(given.table, given.where):
+        paths, step = _by_statistics(given, paths)
+        steps += [step] if step is not None else []
+    chosen = None if len(paths) == count else tuple(paths.to_pylist())
+    return PartitionChoice(partitions=chosen, groups=groups, steps=tuple(steps))
+
+
+def by_record_key(given: PartitionInput) -> Located | None:
+    """Find the file groups of the record keys that the condition names, by the record index."""
+    if given.where is None or not given.is_newest or not given.merges_logs:
+        return None
+    keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
+    if keys is None or len(keys) > _MOST_KEYS:
+        return None
+    rows = from_metadata(given.table, RECORD_INDEX, lambda metadata: metadata.locations(keys))
+    if rows is None:
+        return None
+    groups = frozenset(zip(rows.column("partition").to_pylist(), rows.column("file_id").to_pylist(), strict=True))
+    found = f"{count_text(len(keys), 'record key')} in {count_text(len(groups), 'file group')}"
+    return Located(groups, f"the record index has {found}")
+
+
+#: Indexes that find file groups, in order.
+LOCATORS: tuple[tuple[str, Locator], ...] = (("record_index", by_record_key),)
+
+
+def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array | None:
+    """Return the only record keys with which a condition can hold; None if it does not name all key columns."""
+    stored = values_of(where, _RECORD_KEY)
+    if stored is not None:
+        return pa.array(sorted({str(value) for value in stored}), pa.string())
+    fields = table.config.keys.record_key_fields
+    allowed = {name: values_of(where, name) for name in fields}
+    if not fields or any(
+        values is None or not _has_stable_text(table, name, schema) for name, values in allowed.items()
+    ):
+        return None
+    rows = [dict[str, object]()]
+    for name, values in allowed.items():
+        kind = type_of(name, schema)
+        rows = [{**row, name: literal(value, kind)} for row in rows for value in values or ()]
+        if len(rows) > _MOST_KEYS:
+            return None
+    columns = pa.schema([(name, type_of(name, schema)) for name in fields])
+    try:
+        keys = record_keys(pa.Table.from_pylist(rows, schema=columns), table.config.keys)
+    except UserError:
+        # No row has an empty key. Which rows have the other keys is not worth a second attempt.
+        return None
+    return pc.unique(keys).cast(pa.string())
+
+
+def _has_stable_text(table: LoadedTable, name: str, schema: pa.Schema) -> bool:
+    """Return whether the text of a key column did not change with the type of the column."""
+    if "." in name or name not in schema.names:
+        return False
+    kind = schema.field(name).type
+    if pa.types.is_integer(kind):
+        return True
+    if not pa.types.is_string(kind) or not table.config.create_schema:
+        return bool(pa.types.is_string(kind))
+    created = avro_to_arrow(table.config.create_schema)
+    return name not in created.names or pa.types.is_string(created.field(name).type)
+
+
+def _by_statistics(given: PartitionInput, paths: pa.Array) -> tuple[pa.Array, PlanStep | None]:
+    assert given.where is not None
+    full = with_meta_fields(given.schema)
+    ranges = ranges_of_partitions(given.table, paths, given.where, full)
+    if ranges is None:
+        return paths, None
+    kept = paths.filter(pa.array(may_match(given.where, ranges, full, len(paths))))
+    excluded = count_text(len(paths) - len(kept), "partition")
+    reason = f"column ranges of partitions exclude {excluded}"
+    return kept, PlanStep(name="partition_stats", reason=reason, partitions=len(kept))

@@ -1,0 +1,123 @@
+"""Filters of Spark exclude files before any is opened, and the rows are those of Spark's own evaluation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, IsNull, LessThan, StringStartsWith
+from pyspark.sql.datasource import In as InFilter
+from pyspark.sql.datasource import Not as NotFilter
+
+import lakehouse.spark.source as source
+from lakehouse.core.table.table import Table
+from lakehouse.model.predicate import And, Comparison, In, Not, StartsWith
+from lakehouse.model.predicate import IsNull as IsNullPredicate
+from lakehouse.spark.filters import to_predicate
+from lakehouse.spark.scan import spark_schema
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("p", pa.string()),
+        ("n", pa.int64()),
+        ("f", pa.float64()),
+        ("place", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
+    ]
+)
+FILES = 6
+#: Conditions, and the largest number of slices that a read opens. Commits state no range of a column without values.
+CONDITIONS = {
+    "p = '3'": 1,
+    "p in ('1', '2')": 2,
+    "n = 30": 2,
+    "n > 30": 3,
+    "n between 10 and 21": 3,
+    "id like 'k4%'": 1,
+    "n is null": 1,
+    "n <=> 20": 2,
+    "place.city = 'c5'": FILES,
+    "f > 21": FILES,
+    "f < 11": FILES,
+    "f = double('NaN')": FILES,
+    "not (f > 21)": FILES,
+    "p = '1' or n = 40": FILES,
+}
+
+
+def rows(number: int) -> pa.Table:
+    value = None if number == 0 else 10 * number
+    return pa.table(
+        {
+            "id": [f"k{number}a", f"k{number}b"],
+            "p": [str(number)] * 2,
+            "n": [value, value],
+            "f": [math.nan, float(10 * number)],
+            "place": [{"city": f"c{number}", "zip": number}] * 2,
+        },
+        schema=SCHEMA,
+    )
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Return a table of six partitions with one file each."""
+    path: Path = tmp_path_factory.mktemp("pushdown") / "t"
+    made = Table.create(str(path), name="t", record_key="id", partition_by="p", ordering="id", schema=SCHEMA)
+    made.bulk_insert(pa.concat_tables(rows(number) for number in range(FILES)))
+    return made
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_pushed_filter_returns_the_rows_of_spark_and_opens_few_files(spark: Any, table: Table, where: str) -> None:
+    source.register(spark)
+    frame = spark.createDataFrame(pa.concat_tables(rows(n) for n in range(FILES)).to_pylist(), spark_schema(SCHEMA))
+    expected = sorted(row.id for row in frame.where(where).collect())
+    found = spark.read.format("lakehouse").load(table.location).where(where)
+    assert sorted(row.id for row in found.collect()) == expected
+    # The planner runs in a worker of Spark, so the plan of the same filters is counted here.
+    reader = source.LakehouseReader({"path": table.location}, spark_schema(SCHEMA))
+    list(reader.pushFilters(_filters(where)))
+    opened = sum(len(task.slices) for task in reader.partitions())
+    assert opened <= CONDITIONS[where]
+
+
+def _filters(where: str) -> list[Any]:
+    """Return the filters that Spark pushes for a condition of this test."""
+    return {
+        "p = '3'": [EqualTo(("p",), "3")],
+        "p in ('1', '2')": [InFilter(("p",), ("1", "2"))],
+        "n = 30": [EqualTo(("n",), 30)],
+        "n > 30": [GreaterThan(("n",), 30)],
+        "n between 10 and 21": [NotFilter(LessThan(("n",), 10)), NotFilter(GreaterThan(("n",), 21))],
+        "id like 'k4%'": [StringStartsWith(("id",), "k4")],
+        "n is null": [IsNull(("n",))],
+        "n <=> 20": [EqualNullSafe(("n",), 20)],
+    }.get(where, [])
+
+
+def test_filters_are_translated_only_if_they_hold_for_the_same_rows() -> None:
+    assert to_predicate(EqualTo(("place", "city"), "x"), SCHEMA) == Comparison("place.city", "=", "x")
+    assert to_predicate(EqualNullSafe(("n",), None), SCHEMA) == IsNullPredicate("n")
+    same = And((Comparison("n", "=", 1), Not(IsNullPredicate("n"))))
+    assert to_predicate(NotFilter(EqualNullSafe(("n",), 1)), SCHEMA) == Not(same)
+    assert to_predicate(StringStartsWith(("id",), "k"), SCHEMA) == StartsWith("id", "k")
+    assert to_predicate(InFilter(("f",), (1.0, 2.0)), SCHEMA) == In("f", (1.0, 2.0))
+    # NaN is greater than all numbers in Spark, and not in Arrow.
+    for pushed in (GreaterThan(("f",), 1.0), EqualTo(("f",), math.nan), InFilter(("f",), (1.0, math.nan))):
+        assert to_predicate(pushed, SCHEMA) is None
+        assert to_predicate(NotFilter(pushed), SCHEMA) is None
+    assert to_predicate(EqualTo(("a.b", "c"), 1), SCHEMA) is None
+
+
+def test_where_of_a_scan_has_the_same_rows_in_arrow_and_in_spark(spark: Any, table: Table) -> None:
+    for where in ("f > 21", "f >= 20", "NOT f > 21", "f != 20", "place.city = 'c5'", "place.zip >= 4", "n IS NULL"):
+        scan = table.scan(["id"], where)
+        assert sorted(row.id for row in scan.to_spark(spark).collect()) == sorted(
+            scan.to_arrow().column("id").to_pylist()
+        ), where
