@@ -82,6 +82,7 @@ class Listing:
         return frozenset(partition for partition in found if all(map(keep, levels(partition))))
 
 
+# parameters: the independent limits of a listing
 def load_listing(
     table: LoadedTable,
     partitions: Sequence[str] | None = None,

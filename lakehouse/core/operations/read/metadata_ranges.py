@@ -95,7 +95,7 @@ def _rows(metadata: MetadataTable, columns: Sequence[str], files: pa.Table) -> p
     return metadata.ranges_in(columns, pc.unique(files.column("partition")).to_pylist())
 
 
-# parameters: where the ranges are read and kept, and the column and files that they describe
+# parameters: where ranges are read and kept, and what they describe
 def _in_whole_table(
     table: LoadedTable, metadata: MetadataTable, column: str, schema: pa.Schema, files: pa.Table
 ) -> ColumnRanges:
@@ -109,7 +109,7 @@ def _in_whole_table(
     return _kept(table, ("file ranges", column, str(kind), identity), files, read)
 
 
-# parameters: where the ranges are read and kept, and the column and partitions that they describe
+# parameters: where ranges are read and kept, and what they describe
 def _of_all_partitions(
     table: LoadedTable, metadata: MetadataTable, column: str, schema: pa.Schema, partitions: pa.Array
 ) -> ColumnRanges:
