@@ -13,6 +13,8 @@ SavepointsStay            a write with a savepoint is not rolled back, and its f
 LivingAreSpared           an active write is not rolled back, unless by force
 OneExecutorPerPlan        a plan is completed once
 HonestAnswers             a write reported as committed is committed; one reported as failed is not
+MetadataListsFiles        at each commit and rollback, the metadata table lists the files of completed writes, and no
+                          other files, except those that a pending clean deletes
 NothingLeftBehind         after recovery and one more write, no leftover files exist
 """
 
@@ -25,6 +27,9 @@ from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.restore import decode_restore_plan, decode_savepoint
 from lakehouse.core.format.timeline.rollback import decode_rollback_plan
+from lakehouse.core.metadata.place import PARTITIONS_KEY
+from lakehouse.core.operations.load.metadata import metadata_of
+from lakehouse.core.operations.load.table import load_table
 from lakehouse.core.operations.services.ttl import RULES_KEY
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
@@ -154,6 +159,23 @@ class Checker:
         # One reader with a cache of immutable files. The reading actors open the table again each time.
         self._reader = self._reader or Table.open(self.storage.root, env=Env(storage=self.storage))
         self.compare(rows_of(self._reader), self.versions[-1:])
+        self.check_metadata()
+
+    def check_metadata(self) -> None:
+        """Compare the listing of the metadata table, if the table has one, with the files of completed writes."""
+        loaded = load_table(Env(storage=self.storage))
+        if "files" not in loaded.config.raw.get(PARTITIONS_KEY, ""):
+            return
+        metadata = metadata_of(loaded)
+        if metadata is None:
+            self.violated("MetadataListsFiles", f"the metadata table is not used: {loaded.metadata.cache.opened}")
+            return
+        listing = metadata.listing()
+        paths = zip(listing["partition"].to_pylist(), listing["name"].to_pylist(), strict=True)
+        listed = {f"{partition}/{name}".lstrip("/") for partition, name in paths}
+        missing, extra = self._named.keys() - listed, listed - self._named.keys() - self.cleaned
+        if missing or extra:
+            self.violated("MetadataListsFiles", f"not listed: {sorted(missing)}; not committed: {sorted(extra)}")
 
     def compare(self, found: Rows, allowed: Iterable[Rows]) -> None:
         """Raise Violation unless the rows equal one of the allowed versions."""

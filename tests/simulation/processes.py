@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -11,18 +12,32 @@ import pytest
 
 from lakehouse.core.engine import local
 from lakehouse.core.env import Env
-from lakehouse.core.operations.commit import archive_actions
+from lakehouse.core.metadata import store as metadata_store
+from lakehouse.core.metadata.partitions import file_statistics
+from lakehouse.core.metadata.read import layers as metadata_layers
+from lakehouse.core.metadata.read import table as metadata_table
+from lakehouse.core.metadata.services import compaction as metadata_compaction
+from lakehouse.core.metadata.services import group_files
+from lakehouse.core.metadata.services import log_compaction as metadata_log_compaction
+from lakehouse.core.metadata.write import commit as metadata_commit
+from lakehouse.core.metadata.write import index_build, initialise
 from lakehouse.core.operations.load import listing
 from lakehouse.core.operations.services import clean
+from lakehouse.core.timeline import archived_actions, timeline_store
 from lakehouse.core.timeline import archived_timeline as history
 from lakehouse.core.timeline import table_lock as lock
-from lakehouse.core.timeline import timeline_store
 from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock
 from lakehouse.core.timeline.locks.lease_record import LeaseRecordCodec
 from lakehouse.core.timeline.locks.protocol import Lock
 from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.spec.options.lock import LockPolicy
 from tests.simulation.world import current_world
+
+#: Modules of the metadata table that use threads.
+METADATA = (
+    metadata_store, metadata_commit, initialise, index_build, file_statistics,
+    metadata_layers, metadata_table, metadata_compaction, metadata_log_compaction, group_files,
+)  # fmt: skip
 
 
 class _Pool:
@@ -38,6 +53,14 @@ class _Pool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*arguments))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
     def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:
         return iter([function(*each) for each in zip(*items, strict=False)])
@@ -56,7 +79,7 @@ def _open_lock(env: Env, policy: LockPolicy) -> Lock:
 def simulated() -> Iterator[None]:
     """Apply the patches for the operations of the block."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (local, listing, timeline_store, clean, history, archive_actions):
+        for module in (local, listing, timeline_store, clean, history, archived_actions, *METADATA):
             patch.setattr(module, "ThreadPoolExecutor", _Pool)
         patch.setattr(local, "os", SimpleNamespace(cpu_count=lambda: 2))
         patch.setattr(lock, "open_lock", _open_lock)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 
+from lakehouse.core.env import Env
+from lakehouse.core.metadata.place import DEFINITIONS_PATH, METADATA
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.read.partition_statistics import STATISTICS
+from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.locks.storage import LOCK_PATH
 from lakehouse.model.instant import Action
 from tests.simulation.actors import (
@@ -29,6 +33,7 @@ from tests.simulation.store import Plan, SimulatedStorage, plan_of
 from tests.simulation.tables import KINDS, Shape, batch, plans_of, prepared, row_of
 from tests.simulation.world import HOUR_MS, Process, Violation, World
 from tests.support.killed import copy_of, leftovers
+from tests.support.metadata_check import check_metadata
 from tests.support.unconditional import UnconditionalStorage
 
 Actor = Callable[[SimulatedStorage, Process], None]
@@ -37,11 +42,11 @@ Actor = Callable[[SimulatedStorage, Process], None]
 class Run:
     """A world with a table and its actors."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, metadata: bool = False) -> None:
         self.seed = seed
         self.world = World(seed)
         random = self.world.random
-        self.shape = _shape(random)
+        self.shape = replace(_shape(random), metadata=metadata)
         stored, versions = prepared(self.shape)
         conditional = random.random() < 0.85
         self.storage = copy_of(stored) if conditional else UnconditionalStorage(stored)
@@ -151,8 +156,11 @@ def recover(setting: Setting, store: SimulatedStorage, process: Process) -> None
     # The partition statistics stay for the next ttl.
     expected = {LOCK_PATH, STATISTICS, *(f"missing {path}" for path in checker.cleaned), *checker.named_by_archived()}
     remaining = [path for path in leftovers(checker.storage) if path not in expected]
+    remaining = [path for path in remaining if not path.startswith((METADATA, DEFINITIONS_PATH))]
     if remaining:
         checker.violated("NothingLeftBehind", ", ".join(remaining))
+    if shape.metadata:
+        check_metadata(Table.open(checker.storage.root, env=Env(storage=checker.storage)))
 
 
 def _shape(random: Random) -> Shape:
@@ -161,9 +169,9 @@ def _shape(random: Random) -> Shape:
     return Shape(kind, random.random() < 0.3, plan)
 
 
-def failure_of(seed: int) -> tuple[str, str] | None:
+def failure_of(seed: int, *, metadata: bool = False) -> tuple[str, str] | None:
     """Run a seed; return None, or the name of the violated invariant and a report for the replay."""
-    return failure_in(Run(seed))
+    return failure_in(Run(seed, metadata=metadata))
 
 
 def failure_in(run: Run) -> tuple[str, str] | None:

@@ -42,16 +42,20 @@ CALLS = {
     "hoodie.parquet.compression.codec": "none",
     "hoodie.clustering.plan.strategy.sort.columns": "v",
 }
+#: Options of tables with and without metadata table. It is compacted after few commits.
+METADATA = {"hoodie.metadata.enable": "true", "hoodie.metadata.compact.max.delta.commits": "3"}
+NO_METADATA = {"hoodie.metadata.enable": "false"}
 STORED: tuple[Key, ...] = tuple((p, f"{p}{i}") for p in ("a", "b") for i in range(3))
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The type and index of a table, whether it has an ordering column, and its pending plan."""
+    """The type and index of a table, whether it has an ordering column, its pending plan, and its metadata table."""
 
     kind: str
     ordered: bool
     plan: str = ""
+    metadata: bool = False
 
     @property
     def merges(self) -> bool:
@@ -96,7 +100,7 @@ def prepared(shape: Shape) -> tuple[MemoryStorage, tuple[Rows, ...]]:
             partition_by=["p"],
             ordering=ORDERING if shape.ordered else None,
             table_type="MERGE_ON_READ" if shape.merges else "COPY_ON_WRITE",
-            options=INDEXES[index] | CALLS,
+            options=INDEXES[index] | CALLS | (METADATA if shape.metadata else NO_METADATA),
             env=world.moving.env(storage),
         )
         rows = {key: row_of(1, ordered=shape.ordered) for key in STORED}

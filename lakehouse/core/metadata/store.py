@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from lakehouse.core.env import Env
+from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, metadata_config, metadata_env
 from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.state.table_config import TableConfig
+from lakehouse.core.storage.protocol import is_temporary
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.model.instant import Action, Instant, Timeline
 
 _LISTERS = 8
-#: A log file or a base file; the first group is the file id.
-_FILE = re.compile(r"\.?([^._][^_]*-0)_.*(?<!\.crc)")
 
 
 class MetadataStore:
@@ -72,8 +71,10 @@ class MetadataStore:
         return any(known.action is Action.LOGCOMPACTION for known in self.timeline_store.pending_files(delta))
 
     def _listed(self, name: str) -> tuple[str, ...]:
-        found = (_FILE.fullmatch(file) for file in self.inner.storage.list_names(name))
-        return tuple(sorted({match[1] for match in found if match is not None}))
+        # Temporary files of crashed writes and checksum files of Hudi are no file groups.
+        names = [file for file in self.inner.storage.list_names(name) if not is_temporary(file)]
+        parsed = [parse_base_file(file, name, 0) or parse_log_file(file, name, 0) for file in names]
+        return tuple(sorted({file.file_id for file in parsed if file is not None}))
 
 
 def _builds(timeline: Timeline, data: Timeline) -> frozenset[tuple[str, str]]:

@@ -287,3 +287,14 @@ def test_listing_of_some_partitions_equals_the_part_of_the_whole_listing() -> No
 def test_environment_of_the_reader_is_the_one_of_the_table() -> None:
     table = loaded(table_of(writes=1))
     assert isinstance(table.env, Env) and table.metadata.inner.storage.root.endswith(METADATA)
+
+
+def test_temporary_file_of_a_crashed_write_is_no_file_group() -> None:
+    written = table_of(writes=1)
+    table = loaded(written)
+    name = ".~files-0000-0_20250615150640274~log~1_0-110300957-231627593.31ec6b1b.tmp"
+    table.env.storage.put(f"{FILES}/{name}", b"torn")
+    again = load_table(table.env)
+    groups = again.metadata.groups(["files"], again.metadata.timeline_store.load(), again.timeline)
+    assert groups == {"files": ("files-0000-0",)}
+    assert listed(opened(again)) == listed(opened(table))

@@ -1,0 +1,111 @@
+"""Simulation of tables with a metadata table: its invariants hold, and planted bugs of it are found.
+
+LAKEHOUSE_METADATA_SEEDS=5000 pytest tests/simulation/test_metadata.py       more runs than by default
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lakehouse.core.metadata.read.validity import Validity
+from lakehouse.core.operations.commit import completion
+from lakehouse.core.operations.undo import rollback
+from tests.simulation.run import Run, failure_in, failure_of
+
+Patch = pytest.MonkeyPatch
+SEEDS = int(os.environ.get("LAKEHOUSE_METADATA_SEEDS", "60"))
+#: The maximum number of runs to find a bug.
+MOST_SEEDS = 60
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_metadata_table_equals_the_files_in_random_runs() -> None:
+    found = [(seed, failure_of(seed, metadata=True)) for seed in range(SEEDS)]
+    failed = [(seed, failure[1]) for seed, failure in found if failure is not None]
+    assert not failed, f"seeds {[seed for seed, _ in failed]}\n{failed[0][1]}"
+
+
+def _metadata_after_data(patch: Patch) -> None:
+    """Complete the action first, then record it: readers see data that the metadata table lacks."""
+
+    def late(table: Any, action: Any, lock: Any) -> Any:
+        done = table.store.complete(action.instant, action.timeline, action.data, lock)
+        if action.change is not None:
+            completion.commit_metadata(table.metadata, action.instant, action.change, action.timeline, lock)
+        return done
+
+    complete = completion.complete_action
+    for module in _users(complete):
+        patch.setattr(module, "complete_action", late)
+
+
+def _users(function: Any) -> list[Any]:
+    """Return the modules of the operations that imported a function by name."""
+
+    name = function.__name__
+    return [
+        module
+        for path, module in list(sys.modules.items())
+        if path.startswith("lakehouse.core") and getattr(module, name, None) is function
+    ]
+
+
+def _one_commit_behind(patch: Patch) -> None:
+    """Hide the newest completed action from readers of the metadata table."""
+    is_valid = Validity.is_valid
+    patch.setattr(
+        Validity, "is_valid", lambda self, instant: is_valid(self, instant) and instant != max(self.written, default="")
+    )
+
+
+def _pending_is_valid(patch: Patch) -> None:
+    """Show delta commits whose action is pending on the data timeline."""
+    is_valid = Validity.is_valid
+    patch.setattr(Validity, "is_valid", lambda self, instant: is_valid(replace(self, pending=frozenset()), instant))
+
+
+def _rollback_leaves_metadata(patch: Patch) -> None:
+    """Leave the records of an action that is rolled back."""
+    patch.setattr(rollback, "_roll_back_metadata", lambda *_: None)
+
+
+BUGS: dict[str, tuple[Callable[[Patch], None], tuple[str, ...]]] = {
+    "the metadata table records an action after it is visible": (_metadata_after_data, ()),
+    "the listing is one commit behind": (_one_commit_behind, ()),
+    "delta commits of pending actions are visible": (_pending_is_valid, ()),
+    "a rollback leaves the records of the action": (_rollback_leaves_metadata, ("write", "undo", "write")),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_simulation_finds_every_planted_bug_of_the_metadata_table(name: str, monkeypatch: Patch) -> None:
+    plant, cast = BUGS[name]
+
+    def run_of(seed: int) -> Run:
+        run = Run(seed, metadata=True)
+        run.cast = cast
+        return run
+
+    for seed in range(MOST_SEEDS):
+        run = run_of(seed)
+        with monkeypatch.context() as patch:
+            plant(patch)
+            found = failure_in(run)
+        if found is not None:
+            print(f"{name}: {found[0]} in the run of seed {seed}")
+            assert failure_in(run_of(seed)) is None, f"seed {seed} also fails without the bug"
+            return
+    pytest.fail(f"{name}: not found in {MOST_SEEDS} runs")

@@ -1,0 +1,158 @@
+"""Compare the metadata table of a table with its files, as the product reads it (MDT-4, MDT-5).
+
+files             the data files of completed actions on storage
+column_stats      no rows of other files; those of base files have the bounds and counts of their columns
+partition_stats   bounds that contain all rows that a reader sees
+record_index      the place of each record that a reader sees, and no other key
+bloom_filters     a filter for each base file, which contains its keys
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.core.format.metadata.statistics import typed_statistics
+from lakehouse.core.format.parquet.bloom_filter import BloomFilter
+from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.metadata import metadata_of
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.model.instant import Action
+
+KEY, PATH, FILE_NAME = "_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name"
+Place = tuple[str, str]
+
+
+def check_metadata(table: Table) -> None:
+    """Assert that each index partition of a table equals what its files contain; a table without one is skipped."""
+    loaded = table.refresh()
+    if "files" not in loaded.config.raw.get("hoodie.table.metadata.partitions", "").split(","):
+        return
+    metadata = metadata_of(loaded)
+    assert metadata is not None, f"the metadata table is not used: {loaded.metadata.cache.opened}"
+    listed = check_files(loaded, metadata)
+    for partition in metadata.usable:
+        assert metadata.records(partition) is not None
+    if "column_stats" in metadata.usable:
+        check_column_statistics(loaded.env.storage, metadata, listed)
+    if {"partition_stats", "record_index"} & set(metadata.usable):
+        rows = table.scan().to_arrow()
+        if "partition_stats" in metadata.usable:
+            check_partition_statistics(metadata, rows)
+        if "record_index" in metadata.usable:
+            check_locations(metadata, rows)
+    if "bloom_filters" in metadata.usable:
+        check_filters(loaded.env.storage, metadata, listed)
+
+
+def check_files(loaded: LoadedTable, metadata: MetadataTable) -> set[Place]:
+    """Assert that the listing is that of storage; return it as pairs of partition and file name."""
+    pending = {i.requested: i.action for i in loaded.timeline if not i.is_completed}
+    stored = {(f.partition, f.name): (f.size_bytes, f.instant) for f in list_data_files(loaded, change_logs=True)}
+    committed = {place: size for place, (size, instant) in stored.items() if instant not in pending}
+    # While a resize of buckets is pending, writes create logs whose names have the time of the resize.
+    dual = {place: size for place, (size, instant) in stored.items() if pending.get(instant) is Action.CLUSTERING}
+    rows = metadata.listing().to_pylist()
+    listed = {(row["partition"], row["name"]): row["size_bytes"] for row in rows}
+    assert len(listed) == len(rows), "a file is listed twice"
+    missing = sorted(committed.keys() - listed.keys())
+    extra = sorted(listed.keys() - committed.keys() - dual.keys())
+    assert (missing, extra) == ([], []), f"not listed: {missing}; listed, but not committed: {extra}"
+    wrong = {place: (size, listed[place]) for place, size in committed.items() if listed[place] != size}
+    assert wrong == {}, f"sizes on storage and in the metadata table: {wrong}"
+    assert {partition for partition, _ in listed} <= set(metadata.partition_paths().to_pylist())
+    return set(listed)
+
+
+def check_column_statistics(storage: Storage, metadata: MetadataTable, listed: set[Place]) -> None:
+    """Assert that each file has the statistics of each indexed column, and no other file has."""
+    columns = metadata.definitions["column_stats"].source_fields
+    found = metadata.records("column_stats")
+    described = {(row["name"], row["column"]) for row in found.select(["name", "column"]).to_pylist()}
+    names = {name for _, name in listed if ".cdc" not in name}
+    known = {name for name, _ in described}
+    # A log file whose rows lack columns has no statistics.
+    without, unknown = sorted(name for name in names - known if name.endswith(".parquet")), sorted(known - names)
+    assert (without, unknown) == ([], []), f"no statistics: {without}; statistics of files that are gone: {unknown}"
+    assert {column for _, column in described} <= set(columns)
+    for partition, name in sorted(listed):
+        if not name.endswith(".parquet"):
+            continue
+        rows = pq.read_table(storage.open_input(f"{partition}/{name}".lstrip("/")))
+        own = found.filter(pc.equal(found.column("name"), name))
+        for column in columns:
+            if (name, column) in described:
+                _check_column(own.filter(pc.equal(own.column("column"), column)), rows, column)
+            else:
+                # A column that the table got later; readers take a missing row as all null.
+                assert column not in rows.column_names, f"{name} has no statistics of {column}"
+
+
+def _check_column(statistics: pa.Table, rows: pa.Table, column: str) -> None:
+    values = rows.column(column) if column in rows.column_names else pa.nulls(rows.num_rows, pa.int64())
+    (row,) = typed_statistics(statistics, values.type).to_pylist()
+    assert (row["value_count"], row["null_count"]) == (rows.num_rows, values.null_count), (column, row)
+    bounds = pc.min_max(values).as_py()
+    assert (row["min"], row["max"]) == (bounds["min"], bounds["max"]), (column, row, bounds)
+
+
+def check_partition_statistics(metadata: MetadataTable, rows: pa.Table) -> None:
+    """Assert that the bounds of each partition contain the values of its rows."""
+    columns = [name for name in metadata.definitions["column_stats"].source_fields if name in rows.column_names]
+    found = metadata.partition_ranges(columns)
+    for partition in pc.unique(rows.column(PATH)).to_pylist():
+        part = rows.filter(pc.equal(rows.column(PATH), partition))
+        for column in columns:
+            values = part.column(column)
+            held = found.filter(pc.and_(pc.equal(found["name"], partition), pc.equal(found["column"], column)))
+            (row,) = typed_statistics(held, values.type).to_pylist()
+            bounds = pc.min_max(values).as_py()
+            if bounds["min"] is None:
+                assert row["null_count"], (partition, column, row)
+            elif row["known"]:
+                assert row["min"] <= bounds["min"] and bounds["max"] <= row["max"], (partition, column, row, bounds)
+
+
+def check_locations(metadata: MetadataTable, rows: pa.Table) -> None:
+    """Assert that the record index has each visible record with its file group, and nothing else."""
+    expected = _places(rows.column(KEY), rows.column(PATH), rows.column(FILE_NAME))
+    found = metadata.records("record_index")
+    index = _places(found.column("key"), found.column("partition"), found.column("file_id"))
+    if not metadata.is_partitioned_record_index:
+        assert len({key for key, _ in index}) == len(index), "a key is in the index twice"
+    missing, extra = sorted(expected.keys() - index.keys()), sorted(index.keys() - expected.keys())
+    assert (missing, extra) == ([], []), f"not in the index: {missing}; in the index, but not in the table: {extra}"
+    wrong = {place: (group, index[place]) for place, group in expected.items() if not _same(group, index[place])}
+    assert wrong == {}, f"file groups of records and in the index: {wrong}"
+    if expected:
+        keys = pa.array(sorted({key for key, _ in expected}))
+        assert metadata.locations(keys).num_rows == len(index)
+
+
+def _places(*columns: Any) -> dict[Place, str]:
+    return {(key, path): group for key, path, group in zip(*(c.to_pylist() for c in columns), strict=True)}
+
+
+def _same(file_name: str, file_id: str) -> bool:
+    """Return whether the file name in a row belongs to a file group; rows of logs have the file id alone."""
+    return file_name == file_id or file_name.startswith(f"{file_id}_") or file_name.startswith(f".{file_id}_")
+
+
+def check_filters(storage: Storage, metadata: MetadataTable, listed: set[Place]) -> None:
+    """Assert that each base file has a filter that contains its keys, and no other file has."""
+    bases = sorted(place for place in listed if place[1].endswith(".parquet"))
+    files = pa.table([[place[0] for place in bases], [place[1] for place in bases]], names=["partition", "name"])
+    if bases:
+        found = {(row["partition"], row["name"]): row for row in metadata.bloom_filters(files).to_pylist()}
+        assert sorted(found) == bases, "files with and without filter differ"
+        for partition, name in bases:
+            row = found[partition, name]
+            keys = pq.read_table(storage.open_input(f"{partition}/{name}".lstrip("/")), columns=[KEY]).column(0)
+            assert BloomFilter.from_text(row["filter"].decode(), row["type"]).might_contain(keys).all()
+    assert metadata.records("bloom_filters").num_rows == len(bases), "filters and base files differ"
