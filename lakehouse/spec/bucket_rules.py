@@ -43,10 +43,19 @@ _READ_DIFFERENTLY = re.compile("[\n\r\x85\u2028\u2029\x0b\u212a\u017f]")
 
 @dataclass(frozen=True, slots=True)
 class BucketRules:
-    """The numbers of buckets of a table: `default`, and pairs of pattern and number; the first match applies."""
+    """The numbers of buckets of a table: `default`, and pairs of pattern and number; the first match applies.
+
+    `staged` are pairs of a partition with a pending resize and a multiple of its number of buckets. Rows are staged by
+    this multiple, so that the bucket of a row is known before and after the resize.
+    """
 
     default: int
     rules: tuple[tuple[str, int], ...] = ()
+    staged: tuple[tuple[str, int], ...] = ()
+
+    def staged_of(self, partition: str) -> int:
+        """Return the number of buckets by which rows of a partition are staged."""
+        return dict(self.staged).get(partition) or self.of(partition)
 
     def of(self, partition: str) -> int:
         """Return the number of buckets of the partition with this path.

@@ -419,13 +419,6 @@ def _check_services(spec: TableSpec, section: Section) -> None:
     if ttl.rule() is not None and not spec.partition_by:
         raise detail.error("services.ttl: the table has no partitions that can expire; add 'partition_by'.", "ttl")
     _check_pins(spec, ttl, detail)
-    has_clustering = str(settings["clustering"].get("enabled", True)).lower() == "true"
-    if settings["clustering"] and has_clustering and spec.index is not None and spec.index.index_type.hashes_keys:
-        raise detail.error(
-            "services.clustering: the bucket index determines the file of a row, so bucket tables are not clustered. "
-            "Remove the section, or set 'enabled: false'.",
-            "clustering",
-        )
 
 
 def _check_pins(spec: TableSpec, ttl: TtlPolicy, detail: Section) -> None:

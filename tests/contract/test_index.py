@@ -251,8 +251,9 @@ def test_all_indexes_give_equal_rows_after_any_history(shape: Shape, history: li
 
 
 @examples(15)
-@given(shape=shapes(type="MERGE_ON_READ"), history=histories(5, row=rows().map(with_fixed_partition)))
+@given(shape=shapes(type="MERGE_ON_READ", merge="commit"), history=histories(5, row=rows().map(with_fixed_partition)))
 def test_both_engines_of_the_bucket_index_give_equal_rows_after_any_history(shape: Shape, history: list[Verb]) -> None:
+    # With event time a delete of an absent key is remembered only if its bucket has a file group, so layouts differ.
     types = [index for index in TYPES if index.hashes_keys]
     tables = [make_table(shape_of(index, shape)) for index in types]
     models = [Model(shape_of(index, shape)) for index in types]

@@ -38,7 +38,11 @@ _KEY_RANGE = ("hoodie_min_record_key", "hoodie_max_record_key")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckContext:
-    """The settings for checking slices; small and picklable. `buckets` is None without a bucket index."""
+    """The settings for checking slices; small and picklable.
+
+    `buckets` is None without a bucket index. `resizes` are the completed replacecommits: logs that are named after a
+    resize of buckets have blocks of later writes (MDT-12.5).
+    """
 
     read: SliceContext
     layout: int
@@ -46,6 +50,14 @@ class CheckContext:
     buckets: BucketRules | None = None
     hash_fields: tuple[str, ...] = ()
     compares_paths: bool = True
+    resizes: frozenset[str] = frozenset()
+
+    def may_contain(self, log: LogFile, instant: str) -> bool:
+        """Return whether a log may have blocks of the write `instant`."""
+        if self.layout == LAYOUT_V6 or instant in ("", log.instant):
+            return True
+        is_archived = log.instant < self.read.visible.archived_before
+        return instant > log.instant and (is_archived or log.instant in self.resizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +286,7 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
         problem = f"the block at byte {block.offset} is damaged or truncated, although its commit completed"
         yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
     for block in blocks:
-        if context.layout != LAYOUT_V6 and block.instant not in ("", log.instant):
+        if not context.may_contain(log, block.instant):
             problem = f"the block at byte {block.offset} is of {block.instant}"
             yield Finding(invariant="log.instant", problem=problem, path=log.path, instant=log.instant)
         elif block.schema is not None and not _parses(block.schema):
@@ -291,7 +303,9 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
                 values.add(entries)
             tally.rows += len(keys)
             nulls += keys.null_count
-            elsewhere += in_other_buckets(context, log, keys.drop_null())
+            if log.instant not in context.resizes:
+                # A delete without partition columns is copied to all buckets that replace a bucket (MDT-12.5).
+                elsewhere += in_other_buckets(context, log, keys.drop_null())
     except UserError as error:
         if isinstance(error, UnsupportedError):
             raise

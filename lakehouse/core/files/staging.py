@@ -264,8 +264,19 @@ def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
 
 
 def _write_run(context: WriteContext, attempt: Attempt, number: int, pending: list[pa.Table]) -> StagedRun:
-    path = f"{context.staging}/{attempt.token}-{number}.arrow"
-    rows = _combined(context, pending)
+    return _store_run(context, f"{context.staging}/{attempt.token}-{number}.arrow", _combined(context, pending))
+
+
+def regroup_run(context: WriteContext, attempt: Attempt, run: StagedRun) -> StagedRun:
+    """Write a staged run again, with the buckets of `context`: an earlier attempt staged it with other buckets."""
+    entries = sorted(run.entries, key=lambda entry: entry.offset)
+    with StagedReader(context, run.path) as reader:
+        rows = reader.slice(0, run.rows)
+        paths = pa.chunked_array([pa.repeat(entry.partition, entry.rows) for entry in entries], pa.string())
+        return _store_run(context, f"{context.staging}/buckets-{attempt.token}.arrow", rows.append_column(PATH, paths))
+
+
+def _store_run(context: WriteContext, path: str, rows: pa.Table) -> StagedRun:
     order, groups = _grouped(context, rows)
     data = rows.drop_columns([PATH]).combine_chunks()
     del rows
@@ -285,7 +296,7 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[di
     names = paths.dictionary.to_pylist()
     buckets, width = np.full(rows.num_rows, -1, np.int64), 1
     if context.buckets is not None:
-        counts = np.array([context.buckets.of(name) for name in names], np.int32)
+        counts = np.array([context.buckets.staged_of(name) for name in names], np.int32)
         width = int(counts.max(initial=1)) + 1
         buckets = bucket_ids(
             rows.column(KEY),

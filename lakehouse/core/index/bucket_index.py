@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.index.bucket import NO_UUID, bucket_file_id, bucket_of
+from lakehouse.core.index.copies import copies_for_resizes
 from lakehouse.core.index.protocol import Groups, IndexSetup, NewUuid
 from lakehouse.core.index.write_tasks import GroupTask, StagedEntry, TagResult, TagTask
 from lakehouse.errors import UserError
@@ -56,7 +57,8 @@ class BucketIndex:
         groups = _groups_by_bucket(slices, buckets)
         staged: dict[tuple[str, int], list[StagedEntry]] = {}
         for entry in entries:
-            staged.setdefault((entry.partition, entry.bucket), []).append(entry)
+            bucket = entry.bucket % buckets.of(entry.partition)
+            staged.setdefault((entry.partition, bucket), []).append(entry)
         tasks = []
         for (partition, bucket), of_bucket in sorted(staged.items()):
             group = groups.get((partition, bucket))
@@ -65,7 +67,7 @@ class BucketIndex:
             elif any(entry.upserts for entry in of_bucket):
                 file_id = self._new_file_id(partition, bucket, new_uuid)
                 tasks.append(bucket_task(self.setup, partition, file_id, None, of_bucket))
-        return tuple(tasks)
+        return tuple(one for task in tasks for one in (task, *copies_for_resizes(self.setup, task)))
 
     def _new_file_id(self, partition: str, bucket: int, new_uuid: NewUuid) -> str:
         """Return the id of a new group; with `fixed_ids` the first id of the bucket that no overwrite has hidden."""

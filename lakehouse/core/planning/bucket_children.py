@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakehouse.core.format.hashing_metadata import REPLACE, HashingMetadata
 from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.planning.numbered_resize import decode_changes, numbered_children
 from lakehouse.core.planning.ring_resize import child_nodes
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
@@ -54,6 +55,9 @@ class RingChildren:
 
 def children_of(group: ClusteringGroup) -> BucketChildren | None:
     """Return the new buckets of a group; None if the group does not resize buckets."""
+    numbered = numbered_children(group)
+    if numbered is not None:
+        return numbered
     nodes = sorted((node for node in child_nodes(group) if node.tag == REPLACE), key=lambda node: node.value)
     if not nodes:
         return None
@@ -94,7 +98,12 @@ def overtaken(plan: ClusteringPlan, commits: Iterable[tuple[Instant, CommitMetad
     A commit that also wrote its rows to the new groups of the plan, which was requested at `requested`, is no conflict.
     """
     planned = {(piece.partition, piece.file_id): piece.names for piece in plan.slices}
+    whole = {partition for partition, change in decode_changes(plan).items() if change.is_resize}
     for instant, metadata in commits:
+        copied = {stat.partition for stat in metadata.stats if f"_{requested}.log." in stat.path}
+        missed = sorted((whole & {stat.partition for stat in metadata.stats}) - copied)
+        if missed:
+            return f"{instant.requested} wrote to {missed[0]!r} without copying its rows to the new buckets"
         replaced = {(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids}
         changed = {
             (stat.partition, stat.file_id)

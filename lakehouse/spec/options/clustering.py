@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lakehouse.errors import SettingError, nearest
 from lakehouse.model.pattern import compile_pattern
+from lakehouse.spec.bucket_rules import MAX_BUCKETS
 from lakehouse.spec.options.option import option
 from lakehouse.spec.options.values import check_pattern
 
@@ -15,6 +16,8 @@ _PLAN = "hoodie.clustering.plan.strategy."
 PARTITIONS = _PLAN + "partition.selected"
 SORT_COLUMNS = _PLAN + "sort.columns"
 LAYOUT = "hoodie.layout.optimize.strategy"
+BUCKETS = "lakehouse.clustering.buckets"
+AUTO = "auto"
 _UPDATES = "hoodie.clustering.updates.strategy"
 REGEX = _PLAN + "partition.regex.pattern"
 LAYOUTS = ("linear", "z-order", "hilbert")
@@ -115,8 +118,16 @@ class ClusteringPolicy(ClusteringFilter):
         "clustering is aborted (give_way). Hudi: SparkRejectUpdateStrategy, SparkAllowUpdateStrategy.",
     )
 
+    buckets: str = option(
+        BUCKETS,
+        "",
+        "Bucket index: the number of buckets that the selected partitions get. auto: a partition doubles or halves its "
+        "number by the thresholds of the bucket index. Empty: the number stays.",
+    )
+
     def __post_init__(self) -> None:
         """Replace names of Hudi by short names; raise UserError for unknown values."""
+        _check_buckets(self.buckets)
         ClusteringFilter.__post_init__(self)
         object.__setattr__(self, "layout", _layout(self.layout))
         object.__setattr__(self, "updates", _updates(self.updates))
@@ -138,6 +149,13 @@ class ClusteringPolicy(ClusteringFilter):
     def columns(self) -> tuple[str, ...]:
         """The sort columns, in order."""
         return tuple(self.sort_columns.split(",")) if self.sort_columns else ()
+
+
+def _check_buckets(text: str) -> None:
+    if text not in ("", AUTO) and not (text.isascii() and text.isdecimal() and 0 < int(text) <= MAX_BUCKETS):
+        raise SettingError(
+            f"option {BUCKETS}={text!r}: must be a number from 1 to {MAX_BUCKETS}, or {AUTO}", setting=BUCKETS
+        )
 
 
 def _layout(name: str) -> str:

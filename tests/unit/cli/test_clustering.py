@@ -135,13 +135,14 @@ def test_invalid_clustering_arguments_are_refused(
 
 
 @pytest.mark.parametrize("verb", ["due", "plan", "run"])
-def test_clustering_refuses_tables_with_a_bucket_index(
+def test_clustering_refuses_a_number_of_buckets_that_is_not_valid(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bucketed = _made(tmp_path, index="BUCKET")
-    code, error = run(capsys, "clustering", verb, "--table", bucketed.location)
-    assert code == 69
-    assert "finds the file group of a row by the hash of its key" in error
+    words = ("--option", "lakehouse.clustering.buckets=many")
+    code, error = run(capsys, "clustering", verb, "--table", bucketed.location, *words)
+    assert code == 64
+    assert "must be a number from 1 to 99999999, or auto" in error
 
 
 def test_clustering_refuses_sort_columns_without_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

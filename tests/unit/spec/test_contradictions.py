@@ -35,11 +35,6 @@ HEAD = "table: sales.orders\nlocation: /lake/orders\nrecord_key: [id]\ntype: MER
             "'7' here and '5' in options",
         ),
         ("services:\n  clean: {}\n  ttl: {partition_age: 30d}\n", 7, "add 'partition_by'"),
-        (
-            "index: {type: bucket, buckets: 4}\nservices:\n  clustering: {max_commits: 3}\n",
-            7,
-            "bucket tables are not clustered",
-        ),
         ("services:\n  clean:\n    enabled: true\n    priority: high\n", 8, "'high' is not a number"),
         ("services:\n  compaction:\n    priority: 2\n    max_delta_comits: 3\n", 8, "Did you mean"),
         ("services:\n  compaction:\n    max_delta_commits: often\n", 7, "expected int"),

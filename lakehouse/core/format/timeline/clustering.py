@@ -20,6 +20,9 @@ SORT_AND_SIZE = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSize
 #: Hudi's strategy for resizes of consistent hashing.
 RESIZE_RING = "org.apache.hudi.client.clustering.run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
 
+#: The strategy of this package for resizes of numbered buckets. Hudi has none and does not execute such plans.
+RESIZE_BUCKETS = "lakehouse.clustering.ResizeBuckets"
+
 
 def encode_clustering_plan(plan: ClusteringPlan, *, base_path: str) -> bytes:
     """Return the content of `clustering.requested`, with absolute file paths below `base_path`."""

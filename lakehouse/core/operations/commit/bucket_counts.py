@@ -83,6 +83,12 @@ def store_bucket_rules(storage: Storage, properties: Mapping[str, str]) -> None:
         _store(storage, made_with)
 
 
+def store_changed_rules(storage: Storage, instant: str, rules: BucketRules) -> None:
+    """Write the rule file of a resize; it counts when the resize is completed."""
+    config = HashingConfig(expressions=rules.expressions, default=rules.default, instant=instant)
+    storage.put(hashing_config_path(instant), encode_hashing_config(config))
+
+
 def changed_bucket_rules(storage: Storage, instant: Instant) -> bool:
     """Return whether a completed instant changed bucket counts; rows staged before it have wrong buckets."""
     if instant.action is not Action.REPLACECOMMIT:

@@ -9,13 +9,14 @@ Comparing keys reads data files and takes long, so it is never done under the lo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.metadata.staged import StagedRecordsError, StagedUpdate
 from lakehouse.core.operations.commit.bucket_counts import changed_bucket_rules
@@ -63,8 +64,8 @@ class PreparedCommit:
         precondition: What must still hold.
         updates: The option for writes of file groups that a pending clustering holds: reject or give_way.
         makes_late: Returns whether tombstones of another commit make rows of this write late; None without tombstones.
-        resizes: The resizes that were pending and for which rows were copied: requested time -> partitions. They are
-            no conflicts, whether they are completed meanwhile or not.
+        resizes: The resizes that were pending and for which rows were copied. They are no conflicts, whether they are
+            completed meanwhile or not.
         inputs: Files that tasks wrote for index partitions of the metadata table, by the name of the partition.
         unmet: Buckets (partition, number) without file group in which keys are deleted; only with tombstones.
         staging: Prepares the records of indexes that grow with the rows of the commit.
@@ -82,7 +83,7 @@ class PreparedCommit:
     precondition: Precondition | None = None
     updates: str = "reject"
     makes_late: Callable[[Instant, CommitMetadata], bool] | None = None
-    resizes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    resizes: tuple[PendingResize, ...] = ()
     unmet: frozenset[tuple[str, int]] = frozenset()
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     staging: IndexStaging | None = None
@@ -155,11 +156,12 @@ def _conflict(candidate: PreparedCommit, ours: WriteSummary, others: Others, tim
     if clean is not None:
         reason = f"{clean.requested} may have removed files that this write would have read"
         return Conflict(winner=clean, reason=reason)
-    for requested in candidate.resizes:
-        if timeline.find(requested) is None:
-            undone = Instant(requested=requested, action=Action.CLUSTERING, state=State.REQUESTED)
-            return Conflict(winner=undone, reason=f"the resize {requested}, for which rows were copied, was undone")
-    others = [pair for pair in others if pair[0].requested not in candidate.resizes]
+    for resize in candidate.resizes:
+        conflict = _resize_conflict(candidate, resize, timeline)
+        if conflict is not None:
+            return conflict
+    copied = {resize.instant: resize.partitions for resize in candidate.resizes}
+    others = [pair for pair in others if pair[0].requested not in copied]
     changes = [(instant, write_summary(other, shared_columns=candidate.shared_columns)) for instant, other in others]
     overlap = find_conflict(changes, ours, candidate.strategy)
     if overlap is not None:
@@ -175,13 +177,31 @@ def _conflict(candidate: PreparedCommit, ours: WriteSummary, others: Others, tim
         return Conflict(winner=rescaled, reason=f"{rescaled.requested} changed the buckets of partitions")
     held = groups_closed_by_clustering(candidate.table, timeline, updates=candidate.updates)
     for group in sorted(ours.groups & frozenset(held)):
-        if group[0] in candidate.resizes.get(held[group], ()):
+        if group[0] in copied.get(held[group], ()):
             continue
         planned = timeline.find(held[group])
         assert planned is not None
         return Conflict(
             winner=planned, reason=f"{planned.requested} is about to cluster file group {group[1]} of {group[0]!r}"
         )
+    return None
+
+
+def _resize_conflict(candidate: PreparedCommit, resize: PendingResize, timeline: Timeline) -> Conflict | None:
+    """Return the conflict with a resize for which rows were copied: it was undone, or missed a group of this write."""
+    found = timeline.find(resize.instant)
+    if found is None:
+        undone = Instant(requested=resize.instant, action=Action.CLUSTERING, state=State.REQUESTED)
+        return Conflict(winner=undone, reason=f"the resize {resize.instant}, for which rows were copied, was undone")
+    if not found.is_completed or not resize.whole_partitions:
+        return None
+    replaced = candidate.table.store.commit(found).replaced
+    for stat in candidate.metadata.stats:
+        is_copy = f"_{resize.instant}.log." in stat.path
+        is_hidden = is_copy or stat.file_id in replaced.get(stat.partition, ())
+        if stat.partition in resize.whole_partitions and not is_hidden:
+            reason = f"{resize.instant} changed the number of buckets of {stat.partition!r}"
+            return Conflict(winner=found, reason=reason)
     return None
 
 

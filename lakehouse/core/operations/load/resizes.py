@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
 from lakehouse.core.index.consistent_hashing import Ring
-from lakehouse.core.index.resizes import RingResize
+from lakehouse.core.index.resizes import NumberedResize, RingResize
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.bucket_children import replacing_groups
+from lakehouse.core.planning.numbered_resize import decode_changes, staged_counts
 from lakehouse.core.planning.ring_resize import resized_rings, ring_partitions
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.spec.bucket_rules import BucketRules
 
 _PLANS = frozenset({Action.CLUSTERING, Action.REPLACECOMMIT})
 
@@ -37,9 +40,27 @@ def ring_resizes(table: LoadedTable, rings: Mapping[str, Ring]) -> tuple[RingRes
     return tuple(found)
 
 
+def numbered_resizes(table: LoadedTable) -> tuple[NumberedResize, ...]:
+    """Return the pending resizes of numbered buckets."""
+    found = []
+    for instant, plan in pending_plans(table):
+        changes = decode_changes(plan)
+        if changes:
+            replacing = replacing_groups(plan)
+            found.append(NumberedResize(instant=instant.requested, changes=changes, replacing=replacing))
+    return tuple(found)
+
+
+def staged_rules(rules: BucketRules, table: LoadedTable) -> BucketRules:
+    """Return the rules with the numbers by which rows are staged while resizes are pending."""
+    return replace(rules, staged=staged_counts(decode_changes(plan) for _, plan in pending_plans(table)))
+
+
 def partitions_in_resize(table: LoadedTable) -> frozenset[str]:
     """Return the partitions of pending resizes."""
-    return frozenset(partition for _, plan in pending_plans(table) for partition in ring_partitions(plan))
+    return frozenset(
+        partition for _, plan in pending_plans(table) for partition in (*ring_partitions(plan), *decode_changes(plan))
+    )
 
 
 def groups_with_open_copies(table: LoadedTable, slices: Iterable[FileSlice]) -> frozenset[Group]:

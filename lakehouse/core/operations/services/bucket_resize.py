@@ -10,22 +10,40 @@ A crash between the last two steps is harmless: the next writer finds the replac
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
-from lakehouse.core.format.timeline.clustering import RESIZE_RING
+from lakehouse.core.format.timeline.clustering import RESIZE_BUCKETS, RESIZE_RING
 from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.operations.commit.bucket_counts import bucket_rules, store_changed_rules
 from lakehouse.core.operations.commit.clustering_conflicts import groups_of_active_writes, write_without_profile
 from lakehouse.core.operations.load.hashing import load_rings, mark_valid, store_rings
 from lakehouse.core.operations.load.resizes import groups_with_open_copies, partitions_in_resize
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services.plan_executor import UnusablePlanError
 from lakehouse.core.operations.services.rewrite import planned_groups
 from lakehouse.core.planning.clustering import LAYOUT_KEY, partitions_of
+from lakehouse.core.planning.numbered_resize import (
+    NumberedChange,
+    changed_counts,
+    decode_changes,
+    encode_changes,
+    plan_numbered,
+    rules_after,
+    sorted_changes,
+)
 from lakehouse.core.planning.ring_resize import RingLimits, plan_ring_resizes, resized_rings, ring_partitions
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.errors import UserError
 from lakehouse.model.clustering import ClusteringPlan
+from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
+from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Instant
-from lakehouse.spec.options.clustering import SORT_COLUMNS
+from lakehouse.spec.bucket_rules import BucketRules
+from lakehouse.spec.options.clustering import BUCKETS, SORT_COLUMNS
+from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.policies import Policies
 
 
@@ -81,6 +99,131 @@ def plan_rings(
         extra={LAYOUT_KEY: policies.clustering.layout},
         missing_partitions=tuple(sorted({group.partition for group in groups[most:]})),
     )
+
+
+def plan_numbers(
+    table: LoadedTable,
+    policies: Policies,
+    rules: BucketRules,
+    *,
+    selected: Sequence[str],
+    hour: int,
+    is_unsorted: Callable[[FileSlice], bool],
+) -> ClusteringPlan | None:
+    """Return the plan of the partitions whose number of buckets has to change, and of the buckets to be sorted.
+
+    Returns None if there are none, or while an active write has not recorded yet which file groups it changes.
+
+    Args:
+        table: The loaded table.
+        policies: The options of the table and the call.
+        rules: The present numbers of buckets.
+        selected: Partition paths to which the plan is limited; empty for all.
+        hour: The current hour, for the partition mode DAY_ROLLING.
+        is_unsorted: Returns whether the rows of a slice have to be sorted.
+
+    Raises:
+        UserError: The table has no partitions, or keeps tombstones, so that its numbers of buckets cannot change.
+    """
+    _check_resizable(table, policies)
+    if write_without_profile(table, policies.transaction, None) is not None:
+        return None
+    slices = checked_slices(table, policies.write, selected or None)
+    paths = partitions_of([piece.partition for piece in slices], policies.clustering, hour, selected)
+    wanted = set(paths) - partitions_in_resize(table)
+    free = [piece for piece in slices if piece.partition in wanted]
+    active = groups_of_active_writes(table, policies.transaction)
+    busy = planned_groups(table) | active | groups_with_open_copies(table, free)
+    changes = _number_changes(free, policies, rules, busy, table.env.ids.uuid)
+    rest = [piece for piece in free if piece.partition not in changes]
+    new_uuid = table.env.ids.uuid
+    changes |= sorted_changes(rest, rules, busy=busy, is_unsorted=is_unsorted, new_uuid=new_uuid)
+    groups = plan_numbered(free, changes, file_bytes=policies.write.max_file_bytes)
+    if not groups:
+        return None
+    clustering = policies.clustering
+    return ClusteringPlan(
+        groups=groups,
+        params={SORT_COLUMNS: clustering.sort_columns} if clustering.columns else {},
+        strategy=RESIZE_BUCKETS,
+        extra={LAYOUT_KEY: clustering.layout, **encode_changes(changes)},
+    )
+
+
+def _number_changes(
+    slices: Sequence[FileSlice],
+    policies: Policies,
+    rules: BucketRules,
+    busy: Collection[Group],
+    new_uuid: Callable[[], str],
+) -> dict[str, NumberedChange]:
+    """Return the changes of the partitions whose number of buckets has to change and whose groups are all free."""
+    index, largest = policies.index, policies.write.max_file_bytes
+    if not policies.clustering.buckets:
+        return {}
+    counts = changed_counts(
+        slices,
+        rules,
+        wanted=policies.clustering.buckets,
+        split_bytes=largest * index.split_threshold,
+        merge_bytes=largest * index.merge_threshold,
+        bounds=(max(index.min_buckets, 1), index.max_buckets or None),
+    )
+    held = {piece.partition for piece in slices if (piece.partition, piece.file_id) in busy}
+    return {
+        partition: NumberedChange(before=rules.of(partition), after=count, uuid=new_uuid())
+        for partition, count in sorted(counts.items())
+        if partition not in held
+    }
+
+
+def _check_resizable(table: LoadedTable, policies: Policies) -> None:
+    if not policies.clustering.buckets:
+        return
+    root = table.env.storage.root
+    if not table.config.is_partitioned:
+        raise UserError(
+            f"{root}: the table has no partitions, and the number of buckets can be changed per partition only; create "
+            f"the table with {BUCKET_ENGINE}={CONSISTENT_HASHING}, whose buckets split and merge",
+            option=BUCKETS,
+        )
+    if policies.deletes.retention_ms:
+        raise UserError(
+            f"{root}: {BUCKETS}={policies.clustering.buckets} cannot be combined with {DELETE_RETENTION}: tombstones "
+            "are stored by bucket; leave one of the options out",
+            option=BUCKETS,
+        )
+
+
+def with_new_groups(now: LoadedTable, plan: ClusteringPlan, metadata: CommitMetadata) -> CommitMetadata:
+    """Return the metadata of a resize with all present groups of its partitions replaced; call under the lock.
+
+    Writes created buckets since the plan was made. They copied their rows to the new buckets.
+    """
+    whole = sorted(partition for partition, change in decode_changes(plan).items() if change.is_resize)
+    if not whole:
+        return metadata
+    replaced = dict(metadata.replaced)
+    for piece in load_slices(now, whole):
+        present = replaced.get(piece.partition, ())
+        if piece.file_id not in present:
+            replaced[piece.partition] = (*present, piece.file_id)
+    return replace(metadata, replaced=replaced)
+
+
+def store_new_rules(now: LoadedTable, policies: Policies, instant: Instant, plan: ClusteringPlan) -> None:
+    """Write the numbers of buckets that hold from the commit of a resize on; they count when it is completed.
+
+    Raises UnusablePlanError if the number of buckets of a partition has changed since the plan was made.
+    """
+    changes = {name: change for name, change in decode_changes(plan).items() if change.is_resize}
+    rules = bucket_rules(now, policies.index) if changes else None
+    if rules is None:
+        return
+    for partition, change in changes.items():
+        if rules.of(partition) != change.before:
+            raise UnusablePlanError(f"partition {partition!r} has {rules.of(partition)} buckets, not {change.before}")
+    store_changed_rules(now.env.storage, instant.requested, rules_after(rules, changes))
 
 
 def store_resized_rings(now: LoadedTable, instant: Instant, plan: ClusteringPlan) -> list[Ring]:

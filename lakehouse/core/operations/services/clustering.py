@@ -20,7 +20,7 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.bucket_resizer import resize_group
 from lakehouse.core.files.clustering_writer import ClusteringContext, cluster_group, clustering_markers
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.format.timeline.clustering import RESIZE_RING, SORT_AND_SIZE, encode_clustering_plan
+from lakehouse.core.format.timeline.clustering import RESIZE_BUCKETS, RESIZE_RING, SORT_AND_SIZE, encode_clustering_plan
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.clustering_conflicts import (
     clustering_plan,
@@ -35,7 +35,14 @@ from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.read.scan import slice_context
-from lakehouse.core.operations.services.bucket_resize import mark_resized_rings, plan_rings, store_resized_rings
+from lakehouse.core.operations.services.bucket_resize import (
+    mark_resized_rings,
+    plan_numbers,
+    plan_rings,
+    store_new_rules,
+    store_resized_rings,
+    with_new_groups,
+)
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
     UnusablePlanError,
@@ -55,7 +62,7 @@ from lakehouse.core.operations.services.rewrite import (
 )
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.write.prepare import maintenance_context
-from lakehouse.core.planning.bucket_children import children_of
+from lakehouse.core.planning.bucket_children import children_of, resizes_buckets
 from lakehouse.core.planning.clustering import (
     LAYOUT_KEY,
     ClusteringDue,
@@ -74,9 +81,10 @@ from lakehouse.errors import RetryableError, UnsupportedError, UserError, neares
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.nothing_to_do import NothingToDoReason
-from lakehouse.spec.options.clustering import SORT_COLUMNS
+from lakehouse.spec.options.clustering import BUCKETS, SORT_COLUMNS
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -249,7 +257,9 @@ class ClusteringExecution:
         """Commit the new file groups, unless a write changed one of the planned groups."""
         _check_conflicts(now, claimed.policies, claimed.instant, work.plan)
         rings = store_resized_rings(now, claimed.instant, work.plan)
-        outcome = complete_rewrite(claimed, work.files, now, lock)
+        store_new_rules(now, claimed.policies, claimed.instant, work.plan)
+        files = replace(work.files, metadata=with_new_groups(now, work.plan, work.files.metadata))
+        outcome = complete_rewrite(claimed, files, now, lock)
         mark_resized_rings(now, rings)
         staging_of(claimed, self.engine).clean_up(work.files.staged)
         return outcome
@@ -265,8 +275,8 @@ def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) ->
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
     require_clusterable(table, policies)
     require_sortable(table, policies.clustering.columns)
-    if policies.index.index_type.has_ring:
-        return _plan_rings(table, policies, request)
+    if policies.index.index_type.hashes_keys:
+        return _plan_buckets(table, policies, request)
     held = planned_groups(table)
     selected = request.partitions or policies.clustering.selected_partitions
     slices = checked_slices(table, policies.write, selected or None)
@@ -281,22 +291,24 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Cl
     )
 
 
-def _plan_rings(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
+def _plan_buckets(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
+    """Return the plan for a table with the bucket index, in which each row stays in its bucket or moves with it."""
     clustering = policies.clustering
     layout = Layout(columns=clustering.columns, curve=clustering.layout)
+    selected = request.partitions or clustering.selected_partitions
     made_by: dict[str, Layout] = {}
     if clustering.columns:
-        instants = {piece.base_instant for piece in checked_slices(table, policies.write, request.partitions or None)}
+        instants = {piece.base_instant for piece in checked_slices(table, policies.write, selected or None)}
         made_by = _laid_out(table, instants)
-    return plan_rings(
-        table,
-        policies,
-        selected=request.partitions or clustering.selected_partitions,
-        hour=int(table.store.new_instant_time(table.timeline)[_HOUR]),
-        is_unsorted=lambda piece: (
-            bool(clustering.columns) and (bool(piece.logs) or made_by.get(piece.base_instant) != layout)
-        ),
-    )
+
+    def is_unsorted(piece: FileSlice) -> bool:
+        return bool(clustering.columns) and (bool(piece.logs) or made_by.get(piece.base_instant) != layout)
+
+    hour = int(table.store.new_instant_time(table.timeline)[_HOUR])
+    rules = bucket_rules(table, policies.index)
+    if rules is None:
+        return plan_rings(table, policies, selected=selected, hour=hour, is_unsorted=is_unsorted)
+    return plan_numbers(table, policies, rules, selected=selected, hour=hour, is_unsorted=is_unsorted)
 
 
 def _laid_out(table: LoadedTable, instants: set[str]) -> dict[str, Layout]:
@@ -340,11 +352,17 @@ def _was_clustering(table: LoadedTable, instant: Instant) -> bool:
 def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: ClusteringPlan) -> ClusteringContext:
     schema = table_schema(table)
     assert schema is not None, "a table with files has a schema"
-    if plan.strategy not in ("", SORT_AND_SIZE, RESIZE_RING):
+    if plan.strategy not in ("", SORT_AND_SIZE, RESIZE_RING, RESIZE_BUCKETS):
         raise UnsupportedError(
             f"{table.env.storage.root}: the clustering {instant.requested} has the strategy {plan.strategy}; only "
             "plans that sort and size files or resize buckets can be executed here. Execute it or roll it back with "
             "Hudi",
+            strategy=plan.strategy,
+        )
+    if policies.index.index_type.hashes_keys and not resizes_buckets(plan):
+        raise UnsupportedError(
+            f"{table.env.storage.root}: the clustering {instant.requested} moves rows to other file groups, where the "
+            "bucket index would not find them. Roll it back with Hudi",
             strategy=plan.strategy,
         )
     layout = layout_of(plan, policies.clustering.layout)
@@ -371,10 +389,22 @@ def require_clusterable(table: LoadedTable, policies: Policies) -> None:
             f"{root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
         )
     require_mergeable(table.config)
-    if bucket_rules(table, policies.index) is not None:
+    if not policies.index.index_type.hashes_keys and policies.clustering.buckets:
+        raise UserError(
+            f"{root}: {BUCKETS}={policies.clustering.buckets} is for the bucket index; the index of the table is "
+            f"{policies.index.type}",
+            option=BUCKETS,
+        )
+    bucket_rules(table, policies.index)
+
+
+def require_free_groups(table: LoadedTable, policies: Policies) -> None:
+    """Raise UnsupportedError for a table with the bucket index, whose rows cannot move to other file groups."""
+    require_clusterable(table, policies)
+    if policies.index.index_type.hashes_keys:
         raise UnsupportedError(
-            f"{root}: the bucket index finds the file group of a row by the hash of its key. Clustering moves rows to "
-            "other file groups, where writes would not find them, so bucket tables are not clustered"
+            f"{table.env.storage.root}: the bucket index finds the file group of a row by the hash of its key, so rows "
+            "are not moved to other file groups, where writes would not find them"
         )
 
 

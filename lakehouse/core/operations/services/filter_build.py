@@ -76,7 +76,7 @@ def plan(table: LoadedTable, engine: Engine, policies: Policies) -> ClusteringPl
     paths = _paths_to_build(table, engine, policies)
     if not paths:
         return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_COMPLETE)
-    clustering.require_clusterable(table, policies)
+    clustering.require_free_groups(table, policies)
     return _plan(table, policies=policies, paths=paths) or NothingToDo(
         code=NothingToDoReason.NO_CANDIDATES, reason=clustering.NO_GROUPS
     )
@@ -89,7 +89,7 @@ def schedule(table: LoadedTable, engine: Engine, policies: Policies) -> Instant 
     paths = _paths_to_build(table, engine, policies)
     if not paths:
         return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_COMPLETE)
-    clustering.require_clusterable(table, policies)
+    clustering.require_free_groups(table, policies)
     clustering.require_recorded_writes(table, policies, None)
     return clustering.schedule_plan(table, policies, partial(_plan, policies=policies, paths=paths))
 

@@ -319,9 +319,8 @@ def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, 
     for request in plan.requests:
         delete_files(table, plan.target, request.files)
     target = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
-    if target.action is Action.REPLACECOMMIT:
-        delete_bucket_rules(table.env.storage, plan.target)
     if target.action in (Action.REPLACECOMMIT, Action.CLUSTERING):
+        delete_bucket_rules(table.env.storage, plan.target)
         delete_rings(table.env.storage, plan.target)
     if target.action in SERVICE_ACTIONS and not drop_plan:
         store.delete_inflight(target)

@@ -31,7 +31,7 @@ from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.index_type import stored_index_type
-from lakehouse.model.instant import Instant
+from lakehouse.model.instant import Action, Instant
 from lakehouse.model.validation import Finding
 from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.policies import Policies
@@ -86,6 +86,7 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
         buckets=seen.rules,
         hash_fields=tuple(name.strip() for name in policies.index.hash_fields.split(",") if name.strip()),
         # With a global index rows may stay in their partition although their partition columns changed.
+        resizes=frozenset(i.requested for i in table.timeline.writes().where(action=Action.REPLACECOMMIT)),
         compares_paths=not policies.index.index_type.is_global or policies.index.moves_rows,
     )
     tasks, unread = _tasks(seen.commits, slices, with_meta_fields(schema))

@@ -167,15 +167,18 @@ def _setup(
     """Return the setup of the index that finds the keys of this write, and the runs as the index needs them."""
     context, prepared = attempt.context, attempt.prepared
     fixed_ids = prepared.non_blocking and index_type.hashes_keys
-    rings, resizes = dict[str, Ring](), tuple[RingResize, ...]()
+    rings = dict[str, Ring]()
+    resizes: Sequence[PendingResize] = prepared.resizes if index_type.hashes_keys else ()
     if context.hash_order:
         partitions = {entry.partition for run in runs for entry in run.entries}
         rings = require_rings(attempt.table, partitions, attempt.policies.index.buckets)
+        future: tuple[RingResize, ...] = ()
         if attempt.request.replaces:
             rings = {partition: ring.renewed(context.instant) for partition, ring in rings.items()}
         else:
-            resizes = ring_resizes(attempt.table, rings)
-        cuts = _cuts([rings, *(resize.rings for resize in resizes)])
+            future = ring_resizes(attempt.table, rings)
+        cuts = _cuts([rings, *(resize.rings for resize in future)])
+        resizes = future
         runs = attempt.engine.run(partial(divide_run, context, cuts), runs, light=True)
     setup = IndexSetup(
         sizing=Sizing(
@@ -190,7 +193,7 @@ def _setup(
         new_in_logs=prepared.new_buckets_in_logs,
         fixed_ids=fixed_ids,
         rings=rings,
-        resizes=resizes,
+        resizes=tuple(resizes),
         replaced=frozenset(load_visible(attempt.table).replaced) if fixed_ids else frozenset(),
     )
     return setup, runs

@@ -14,11 +14,13 @@ from lakehouse.core.files.log_reader import OPERATION
 from lakehouse.core.files.partial_update_rows import completes_rows
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
+from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.metadata.partitions.file_statistics import measured_columns
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.create.declare import require_ordered
 from lakehouse.core.operations.load.commits import recent_metadata
+from lakehouse.core.operations.load.resizes import numbered_resizes, staged_rules
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.write.request import WriteRequest
@@ -59,6 +61,7 @@ class PreparedWrite:
         shard_by: Columns that distribute the rows for staging; rows with equal keys have equal values in them.
         partition_by: The partition columns.
         index_type: The index that assigns rows to file groups.
+        resizes: The pending resizes of numbered buckets, for which rows are copied.
         new_buckets_in_logs: Rows of a new bucket go to a log file instead of a base file.
         non_blocking: The write uses non-blocking concurrency control.
         strategy: The conflict resolution strategy.
@@ -73,6 +76,7 @@ class PreparedWrite:
     shard_by: tuple[str, ...]
     partition_by: tuple[str, ...]
     index_type: IndexType
+    resizes: tuple[PendingResize, ...] = ()
     new_buckets_in_logs: bool = False
     non_blocking: bool = False
     strategy: conflict.Strategy = conflict.file_groups
@@ -150,6 +154,9 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     batch = _data_columns(engine.schema(frame)) if frame is not None else None
     deletes_only = operation is Operation.DELETE
     index, buckets = policies.index, bucket_rules(table, policies.index)
+    resizes: tuple[PendingResize, ...] = ()
+    if buckets is not None and table.config.is_merge_on_read and not request.replaces:
+        buckets, resizes = staged_rules(buckets, table), numbered_resizes(table)
     plan = _schema(table, policies, request, stored, batch)
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     _check_times(table, policies, None if deletes_only else batch, event_time)
@@ -193,6 +200,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         shard_by=(_KEY,) if named else keys.record_key_fields,
         partition_by=keys.partition_fields,
         index_type=used_index,
+        resizes=resizes,
         new_buckets_in_logs=config.is_merge_on_read and (non_blocking or policies.log.bucket_inserts == "log"),
         non_blocking=non_blocking,
         strategy=_strategy(policies, index),

@@ -9,7 +9,7 @@ write     each task writes its file group
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,9 +21,9 @@ from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.files.log_writer import append_group
 from lakehouse.core.files.markers import group_markers
 from lakehouse.core.files.slice_key_lookup import tag_slices
-from lakehouse.core.files.staging import stage_shard
+from lakehouse.core.files.staging import regroup_run, stage_shard
 from lakehouse.core.files.write_context import WriteContext
-from lakehouse.core.index.consistent_index import copied_deletes
+from lakehouse.core.index.copies import copied_deletes
 from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun, TagResult, TagTask
 from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
@@ -39,7 +39,6 @@ from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early
 from lakehouse.core.operations.write.key_search import plan_search
 from lakehouse.core.operations.write.prepare import refuse_if_clustered
 from lakehouse.core.state.file_system_view import Group
-from lakehouse.errors import RetryableError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.files import BaseFile
@@ -56,29 +55,24 @@ class WrittenGroups:
     Attributes:
         stats: The stats of the written files.
         touched: The stored file groups that the write read or extended.
-        resizes: The pending resizes for which rows were copied: requested time -> partitions.
+        resizes: The pending resizes for which rows were copied.
     """
 
     stats: list[WriteStat]
     touched: frozenset[Group]
-    resizes: Mapping[str, frozenset[str]]
+    resizes: tuple[PendingResize, ...] = ()
 
 
 def stage(attempt: WriteAttempt) -> None:
-    """Stage the rows of the request, unless an earlier attempt staged them.
-
-    Raises RetryableError if the bucket counts of partitions changed since the rows were staged.
-    """
+    """Stage the rows of the request, unless an earlier attempt staged them."""
     context = attempt.context
     if not attempt.staged:
         task = partial(stage_shard, context)
         by = attempt.prepared.shard_by
         attempt.staged.extend(attempt.engine.exchange(attempt.request.frame, task, by=by, hint="exact"))
     if any(run.buckets != context.buckets for run in attempt.staged):
-        raise RetryableError(
-            f"{attempt.table.env.storage.root}: the buckets of partitions changed while this write was tried; run it "
-            "again"
-        )
+        # The buckets of partitions changed since an earlier attempt staged the rows.
+        attempt.staged[:] = attempt.engine.run(partial(regroup_run, context), list(attempt.staged), light=True)
 
 
 def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGroups | NothingToDo | Conflict:
@@ -107,18 +101,18 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGro
     if in_clustering and context.deletes_only and not context.hashes_keys:
         pending = _looked_up_resizes(attempt, tasks)
         tasks = (*tasks, *(copy for task in tasks if task.appends for copy in copied_deletes(pending, task)))
-    resizes = {resize.instant: resize.partitions for resize in pending}
+    copied = {resize.instant: resize.partitions for resize in pending}
     for task in tasks:
         group = (task.partition, task.file_id)
         # Rows of groups in a resize are copied to the groups that will replace them, so the write may continue.
-        if task.partition not in resizes.get(closed.get(group, ""), ()):
+        if task.partition not in copied.get(closed.get(group, ""), ()):
             refuse_if_clustered(closed, group)
     if listing is not None:
         # Rewriting a file group from a base file that is not its newest one would lose the commits in between.
         rewritten = [task.base.instant for task in tasks if task.base and not task.appends]
         check_listing(table, listing, skips=skips, completed_after=min(rewritten, default=None))
     written = _write_groups(attempt, read, tasks, staged_bytes=sum(run.size_bytes for run in runs))
-    return replace(written, resizes=resizes) if isinstance(written, WrittenGroups) else written
+    return replace(written, resizes=tuple(pending)) if isinstance(written, WrittenGroups) else written
 
 
 def _write_groups(
@@ -156,7 +150,7 @@ def _write_groups(
         # The tasks wrote no file, so there is nothing to roll back.
         markers.withdraw()
         return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason="the batch changes nothing")
-    return WrittenGroups(stats=stats, touched=touched, resizes={})
+    return WrittenGroups(stats=stats, touched=touched)
 
 
 def find_keys(attempt: WriteAttempt, runs: Sequence[StagedRun], files: Sequence[BaseFile]) -> BaseFile | None:
@@ -191,5 +185,5 @@ def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, tas
 def _looked_up_resizes(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> Sequence[PendingResize]:
     """Return the pending resizes of the groups in which a delete without partition columns found its keys."""
     if not attempt.policies.index.index_type.has_ring:
-        return ()
+        return attempt.prepared.resizes
     return ring_resizes(attempt.table, load_rings(attempt.table, {task.partition for task in tasks}))

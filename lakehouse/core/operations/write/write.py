@@ -20,6 +20,7 @@ from functools import partial
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.timeline.commit_metadata import encode_requested_replace
 from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_unreported
 from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
@@ -238,14 +239,14 @@ def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
 class _Written:
     """The result of either strategy: stats of the files, the stored groups that were read, and the applied deletes.
 
-    `resizes` are the pending resizes for which rows were copied: requested time -> partitions.
+    `resizes` are the pending resizes for which rows were copied.
     """
 
     attempt: WriteAttempt
     stats: Sequence[WriteStat] = ()
     touched: frozenset[Group] = frozenset()
     applied: AppliedDeletes = field(default_factory=AppliedDeletes)
-    resizes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    resizes: tuple[PendingResize, ...] = ()
 
 
 def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:

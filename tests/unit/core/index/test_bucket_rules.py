@@ -29,7 +29,7 @@ from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError, UserError
+from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.instant import Action
 from lakehouse.spec.bucket_rules import EXPRESSIONS, NUM_BUCKETS, BucketRules, parse_rules
 from tests.support.model import Run, histories, key_of, rows, shapes
@@ -311,7 +311,7 @@ class Interrupted(FaultyStorage):
         return super().step(name, call)
 
 
-def test_write_during_a_rescaling_is_not_committed_by_the_old_rule(tmp_path: Path) -> None:
+def test_write_during_a_rescaling_is_tried_again_with_the_new_rule(tmp_path: Path) -> None:
     table = make_table(RULED, env=make_env(str(tmp_path / "t")))
     table.upsert(batch(row(f"k{n}", p="abd"[n % 3]) for n in range(30)))
     storage = table.refresh().env.storage
@@ -326,7 +326,13 @@ def test_write_during_a_rescaling_is_not_committed_by_the_old_rule(tmp_path: Pat
     # A clock and ids of its own, as a writer in another process has.
     rival_env = replace(make_env(storage=Interrupted(storage, ".inflight", rescale)), ids=SeededIds(7))
     rival = Table.open(table.location, env=rival_env)
-    with pytest.raises(RetryableError, match="the buckets of partitions changed while this write was tried"):
-        rival.upsert(batch([row("d1", p="d2")]), options=lazy)
-    assert rival.upsert(batch([row("d1", p="d2")]), options=lazy)
-    assert {f["id"] for f in data_rows(table, ["id"])} == {f"k{n}" for n in range(30)} | {"x1", "d1"}
+    outcome = rival.upsert(batch([row("d1", p="d2"), row("n1", p="a")]), options=lazy)
+    assert isinstance(outcome, Committed)
+    assert outcome.conflicts == 1
+    written = {
+        r["_hoodie_record_key"]: r
+        for r in table.scan(["_hoodie_record_key", "_hoodie_file_name"]).to_arrow().to_pylist()
+    }
+    expected = bucket_ids(pa.array(["n1"]), key_fields=("id",), hash_fields=("id",), buckets=4)
+    assert bucket_of(written["n1"]["_hoodie_file_name"].partition("_")[0]) == expected[0]
+    assert {f["id"] for f in data_rows(table, ["id"])} == {f"k{n}" for n in range(30)} | {"x1", "d1", "n1"}

@@ -1,0 +1,229 @@
+"""Plan resizes of numbered buckets: the number of buckets of a partition changes, or rows are sorted (MDT-12.6).
+
+    8 -> 16    bucket b becomes b and b + 8        one group per old bucket
+    16 -> 8    b and b + 8 become b                one group per new bucket
+    n -> m     buckets with equal remainders by gcd(n, m) form a group
+
+The number of buckets holds for the whole partition, so a resize rewrites all file groups of the partition at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakehouse.core.index.bucket import bucket_file_id, bucket_ids, bucket_of
+from lakehouse.core.planning.clustering import metrics_of
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
+from lakehouse.model.document import parse_json
+from lakehouse.model.files import FileSlice
+from lakehouse.spec.bucket_rules import BucketRules
+
+_CHANGES = "lakehouse.clustering.buckets"
+_FILE_IDS, _COUNT = "lakehouse.clustering.bucket.ids", "lakehouse.clustering.bucket.count"
+_PLAIN = re.compile(r"[A-Za-z0-9_/=\-]|[^\x00-\x7f]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedChange:
+    """The change of one partition: the number of buckets before and after, and the uuid of the new file groups.
+
+    `sorted_only` are the buckets that are rewritten if the number stays; empty if it changes.
+    """
+
+    before: int
+    after: int
+    uuid: str
+    sorted_only: tuple[int, ...] = ()
+
+    @property
+    def is_resize(self) -> bool:
+        """Whether the number of buckets changes."""
+        return self.before != self.after
+
+    def child(self, bucket: int) -> str | None:
+        """Return the id of the new group of `bucket`, counted modulo a multiple of both numbers; None if it stays."""
+        number = bucket % self.after
+        return bucket_file_id(number, self.uuid) if self.is_resize or number in self.sorted_only else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedChildren:
+    """The new buckets of one group of a plan: `count` is the number of buckets of the partition afterwards."""
+
+    file_ids: tuple[str, ...]
+    count: int
+
+    def places(
+        self, keys: pa.ChunkedArray, *, key_fields: tuple[str, ...], hash_fields: tuple[str, ...]
+    ) -> npt.NDArray[np.int64]:
+        """Return the position in `file_ids` of the new bucket of each key."""
+        numbers = np.array([bucket_of(file_id) for file_id in self.file_ids], np.int32)
+        hashed = hash_fields or key_fields
+        buckets = bucket_ids(keys, key_fields=key_fields, hash_fields=hashed, buckets=self.count)
+        order = np.argsort(numbers)
+        found: npt.NDArray[np.int64] = order[np.searchsorted(numbers[order], buckets)]
+        return found
+
+
+def plan_numbered(
+    slices: Iterable[FileSlice],
+    changes: Mapping[str, NumberedChange],
+    *,
+    file_bytes: int,
+) -> tuple[ClusteringGroup, ...]:
+    """Return the groups that execute the changes; `slices` are the newest ones of their partitions."""
+    members: dict[tuple[str, int], list[FileSlice]] = {}
+    for piece in slices:
+        change = changes.get(piece.partition)
+        bucket = -1 if change is None else bucket_of(piece.file_id)
+        if change is not None and (change.is_resize or bucket in change.sorted_only):
+            remainder = bucket % math.gcd(change.before, change.after)
+            members.setdefault((piece.partition, remainder), []).append(piece)
+    groups = []
+    for (partition, remainder), pieces in sorted(members.items()):
+        change = changes[partition]
+        children = range(remainder, change.after, math.gcd(change.before, change.after))
+        ids = [bucket_file_id(number, change.uuid) for number in children]
+        groups.append(
+            ClusteringGroup(
+                slices=tuple(ClusteredSlice.of(piece) for piece in pieces),
+                outputs=len(ids),
+                metrics=metrics_of(pieces, file_bytes),
+                extra={_FILE_IDS: json.dumps(ids), _COUNT: str(change.after)},
+            )
+        )
+    return tuple(groups)
+
+
+def changed_counts(
+    slices: Iterable[FileSlice],
+    rules: BucketRules,
+    *,
+    wanted: str,
+    split_bytes: float,
+    merge_bytes: float,
+    bounds: tuple[int, int | None],
+) -> dict[str, int]:
+    """Return the new numbers of buckets of the partitions whose number has to change.
+
+    Args:
+        slices: The newest slices.
+        rules: The present numbers of buckets.
+        wanted: A number, or "auto": a partition doubles if its buckets have on average more than `split_bytes`, and
+            halves if two of them have less than `merge_bytes`.
+        split_bytes: See `wanted`.
+        merge_bytes: See `wanted`.
+        bounds: With "auto", the smallest and the largest number of buckets; None is no limit.
+    """
+    sizes: dict[str, int] = {}
+    for piece in slices:
+        base = piece.base.size_bytes if piece.base is not None else 0
+        sizes[piece.partition] = sizes.get(piece.partition, 0) + base + piece.total_log_bytes
+    if wanted != "auto":
+        return {partition: int(wanted) for partition in sizes if rules.of(partition) != int(wanted)}
+    fewest, most = bounds
+    counts = {}
+    for partition, size in sizes.items():
+        count = rules.of(partition)
+        if size / count > split_bytes and (most is None or count * 2 <= most):
+            counts[partition] = count * 2
+        elif size / count * 2 < merge_bytes and count % 2 == 0 and count // 2 >= fewest:
+            counts[partition] = count // 2
+    return counts
+
+
+def sorted_changes(
+    slices: Iterable[FileSlice],
+    rules: BucketRules,
+    *,
+    busy: Collection[tuple[str, str]],
+    is_unsorted: Callable[[FileSlice], bool],
+    new_uuid: Callable[[], str],
+) -> dict[str, NumberedChange]:
+    """Return the changes that sort the rows of buckets and keep their numbers."""
+    buckets: dict[str, list[int]] = {}
+    for piece in slices:
+        if (piece.partition, piece.file_id) not in busy and is_unsorted(piece):
+            buckets.setdefault(piece.partition, []).append(bucket_of(piece.file_id))
+    return {
+        partition: NumberedChange(
+            before=(count := rules.of(partition)), after=count, uuid=new_uuid(), sorted_only=tuple(sorted(numbers))
+        )
+        for partition, numbers in sorted(buckets.items())
+    }
+
+
+def encode_changes(changes: Mapping[str, NumberedChange]) -> dict[str, str]:
+    """Return the changes as metadata of a plan."""
+    document = {
+        partition: [change.before, change.after, change.uuid, list(change.sorted_only)]
+        for partition, change in sorted(changes.items())
+    }
+    return {_CHANGES: json.dumps(document)}
+
+
+def decode_changes(plan: ClusteringPlan) -> dict[str, NumberedChange]:
+    """Return the changes of a plan; empty if it changes no numbered buckets."""
+    text = plan.extra.get(_CHANGES)
+    if text is None:
+        return {}
+    try:
+        return {
+            str(partition): NumberedChange(
+                before=int(before), after=int(after), uuid=str(uuid), sorted_only=tuple(int(n) for n in only)
+            )
+            for partition, (before, after, uuid, only) in parse_json(text.encode()).items()
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CorruptTableError(
+            f"a clustering plan has invalid changes of buckets: {text[:120]!r}: {error!r}"
+        ) from error
+
+
+def numbered_children(group: ClusteringGroup) -> NumberedChildren | None:
+    """Return the new buckets of a group; None if the group does not rewrite numbered buckets."""
+    text = group.extra.get(_FILE_IDS)
+    if text is None:
+        return None
+    try:
+        file_ids = tuple(str(file_id) for file_id in parse_json(text.encode()))
+        return NumberedChildren(file_ids=file_ids, count=int(group.extra[_COUNT]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptTableError(f"a clustering plan has invalid buckets: {text[:120]!r}: {error!r}") from error
+
+
+def rules_after(rules: BucketRules, changes: Mapping[str, NumberedChange]) -> BucketRules:
+    """Return the rules with the new numbers of buckets; each changed partition gets a pattern for its path."""
+    added = [(partition_pattern(name), change.after) for name, change in sorted(changes.items()) if change.is_resize]
+    patterns = {pattern for pattern, _ in added}
+    return BucketRules(rules.default, (*added, *(rule for rule in rules.rules if rule[0] not in patterns)))
+
+
+def partition_pattern(partition: str) -> str:
+    """Return the regular expression of one partition path, with the same meaning in Java and RE2."""
+    return f"^{''.join(_escaped(character) for character in partition)}$"
+
+
+def staged_counts(changes: Iterable[Mapping[str, NumberedChange]]) -> tuple[tuple[str, int], ...]:
+    """Return the multiples of the numbers of buckets by which rows have to be staged, by partition."""
+    counts: dict[str, int] = {}
+    for of_plan in changes:
+        for partition, change in of_plan.items():
+            counts[partition] = math.lcm(counts.get(partition, 1), change.before, change.after)
+    return tuple(sorted(counts.items()))
+
+
+def _escaped(character: str) -> str:
+    if _PLAIN.fullmatch(character):
+        return character
+    # Separators of rules are written as codes, all other characters with a backslash.
+    return f"\\x{ord(character):02x}" if character in ",;" or character.isspace() else f"\\{character}"
