@@ -104,6 +104,7 @@ def plan_numbered(
     return tuple(groups)
 
 
+# parameters: a planner takes each independent part of the table state
 def changed_counts(
     slices: Iterable[FileSlice],
     rules: BucketRules,

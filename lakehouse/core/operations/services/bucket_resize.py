@@ -101,6 +101,7 @@ def plan_rings(
     )
 
 
+# parameters: the rules, and what limits the plan, are independent of the options
 def plan_numbers(
     table: LoadedTable,
     policies: Policies,
