@@ -13,6 +13,7 @@ from tests.bench.setting import Setting
 BENCHES = (
     "bulk_insert",
     "upsert",
+    "indexes",
     "hudi",
     "one_row",
     "memory",

@@ -54,8 +54,10 @@ def main() -> None:
         else:
             frame = spark.read.parquet(request["source"])
             writer = frame.write.format("hudi").options(**BASE).options(**request["options"])
+            # "load" adds the rows of a further bulk insert.
+            operation = {"load": "bulk_insert"}.get(request["operation"], request["operation"])
             mode = "overwrite" if request["operation"] == "bulk_insert" else "append"
-            writer.option("hoodie.datasource.write.operation", request["operation"]).mode(mode).save(request["path"])
+            writer.option("hoodie.datasource.write.operation", operation).mode(mode).save(request["path"])
             answer = {"done": request["operation"]}
         print(json.dumps({"answer": answer}), flush=True)
 
