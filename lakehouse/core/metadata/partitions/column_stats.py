@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -78,10 +79,11 @@ def _entries(
     held = [file for file in files if _is_complete(file, columns, mixed=mixed)]
     names, partitions = [file.name for file in held], [file.partition for file in held]
     tables = []
-    for column in columns if held else ():
-        keys = column_stats_keys(pa.repeat(pa.scalar(column), len(held)), pa.array(partitions), pa.array(names))
+    keys = _keys(columns, pa.array(partitions, pa.string()), pa.array(names, pa.string()))
+    for number, column in enumerate(columns if held else ()):
         values = column_values(held, names, column, kinds.get(column), tight=False)
-        tables.append(statistics_of(values, column, keys, version=definition.version))
+        of_column = keys.slice(number * len(held), len(held))
+        tables.append(statistics_of(values, column, of_column, version=definition.version))
     return encode_statistics(pa.concat_tables(tables) if tables else STAT_ROWS.empty_table())
 
 
@@ -94,11 +96,21 @@ def _is_complete(file: FileBounds, columns: Sequence[str], *, mixed: bool) -> bo
 
 def _deleted_keys(removed: pa.Table, columns: Sequence[str]) -> pa.Array:
     """Return the keys of the rows of removed files; change logs have none."""
-    files = removed.filter(pc.invert(pc.ends_with(removed.column("name"), ".cdc")))
-    parts = [
-        column_stats_keys(
-            pa.repeat(pa.scalar(column), files.num_rows), files.column("partition"), files.column("name")
-        ).cast(pa.binary())
-        for column in columns
-    ]
-    return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+    files = removed.filter(pc.invert(pc.ends_with(removed.column("name"), ".cdc"))).combine_chunks()
+    partitions, names = (_one_array(files.column(name)) for name in ("partition", "name"))
+    return _keys(columns, partitions, names).cast(pa.binary())
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays([*column.chunks, pa.array([], column.type)])
+
+
+def _keys(columns: Sequence[str], partitions: pa.Array, names: pa.Array) -> pa.Array:
+    """Return the keys of the rows of files, column by column; texts are hashed once for all columns."""
+    if not columns or not len(names):
+        return pa.array([], pa.string())
+    of_rows = pa.array(np.repeat(np.arange(len(columns)), len(names)))
+    of_files = pa.array(np.tile(np.arange(len(names)), len(columns)))
+    return column_stats_keys(
+        pa.array(columns, pa.string()).take(of_rows), partitions.take(of_files), names.take(of_files)
+    )
