@@ -59,7 +59,7 @@ class TaskMarkers:
         # With one marker object per file the task marks its files again. A second marker of one file is harmless.
         if context.policy.marks_each_file:
             self._named.clear()
-        self._batch = MarkerBatch(context.storage, context.instant, zlib.crc32(attempt.token.encode()))
+        self._batch = MarkerBatch(context.storage, context.instant, _number_of(attempt.token))
 
     def mark(self, *names: str, ahead: Iterable[str] = ()) -> None:
         """Write markers for files that are about to be created, and for files `ahead` that may follow.
@@ -112,6 +112,15 @@ class MarkerBatch:
                 self.path, self._tag = path, tag
                 return
             number = (number + 1) & LARGEST_BATCH
+
+
+def attempt_markers(instant: str, token: str) -> str:
+    """Return the path of the marker object of an attempt, unless another one took the name before."""
+    return f"{marker_directory(instant)}/{marker_batch_name(_number_of(token))}"
+
+
+def _number_of(token: str) -> int:
+    return zlib.crc32(token.encode()) & LARGEST_BATCH
 
 
 def create_marker(storage: Storage, instant: str, name: str) -> None:

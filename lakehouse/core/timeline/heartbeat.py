@@ -82,4 +82,9 @@ def active_writes(env: Env, policy: TransactionPolicy) -> frozenset[str]:
 
 def remove_heartbeat(env: Env, instant: str) -> None:
     """Delete the heartbeat of a write that has ended."""
-    delete_leftovers(env.storage, [f"{_DIRECTORY}/{instant}"])
+    delete_leftovers(env.storage, [heartbeat_path(instant)])
+
+
+def heartbeat_path(instant: str) -> str:
+    """Return the path of the heartbeat of a write."""
+    return f"{_DIRECTORY}/{instant}"

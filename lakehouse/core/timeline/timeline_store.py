@@ -30,6 +30,8 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timel
 _READERS = 8
 #: Archived writes that are decoded at a time, and characters of their extra metadata that are cached.
 _EXTRAS_AT_ONCE, _EXTRAS_KEPT = 64, 32 * 1024 * 1024
+#: The largest metadata of a commit that is decoded to be cached although only later operations may need it.
+_REMEMBERED_BYTES = 1024 * 1024
 #: Actions that are allowed while a restore is pending.
 _UNDOING = (Action.ROLLBACK, Action.RESTORE)
 
@@ -97,6 +99,11 @@ class TimelineStore:
                     instant=instant.requested,
                 )
         return self._commits[path]
+
+    def remember(self, instant: Instant, data: bytes) -> None:
+        """Cache the metadata of a commit of this process, so that its next operation need not read it."""
+        if len(data) <= _REMEMBERED_BYTES:
+            self._commits[self.path_of(instant)] = decode_commit(data)
 
     def _fetch(self, instant: Instant) -> bool:
         """Read the metadata of a commit; return False if it is no longer on the active timeline."""
@@ -184,7 +191,8 @@ class TimelineStore:
 
     def pending_files(self, instant: Instant) -> list[Instant]:
         """Return an instant in each pending state that it has a file of, as of the last load, in order."""
-        found = [known for known in self._parsed.values() if known is not None and known.key == instant.key]
+        requested, key = instant.requested, instant.key
+        found = [i for i in self._parsed.values() if i is not None and i.requested == requested and i.key == key]
         return sorted((known for known in found if not known.is_completed), key=lambda known: known.state)
 
     def remove_archived(self, instants: Iterable[Instant], check: Callable[[], None]) -> None:

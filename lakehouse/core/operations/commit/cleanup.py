@@ -8,9 +8,15 @@ A write cleans up after it is committed or rolled back. If it crashes before tha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from lakehouse.core.files.markers import is_marker_type, marker_directory, read_markers
+from lakehouse.core.files.markers import (
+    attempt_markers,
+    is_marker_type,
+    marker_directory,
+    read_listed_markers,
+    read_markers,
+)
 from lakehouse.core.format.file_names import instant_of, marked_file, write_token_of
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.format.timeline.rollback import decode_rollback_plan
@@ -26,7 +32,7 @@ from lakehouse.core.timeline.file_deletions import (
     delete_data_files,
     delete_leftovers,
 )
-from lakehouse.core.timeline.heartbeat import active_writes, remove_heartbeat
+from lakehouse.core.timeline.heartbeat import active_writes, heartbeat_path
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import RollbackPlan, WriteStat
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
@@ -68,9 +74,9 @@ def clean_up(table: LoadedTable, requested: str, *, markers: Iterable[str] | Non
         delete_leftovers(storage, [file.path for file in storage.list(f".hoodie/.staging/{requested}")])
     if markers is None:
         markers = [file.path for file in storage.list(marker_directory(requested))]
-    # Delete the object with the marker type last: without it, Hudi would ignore the other markers.
-    delete_leftovers(storage, sorted(markers, key=is_marker_type))
-    remove_heartbeat(table.env, requested)
+    # Delete the object with the marker type after the others: without it, Hudi would ignore them. The heartbeat is in
+    # the same request; if only a part is deleted, the next write finds the rest.
+    delete_leftovers(storage, [*sorted(markers, key=is_marker_type), heartbeat_path(requested)])
 
 
 def _written(stats: Iterable[WriteStat]) -> set[str]:
@@ -133,7 +139,7 @@ def delete_unreported(
     requested: str,
     stats: Iterable[WriteStat],
     *,
-    ours: Callable[[str], bool] = lambda _: True,
+    ours: Callable[[str], bool] | None = None,
     known: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[str]:
     """Delete files that markers name and `stats` do not, such as files of a repeated task; call before the commit.
@@ -142,7 +148,8 @@ def delete_unreported(
         table: The loaded table.
         requested: The requested time of the write.
         stats: The stats that the commit will contain.
-        ours: Returns whether this process wrote a path, where several processes may write under one instant.
+        ours: Returns whether this process wrote a path, where several processes may write under one instant; None if
+            no other process does.
         known: The marker objects that the caller created, with the markers in them; they are not read again.
 
     Returns:
@@ -152,13 +159,34 @@ def delete_unreported(
     # A task that ended reported all its files. Other files that its markers name were never created.
     ended = {write_token_of(path) for path in written}
     done, stray = [], []
-    for marker, names in read_markers(table.env.storage, requested, known).items():
+    listed = [file.path for file in table.env.storage.list(marker_directory(requested))]
+    if ours is None:
+        known = {**(known or {}), **_of_ended_attempts(listed, requested, known or {}, ended)}
+        ours = _any_path
+    for marker, names in read_listed_markers(table.env.storage, requested, listed, known).items():
         files = [marked_file(name) for name in names]
         stray += [path for path in files if path not in written and ours(path) and write_token_of(path) not in ended]
         if all(ours(path) for path in files):
             done.append(marker)
     delete_files(table, requested, stray)
     return done
+
+
+def _any_path(_: str) -> bool:
+    return True
+
+
+def _of_ended_attempts(
+    listed: Sequence[str], requested: str, known: Mapping[str, tuple[str, ...]], ended: Collection[str | None]
+) -> dict[str, tuple[str, ...]]:
+    """Return the marker objects of attempts that ended, without their markers; their content is not needed.
+
+    An object that no ended attempt would have created may have taken the name of another one. Then all are read.
+    """
+    expected = {attempt_markers(requested, token) for token in ended if token is not None}
+    if any(path not in expected and path not in known for path in listed):
+        return {}
+    return {path: () for path in listed if path in expected}
 
 
 def find_rollback(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:

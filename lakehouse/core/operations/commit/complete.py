@@ -285,5 +285,6 @@ def _commit(
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
     change = change_of_commit(metadata, candidate.inputs, staged)
     completed = complete_action(table, Completion(instant=started, timeline=timeline, data=data, change=change), lock)
+    table.store.remember(completed, data)
     logger.info("%s: committed %s, %d files", table.env.storage.root, completed.requested, len(metadata.stats))
     return Committed(instant=completed, metadata=metadata)

@@ -1,4 +1,4 @@
-"""Numbers of storage requests of writes, reads and services, counted on a local disk.
+"""Numbers of storage requests of writes, reads and services without metadata table, counted on a local disk.
 
 A write needs six LIST requests and one for each partition that it changes:
 
@@ -28,7 +28,8 @@ READ_LISTS = 2
 #: announce it to Hudi, and one to release it.
 LOCKS, LOCK_PUTS = 2, 3
 PARTITIONS = ("a", "b", "c", "d")
-BUCKET = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+SIMPLE = {"hoodie.metadata.enable": "false"}
+BUCKET = {**SIMPLE, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
 
 
 def batch(partitions: tuple[str, ...], value: int, start: int = 0) -> pa.Table:
@@ -57,7 +58,7 @@ def requests_of(storage: CountingStorage, verb: Callable[[], object]) -> dict[st
     return storage.counts()
 
 
-@pytest.mark.parametrize("options", [{}, BUCKET], ids=["SIMPLE", "BUCKET"])
+@pytest.mark.parametrize("options", [SIMPLE, BUCKET], ids=["SIMPLE", "BUCKET"])
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("verb", ["upsert", "insert", "delete"])
 def test_write_lists_its_partitions_and_six_directories(
@@ -72,7 +73,7 @@ def test_write_lists_its_partitions_and_six_directories(
 
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_bulk_insert_lists_no_partition_and_stages_no_rows(tmp_path: Path, partitions: int) -> None:
-    table, storage = made(tmp_path, {})
+    table, storage = made(tmp_path, SIMPLE)
     counts = requests_of(storage, lambda: table.bulk_insert(batch(PARTITIONS[:partitions], 3, start=20)))
     assert counts["LIST"] <= WRITE_LISTS - 1
     assert counts["HEAD"] == 0
@@ -81,7 +82,7 @@ def test_bulk_insert_lists_no_partition_and_stages_no_rows(tmp_path: Path, parti
 
 
 def test_overwrite_and_delete_partitions_list_only_their_partitions(tmp_path: Path) -> None:
-    table, storage = made(tmp_path, {})
+    table, storage = made(tmp_path, SIMPLE)
     counts = requests_of(storage, lambda: table.insert_overwrite(batch(("a", "b"), 3)))
     assert (counts["LIST"] <= 2 + WRITE_LISTS, counts["HEAD"]) == (True, 0)
     counts = requests_of(storage, lambda: table.delete_partitions(["a"]))
@@ -89,7 +90,7 @@ def test_overwrite_and_delete_partitions_list_only_their_partitions(tmp_path: Pa
 
 
 def test_read_lists_the_timeline_the_root_and_its_directories(tmp_path: Path) -> None:
-    table, storage = made(tmp_path, {})
+    table, storage = made(tmp_path, SIMPLE)
     latest = table.timeline.latest_time()
     reads: dict[str, Callable[[], object]] = {
         "snapshot": lambda: table.scan().to_arrow(),
@@ -104,7 +105,7 @@ def test_read_lists_the_timeline_the_root_and_its_directories(tmp_path: Path) ->
 
 
 def test_requests_of_writes_and_reads_do_not_grow_with_the_timeline(tmp_path: Path) -> None:
-    _, storage = made(tmp_path, {})
+    _, storage = made(tmp_path, SIMPLE)
 
     def upsert_and_read(value: int) -> list[dict[str, int]]:
         table = Table.open(storage.root, env=Env(storage=storage))
@@ -117,7 +118,7 @@ def test_requests_of_writes_and_reads_do_not_grow_with_the_timeline(tmp_path: Pa
     assert requests[3:] == [requests[3]] * len(requests[3:])
 
 
-@pytest.mark.parametrize("options", [{}, BUCKET], ids=["SIMPLE", "BUCKET"])
+@pytest.mark.parametrize("options", [SIMPLE, BUCKET], ids=["SIMPLE", "BUCKET"])
 def test_log_writes_add_no_listing_and_compaction_lists_each_partition_once(
     tmp_path: Path, options: Mapping[str, str]
 ) -> None:
