@@ -1,4 +1,4 @@
-"""Archive of the metadata timeline: the oldest completed instants move to the archived timeline (MDT-10).
+"""Archive of the metadata timeline: the oldest completed instants move to the archived timeline (MDT-10.4).
 
 An instant stays on the active timeline if a reader or a rollback may need it there:
 

@@ -1,4 +1,4 @@
-"""Clean of the metadata table: files of slices before the newest two of each group are deleted (MDT-10).
+"""Clean of the metadata table: files of slices before the newest two of each group are deleted (MDT-10.3).
 
     <t>.clean.requested   <t>.clean.inflight   files are deleted   <t>_<c>.clean
 

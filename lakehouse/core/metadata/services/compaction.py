@@ -1,4 +1,4 @@
-"""Compaction of the metadata table: a new base file for every file group, with all completed logs (MDT-10).
+"""Compaction of the metadata table: a new base file for every file group, with all completed logs (MDT-10.1).
 
     <t>.compaction.requested   <t>.compaction.inflight   base files   <t>_<c>.commit
 

@@ -1,4 +1,4 @@
-"""Log compaction of the metadata table: the blocks of many log files of a group in one log file (MDT-10).
+"""Log compaction of the metadata table: the blocks of many log files of a group in one log file (MDT-10.2).
 
     <t>.logcompaction.requested   .inflight   .<group>_<t>.log.1_<token>   <t>_<c>.deltacommit
 

@@ -16,9 +16,10 @@ import logging
 from dataclasses import dataclass, replace
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.format.file_names import LAYOUT_V6, parse_instant
+from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.timeline.clean import decode_clean_plan
 from lakehouse.core.format.timeline.restore import decode_restore_plan
+from lakehouse.core.metadata.services.group_files import last_compaction
 from lakehouse.core.operations.commit.archive_actions import DeletedFiles, bound_of_replaced, move_to_archive
 from lakehouse.core.operations.commit.cleanup import clean_up_ended_writes, delete_files, read_rollback_plan
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
@@ -203,21 +204,19 @@ def _last_clean(table: LoadedTable) -> tuple[Instant, CleanPlan] | None:
 
 
 def _bound_of_metadata_table(table: LoadedTable) -> Bound | None:
-    """Return the first commit that the metadata table has not compacted yet: it stays on the timeline, as in Hudi."""
+    """Return the first commit that the metadata table has not compacted yet: it stays on the timeline (MDT-10.5).
+
+    A log block of the metadata table counts only while its commit is known to one of the two timelines.
+    """
     if not table.config.metadata_partitions:
         return None
-    files, _ = table.env.storage.list_dir(".hoodie/metadata/.hoodie/timeline")
-    instants = [instant for file in files if (instant := parse_instant(file.name)) is not None]
-    compacted = [i.requested for i in instants if i.action is Action.COMMIT and i.is_completed]
+    compaction = last_compaction(table.metadata.timeline_store.load())
     commits = table.timeline.writes()
-    if not compacted:
+    if compaction is None:
         first = next(iter(commits), None)
-        return (
-            None
-            if first is None
-            else Bound(requested=first.requested, reason="the metadata table was not compacted yet")
-        )
-    last = max(compacted)
+        reason = "the metadata table was not compacted yet"
+        return None if first is None else Bound(requested=first.requested, reason=reason)
+    last = compaction.requested
     later = [commit for commit in commits if commit.completion > last]
     return Bound(requested=later[0].requested, reason=f"the metadata table was compacted at {last}") if later else None
 

@@ -10,6 +10,8 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.metadata.hfiles import open_hfile
 from lakehouse.core.metadata.place import METADATA
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
@@ -106,6 +108,23 @@ def test_log_compaction_keeps_the_contents() -> None:
     check_listing(storage)
 
 
+def test_archive_of_the_data_table_keeps_commits_that_the_metadata_table_has_not_compacted() -> None:
+    table = table_of(**{"hoodie.metadata.compact.max.delta.commits": "50"})
+    for number in range(6):
+        write(table, number)
+    kept = {"hoodie.keep.min.commits": "1", "hoodie.keep.max.commits": "2", "hoodie.clean.commits.retained": "1"}
+    outcome = table.with_options(kept).services.archive.run(force=True)
+    assert isinstance(outcome, NothingToDo) and outcome.reason == "the metadata table was not compacted yet"
+    write(table.with_options({"hoodie.metadata.compact.max.delta.commits": "3"}), 6)
+    (compaction,) = [i for i in instants(storage_of(table)) if i.is_completed and i.action is Action.COMMIT]
+    write(table, 7)
+    outcome = table.with_options(kept).services.archive.run(force=True)
+    assert isinstance(outcome, Archived)
+    left = [commit for commit in table.refresh().timeline.writes() if commit.completion > compaction.requested]
+    assert len(left) == 2 and all(instant.completion < compaction.requested for instant in outcome.instants)
+    check_listing(storage_of(table))
+
+
 @pytest.mark.parametrize("state", ["requested", "inflight"])
 def test_pending_compaction_is_finished_by_the_next_commit(state: str) -> None:
     table = table_of()
@@ -184,7 +203,7 @@ def test_commit_without_due_service_sends_no_request_for_services() -> None:
     # four logs and the new base file.
     assert max(costs["compaction"]) - plain[0] <= 9 + len(names) + 6 * groups, (costs, groups)
     # Plan, inflight, one request that deletes, commit, properties, timeline and archive; for each partition the folder.
-    assert max(costs["clean"]) - plain[0] <= 15 + len(names), costs
+    assert max(costs["clean"]) - plain[0] <= 17 + len(names), costs
 
 
 def test_checksum_files_of_hadoop_are_no_file_groups() -> None:
