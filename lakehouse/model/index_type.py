@@ -15,7 +15,7 @@ SIMPLE_MOVES = "hoodie.simple.index.update.partition.path"
 BLOOM_MOVES = "hoodie.bloom.index.update.partition.path"
 RECORD_MOVES = "hoodie.record.index.update.partition.path"
 #: The option and table property that names the engine of the bucket index.
-BUCKET_ENGINE = "hoodie.bucket.index.engine"
+BUCKET_ENGINE = "hoodie.index.bucket.engine"
 CONSISTENT_HASHING = "CONSISTENT_HASHING"
 
 
