@@ -20,6 +20,7 @@ from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.metadata import metadata_of
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
@@ -37,10 +38,11 @@ def check_metadata(table: Table) -> None:
     metadata = metadata_of(loaded)
     assert metadata is not None, f"the metadata table is not used: {loaded.metadata.cache.opened}"
     listed = check_files(loaded, metadata)
+    newest = {slice_.base.name for slice_ in load_slices(loaded) if slice_.base}
     for partition in metadata.usable:
         assert metadata.records(partition) is not None
     if "column_stats" in metadata.usable:
-        check_column_statistics(loaded.env.storage, metadata, listed)
+        check_column_statistics(loaded.env.storage, metadata, listed, newest)
     if {"partition_stats", "record_index"} & set(metadata.usable):
         rows = table.scan().to_arrow()
         if "partition_stats" in metadata.usable:
@@ -48,7 +50,7 @@ def check_metadata(table: Table) -> None:
         if "record_index" in metadata.usable:
             check_locations(metadata, rows)
     if "bloom_filters" in metadata.usable:
-        check_filters(loaded.env.storage, metadata, listed)
+        check_filters(loaded.env.storage, metadata, listed, newest)
 
 
 def check_files(loaded: LoadedTable, metadata: MetadataTable) -> set[Place]:
@@ -70,19 +72,18 @@ def check_files(loaded: LoadedTable, metadata: MetadataTable) -> set[Place]:
     return set(listed)
 
 
-def check_column_statistics(storage: Storage, metadata: MetadataTable, listed: set[Place]) -> None:
-    """Assert that each file has the statistics of each indexed column, and no other file has."""
+def check_column_statistics(storage: Storage, metadata: MetadataTable, listed: set[Place], newest: set[str]) -> None:
+    """Assert that each newest base file has the statistics of each indexed column, and no other file has wrong ones."""
     columns = metadata.definitions["column_stats"].source_fields
     found = metadata.records("column_stats")
     described = {(row["name"], row["column"]) for row in found.select(["name", "column"]).to_pylist()}
     names = {name for _, name in listed if ".cdc" not in name}
     known = {name for name, _ in described}
-    # A log file whose rows lack columns has no statistics.
-    without, unknown = sorted(name for name in names - known if name.endswith(".parquet")), sorted(known - names)
+    without, unknown = sorted(newest - known), sorted(known - names)
     assert (without, unknown) == ([], []), f"no statistics: {without}; statistics of files that are gone: {unknown}"
     assert {column for _, column in described} <= set(columns)
     for partition, name in sorted(listed):
-        if not name.endswith(".parquet"):
+        if not name.endswith(".parquet") or name not in known:
             continue
         rows = pq.read_table(storage.open_input(f"{partition}/{name}".lstrip("/")))
         own = found.filter(pc.equal(found.column("name"), name))
@@ -111,8 +112,10 @@ def check_partition_statistics(metadata: MetadataTable, rows: pa.Table) -> None:
         for column in columns:
             values = part.column(column)
             held = found.filter(pc.and_(pc.equal(found["name"], partition), pc.equal(found["column"], column)))
-            (row,) = typed_statistics(held, values.type).to_pylist()
             bounds = pc.min_max(values).as_py()
+            if held.num_rows == 0 and bounds["min"] is None:
+                continue  # a column that the table got after the last write to the partition
+            (row,) = typed_statistics(held, values.type).to_pylist()
             if bounds["min"] is None:
                 assert row["null_count"], (partition, column, row)
             elif row["known"]:
@@ -144,15 +147,17 @@ def _same(file_name: str, file_id: str) -> bool:
     return file_name == file_id or file_name.startswith(f"{file_id}_") or file_name.startswith(f".{file_id}_")
 
 
-def check_filters(storage: Storage, metadata: MetadataTable, listed: set[Place]) -> None:
-    """Assert that each base file has a filter that contains its keys, and no other file has."""
+def check_filters(storage: Storage, metadata: MetadataTable, listed: set[Place], newest: set[str]) -> None:
+    """Assert that each newest base file has a filter, that filters contain the keys, and that no other file has one."""
     bases = sorted(place for place in listed if place[1].endswith(".parquet"))
+    if not bases:
+        assert metadata.records("bloom_filters").num_rows == 0
+        return
     files = pa.table([[place[0] for place in bases], [place[1] for place in bases]], names=["partition", "name"])
-    if bases:
-        found = {(row["partition"], row["name"]): row for row in metadata.bloom_filters(files).to_pylist()}
-        assert sorted(found) == bases, "files with and without filter differ"
-        for partition, name in bases:
-            row = found[partition, name]
-            keys = pq.read_table(storage.open_input(f"{partition}/{name}".lstrip("/")), columns=[KEY]).column(0)
-            assert BloomFilter.from_text(row["filter"].decode(), row["type"]).might_contain(keys).all()
-    assert metadata.records("bloom_filters").num_rows == len(bases), "filters and base files differ"
+    found = metadata.bloom_filters(files).to_pylist()
+    assert newest <= {row["name"] for row in found}, "files without filter"
+    assert metadata.records("bloom_filters").num_rows == len(found), "filters of files that are gone"
+    for row in found:
+        path = f"{row['partition']}/{row['name']}".lstrip("/")
+        keys = pq.read_table(storage.open_input(path), columns=[KEY]).column(0)
+        assert BloomFilter.from_text(row["filter"].decode(), row["type"]).might_contain(keys).all()
