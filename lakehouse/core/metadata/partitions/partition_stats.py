@@ -4,6 +4,9 @@ A build computes tight rows from the files of the newest slices. A commit that o
 rows. A commit that supersedes files computes the rows of the partition (`live_statistics`), or widens them if that is
 not possible: the bounds may then be wider than the values of the newest rows, never narrower. Rows of a partition
 without files are deleted.
+
+A commit reads the rows that it widens, and writes whole rows that replace them (`tight`). With rows that readers have
+to unite it would not need to read, but Hudi fails to unite a row of nulls and a row of values: their types differ.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.core.files.column_bounds import bounds_array, united
+from lakehouse.core.format.metadata.bounds import NULL_TYPE, value_type
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
 from lakehouse.core.format.metadata.keys import partition_stats_keys
+from lakehouse.core.format.metadata.merge import Layer, merge_statistics
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, encode_statistics, statistics_of
 from lakehouse.core.metadata.partitions.file_statistics import (
     COLUMN_STATS,
@@ -74,6 +80,10 @@ class PartitionStatsPartition:
         gone |= set(live.empty)
         computed = {column: {*gone, *_names(live.columns.get(column))} for column in definition.source_fields}
         widened = _rows(found, definition, commit.schema, tight=False, computed=computed)
+        if widened.num_rows:
+            keys = widened.column("key").combine_chunks().cast(pa.binary())
+            stored = commit.reader().found(PARTITION_STATS, keys.take(pc.sort_indices(keys)))
+            widened = _widened(stored, widened, commit.schema)
         tight = [_stat_rows(values, column, definition) for column, values in live.columns.items() if values.num_rows]
         return Update(
             entries=encode_statistics(pa.concat_tables([widened, *tight])),
@@ -125,6 +135,24 @@ def _names(rows: pa.Table | None) -> list[str]:
 def _stat_rows(values: pa.Table, column: str, definition: Definition) -> pa.Table:
     keys = partition_stats_keys(pa.repeat(pa.scalar(column), values.num_rows), values.column("name"))
     return statistics_of(values, column, keys, version=definition.version, partition_stats=True)
+
+
+def _widened(stored: pa.Table, loose: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """Return rows with the bounds and counts of stored rows added. A row with bounds has the type of its column."""
+    merged = merge_statistics([Layer(rows=stored), Layer(rows=loose)]).combine_chunks()
+    merged = merged.filter(pc.is_in(merged.column("key"), value_set=loose.column("key").combine_chunks()))
+    position = merged.schema.get_field_index("tight")
+    merged = merged.set_column(position, merged.schema.field(position), pa.repeat(pa.scalar(True), merged.num_rows))
+    kinds = {name: value_type(kind) for name, kind in indexed_types(schema).items()}
+    place = pc.index_in(merged.column("column"), value_set=pa.array(list(kinds), pa.string()))
+    is_null_type = pc.equal(merged.column("type_ordinal"), NULL_TYPE)
+    is_mistyped = pc.and_(is_null_type, pc.not_equal(merged.column("min_wrapper"), 0)).fill_null(False)
+    for number, name in ((0, "type_ordinal"), (1, "type_info")):
+        field = merged.schema.field(name)
+        known = pa.array([None if kind is None else kind[number] for kind in kinds.values()], field.type).take(place)
+        chosen = pc.if_else(is_mistyped, known, merged.column(name))
+        merged = merged.set_column(merged.schema.get_field_index(name), field, chosen)
+    return merged
 
 
 def _of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:

@@ -67,6 +67,7 @@ class MetadataCommit:
         policies: The options of the table.
         schema: The data columns after the action; None if the action states no schema.
         previous_schema: Returns the data columns before the action; None without an earlier write.
+        reader: Returns a reader of the metadata table as it is before this commit (`MetadataTable`).
         shared: Values that several partitions derive from the change, computed once.
         live_files: Returns the files of the newest slices of some partitions after the action, with the columns
             `partition` and `name`; None if they cannot be determined.
@@ -82,6 +83,7 @@ class MetadataCommit:
     policies: Policies = field(default_factory=Policies)
     schema: pa.Schema | None = None
     previous_schema: Callable[[], pa.Schema | None] = lambda: None
+    reader: Callable[[], Any] = lambda: None
     shared: dict[str, Any] = field(default_factory=dict)
     live_files: Callable[[Sequence[str]], pa.Table | None] = lambda partitions: None
     stored_ranges: Callable[[Sequence[str], pa.Table], pa.Table | None] = lambda columns, files: None

@@ -373,6 +373,11 @@ class MetadataTable:
         found: pa.Table = made()[0] if key is None else self._store.cache.get(key, made)
         return found
 
+    def found(self, partition: str, wanted: pa.Array) -> pa.Table:
+        """Return the merged records of these keys, which are sorted binary values."""
+        with reading():
+            return self._find(partition, wanted)
+
     def _find(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of keys, which are sorted binary values."""
         groups = self.slices(partition)

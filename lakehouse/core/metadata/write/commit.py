@@ -35,7 +35,7 @@ from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.drop import drop_partitions
 from lakehouse.core.metadata.write.files import INIT_TOKEN, init_log_bytes, log_bytes, log_name, log_stat, new_token
 from lakehouse.core.metadata.write.live_files import live_files
-from lakehouse.core.metadata.write.rollback import remove_instant
+from lakehouse.core.metadata.write.rollback import remove_instant, stale_instants
 from lakehouse.core.state.file_system_view import Replaced
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties
@@ -112,6 +112,9 @@ def commit_metadata(
     opened = _guarded(store, open_metadata(store, data), data, lock)
     if not opened.names:
         return None
+    for stale in stale_instants(opened.timeline, data):
+        remove_instant(store, stale, opened.names)
+        opened = replace(opened, timeline=store.timeline_store.load())
     timeline = run_services(store, opened.definitions, opened.timeline, data, lock)
     opened = replace(opened, timeline=timeline)
     commit = MetadataCommit(
@@ -126,6 +129,7 @@ def commit_metadata(
         previous_schema=previous_schema,
         live_files=partial(_live_files, store, opened, data, action, change, replaced),
         stored_ranges=partial(_stored_ranges, store, opened, data),
+        reader=lambda: MetadataTable(store, opened.names, validity(timeline, data)),
     )
     updates = {name: _kind(name).update(name, commit) for name in opened.names}
     changed = {name: update.definition for name, update in updates.items() if update.definition is not None}

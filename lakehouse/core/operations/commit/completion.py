@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.write.commit import Recorded, commit_metadata, withdraw
+from lakehouse.core.metadata.write.rollback import remove_recorded
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.file_system_view import replacements
@@ -42,9 +43,11 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
 
     Raises what `TimelineStore.complete` raises, and UnsupportedError if an index partition cannot be maintained.
     """
+    if action.change is None:
+        return table.store.complete(action.instant, action.timeline, action.data, lock)
+    table.store.refuse_during_restore(action.timeline)
     recorded: Recorded | None = None
-    if action.change is not None:
-        table.store.refuse_during_restore(action.timeline)
+    try:
         recorded = commit_metadata(
             table.metadata,
             action.instant,
@@ -56,31 +59,34 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
                 table.store.commits(action.timeline.writes().where(action=Action.REPLACECOMMIT))
             ),
         )
-    if recorded is None:
-        return table.store.complete(action.instant, action.timeline, action.data, lock)
-    lock.check()
-    try:
-        after = recorded.instant.completion
+        after = "" if recorded is None else recorded.instant.completion
+        if recorded is not None:
+            lock.check()
         return table.store.complete(action.instant, action.timeline, action.data, lock, after=after)
     except RetryableError:
         _withdraw(table, action.instant, recorded, lock)
         raise
 
 
-def _withdraw(table: LoadedTable, action: Instant, recorded: Recorded, lock: TableLock) -> None:
+def _withdraw(table: LoadedTable, action: Instant, recorded: Recorded | None, lock: TableLock) -> None:
     """Remove what was recorded of an action that another process has rolled back or completed meanwhile.
 
     While the action is pending, its record has no effect, and the rollback of the action removes it.
     """
+    if not table.config.metadata_partitions and recorded is None:
+        return
     try:
         with lock.reacquire() as held:
             current = table.store.load().current(action)
-            if current is None or current.is_completed:
+            if current is None:
+                held.check()
+                remove_recorded(table.metadata, action.requested)
+            elif current.is_completed and recorded is not None:
                 held.check()
                 withdraw(table.metadata, recorded)
     except LakehouseError as error:
         logger.error(
-            "%s: the metadata table still has records of %s, which was not committed: %s; run `lakehouse metadata "
+            "%s: the metadata table may have records of %s, which was not committed: %s; run `lakehouse metadata "
             "validate`",
             table.env.storage.root,
             action.requested,
