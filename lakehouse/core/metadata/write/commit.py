@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -39,7 +40,7 @@ from lakehouse.core.metadata.write.rollback import remove_instant, stale_instant
 from lakehouse.core.state.file_system_view import Replaced
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties
-from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UnsupportedError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Action, Instant, Timeline
 from lakehouse.spec.options.policies import Policies
@@ -239,34 +240,41 @@ def _write(
         for name, update in updates.items()
         for task in _group_tasks(name, update, opened.groups[name], opened.definitions.get(name))
     ]
-    instant = timelines.begin(requested, Action.DELTACOMMIT)
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        inflight = pool.submit(timelines.start, instant, b"")
-        for name, update in updates.items():
-            list(pool.map(lambda file_id, name=name: _init_group(store, name, file_id, requested), update.new_groups))
-        stats = list(pool.map(lambda task: _write_group(store, requested, token, created_ms, task), tasks))
-        staged = [(name, log) for name, update in updates.items() for log in update.staged]
-        stats += pool.map(lambda log: _copy_staged(store, requested, token, *log), staged)
-        instant = inflight.result()
-    for name, update in updates.items():
-        if update.new_groups:
-            store.add_groups(name, update.new_groups)
-    metadata = CommitMetadata(
-        operation=_OPERATION,
-        stats=tuple(sorted(stats, key=lambda stat: stat.path)),
-        extra={"schema": COMMIT_SCHEMA},
-    )
-    data = encode_commit(metadata, table_version=store.config.version)
-    lock.check()
-    timeline, paths = Timeline((*opened.timeline.instants, instant)), tuple(stat.path for stat in metadata.stats)
+    staged = [(name, log) for name, update in updates.items() for log in update.staged]
+    names = [(task.partition, task.file_id) for task in tasks] + [(name, log.file_id) for name, log in staged]
+    paths = tuple(f"{name}/{log_name(file_id, requested, token)}" for name, file_id in names)
     try:
+        instant = timelines.begin(requested, Action.DELTACOMMIT)
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            inflight = pool.submit(timelines.start, instant, b"")
+            for name, update in updates.items():
+                list(
+                    pool.map(lambda file_id, name=name: _init_group(store, name, file_id, requested), update.new_groups)
+                )
+            stats = list(pool.map(lambda task: _write_group(store, requested, token, created_ms, task), tasks))
+            stats += pool.map(lambda log: _copy_staged(store, requested, token, *log), staged)
+            instant = inflight.result()
+        for name, update in updates.items():
+            if update.new_groups:
+                store.add_groups(name, update.new_groups)
+        metadata = CommitMetadata(
+            operation=_OPERATION,
+            stats=tuple(sorted(stats, key=lambda stat: stat.path)),
+            extra={"schema": COMMIT_SCHEMA},
+        )
+        data = encode_commit(metadata, table_version=store.config.version)
+        lock.check()
+        timeline = Timeline((*opened.timeline.instants, instant))
         done = timelines.complete(instant, timeline, data, lock.below(METADATA))
     except LakehouseError as error:
         # The action is pending in any case. Its log files must not be found beside those of another try.
-        store.remove_files(paths)
+        with suppress(LakehouseError):
+            store.remove_files(paths)
+        if not isinstance(error, CommitStateUnknownError):
+            raise
         raise RetryableError(
-            f"{store.env.storage.root}: nothing was committed, because the metadata table did not record {requested}: "
-            f"{error}",
+            f"{store.env.storage.root}: nothing was committed, because it is not known whether the metadata table "
+            f"recorded {requested}: {error}",
             instant=requested,
         ) from error
     return Recorded(instant=done, paths=paths)
