@@ -8,14 +8,14 @@ from lakehouse.cli.parameters import flag, options, output, table, value
 CREATE = Command(
     "create",
     "index:create",
-    "Declare an index of a column, or of a function of a column, and build it.",
+    "Declare a secondary index of a column, and build it.",
     [
         table(),
         value("--column", "Column of a secondary index.", default="", metavar="COLUMN"),
         value("--name", "Name of the secondary index. Default: the column.", default="", metavar="NAME"),
         value(
             "--expression",
-            "Index on an expression, such as `by_hour=hour(at)` or `u=bloom_filters:upper(id)`.",
+            "Index on an expression, such as `by_hour=hour(at)`; not supported yet.",
             default="",
             metavar="NAME=FUNCTION(COLUMN)",
         ),
@@ -25,7 +25,7 @@ CREATE = Command(
     ],
     examples=(
         "lakehouse index create --table sales.orders --column city",
-        "lakehouse index create --table sales.orders --expression 'by_hour=hour(created_at)' --defer",
+        "lakehouse index create --table sales.orders --column city --name by_city --defer",
     ),
 )
 DROP = Command(

@@ -278,9 +278,10 @@ class TableServices(Readable):
         return declared
 
     def create_expression_index(self, declaration: str) -> DeclaredIndex:
-        """Declare an index on an expression, such as `by_hour=hour(at)`; `index.run()` builds it.
+        """Declare an index on an expression, such as `by_hour=hour(at)`.
 
-        Raises UserError for an unknown column or function, and if another index has the name.
+        Raises UserError for an unknown column or function, and UnsupportedError otherwise: lakehouse cannot build such
+        an index yet.
         """
         declared = expression_index(declaration)
         create_index(self.table, self.policies, declared)

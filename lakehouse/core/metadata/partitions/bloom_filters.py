@@ -57,7 +57,7 @@ class BloomFiltersPartition:
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
         groups = self.group_ids(name, table)
-        found = [entries for _, entries in self.build_groups(name, table, groups)]
+        found = [entries.cast(ENTRIES) for _, entries in self.build_groups(name, table, groups)]
         return pa.concat_tables([ENTRIES.empty_table(), *found])
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:

@@ -2,6 +2,7 @@
 
     partitions        values in partition paths
     record_index      record keys that the condition names are in these file groups
+    secondary_index   values that the condition names belong to record keys in these file groups
     partition_stats   column ranges of whole partitions
 
 The metadata table names the partitions. Without one, the directories that can match are listed (see `load.listing`).
@@ -11,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.files.secondary_keys import text_refusal, value_texts
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_meta_fields
-from lakehouse.core.metadata.read.table import RECORD_INDEX
+from lakehouse.core.metadata.read.table import RECORD_INDEX, SECONDARY, MetadataTable
 from lakehouse.core.operations.load.known_files import known_partitions
-from lakehouse.core.operations.load.metadata import from_metadata
+from lakehouse.core.operations.load.metadata import from_metadata, metadata_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.file_metadata import decided_by_path
 from lakehouse.core.operations.read.metadata_ranges import ranges_of_partitions
@@ -128,8 +131,63 @@ def by_record_key(given: PartitionInput) -> Located | None:
     return Located(groups, f"the record index has {found}")
 
 
+def by_secondary_index(given: PartitionInput) -> Located | None:
+    """Find the file groups of the values that the condition names, by a secondary index and the record index.
+
+    Entries too many are possible, so the condition is evaluated on the rows of the file groups, too.
+    """
+    if given.where is None or not given.is_newest or not given.merges_logs:
+        return None
+    metadata = metadata_of(given.table)
+    names = () if metadata is None or RECORD_INDEX not in metadata.usable else metadata.usable
+    for name in names:
+        wanted = _indexed_texts(given, name) if name.startswith(SECONDARY) else None
+        if wanted is None:
+            continue
+        column, texts = wanted
+        matches = from_metadata(given.table, name, partial(_matches, name=name, texts=texts))
+        if matches is None or matches.num_rows > _MOST_KEYS:
+            continue
+        keys = pc.unique(matches.column("record_key"))
+        rows = from_metadata(given.table, RECORD_INDEX, partial(_locations, keys=keys))
+        if rows is None:
+            return None
+        groups = frozenset(zip(rows.column("partition").to_pylist(), rows.column("file_id").to_pylist(), strict=True))
+        found = f"{count_text(len(keys), 'record key')} of {column} in {count_text(len(groups), 'file group')}"
+        return Located(groups, f"the index {name.removeprefix(SECONDARY)} has {found}")
+    return None
+
+
+def _matches(metadata: MetadataTable, *, name: str, texts: pa.Array) -> pa.Table:
+    return metadata.secondary_matches(name, texts)
+
+
+def _locations(metadata: MetadataTable, *, keys: pa.Array) -> pa.Table:
+    return metadata.locations(keys)
+
+
+def _indexed_texts(given: PartitionInput, name: str) -> tuple[str, pa.Array] | None:
+    """Return the column of a secondary index, and the texts of the only values with which the condition can hold."""
+    definition = from_metadata(given.table, name, lambda metadata: metadata.definitions.get(name))
+    if definition is None or len(definition.source_fields) != 1:
+        return None
+    (column,) = definition.source_fields
+    assert given.where is not None
+    values = values_of(given.where, column) if column in given.schema.names else None
+    if values is None or len(values) > _MOST_KEYS:
+        return None
+    kind = given.schema.field(column).type
+    if text_refusal(kind) is not None:
+        return None
+    typed = pa.array([literal(value, kind) for value in values], kind)
+    return column, value_texts(pa.chunked_array([typed])).combine_chunks()
+
+
 #: Indexes that find file groups, in order.
-LOCATORS: tuple[tuple[str, Locator], ...] = (("record_index", by_record_key),)
+LOCATORS: tuple[tuple[str, Locator], ...] = (
+    ("record_index", by_record_key),
+    ("secondary_index", by_secondary_index),
+)
 
 
 def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array | None:

@@ -248,7 +248,9 @@ def _declared(table: LoadedTable, policies: Policies) -> tuple[str, ...]:
     )
     # Statistics are declared by default, also for tables that cannot have them.
     config, usual = table.config, (COLUMN_STATS, PARTITION_STATS)
-    known = [name for name in declared if partition_named(name) is not None]
+    # Definitions of Hudi may be of a kind that this package does not build; only declared ones are refused.
+    optional = {index.partition for index in policies.indexing.declared}
+    known = [name for name in declared if name in optional or partition_named(name) is not None]
     return tuple(name for name in known if name not in usual or refusal(config, name, defined.get(name)) is None)
 
 

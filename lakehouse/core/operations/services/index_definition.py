@@ -145,7 +145,8 @@ def refusal(config: TableConfig, name: str, definition: Definition | None) -> st
     """
     kind = partition_named(name)
     if kind is None:
-        return "there is no such index"
+        expression = "indexes on expressions are not supported yet; Apache Hudi builds them"
+        return expression if name.startswith(EXPRESSION_PREFIX) else "there is no such index"
     return None if definition is None and name == COLUMN_STATS else kind.refusal(name, config, definition)
 
 
