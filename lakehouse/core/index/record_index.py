@@ -31,22 +31,32 @@ class RecordIndex:
         if not self.setup.looks_up:
             return ()
         staged = tuple(sorted(entries, key=lambda e: (e.partition, e.run, e.offset)))
-        located, trusts = self.setup.located, self.setup.trusts_locations
+        located = self.setup.located
         found = sorted(
             (s for s in slices if (s.partition, s.file_id) in located), key=lambda s: (s.partition, s.file_id)
         )
-        merged = [s for s in found if s.base is None or (not trusts and (s.partition, s.file_id) in read_logs_of)]
+        trusted, others = [s for s in found if self._is_trusted(s)], [s for s in found if not self._is_trusted(s)]
+        merged = [s for s in others if s.base is None or (s.partition, s.file_id) in read_logs_of]
+        read = [s for s in others if s.base is not None and (s.partition, s.file_id) not in read_logs_of]
         tasks = [
             TagTask(bases=(), entries=staged, slices=(s,), located=(located[s.partition, s.file_id],)) for s in merged
         ]
-        bases = [s.base for s in found if s.base is not None and s not in merged]
-        # Enough tasks remain to keep all cores busy.
-        size = max(1, -(-len(bases) // (4 * parallelism)))
-        for first in range(0, len(bases), size):
-            some = tuple(bases[first : first + size])
-            rows = tuple(located[base.partition, base.file_id] for base in some)
-            tasks.append(TagTask(bases=some, entries=staged, located=rows, trusts_locations=trusts))
+        for some, trusts in ((trusted, True), (read, False)):
+            bases = [s.base for s in some if s.base is not None]
+            # Enough tasks remain to keep all cores busy.
+            size = max(1, -(-len(bases) // (4 * parallelism)))
+            for first in range(0, len(bases), size):
+                chosen = tuple(bases[first : first + size])
+                rows = tuple(located[base.partition, base.file_id] for base in chosen)
+                tasks.append(TagTask(bases=chosen, entries=staged, located=rows, trusts_locations=trusts))
         return tuple(tasks)
+
+    def _is_trusted(self, file_slice: FileSlice) -> bool:
+        """Return whether rows are appended to a group unread. A small file may be rewritten with inserts instead."""
+        base = file_slice.base
+        if not self.setup.trusts_locations or base is None:
+            return False
+        return bool(file_slice.logs) or not self.setup.sizing.free_rows(base)
 
     def groups(
         self,
