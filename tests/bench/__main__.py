@@ -25,6 +25,7 @@ BENCHES = (
     "compaction",
     "memory_compaction",
     "clustering",
+    "buckets",
     "commits",
     "fsync",
     "isolation",
