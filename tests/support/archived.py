@@ -10,12 +10,14 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.model.instant import Instant, Timeline
 
-#: Options with which an archive run keeps two commits active and merges archive files in pairs.
+#: Options with which an archive run keeps two commits active and merges archive files in pairs. Each write compacts the
+#: metadata table, because an archive run keeps the commits that no compaction contains.
 EAGERLY = {
     "hoodie.keep.min.commits": "2",
     "hoodie.keep.max.commits": "3",
     "hoodie.timeline.compaction.batch.size": "2",
     "hoodie.clean.commits.retained": "1",
+    "hoodie.metadata.compact.max.delta.commits": "1",
 }
 
 

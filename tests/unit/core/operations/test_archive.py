@@ -275,16 +275,14 @@ def test_restore_refuses_to_undo_writes_of_an_interrupted_archive() -> None:
 
 
 def test_commits_that_the_metadata_table_has_not_compacted_are_not_archived() -> None:
-    table = eager(make_table())
+    rarely = {"hoodie.metadata.compact.max.delta.commits": "90"}
+    table = eager(make_table(), **rarely)
     times = written(table, range(6))
-    storage = table.refresh().env.storage
-    properties = ".hoodie/hoodie.properties"
-    storage.put(properties, storage.get(properties) + b"hoodie.table.metadata.partitions=files\n")
     outcome = table.services.archive.plan()
     assert isinstance(outcome, NothingToDo) and "metadata table" in outcome.reason
-    completed = table.commits()[2][0].completion
-    storage.put(f".hoodie/metadata/.hoodie/timeline/{completed}_{int(completed) + 1}.commit", b"")
-    assert [i.requested for i in archived(table).instants] == times[:3]
+    times += written(eager(table), range(6, 7))
+    # The compaction contains the first six commits, and two commits stay.
+    assert [i.requested for i in archived(eager(table, **rarely)).instants] == times[:5]
 
 
 def test_write_detects_a_conflict_with_a_commit_that_was_archived_meanwhile() -> None:
@@ -352,7 +350,7 @@ def test_damaged_archive_raises_an_error() -> None:
 
 def test_archive_commands_print_plans_and_archived_instants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     location = str(tmp_path / "table")
-    table = make_table(env=make_env(location))
+    table = eager(make_table(env=make_env(location)))
     times = written(table, range(5))
     options = [
         word
