@@ -6,6 +6,7 @@ nothing else names the newest instant.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,9 +49,20 @@ def stored(tmp_path: Path) -> tuple[Table, CountingStorage]:
     return table, storage
 
 
-def test_bulk_insert_lists_no_data_directory_with_a_metadata_table(stored: tuple[Table, CountingStorage]) -> None:
+WRITES: dict[str, Callable[[Table], object]] = {
+    "bulk_insert": lambda table: table.bulk_insert(batch(("a",), 3, start=20)),
+    "insert": lambda table: table.insert(batch(("a",), 3, start=20)),
+    "upsert": lambda table: table.upsert(batch(("a",), 3, start=5)),
+    "delete": lambda table: table.delete(batch(("a",), 3)),
+    "insert_overwrite": lambda table: table.insert_overwrite(batch(("a",), 3)),
+    "delete_partitions": lambda table: table.delete_partitions(["a"]),
+}
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_commit_lists_no_data_directory_with_a_metadata_table(stored: tuple[Table, CountingStorage], verb: str) -> None:
     table, storage = stored
-    assert isinstance(table.bulk_insert(batch(("a",), 3, start=20)), Committed)
+    assert isinstance(WRITES[verb](table), Committed)
     assert storage.listed_data() == ()
 
 
@@ -65,3 +77,27 @@ def test_bulk_insert_sends_a_fixed_number_of_requests_besides_those_of_file_grou
     file_groups, partition_metadata = partitions + METADATA_GROUPS, partitions
     assert sum(counts.values()) - counts["LIST"] == COMMIT_REQUESTS + file_groups + partition_metadata
     assert counts["HEAD"] == 0
+
+
+READS: dict[str, Callable[[Table], object]] = {
+    "snapshot": lambda table: table.scan().plan(),
+    "partition": lambda table: table.scan(where="p = 'b'").plan(),
+    "range": lambda table: table.scan(where="v > 1").plan(),
+    "record key": lambda table: table.scan(where="id = 'b3'").plan(),
+    "as of": lambda table: table.scan(as_of=table.timeline.latest_time()).plan(),
+    "incremental": lambda table: table.incremental("earliest").plan(),
+}
+
+
+@pytest.mark.parametrize("query", READS)
+def test_planned_read_lists_no_data_directory_with_a_metadata_table(
+    stored: tuple[Table, CountingStorage], query: str
+) -> None:
+    table, storage = stored
+    READS[query](table)
+    assert storage.listed_data() == ()
+    assert {verb: count for verb, count in storage.counts().items() if verb in ("PUT", "HEAD", "DELETE")} == {
+        "PUT": 0,
+        "HEAD": 0,
+        "DELETE": 0,
+    }
