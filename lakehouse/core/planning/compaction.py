@@ -12,6 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+import pyarrow.compute as pc
+
+from lakehouse.core.state.data_files import members
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.display import Condition
@@ -113,14 +117,14 @@ def plan_compaction(
     Raises:
         UserError: A strategy needs the dates of partitions, and a partition path has none.
     """
-    newest_slices = list(slices)
-    partitions = sorted({file_slice.partition for file_slice in newest_slices})
+    newest = FileSlices.of(slices)
+    partitions = sorted(pc.unique(newest.partitions).to_pylist())
     if chosen_paths := frozenset(selected or policy.selected_partitions):
         partitions = [partition for partition in partitions if partition in chosen_paths]
     for strategy in policy.strategies:
         partitions = _partitions(strategy, partitions, policy, now)
-    partition_set = frozenset(partitions)
-    operations = _operations((s for s in newest_slices if s.partition in partition_set), busy_groups, max_file_bytes)
+    in_partitions = newest.filter(members(newest.partitions, partitions))
+    operations = _operations(in_partitions, busy_groups, max_file_bytes)
     chosen = operations
     for strategy in policy.strategies:
         chosen = _ORDERS.get(strategy, _everything)(chosen, policy)
@@ -152,8 +156,10 @@ def plan_log_compaction(
         return sum(log.instant > merged for log in file_slice.logs)
 
     selected = frozenset(policy.selected_partitions)
-    candidates = [s for s in slices if not selected or s.partition in selected]
-    worth = [s for s in candidates if s.logs and logs_since(s) >= policy.log_blocks_threshold]
+    columns = FileSlices.of(slices)
+    enough = columns.filter(columns.log_counts >= max(policy.log_blocks_threshold, 1))
+    candidates = enough.filter(members(enough.partitions, sorted(selected))) if selected else enough
+    worth = [s for s in candidates if logs_since(s) >= policy.log_blocks_threshold]
     operations = _operations(worth, busy_groups, max_file_bytes)
     return CompactionPlan(operations=tuple(operations)) if operations else None
 
@@ -178,7 +184,10 @@ def metrics_of(file_slice: FileSlice, max_file_bytes: int = _MAX_FILE_BYTES) -> 
 def _operations(
     slices: Iterable[FileSlice], busy_groups: Collection[tuple[str, str]], max_file_bytes: int
 ) -> _Operations:
-    free = [s for s in slices if s.logs and (s.partition, s.file_id) not in busy_groups]
+    # Slice objects are made only for slices with log files.
+    columns = FileSlices.of(slices)
+    logged = columns.filter(columns.log_counts > 0)
+    free = [s for s in logged if (s.partition, s.file_id) not in busy_groups]
     return [
         CompactionOperation.of(file_slice, metrics_of(file_slice, max_file_bytes))
         for file_slice in sorted(free, key=lambda s: (s.partition, s.file_id))

@@ -49,7 +49,15 @@ class PartitionFilter:
     def select(self, paths: pa.Array) -> Flags:
         """Return for each partition path whether the partition may have matching rows."""
         ranges = partition_ranges(paths, self.schema, self.keys)
-        return may_match(self.where, ranges, self.schema, len(paths))
+        found = may_match(self.where, ranges, self.schema, len(paths))
+        directories = self.computed()
+        if directories is None:
+            return found
+        below = np.zeros(len(paths), bool)
+        for directory in directories:
+            inside = pc.or_(pc.equal(paths, directory), pc.starts_with(paths, f"{directory}/"))
+            below |= inside.to_numpy(zero_copy_only=False).astype(bool)
+        return found & below
 
     def directories(self, paths: Iterable[str]) -> Flags:
         """Return for each directory of one level whether it may be, or contain, a partition with matching rows."""

@@ -13,6 +13,7 @@ from os import PathLike, fspath
 from typing import Any, TypedDict, Unpack, get_type_hints
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.core.engine.adapters import frame_engine, is_frame, session_engine
 from lakehouse.core.engine.local import LocalEngine
@@ -314,7 +315,7 @@ class Table(Readable):
         """Delete whole partitions by their relative paths; raise UserError for a path that is not a partition."""
         paths = [path.strip("/") for path in text_list(partitions, "partitions", allow_empty=True)]
         table = self.refresh()
-        known = {file_slice.partition for file_slice in load_slices(table, paths)}
+        known = set(load_slices(table, paths).partitions.to_pylist())
         for partition in paths:
             if partition not in known:
                 raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
@@ -393,7 +394,7 @@ class Table(Readable):
 
     def partitions(self) -> tuple[str, ...]:
         """Return the relative paths of partitions with data files; the path is "" for a table without partitions."""
-        return tuple(sorted({file_slice.partition for file_slice in load_slices(self.refresh())}))
+        return tuple(sorted(pc.unique(load_slices(self.refresh()).partitions).to_pylist()))
 
     def describe(self) -> TableSummary:
         """Return a summary of the table: configuration, schema, partitions, plans, latest commits."""

@@ -112,7 +112,7 @@ def _partitions(table: LoadedTable, *, force: bool, save: bool) -> dict[str, tup
     if not table.config.is_partitioned:
         return {}
     if table.config.layout == 1:
-        return dict.fromkeys(sorted({file_slice.partition for file_slice in load_slices(table)}), ())
+        return dict.fromkeys(sorted(set(load_slices(table).partitions.to_pylist())), ())
     statistics = load_statistics(table, save=save, rebuild=force)
     return {one.partition: (one.files, one.size_bytes) for one in partition_statistics(statistics)}
 

@@ -48,14 +48,14 @@ class TableHealth(Readable):
 def table_health(table: LoadedTable, *, small_file_bytes: int) -> TableHealth:
     """Measure a table; the table is listed once."""
     slices = load_slices(table)
-    sizes = tuple(file_slice.base.size_bytes for file_slice in slices if file_slice.base is not None)
+    sizes = tuple(slices.base_sizes[slices.has_base].tolist())
     timeline = table.timeline
     return TableHealth(
         freshness_lag_s=_lag(table),
         file_groups=len(slices),
         base_bytes=sum(sizes),
-        log_bytes=sum(file_slice.total_log_bytes for file_slice in slices),
-        log_files=sum(len(file_slice.logs) for file_slice in slices),
+        log_bytes=slices.bytes - sum(sizes),
+        log_files=int(slices.log_counts.sum()),
         small_files=sum(size < small_file_bytes for size in sizes),
         file_bytes=sizes,
         pending_plans=len(timeline.where(action=_PLANNED, pending=True)),

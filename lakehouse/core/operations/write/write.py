@@ -370,10 +370,11 @@ def _replaced_groups(
         partitions = request.partitions
     if request.operation is Operation.INSERT_OVERWRITE_TABLE:
         partitions = None
-    replaced: dict[str, tuple[str, ...]] = {}
-    for file_slice in load_slices(table, partitions):
-        replaced[file_slice.partition] = (*replaced.get(file_slice.partition, ()), file_slice.file_id)
-    return replaced
+    replaced: dict[str, list[str]] = {}
+    slices = load_slices(table, partitions)
+    for partition, file_id in zip(slices.partitions.to_pylist(), slices.file_ids.to_pylist(), strict=True):
+        replaced.setdefault(partition, []).append(file_id)
+    return {partition: tuple(file_ids) for partition, file_ids in replaced.items()}
 
 
 def _is_staged(attempt: WriteAttempt) -> bool:
