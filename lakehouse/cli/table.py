@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from lakehouse.cli.group import Given
@@ -128,6 +128,9 @@ def read(given: Given) -> None:
     else:
         past = {"as_of": given.as_of, "as_of_event_time": given.as_of_event_time}
         scan = table.scan(columns, given.where, read_optimized=given.read_optimized, **past)
+    if given.explain:
+        show([asdict(step) for step in scan.explain()], given.output)
+        return
     rows = (row for batch in scan.to_batches() for row in batch.to_pylist())
     # One row more than is shown says whether the output is complete.
     found = list(itertools.islice(rows, None if given.limit is None else given.limit + 1))

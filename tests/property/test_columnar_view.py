@@ -106,6 +106,9 @@ def test_columnar_view_equals_the_view_on_objects(
     assert found.first.tolist() == [i == 0 for slices in expected.values() for i in range(len(slices))]
     replaced = [group in visible.replaced for group, slices in expected.items() for _ in slices]
     assert found.replaced.tolist() == replaced
+    also = {group for group in expected if group[1] == "h-0"}
+    kept = {g: s for g, s in expected.items() if len(s) > 1 or g in visible.replaced or g in also}
+    assert found.removable(also) == kept
     latest = latest_slices(files, visible, layout=layout, named=named)
     assert latest_columns(table, visible, layout=layout, named=columns) == latest
     assert duplicate_instants(table, layout=layout) == duplicates(files, layout=layout)

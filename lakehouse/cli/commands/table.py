@@ -71,11 +71,13 @@ _READ = Command(
         value("--begin", "Print changes that completed after this instant, or after 'earliest'.", metavar="INSTANT"),
         value("--end", "Print changes that completed up to this instant.", metavar="INSTANT"),
         value("--limit", "Largest number of rows to print, or `all`.", type=Count(1, allow_all=True), default=20),
+        flag("--explain", "Print no rows, but how many partitions, files and bytes each step of the plan left."),
         output(),
     ],
     examples=(
         'lakehouse table read --table sales.orders --columns order_id,fare --where "fare > 10" --limit 5',
         "lakehouse table read --table /data/orders --as-of 2026-01-31T12:00:00",
+        "lakehouse table read --table /data/orders --where \"day = '2026-01-31'\" --explain",
     ),
 )
 _DELETE = Command(

@@ -7,6 +7,7 @@ binary search over (group, instant).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,17 @@ class SliceGroups:
     def latest(self) -> FileSlices:
         """Return the newest slice of every group that is not replaced."""
         return self.slices.filter(self.first & ~self.replaced)
+
+    def removable(self, also: Collection[Group]) -> dict[Group, tuple[FileSlice, ...]]:
+        """Return as objects the groups with several slices, the replaced ones, and `also`: a clean keeps the others."""
+        starts = np.flatnonzero(self.first)
+        sizes = np.diff(np.append(starts, len(self.first)))
+        several = np.repeat(sizes > 1, sizes) if len(starts) else np.zeros(0, bool)
+        keep = several | self.replaced | self.slices.is_in_groups(also)
+        rest = self.slices.filter(keep)
+        return SliceGroups(
+            slices=rest, first=self.first[keep], replaced=self.replaced[keep], visible=self.visible
+        ).by_group()
 
     def by_group(self) -> dict[Group, tuple[FileSlice, ...]]:
         """Return the slices as objects by group, for few files."""

@@ -141,9 +141,16 @@ class FileSlices(Sequence[FileSlice]):
 
     def in_groups(self, groups: Collection[tuple[str, str]]) -> FileSlices:
         """Return the slices of these file groups (partition, file id)."""
+        return self.filter(self.is_in_groups(groups))
+
+    def is_in_groups(self, groups: Collection[tuple[str, str]]) -> np.ndarray[Any, Any]:
+        """Return whether each slice belongs to one of these file groups (partition, file id)."""
+        if not groups:
+            return np.zeros(len(self), bool)
         wanted = pa.array([f"{partition}\0{file_id}" for partition, file_id in groups], pa.string())
         keys = pc.binary_join_element_wise(self.partitions, self.file_ids, "\0")
-        return self.filter(members(keys, wanted))
+        flags: np.ndarray[Any, Any] = members(keys, wanted).to_numpy(zero_copy_only=False).astype(bool)
+        return flags
 
     def take(self, numbers: np.ndarray[Any, Any]) -> FileSlices:
         """Return the slices with these numbers, in this order."""

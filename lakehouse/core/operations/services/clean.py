@@ -20,6 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.file_names import is_partition_metadata
@@ -34,9 +37,10 @@ from lakehouse.core.metadata.change import change_of_clean
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.pins import read_pins
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
-from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.known_files import known_files
+from lakehouse.core.operations.load.listing import list_columns, supported_data_files
 from lakehouse.core.operations.load.savepoints import savepointed_paths
-from lakehouse.core.operations.load.slices import load_visible, slices_of
+from lakehouse.core.operations.load.slices import groups_of, load_visible
 from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import (
@@ -60,8 +64,8 @@ from lakehouse.core.planning.clean import (
     still_holds,
     touched_since,
 )
-from lakehouse.core.planning.restore import slice_paths
-from lakehouse.core.state.file_system_view import DataFile, Group
+from lakehouse.core.state.data_files import file_objects, file_paths
+from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.claims import check_claim
@@ -251,18 +255,32 @@ def _plan(table: LoadedTable, policies: Policies, pinned: Collection[str]) -> Cl
         partitions = None if writes is None else partitions_of(table.store.commits(writes))
     if partitions is not None and not partitions:
         return None
-    files = list_data_files(table, partitions, change_logs=True)
-    state = CleanState(
-        timeline=table.timeline,
-        visible=visible,
-        groups=slices_of(table, files, visible),
-        change_logs=[file for file in files if isinstance(file, LogFile) and file.suffix],
-        listed_paths=[file.path for file in files],
-        needed_from=_held(table),
-        protected_paths=savepointed_paths(table) | _pinned(table, files, pins) | published.paths(table.env),
-        pinned=all_pins,
-    )
-    return plan_clean(state, policies.clean, horizon)
+
+    def planned(*, on_storage: bool) -> CleanPlan | None:
+        known = known_files(table, partitions, on_storage=on_storage)
+        files = supported_data_files(table, known.files)
+        changes = _change_logs(files)
+        state = CleanState(
+            timeline=table.timeline,
+            visible=visible,
+            groups=groups_of(table, files, visible).removable({(log.partition, log.file_id) for log in changes}),
+            change_logs=changes,
+            listed_paths=file_paths(files).to_pylist(),
+            needed_from=_held(table),
+            protected_paths=savepointed_paths(table) | _pinned(table, files, pins) | published.paths(table.env),
+            pinned=all_pins,
+        )
+        found = plan_clean(state, policies.clean, horizon)
+        # The metadata table does not list files of pending writes, so storage decides whether a partition is empty.
+        needs_listing = known.from_metadata and found is not None and bool(found.partitions_to_delete)
+        return planned(on_storage=True) if needs_listing else found
+
+    return planned(on_storage=False)
+
+
+def _change_logs(files: pa.Table) -> list[LogFile]:
+    logs = files.filter(pc.not_equal(files.column("suffix"), ""))
+    return [file for file in file_objects(logs) if isinstance(file, LogFile)]
 
 
 def stored_clean_plan(table: LoadedTable, pending: Instant) -> CleanPlan | None:
@@ -296,13 +314,11 @@ def _held(table: LoadedTable) -> dict[Group, str]:
     return held
 
 
-def _pinned(table: LoadedTable, files: Sequence[DataFile], pins: frozenset[str]) -> frozenset[str]:
+def _pinned(table: LoadedTable, files: pa.Table, pins: frozenset[str]) -> frozenset[str]:
     paths: set[str] = set()
     for pin in pins:
-        view = load_visible(table, as_of=pin)
-        for group, slices in slices_of(table, files, view).items():
-            if group not in view.replaced:
-                paths.update(slice_paths(slices[0]))
+        newest = groups_of(table, files, load_visible(table, as_of=pin)).latest()
+        paths.update(file_paths(newest.files).to_pylist())
     return frozenset(paths)
 
 
@@ -310,7 +326,7 @@ def _sparing(table: LoadedTable, stored: CleanPlan, pins: frozenset[str]) -> Cle
     """Return an older plan without the files that the pins keep."""
     if not pins:
         return stored
-    kept = _pinned(table, list_data_files(table, stored.files), pins)
+    kept = _pinned(table, supported_data_files(table, list_columns(table, stored.files)), pins)
     files = {partition: tuple(p for p in paths if p not in kept) for partition, paths in stored.files.items()}
     pinned = {*filter(None, stored.extra.get(PINS_KEY, "").split(",")), *pins}
     return replace(

@@ -34,9 +34,17 @@ def opened(table: Table, options: Mapping[str, str]) -> Table:
     return Table.open(table.location, options=options, env=table.refresh().env)
 
 
-def updated(times: int, kind: str = "COPY_ON_WRITE", options: Mapping[str, str] = TWO, env: Env | None = None) -> Table:
+def updated(
+    times: int,
+    kind: str = "COPY_ON_WRITE",
+    options: Mapping[str, str] = TWO,
+    env: Env | None = None,
+    *,
+    metadata: bool = True,
+) -> Table:
     """Return a table of two partitions; partition a was updated `times` times."""
-    table = make_table(Shape(type=kind, rows_per_file=1_000), env=env)
+    created = {"hoodie.metadata.enable": str(metadata).lower()}
+    table = make_table(Shape(type=kind, rows_per_file=1_000, options=created), env=env)
     table.insert(batch([row("k0", v="v0"), row("k9", p="b", v="v0")]))
     for number in range(1, times + 1):
         table.upsert(batch([row("k0", ts=number + 1, v=f"v{number}")]))
@@ -332,8 +340,9 @@ def test_clean_due_returns_the_reason_and_the_number_of_commits() -> None:
     assert isinstance(table.services.clean.run(), NothingToDo) and cleaned(table, force=True).files == 1
 
 
-def test_incremental_clean_lists_only_changed_partitions() -> None:
-    table = updated(4)
+@pytest.mark.parametrize("metadata", [True, False])
+def test_clean_lists_changed_partitions_only_if_it_has_no_metadata_table(metadata: bool) -> None:
+    table = updated(4, metadata=metadata)
     cleaned(table)
     for number in range(2):
         table.upsert(batch([row("k0", ts=20 + number)]))
@@ -343,7 +352,7 @@ def test_incremental_clean_lists_only_changed_partitions() -> None:
         watched = Table.open(table.location, options=options, env=replace(table.refresh().env, storage=storage))
         planned = watched.services.clean.plan()
         assert isinstance(planned, CleanPlan) and set(planned.files) == {"a"}
-        assert sorted(step for step in storage.trace if step.split()[-1] in ("a", "b")) == listed
+        assert sorted(step for step in storage.trace if step.split()[-1] in ("a", "b")) == ([] if metadata else listed)
 
 
 def test_clean_skips_a_plan_with_an_active_executor() -> None:

@@ -7,9 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.read.queries import instant_text
+from lakehouse.core.storage.counting import CountingStorage
+from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, make_table, row
@@ -192,3 +195,57 @@ def test_read_of_no_columns_is_refused(tmp_path: Path) -> None:
     table.upsert(pa.table({"id": ["a"]}))
     with pytest.raises(UserError, match="name at least one column"):
         table.scan(columns=[]).count()
+
+
+def test_explain_names_what_each_step_left(tmp_path: Path) -> None:
+    table = Table.create(
+        str(tmp_path / "t"), name="t", record_key="id", partition_by="p", ordering="v", cdc="DATA_BEFORE_AFTER"
+    )
+    for number in range(4):
+        table.bulk_insert(pa.table({"id": [f"k{number}"], "p": ["ab"[number % 2]], "v": [number]}))
+    explained = table.scan(where="p = 'a' AND v = 2").explain()
+    assert [step.name for step in explained][:3] == ["timeline", "metadata", "partitions"]
+    assert (explained.step("metadata").partitions, explained.step("partitions").partitions) == (2, 1)
+    assert (explained.step("files").files, explained.step("column_stats").files) == (2, 1)
+    assert explained.step("column_stats").bytes == table.scan(where="v = 2").plan().plan.slices.bytes
+    assert "column_stats" in str(explained) and "planned in" in repr(explained)
+    assert "<table>" in explained._repr_html_()
+    with pytest.raises(KeyError):
+        explained.step("record_index")
+    with pytest.raises(UserError, match="a read of changes"):
+        table.incremental("earliest", format="cdc").explain()
+
+
+def test_planned_read_with_a_metadata_table_lists_no_data_directory(tmp_path: Path) -> None:
+    storage = CountingStorage(LocalStorage(str(tmp_path / "t")))
+    env = Env(storage=storage)
+    table = Table.create(storage.root, name="t", record_key="id", partition_by="p", ordering="v", env=env)
+    for number in range(3):
+        table.bulk_insert(pa.table({"id": [f"k{number}"], "p": [f"p{number}"], "v": [number]}))
+    fresh = Table.open(storage.root, env=Env(storage=storage))
+    for where in (None, "p = 'p1'", "v = 1", "id = 'k1'"):
+        fresh.scan(where=where).plan()
+        storage.reset()
+        planned = fresh.scan(where=where).plan()
+        counts = storage.counts()
+        # The two timelines are listed, because only they name the newest instants.
+        assert (counts.get("LIST", 0), len(planned.plan.slices)) == (2, 3 if where is None else 1)
+        # The properties are read again, in case another writer changed them.
+        assert counts.get("GET", 0) == 1
+
+
+def test_partition_equality_without_a_metadata_table_lists_one_data_directory(tmp_path: Path) -> None:
+    storage = CountingStorage(LocalStorage(str(tmp_path / "t")))
+    plain = {"hoodie.metadata.enable": "false"}
+    table = Table.create(
+        storage.root, name="t", record_key="id", partition_by="p", options=plain, env=Env(storage=storage)
+    )
+    for number in range(6):
+        table.bulk_insert(pa.table({"id": [f"k{number}"], "p": [f"p{number}"]}))
+    storage.reset()
+    planned = table.scan(where="p = 'p1'").plan()
+    assert (storage.counts()["LIST"], len(planned.plan.slices)) == (2, 1)
+    storage.reset()
+    # A range needs the names of all directories, and lists those that can match.
+    planned = table.scan(where="p >= 'p4'").plan()
+    assert (storage.counts()["LIST"], len(planned.plan.slices)) == (4, 2)
