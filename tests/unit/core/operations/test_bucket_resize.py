@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from lakehouse.core.format.hashing_metadata import LARGEST_HASH
+from lakehouse.core.format.hashing_metadata import (
+    LARGEST_HASH,
+    encode_hashing_metadata,
+    marker_path,
+    metadata_path,
+)
 from lakehouse.core.index.consistent_hashing import Ring, key_hashes
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.hashing import load_rings
@@ -213,7 +219,7 @@ def test_rollback_of_a_write_deletes_its_copies() -> None:
     assert rows_of(table) == {f"k{n}": "old" for n in range(40)}
     table.services.clustering.run(instant=planned.requested)
     assert rows_of(table) == {f"k{n}": "old" for n in range(40)}
-    assert not [file for file in table.refresh().env.storage.list("") if ".log." in file.path]
+    assert not [file for file in table.refresh().env.storage.list("a") if ".log." in file.path]
 
 
 @pytest.mark.parametrize("verb", ["delete_partition", "insert_overwrite", "insert_overwrite_table"])
@@ -242,3 +248,35 @@ def test_data_rows_of_a_split_table_equal_those_of_a_table_that_was_never_split(
         resize(tables[0], SPLIT)
     assert len(ring_of(tables[0]).metadata.nodes) > len(ring_of(tables[1]).metadata.nodes) == 2
     assert data_rows(tables[0]) == data_rows(tables[1])
+
+
+def test_newer_hashing_metadata_counts_only_with_its_marker_or_its_completed_replacecommit() -> None:
+    table = ring_table()
+    table.upsert(keys(0, 40, "old"))
+    outcome = resize(table, SPLIT)
+    storage, instant = table.refresh().env.storage, outcome.instant.requested
+    assert len(ring_of(table).metadata.nodes) == 4
+    storage.delete(marker_path("a", instant))
+    assert len(ring_of(table).metadata.nodes) == 4, "the replacecommit is completed"
+    table.upsert(keys(0, 5, "new", ts=2))
+    assert storage.get(marker_path("a", instant)) == b"", "a writer creates the missing marker"
+    later = replace(ring_of(table).metadata, instant="29991231000000000", nodes=ring_of(table).metadata.nodes[-1:])
+    storage.put(metadata_path("a", later.instant), encode_hashing_metadata(later))
+    assert len(ring_of(table).metadata.nodes) == 4, "no replacecommit belongs to the newest metadata"
+    storage.put(marker_path("a", later.instant), b"")
+    assert len(ring_of(table).metadata.nodes) == 1
+
+
+def test_non_blocking_writers_copy_their_rows_while_a_split_is_pending() -> None:
+    mode = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+    table = ring_table(options=mode)
+    table.upsert(keys(0, 40, "old"))
+    planned = plan(table, SPLIT)
+    first, second = table.with_options({}), table.with_options({})
+    assert isinstance(first.upsert(keys(10, 50, "first", ts=2)), Committed)
+    assert isinstance(second.upsert(keys(30, 60, "second", ts=3)), Committed)
+    expected = {f"k{n}": "old" if n < 10 else "first" if n < 30 else "second" for n in range(60)}
+    assert rows_of(table) == expected
+    assert isinstance(table.services.clustering.run(instant=planned.requested), Committed)
+    assert rows_of(table) == expected
+    assert_rows_in_their_buckets(table)
