@@ -165,10 +165,9 @@ def _of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:
                 f"{PARTITION_STATS} would be wrong; drop it with `lakehouse index drop`",
                 column=column,
             )
-        # In a column that a row lacks, the stored row keeps its value.
-        added = bounds or (None if file.is_partial else absent(file))
-        if added is not None:
-            found = added if found is None else united(found, added)
+        # In a column that a row lacks, a stored row keeps its value, and a new row has a null.
+        added = bounds or absent(file)
+        found = added if found is None else united(found, added)
     return found or ColumnBounds(low=None, high=None, nulls=0, values=0)
 
 
