@@ -26,7 +26,7 @@ def made(tmp_path: Path, table_type: str) -> tuple[Table, CountingStorage]:
         partition_by=["p"],
         ordering="v",
         table_type=table_type,
-        options=EAGERLY,
+        options=EAGERLY | {"hoodie.metadata.enable": "false"},
         env=Env(storage=storage),
     )
     for number in range(FILES):
