@@ -5,16 +5,24 @@ bulk_insert also writes meta columns and bloom filters.
 
 from __future__ import annotations
 
-from tests.bench.data import PARTITION
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.bench.data import PARTITION, orders
 from tests.bench.measure import Comparison, Side, compare, interleave
 from tests.bench.setting import Setting, create, read
 
 TARGET = 1.3
+MANY_PARTITIONS, MANY_TARGET = 10_000, 2.0
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure a partitioned and an unpartitioned table."""
-    return [_measure(setting, partitioned) for partitioned in (True, False)]
+    """Measure a partitioned and an unpartitioned table, then one row for each of many partitions."""
+    partitions = min(MANY_PARTITIONS, setting.rows)
+    return [*(_measure(setting, partitioned) for partitioned in (True, False)), _measure_many(setting, partitions)]
 
 
 def _measure(setting: Setting, partitioned: bool) -> Comparison:
@@ -32,3 +40,22 @@ def _measure(setting: Setting, partitioned: bool) -> Comparison:
     samples = interleave([Side(name=ours, run=write_ours), Side(name=other, run=write_spark)], setting.rounds)
     what = f"bulk_insert, {'20 partitions' if partitioned else 'no partitions'}"
     return compare(what, samples, ours, other, TARGET)
+
+
+def _measure_many(setting: Setting, partitions: int) -> Comparison:
+    source = Path(setting.fresh("bulk-many-input"))
+    source.mkdir()
+    names = pa.array([f"zone-{number:05d}" for number in range(partitions)])
+    rows = orders(np.arange(partitions))
+    place = rows.schema.get_field_index(PARTITION)
+    pq.write_table(rows.set_column(place, PARTITION, names), source / "rows.parquet")
+    ours, other = "bulk_insert", "Spark write.parquet"
+
+    def write_ours(number: int) -> None:
+        create(setting.fresh("bulk-many-ours")).bulk_insert(read(str(source)))
+
+    def write_spark(number: int) -> None:
+        read(str(source)).write.partitionBy(PARTITION).parquet(setting.fresh("bulk-many-spark"))
+
+    samples = interleave([Side(name=ours, run=write_ours), Side(name=other, run=write_spark)], setting.rounds)
+    return compare(f"bulk_insert, {partitions:,} partitions", samples, ours, other, MANY_TARGET)
