@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
         ("seen", pa.timestamp("us", "UTC")),
     ]
 )
-# Hudi computes wrong bounds from Parquet footers for NaN and for texts of several kilobytes (MDT-14), so they are absent.
+# Hudi has wrong bounds of NaN and of texts of several kilobytes (MDT-14), so there are none.
 NUMBERS = [1.5, -3.0, 0.0, None]
 TEXTS = [None, "", "é", "plain", "😀", "x" * 500]
 STEPS = 14
