@@ -266,7 +266,7 @@ def test_broken_change_log_raises_an_error() -> None:
 def test_changes_of_archived_commits_are_read_while_their_files_exist(mode: str, table_type: str) -> None:
     table = make(mode, table_type=table_type)
     for ts in range(6):
-        table.upsert(batch([row("a", ts=ts, v=f"{ts}")]))
+        eager(table).upsert(batch([row("a", ts=ts, v=f"{ts}")]))
     times = [instant.completion for instant, _ in table.commits()]
     before = {begin: changes(table, begin) for begin in ("earliest", *times)}
     eagerly = eager(table, **{"hoodie.compact.inline.max.delta.commits": "2"})
