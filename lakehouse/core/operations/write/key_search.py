@@ -81,7 +81,9 @@ def plan_search(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch:
     if attempt.request.replaces:
         return KeySearch(index=index, runs=runs, listing=None, read_logs_of=frozenset())
     everywhere = context.global_keys and looks_up
-    listing = load_listing(table, None if everywhere else sorted({e.partition for run in runs for e in run.entries}))
+    partitions = None if everywhere else sorted({e.partition for run in runs for e in run.entries})
+    # The metadata table also names files that were lost, whose rows are to be skipped.
+    listing = load_listing(table, partitions, on_storage=attempt.policies.write.skips_damage)
     changed = _groups_with_changed_keys(table, context, listing.slices)
     return KeySearch(index=index, runs=runs, listing=listing, read_logs_of=changed, resizes=setup.resizes)
 
@@ -104,7 +106,8 @@ def _search_locations(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySe
             GLOBAL_SIMPLE.name if index_type.is_global else SIMPLE.name,
         )
         return None
-    listing = load_listing(table, sorted({e.partition for e in entries} | {partition for partition, _ in located}))
+    partitions = sorted({e.partition for e in entries} | {partition for partition, _ in located})
+    listing = load_listing(table, partitions, on_storage=attempt.policies.write.skips_damage)
     missing = located.keys() - {(s.partition, s.file_id) for s in listing.slices}
     if missing:
         logger.warning(

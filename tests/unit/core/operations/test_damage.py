@@ -31,7 +31,9 @@ from lakehouse.spec.options.policies import Policies
 from tests.support.tables import Shape, batch, data_rows, log_files, make_table, row
 
 LOGGED = Shape(type="MERGE_ON_READ", keys="non_partition", rows_per_file=1_000)
-COPIED = Shape(keys="non_partition", rows_per_file=1_000)
+#: Without a metadata table, a listing of storage is compared with the commits.
+LISTED = {"hoodie.metadata.enable": "false"}
+COPIED = Shape(keys="non_partition", rows_per_file=1_000, options=LISTED)
 SKIP = {"lakehouse.damaged.files": "skip"}
 OLD, NEW = [("k", "old")], [("k", "new")]
 
@@ -225,7 +227,7 @@ def test_read_optimized_query_ignores_damaged_logs() -> None:
 
 
 def test_archived_commits_and_cleaned_files_are_not_reported() -> None:
-    table = make_table(Shape(keys="non_partition", options={"hoodie.clean.commits.retained": "1"}))
+    table = make_table(Shape(keys="non_partition", options={"hoodie.clean.commits.retained": "1", **LISTED}))
     for value in range(6):
         table.upsert(batch([row("k", v=str(value), ts=value + 1)]))
     table.services.clean.run()
@@ -236,8 +238,20 @@ def test_archived_commits_and_cleaned_files_are_not_reported() -> None:
     assert ids(fresh) == [("k", "5")]
 
 
+def test_lost_file_that_the_metadata_table_lists_is_refused_when_it_is_opened_or_skipped_by_option() -> None:
+    table, env, path = damaged(Case(Shape(keys="non_partition"), newest_base, delete, "file.present"))
+    with pytest.raises(CorruptTableError, match="does not exist although the table names it"):
+        ids(table)
+    with pytest.raises(CorruptTableError, match=path):
+        table.upsert(batch([row("k", v="newer", ts=3)]))
+    skipping = Table.open(env.storage.root, env=env, options=SKIP)
+    assert ids(skipping) == OLD
+    skipping.upsert(batch([row("k", v="newer", ts=3)]))
+    assert ids(Table.open(env.storage.root, env=env)) == [("k", "newer")]
+
+
 def test_listing_older_than_the_timeline_is_repeated_without_damage() -> None:
-    table = make_table(Shape(keys="non_partition", options={"hoodie.clean.commits.retained": "1"}))
+    table = make_table(Shape(keys="non_partition", options={"hoodie.clean.commits.retained": "1", **LISTED}))
     table.upsert(batch([row("k", v="1")]))
     env = table.refresh().env
     before = load_table(env)
