@@ -153,11 +153,16 @@ def _of_stat(storage: Storage, columns: Sequence[str], stat: WriteStat) -> FileB
 
 def bounds_of_files(table: TableFiles, columns: Sequence[str]) -> list[FileBounds]:
     """Return the bounds of the files of the newest slices, read from the files."""
-    partitions, names = (table.newest.column(name).to_pylist() for name in ("partition", "name"))
-    sizes = table.newest.column("size_bytes").to_pylist()
-    files = [item for item in zip(partitions, names, sizes, strict=True) if not item[1].endswith(".cdc")]
+    return bounds_of_live(table.env.storage, table.newest, columns)
+
+
+def bounds_of_live(storage: Storage, files: pa.Table, columns: Sequence[str]) -> list[FileBounds]:
+    """Return the bounds of files, read from them; `files` has `partition`, `name` and maybe `size_bytes`."""
+    sizes = files.column("size_bytes").to_pylist() if "size_bytes" in files.column_names else [0] * files.num_rows
+    rows = zip(files.column("partition").to_pylist(), files.column("name").to_pylist(), sizes, strict=True)
+    items = [item for item in rows if not item[1].endswith(".cdc")]
     with ThreadPoolExecutor(_READERS) as pool:
-        return list(pool.map(lambda item: _of_file(table.env.storage, columns, *item), files))
+        return list(pool.map(lambda item: _of_file(storage, columns, *item), items))
 
 
 def _of_file(storage: Storage, columns: Sequence[str], partition: str, name: str, size_bytes: int) -> FileBounds:

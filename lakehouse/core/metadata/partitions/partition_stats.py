@@ -12,12 +12,13 @@ to unite it would not need to read, but Hudi fails to unite a row of nulls and a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.files.column_bounds import bounds_array, united
-from lakehouse.core.format.metadata.bounds import NULL_TYPE, value_type
+from lakehouse.core.format.metadata.bounds import BYTES, NULL_TYPE, STRING, value_type
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
 from lakehouse.core.format.metadata.keys import partition_stats_keys
 from lakehouse.core.format.metadata.merge import Layer, merge_statistics
@@ -28,17 +29,20 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     absent,
     bounds_of_commit,
     bounds_of_files,
+    bounds_of_live,
     indexed_columns,
     indexed_types,
 )
 from lakehouse.core.metadata.partitions.live_statistics import live_statistics
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
+from lakehouse.core.state.data_files import one_array
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import ColumnBounds, Operation
 from lakehouse.spec.options.policies import Policies
 
 PARTITION_STATS = "partition_stats"
+_TEXTS = pa.array([STRING, BYTES], pa.int8())
 
 
 class PartitionStatsPartition:
@@ -83,7 +87,12 @@ class PartitionStatsPartition:
         if widened.num_rows:
             keys = widened.column("key").combine_chunks().cast(pa.binary())
             stored = commit.reader().found(PARTITION_STATS, keys.take(pc.sort_indices(keys)))
-            widened = _widened(stored, widened, commit.schema)
+            doubtful = _doubtful(stored, widened)
+            if doubtful.num_rows:
+                widened = widened.filter(pc.invert(pc.is_in(widened.column("key"), value_set=doubtful.column("key"))))
+            widened = pa.concat_tables(
+                [_widened(stored, widened, commit.schema), _from_files(commit, definition, doubtful)]
+            )
         tight = [_stat_rows(values, column, definition) for column, values in live.columns.items() if values.num_rows]
         return Update(
             entries=encode_statistics(pa.concat_tables([widened, *tight])),
@@ -139,8 +148,20 @@ def _stat_rows(values: pa.Table, column: str, definition: Definition) -> pa.Tabl
 
 def _widened(stored: pa.Table, loose: pa.Table, schema: pa.Schema | None) -> pa.Table:
     """Return rows with the bounds and counts of stored rows added. A row with bounds has the type of its column."""
+    if not loose.num_rows:
+        return loose
+    # New rows without bounds have nulls only. Without counts they change no bound, also of a text column.
+    nulls = _is_all_null(loose)
+    counts = {name: pc.if_else(nulls, loose.column(name), 0) for name in ("value_count", "null_count")}
+    for name in counts:
+        rest = pc.if_else(nulls, 0, loose.column(name))
+        loose = loose.set_column(loose.schema.get_field_index(name), loose.schema.field(name), rest)
     merged = merge_statistics([Layer(rows=stored), Layer(rows=loose)]).combine_chunks()
-    merged = merged.filter(pc.is_in(merged.column("key"), value_set=loose.column("key").combine_chunks()))
+    place = pc.index_in(merged.column("key"), value_set=one_array(loose.column("key")))
+    merged, place = merged.filter(pc.is_valid(place)), place.drop_null()
+    for name, added in counts.items():
+        total = pc.add(merged.column(name).fill_null(0), one_array(added).take(place))
+        merged = merged.set_column(merged.schema.get_field_index(name), merged.schema.field(name), total)
     position = merged.schema.get_field_index("tight")
     merged = merged.set_column(position, merged.schema.field(position), pa.repeat(pa.scalar(True), merged.num_rows))
     kinds = {name: value_type(kind) for name, kind in indexed_types(schema).items()}
@@ -153,6 +174,53 @@ def _widened(stored: pa.Table, loose: pa.Table, schema: pa.Schema | None) -> pa.
         chosen = pc.if_else(is_mistyped, known, merged.column(name))
         merged = merged.set_column(merged.schema.get_field_index(name), field, chosen)
     return merged
+
+
+def _is_all_null(rows: pa.Table) -> pa.ChunkedArray:
+    """Return whether rows have no bounds and only nulls."""
+    has_none = pc.and_(pc.equal(rows.column("min_wrapper"), 0), pc.equal(rows.column("max_wrapper"), 0))
+    return pc.and_(has_none, pc.equal(rows.column("value_count"), rows.column("null_count"))).fill_null(False)
+
+
+def _doubtful(stored: pa.Table, loose: pa.Table) -> pa.Table:
+    """Return the new rows with text bounds whose stored row has none.
+
+    The stored row may be one of nulls, or one of Hudi for texts whose bounds a Parquet footer omits (MDT-14). A row
+    without bounds for values that are not null would make Hudi skip the partition.
+    """
+    with_text = loose.filter(pc.is_in(loose.column("min_wrapper"), value_set=_TEXTS))
+    empty = stored.filter(pc.equal(stored.column("min_wrapper"), 0))
+    return with_text.filter(pc.is_in(with_text.column("key"), value_set=one_array(empty.column("key"))))
+
+
+def _from_files(commit: MetadataCommit, definition: Definition, doubtful: pa.Table) -> pa.Table:
+    """Return these rows, computed from the files of the newest slices of their partitions."""
+    if not doubtful.num_rows:
+        return STAT_ROWS.empty_table()
+    partitions = set(doubtful.column("name").to_pylist())
+    live = commit.live_files(sorted(partitions))
+    if live is None:
+        partition, column = doubtful.column("name")[0].as_py(), doubtful.column("column")[0].as_py()
+        raise UnsupportedError(
+            f"the newest files of partition {partition!r} cannot be determined, so the bounds of {column!r} in "
+            f"{PARTITION_STATS} would be wrong; drop it with `lakehouse index drop` and build it again",
+            column=column,
+        )
+    wanted: dict[str, set[str]] = {}
+    for column, partition in zip(*(doubtful.column(n).to_pylist() for n in ("column", "name")), strict=True):
+        wanted.setdefault(column, set()).add(partition)
+    files = bounds_of_live(commit.env.storage, live, sorted(wanted))
+    tables = [
+        _rows(
+            files,
+            replace(definition, source_fields=(column,)),
+            commit.schema,
+            tight=True,
+            computed={column: partitions - kept},
+        )
+        for column, kept in wanted.items()
+    ]
+    return pa.concat_tables(tables)
 
 
 def _of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:

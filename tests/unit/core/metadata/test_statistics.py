@@ -282,3 +282,27 @@ def test_partition_without_files_has_no_statistics() -> None:
     table.insert(numbers(0, 10, 1.0))
     table.insert_overwrite_table(numbers(0, 3, 2.0).set_column(1, "p", pa.array(["q"] * 3)))
     assert {name for name, _ in bounds(storage_of(table), "partition_stats")} == {"q"}
+
+
+def texts(first: int, last: int, note: str | None) -> pa.Table:
+    """Return rows with the ids [first, last) of partition p, all with this text."""
+    rows = numbers(first, last, 1.0)
+    return rows.set_column(3, rows.schema.field("note"), pa.array([note] * rows.num_rows, pa.string()))
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [
+        ((None, "b", None), ("b", "b", 8, 12)),
+        ((None, None, "b"), ("b", "b", 8, 12)),
+        (("c", None, "b"), ("b", "c", 4, 12)),
+    ],
+)
+def test_partition_statistics_of_texts_have_bounds_beside_files_of_nulls(
+    kind: str, notes: tuple[str | None, ...], expected: tuple[str, str, int, int]
+) -> None:
+    table = create(numbers(0, 1, 1.0).schema, kind, **{"hoodie.parquet.small.file.limit": "0"})
+    for number, note in enumerate(notes):
+        table.bulk_insert(texts(4 * number, 4 * number + 4, note))
+    assert bounds(storage_of(table), "partition_stats")["p", "note"] == expected
