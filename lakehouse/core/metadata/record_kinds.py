@@ -12,13 +12,14 @@ from lakehouse.core.format.metadata.locations import decode_locations, encode_lo
 from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
 from lakehouse.core.format.metadata.records import (
     decode_blooms,
+    decode_file_parts,
     decode_files,
     decode_secondary,
     encode_blooms,
     encode_files,
     encode_secondary,
 )
-from lakehouse.core.format.metadata.statistics import decode_statistics, encode_statistics
+from lakehouse.core.format.metadata.statistics import decode_statistics, decode_statistics_parts, encode_statistics
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.errors import UnsupportedError
 
@@ -35,17 +36,22 @@ class RecordKind:
         decode: Entries and the schema of their file to rows; rows have a column `key`.
         merge: The layers of a file slice, oldest first, to merged rows.
         encode: Rows to entries.
+        decode_parts: Several tables of entries with one schema to rows of each, with one call of the decoder, whose
+            cost hardly depends on the number of entries; None if the decoder drops entries.
         layout: How base files with such records are stored.
     """
 
     decode: Callable[[pa.Table, str], pa.Table]
     merge: Callable[[Sequence[Layer]], pa.Table]
     encode: Callable[[pa.Table], pa.Table]
+    decode_parts: Callable[[Sequence[pa.Table], str], list[pa.Table]] | None = None
     layout: Layout = SCANNED
 
 
-FILES = RecordKind(decode=decode_files, merge=merge_files, encode=encode_files)
-STATISTICS = RecordKind(decode=decode_statistics, merge=merge_statistics, encode=encode_statistics)
+FILES = RecordKind(decode=decode_files, merge=merge_files, encode=encode_files, decode_parts=decode_file_parts)
+STATISTICS = RecordKind(
+    decode=decode_statistics, merge=merge_statistics, encode=encode_statistics, decode_parts=decode_statistics_parts
+)
 BLOOMS = RecordKind(decode=decode_blooms, merge=merge_latest, encode=encode_blooms)
 LOCATIONS = RecordKind(decode=decode_locations, merge=merge_latest, encode=encode_locations, layout=LOOKED_UP)
 SECONDARY = RecordKind(decode=decode_secondary, merge=merge_latest, encode=encode_secondary, layout=LOOKED_UP)

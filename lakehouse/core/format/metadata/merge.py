@@ -85,8 +85,8 @@ def merge_statistics(layers: Sequence[Layer]) -> pa.Table:
     if changes is None:
         return held.filter(pc.invert(held.column("deleted")))
     again = pc.is_in(held.column("key"), value_set=_one(changes.column("key")))
-    rows = pa.concat_tables([held.filter(again), changes]).combine_chunks()
-    firsts, rounds = _rounds(_numbers(rows.column("key")))
+    rows, numbers = _unreplaced(pa.concat_tables([held.filter(again), changes]).combine_chunks())
+    firsts, rounds = _rounds(numbers)
     merged, place = rows.take(pa.array(firsts)), np.arange(len(firsts))
     for group, row in rounds:
         newer = rows.take(pa.array(row))
@@ -95,6 +95,18 @@ def merge_statistics(layers: Sequence[Layer]) -> pa.Table:
         merged = pa.concat_tables([merged, _widened(older, newer)])
     result = pa.concat_tables([held.filter(pc.invert(again)), merged.take(pa.array(place))])
     return result.filter(pc.invert(result.column("deleted")))
+
+
+def _unreplaced(rows: pa.Table) -> tuple[pa.Table, I64]:
+    """Return statistics without the rows that a later row of their key replaces, and the number of each key."""
+    numbers = _numbers(rows.column("key"))
+    begins = np.flatnonzero(np.asarray(_one(pc.or_(rows.column("tight"), rows.column("deleted")).fill_null(False))))
+    if len(begins) == 0:
+        return rows, numbers
+    first = np.zeros(int(numbers.max()) + 1, np.int64)
+    first[numbers[begins]] = begins  # NumPy assigns in order, so the last row of a key stays
+    kept = np.arange(len(numbers)) >= first[numbers]
+    return rows.filter(pa.array(kept)).combine_chunks(), numbers[kept]
 
 
 def _base_and_changes(layers: Sequence[Layer]) -> tuple[pa.Table, pa.Table | None]:

@@ -9,6 +9,7 @@ the null fields before and after it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,22 @@ def decode_files(entries: pa.Table, schema: str) -> pa.Table:
 
     Raises CorruptTableError if a record is malformed or of another kind.
     """
-    keys, maps = _payload(entries, schema, FILES, (PARTITION_LIST, FILE_LIST))
+    return _file_rows(*_payload(entries, schema, FILES, (PARTITION_LIST, FILE_LIST)))
+
+
+def decode_file_parts(parts: Sequence[pa.Table], schema: str) -> list[pa.Table]:
+    """Return the records of `files` of several tables of entries; they are decoded at once."""
+    keys, maps = _payload(pa.concat_tables(parts), schema, FILES, (PARTITION_LIST, FILE_LIST))
+    return [_file_rows(keys.slice(*place), maps.slice(*place)) for place in places_of(parts)]
+
+
+def places_of(parts: Sequence[pa.Table]) -> list[tuple[int, int]]:
+    """Return the first row and the number of rows of each table in their concatenation."""
+    ends = np.cumsum([part.num_rows for part in parts]).tolist()
+    return [(end - part.num_rows, part.num_rows) for part, end in zip(parts, ends, strict=True)]
+
+
+def _file_rows(keys: pa.Array, maps: pa.Array) -> pa.Table:
     offsets = np.asarray(maps.offsets)
     counts = np.diff(offsets)
     first, last = int(offsets[0]), int(offsets[-1])

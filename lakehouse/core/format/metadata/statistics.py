@@ -6,6 +6,7 @@ which bounds are stored together, and returns them typed for one column.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,14 @@ from lakehouse.core.format.metadata.bounds import (
     typed_bounds,
     value_type,
 )
-from lakehouse.core.format.metadata.records import PARTITION_STATS, STATS, encoded_entries, payload, sorted_by_key
+from lakehouse.core.format.metadata.records import (
+    PARTITION_STATS,
+    STATS,
+    encoded_entries,
+    payload,
+    places_of,
+    sorted_by_key,
+)
 from lakehouse.core.format.metadata.schema import COLUMN_STATS, SCHEMA, WRAPPERS, record_node
 from lakehouse.core.format.spread import spread
 from lakehouse.errors import CorruptTableError
@@ -88,6 +96,12 @@ def decode_statistics(entries: pa.Table, schema: str) -> pa.Table:
     return pa.table([_or_nulls(columns.get(field.name), count, field.type) for field in STAT_ROWS], schema=STAT_ROWS)
 
 
+def decode_statistics_parts(parts: Sequence[pa.Table], schema: str) -> list[pa.Table]:
+    """Return the records of several tables of entries; they are decoded at once."""
+    rows = decode_statistics(pa.concat_tables(parts), schema)
+    return [rows.slice(*place) for place in places_of(parts)]
+
+
 def encode_statistics(rows: pa.Table) -> pa.Table:
     """Return `STAT_ROWS` as entries. Keys are distinct; the order of the rows does not matter."""
     rows = sorted_by_key(rows).combine_chunks()
@@ -113,14 +127,14 @@ def encode_statistics(rows: pa.Table) -> pa.Table:
 
 # parameters: the columns of a table of statistics
 def statistics_of(
-    values: pa.Table, column: str, keys: pa.Array, *, version: str, partition_stats: bool = False
+    values: pa.Table, column: str | pa.Array, keys: pa.Array, *, version: str, partition_stats: bool = False
 ) -> pa.Table:
-    """Return statistics of one column as `STAT_ROWS`.
+    """Return statistics of one column, or of several columns of equal type, as `STAT_ROWS`.
 
     Args:
-        values: One row per file or partition, with the columns `name`, `min` and `max` (of the type of the column),
-            `value_count`, `null_count`, `size_bytes`, `uncompressed_bytes` and `tight`.
-        column: The dotted path of the column.
+        values: One row per column and file or partition, with the columns `name`, `min` and `max` (of the type of the
+            column), `value_count`, `null_count`, `size_bytes`, `uncompressed_bytes` and `tight`.
+        column: The dotted path of the column, or that of each row.
         keys: The record keys.
         version: The version of the index definition, "V1" or "V2".
         partition_stats: Whether these are statistics of partitions.
@@ -132,7 +146,7 @@ def statistics_of(
     columns |= {f"{bound}_{name}": table.column(name) for bound, table in parts.items() for name in PARTS.names}
     columns["key"] = keys
     columns["type"] = pa.array(np.full(count, PARTITION_STATS if partition_stats else STATS, np.int32))
-    columns["column"] = pa.repeat(pa.scalar(column), count)
+    columns["column"] = pa.repeat(pa.scalar(column), count) if isinstance(column, str) else column
     columns["deleted"] = pa.array(np.zeros(count, np.bool_))
     if version == "V2":
         ordinal, info = value_type(minima.type) or (NULL_TYPE, None)

@@ -22,6 +22,7 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     bounds_of_commit,
     bounds_of_files,
     column_values,
+    columns_by_type,
     definition_of_new,
     indexed_columns,
     indexed_types,
@@ -74,16 +75,19 @@ class ColumnStatsPartition:
 def _entries(
     files: Sequence[FileBounds], config: TableConfig, definition: Definition, schema: pa.Schema | None
 ) -> pa.Table:
-    columns, kinds = definition.source_fields, indexed_types(schema)
     mixed = is_mixed(config)
-    held = [file for file in files if _is_complete(file, columns, mixed=mixed)]
+    held = [file for file in files if _is_complete(file, definition.source_fields, mixed=mixed)]
     names, partitions = [file.name for file in held], [file.partition for file in held]
-    tables = []
+    by_type = columns_by_type(definition.source_fields if held else (), indexed_types(schema))
+    columns = [column for of_type in by_type.values() for column in of_type]
     keys = _keys(columns, pa.array(partitions, pa.string()), pa.array(names, pa.string()))
-    for number, column in enumerate(columns if held else ()):
-        values = column_values(held, names, column, kinds.get(column), tight=False)
-        of_column = keys.slice(number * len(held), len(held))
-        tables.append(statistics_of(values, column, of_column, version=definition.version))
+    tables, start = [], 0
+    for kind, of_type in by_type.items():
+        values = column_values(held, names, of_type, kind, tight=False)
+        of_rows = pa.array(of_type, pa.string()).take(pa.array(np.repeat(np.arange(len(of_type)), len(held))))
+        of_keys = keys.slice(start, values.num_rows)
+        tables.append(statistics_of(values, of_rows, of_keys, version=definition.version))
+        start += values.num_rows
     return encode_statistics(pa.concat_tables(tables) if tables else STAT_ROWS.empty_table())
 
 

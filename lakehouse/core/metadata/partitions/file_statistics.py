@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -182,11 +182,26 @@ def _read(storage: Storage, path: str, columns: Sequence[str]) -> tuple[Mapping[
 
 
 def column_values(
-    files: Sequence[FileBounds], names: Sequence[str], column: str, kind: pa.DataType | None, *, tight: bool
+    files: Sequence[FileBounds], names: Sequence[str], columns: Sequence[str], kind: pa.DataType, *, tight: bool
 ) -> pa.Table:
-    """Return the bounds of one column in the form of `statistics_of`; a column that a file lacks is null."""
-    found = [(file.bounds or {}).get(column) or absent(file) for file in files]
-    kind = pa.string() if kind is None else kind
+    """Return the bounds of columns of one type, column by column, in the form of `statistics_of`.
+
+    A column that a file lacks is null.
+    """
+    found = [(file.bounds or {}).get(column) or absent(file) for column in columns for file in files]
+    return bounds_table([*names] * len(columns), found, kind, tight=tight)
+
+
+def columns_by_type(columns: Iterable[str], kinds: Mapping[str, pa.DataType]) -> Mapping[pa.DataType, Sequence[str]]:
+    """Return the columns of each type, so that a kernel runs once for all of them; unknown columns are text."""
+    found: dict[pa.DataType, list[str]] = {}
+    for column in columns:
+        found.setdefault(kinds.get(column, pa.string()), []).append(column)
+    return found
+
+
+def bounds_table(names: Sequence[str], found: Sequence[ColumnBounds], kind: pa.DataType, *, tight: bool) -> pa.Table:
+    """Return bounds of columns of one type in the form of `statistics_of`."""
     return pa.table(
         {
             "name": pa.array(names, pa.string()),
@@ -196,7 +211,7 @@ def column_values(
             "null_count": pa.array([bounds.nulls for bounds in found], pa.int64()),
             "size_bytes": pa.array([bounds.size_bytes for bounds in found], pa.int64()),
             "uncompressed_bytes": pa.array([bounds.raw_bytes for bounds in found], pa.int64()),
-            "tight": pa.repeat(pa.scalar(tight), len(files)),
+            "tight": pa.repeat(pa.scalar(tight), len(names)),
         }
     )
 

@@ -105,7 +105,7 @@ def _column_rows(
     usable = [file for file in places.new if _is_known(file, column)]
     for file in places.new:
         is_complete[number[file.partition]] &= _is_known(file, column)
-    values = column_values(usable, [file.name for file in usable], column, kind, tight=True)
+    values = column_values(usable, [file.name for file in usable], [column], kind, tight=True)
     parts = [_part(values, kind, [number[file.partition] for file in usable])]
     if stored is not None:
         old = places.old

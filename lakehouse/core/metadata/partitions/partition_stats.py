@@ -17,7 +17,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.column_bounds import bounds_array, united
+from lakehouse.core.files.column_bounds import united
 from lakehouse.core.format.metadata.bounds import BYTES, NULL_TYPE, STRING, value_type
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
 from lakehouse.core.format.metadata.keys import partition_stats_keys
@@ -30,6 +30,8 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     bounds_of_commit,
     bounds_of_files,
     bounds_of_live,
+    bounds_table,
+    columns_by_type,
     indexed_columns,
     indexed_types,
 )
@@ -93,7 +95,11 @@ class PartitionStatsPartition:
             widened = pa.concat_tables(
                 [_widened(stored, widened, commit.schema), _from_files(commit, definition, doubtful)]
             )
-        tight = [_stat_rows(values, column, definition) for column, values in live.columns.items() if values.num_rows]
+        tight = [
+            _stat_rows(values, pa.repeat(pa.scalar(column), values.num_rows), definition)
+            for column, values in live.columns.items()
+            if values.num_rows
+        ]
         return Update(
             entries=encode_statistics(pa.concat_tables([widened, *tight])),
             deletes=_keys(definition.source_fields, sorted(gone)),
@@ -112,28 +118,19 @@ def _rows(
     computed: Mapping[str, Collection[str]] | None = None,
 ) -> pa.Table:
     """Return the rows of the partitions of these files; `computed` has partitions that are left out, by column."""
-    kinds, of_partition = indexed_types(schema), dict[str, list[FileBounds]]()
+    of_partition = dict[str, list[FileBounds]]()
     for file in files:
         of_partition.setdefault(file.partition, []).append(file)
     partitions = sorted(of_partition)
     tables = []
-    for column in definition.source_fields if partitions else ():
-        names = [name for name in partitions if name not in (computed or {}).get(column, ())]
-        found = [_of_column(of_partition[name], column) for name in names]
-        kind = kinds.get(column, pa.string())
-        values = pa.table(
-            {
-                "name": pa.array(names, pa.string()),
-                "min": bounds_array([bounds.low for bounds in found], kind),
-                "max": bounds_array([bounds.high for bounds in found], kind),
-                "value_count": pa.array([bounds.values for bounds in found], pa.int64()),
-                "null_count": pa.array([bounds.nulls for bounds in found], pa.int64()),
-                "size_bytes": pa.array([bounds.size_bytes for bounds in found], pa.int64()),
-                "uncompressed_bytes": pa.array([bounds.raw_bytes for bounds in found], pa.int64()),
-                "tight": pa.repeat(pa.scalar(tight), len(names)),
-            }
-        )
-        tables.append(_stat_rows(values, column, definition))
+    by_type = columns_by_type(definition.source_fields if partitions else (), indexed_types(schema))
+    for kind, columns in by_type.items():
+        wanted = [
+            (column, name) for column in columns for name in partitions if name not in (computed or {}).get(column, ())
+        ]
+        found = [_of_column(of_partition[name], column) for column, name in wanted]
+        values = bounds_table([name for _, name in wanted], found, kind, tight=tight)
+        tables.append(_stat_rows(values, pa.array([column for column, _ in wanted], pa.string()), definition))
     return pa.concat_tables(tables) if tables else STAT_ROWS.empty_table()
 
 
@@ -141,9 +138,9 @@ def _names(rows: pa.Table | None) -> list[str]:
     return [] if rows is None else list(rows.column("name").to_pylist())
 
 
-def _stat_rows(values: pa.Table, column: str, definition: Definition) -> pa.Table:
-    keys = partition_stats_keys(pa.repeat(pa.scalar(column), values.num_rows), values.column("name"))
-    return statistics_of(values, column, keys, version=definition.version, partition_stats=True)
+def _stat_rows(values: pa.Table, columns: pa.Array, definition: Definition) -> pa.Table:
+    keys = partition_stats_keys(columns, values.column("name"))
+    return statistics_of(values, columns, keys, version=definition.version, partition_stats=True)
 
 
 def _widened(stored: pa.Table, loose: pa.Table, schema: pa.Schema | None) -> pa.Table:

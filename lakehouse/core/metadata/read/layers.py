@@ -9,9 +9,10 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,7 +32,50 @@ _VERSION_6 = 6
 #: Files up to this size are read by one request and kept in memory.
 SMALL_BYTES = 4 << 20
 
-Select = Callable[[HFile], pa.Table]
+#: Files up to this number of entries are decoded once, as a whole.
+DECODED_ROWS = 2000
+#: Bytes that a decoded row takes, at most about.
+_ROW_BYTES = 400
+#: With more prefixes than this, the index of a file finds entries faster than a comparison of all rows.
+_FEW_PREFIXES = 8
+
+Decode = Callable[[pa.Table, str], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Which entries of a file are read: those of keys, those whose keys begin with a prefix, or all.
+
+    Keys and prefixes are sorted binary values; None for both means all entries.
+    """
+
+    keys: pa.Array | None = None
+    prefixes: pa.Array | None = None
+
+    def entries(self, file: HFile) -> pa.Table:
+        """Return the entries of a file."""
+        if self.keys is not None:
+            return file.find(self.keys)
+        return file.entries() if self.prefixes is None else file.find_prefixes(self.prefixes)
+
+    def rows(self, file: FileLayer, decode: Decode, schema: str) -> pa.Table:
+        """Return the decoded entries of a layer with entries; a small layer is decoded once."""
+        assert file.hfile is not None, "delete blocks have no entries"
+        has_many = self.prefixes is not None and len(self.prefixes) > _FEW_PREFIXES
+        if file.hfile.count > DECODED_ROWS or has_many:
+            return decode(self.entries(file.hfile), schema)
+        if not file.decoded:
+            file.decoded.append(decode(file.hfile.entries(), schema))
+        rows = file.decoded[0]
+        if self.keys is None and self.prefixes is None:
+            return rows
+        stored = rows.column("key").cast(pa.binary())
+        if self.keys is not None:
+            return rows.filter(pc.is_in(stored, value_set=self.keys))
+        is_found: Any = np.zeros(rows.num_rows, np.bool_)
+        for prefix in (self.prefixes or pa.array([], pa.binary())).to_pylist():
+            is_found |= np.asarray(pc.starts_with(stored, prefix))
+        return rows.filter(pa.array(is_found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +86,13 @@ class FileLayer:
         path: The file, relative to the metadata table.
         hfile: The entries; None for a delete block.
         deletes: The deleted keys as text; None for entries.
+        decoded: All entries as rows, if they were decoded; the kind of a record depends on the file only.
     """
 
     path: str
     hfile: HFile | None = None
     deletes: pa.Array | None = None
+    decoded: list[pa.Table] = field(default_factory=list, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +153,8 @@ class LayerReader:
                 # The index has the first key of each block of at least 64 KB.
                 return FileLayer(base.path, open_hfile(self._storage, base.path)), base.size_bytes >> 8
             data = self._storage.get(base.path)
-            return FileLayer(base.path, read_hfile(data, name=self._name(base.path))), len(data)
+            layer = FileLayer(base.path, read_hfile(data, name=self._name(base.path)))
+            return layer, len(data) + _ROW_BYTES * _decoded_rows(layer)
 
         return self._cache.get(self.identity(base), opened)
 
@@ -121,7 +168,8 @@ class LayerReader:
                 data = self._storage.get(log.path)
                 blocks = scan_blocks(io.BytesIO(data))
                 layers = [self._layer(log.path, block, memoryview(data)) for block in blocks]
-            return _Log(tuple(zip(blocks, layers, strict=True))), min(log.size_bytes, SMALL_BYTES)
+            rows = sum(_decoded_rows(layer) for layer in layers)
+            return _Log(tuple(zip(blocks, layers, strict=True))), min(log.size_bytes, SMALL_BYTES) + _ROW_BYTES * rows
 
         try:
             return self._cache.get(self.identity(log), opened)
@@ -158,19 +206,10 @@ class LayerReader:
         return f"{self._storage.root}/{path}"
 
 
-def all_entries(file: HFile) -> pa.Table:
-    """Return all entries of a file."""
-    return file.entries()
-
-
-def entries_of(keys: pa.Array) -> Select:
-    """Return a function that finds the entries of keys, which are sorted binary values."""
-    return lambda file: file.find(keys)
-
-
-def entries_with(prefixes: pa.Array) -> Select:
-    """Return a function that finds the entries whose keys begin with one of the prefixes, sorted binary values."""
-    return lambda file: file.find_prefixes(prefixes)
+def _decoded_rows(layer: FileLayer | None) -> int:
+    """Return the number of entries of a layer that are kept when they were decoded."""
+    count = 0 if layer is None or layer.hfile is None else layer.hfile.count
+    return count if count <= DECODED_ROWS else 0
 
 
 def sorted_keys(keys: Sequence[str] | pa.Array) -> pa.Array:

@@ -31,12 +31,10 @@ from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.place import INIT_PREFIX
 from lakehouse.core.metadata.read.layers import (
+    Decode,
     FileLayer,
     LayerReader,
     Select,
-    all_entries,
-    entries_of,
-    entries_with,
     sorted_keys,
 )
 from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices
@@ -60,7 +58,6 @@ _VERSION_6 = 6
 #: With more partitions than this, all files are read and kept.
 _FEW_PARTITIONS = 256
 
-Decode = Callable[[pa.Table, str], pa.Table]
 Merge = Callable[[Sequence[Layer]], pa.Table]
 
 
@@ -238,7 +235,7 @@ class MetadataTable:
         """
         with reading():
             groups = self.slices(partition)
-            merged = self._merged(partition, [(slice_, all_entries) for slice_ in groups], check=True)
+            merged = self._merged(partition, [(slice_, Select()) for slice_ in groups], check=True)
             return merged
 
     def layers(self, partition: str, file_id: str) -> list[FileLayer]:
@@ -366,7 +363,7 @@ class MetadataTable:
 
     def _all_files(self, slice_: MetadataSlice) -> pa.Table:
         def made() -> tuple[pa.Table, int]:
-            rows = self._merged(FILES, [(slice_, all_entries)])
+            rows = self._merged(FILES, [(slice_, Select())])
             return rows, rows.nbytes
 
         key = self._files_key(slice_)
@@ -391,7 +388,7 @@ class MetadataTable:
         groups, version = self.slices(partition), self._version(partition)
         if partition.startswith(SECONDARY) and version == "V2":
             return self._merged(partition, self._shard(groups, prefixes, version, partition, prefixes=True))
-        return self._merged(partition, [(slice_, entries_with(prefixes)) for slice_ in groups])
+        return self._merged(partition, [(slice_, Select(prefixes=prefixes)) for slice_ in groups])
 
     def _version(self, partition: str) -> str:
         """Return the version of an index definition, where it decides the shard of keys."""
@@ -410,17 +407,19 @@ class MetadataTable:
         *,
         prefixes: bool = False,
     ) -> list[tuple[MetadataSlice, Select]]:
-        """Return the file groups that may contain keys or prefixes, each with the function that finds its part."""
+        """Return the file groups that may contain keys or prefixes, each with its part."""
         shard = partition_shards(partition, wanted, len(groups), version)
-        select = entries_with if prefixes else entries_of
+        numbers = np.unique(shard).tolist()
+        parts = [wanted.filter(pa.array(shard == number)) for number in numbers]
         return [
-            (groups[number], select(wanted.filter(pa.array(shard == number)))) for number in np.unique(shard).tolist()
+            (groups[number], Select(prefixes=part) if prefixes else Select(keys=part))
+            for number, part in zip(numbers, parts, strict=True)
         ]
 
     def _merged(
         self, partition: str, tasks: Sequence[tuple[MetadataSlice, Select]], *, check: bool = False
     ) -> pa.Table:
-        """Return the merged records that each function finds in the layers of its slice."""
+        """Return the merged records that are selected in the layers of its slice."""
         decode, merge, schema = self._kind(partition)
         numbers = {slice_.file_id: number for number, slice_ in enumerate(self.slices(partition))} if check else {}
 
@@ -488,7 +487,7 @@ def _decoded(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema)
             return Layer(schema.empty_table())
         raise MetadataUnusableError(f"{file.path} has no schema in its file info", path=file.path)
     try:
-        return Layer(decode(select(file.hfile), text))
+        return Layer(select.rows(file, decode, text))
     except MetadataUnusableError:
         raise
     except Exception as error:

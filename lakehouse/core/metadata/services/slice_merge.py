@@ -27,6 +27,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
 
 _NO_KEYS = pa.array([], pa.binary())
+_DECODED_AT_ONCE = 50_000
 
 
 class UnorderedError(Exception):
@@ -125,19 +126,31 @@ def _merged(entries: pa.Table, schema: str, changed: Any, layers: Sequence[LogLa
     if len(changed) == 0:
         return passed
     older = Layer(kind.decode(entries.filter(is_changed), schema))
-    rows = kind.merge([older, *(_part(layer, changed, kind) for layer in layers)])
+    rows = kind.merge([older, *_parts(layers, changed, kind)])
     both = pa.concat_tables([passed, kind.encode(rows).cast(ENTRIES)]) if rows.num_rows else passed
     keys = both.column("key").combine_chunks() if both.num_rows else _NO_KEYS
     return both if is_ascending(keys) else both.take(pc.array_sort_indices(keys))
 
 
-def _part(layer: LogLayer, changed: Any, kind: RecordKind) -> Layer:
-    """Return the part of a log block with keys from the first to the last changed key."""
+def _parts(layers: Sequence[LogLayer], changed: Any, kind: RecordKind) -> list[Layer]:
+    """Return the parts of log blocks with keys from the first to the last changed key."""
     bounds = changed.take(pa.array(np.array([0, len(changed) - 1])))
-    keys = layer.entries.column("key").combine_chunks() if layer.entries.num_rows else _NO_KEYS
-    entries, deletes = (_range(keys, bounds), _range(layer.deletes, bounds))
-    rows = kind.decode(layer.entries.slice(entries[0], entries[1] - entries[0]), layer.schema)
-    return Layer(rows, layer.deletes[deletes[0] : deletes[1]].cast(rows.schema.field("key").type))
+    held, deleted = [], []
+    for layer in layers:
+        keys = layer.entries.column("key").combine_chunks() if layer.entries.num_rows else _NO_KEYS
+        entries, deletes = (_range(keys, bounds), _range(layer.deletes, bounds))
+        held.append(layer.entries.slice(entries[0], entries[1] - entries[0]))
+        deleted.append(layer.deletes[deletes[0] : deletes[1]].cast(pa.string()))
+    decoded = _decoded(held, [layer.schema for layer in layers], kind)
+    return [Layer(rows, keys) for rows, keys in zip(decoded, deleted, strict=True)]
+
+
+def _decoded(parts: Sequence[pa.Table], schemas: Sequence[str], kind: RecordKind) -> list[pa.Table]:
+    """Return the rows of parts of log blocks; few entries with one schema are decoded at once."""
+    is_small = sum(part.num_rows for part in parts) <= _DECODED_AT_ONCE
+    if kind.decode_parts is not None and len(set(schemas)) == 1 and is_small:
+        return kind.decode_parts(parts, schemas[0])
+    return [kind.decode(part, schema) for part, schema in zip(parts, schemas, strict=True)]
 
 
 def _range(keys: Any, bounds: Any) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from lakehouse.core.format.hfile.writer import write_hfile
 from lakehouse.core.format.metadata.records import FILE_ROWS, encode_files
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.metadata.place import METADATA
+from lakehouse.core.metadata.read import layers
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, Unusable
 from lakehouse.core.operations.load.metadata import from_metadata, metadata_of
@@ -73,6 +74,28 @@ def test_listing_equals_that_of_the_referee() -> None:
     assert listed(opened(table)) == {
         partition or "": files for partition, files in expected_listing(table.env.storage).items()
     }
+
+
+def found_of(metadata: MetadataTable) -> list[pa.Table]:
+    files = metadata.listing()
+    with_prefix = [
+        metadata.ranges(["id"]),
+        metadata.ranges_in(["id", "ts"], ["a", "b"]),
+        metadata.partition_ranges(["id"]),
+    ]
+    return [files, metadata.listing(["a"]), metadata.ranges(["id"], files.slice(1, 2)), *with_prefix]
+
+
+def test_layers_that_are_decoded_as_a_whole_give_the_rows_of_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = loaded(table_of(writes=4))
+    metadata = opened(table)
+    whole = found_of(metadata)
+    again = found_of(metadata)
+    monkeypatch.setattr(layers, "DECODED_ROWS", 0)
+    parts = found_of(opened(load_table(table.env)))
+    assert all(rows.num_rows for rows in whole)
+    for index, rows in enumerate(whole):
+        assert rows.equals(parts[index]) and rows.equals(again[index])
 
 
 def test_table_without_the_property_has_no_metadata_table() -> None:

@@ -126,6 +126,18 @@ def test_row_with_tight_bounds_replaces_the_older_row() -> None:
     assert (row["min"], row["max"], row["value_count"], row["null_count"]) == (3, 4, 5, 1)
 
 
+def test_rows_after_a_tight_or_deleted_row_are_merged_with_it() -> None:
+    kind = pa.int32()
+    older, tight = stat(1, 9, kind), stat(3, 4, kind, tight=True)
+    (row,) = typed_statistics(merge_statistics([older, tight, stat(2, 3, kind)]), kind).to_pylist()
+    assert (row["min"], row["max"], row["value_count"]) == (2, 4, 10)
+    position = older.rows.schema.get_field_index("deleted")
+    gone = Layer(older.rows.set_column(position, "deleted", pa.array([True])))
+    (row,) = typed_statistics(merge_statistics([older, gone, stat(2, 3, kind)]), kind).to_pylist()
+    assert (row["min"], row["max"], row["value_count"]) == (2, 3, 5)
+    assert merge_statistics([older, tight, gone]).num_rows == 0
+
+
 def merged_row(layers: list[Layer], kind: pa.DataType) -> dict[str, Any]:
     (row,) = typed_statistics(merge_statistics(layers), kind).to_pylist()
     return dict(row)
