@@ -83,7 +83,7 @@ def merge_statistics(layers: Sequence[Layer]) -> pa.Table:
     """
     held, changes = _base_and_changes(layers)
     if changes is None:
-        return held.filter(pc.invert(held.column("deleted")))
+        return _live(held)
     again = pc.is_in(held.column("key"), value_set=_one(changes.column("key")))
     rows, numbers = _unreplaced(pa.concat_tables([held.filter(again), changes]).combine_chunks())
     firsts, rounds = _rounds(numbers)
@@ -93,8 +93,14 @@ def merge_statistics(layers: Sequence[Layer]) -> pa.Table:
         older = merged.take(pa.array(place[group]))
         place[group] = merged.num_rows + np.arange(len(group))
         merged = pa.concat_tables([merged, _widened(older, newer)])
-    result = pa.concat_tables([held.filter(pc.invert(again)), merged.take(pa.array(place))])
-    return result.filter(pc.invert(result.column("deleted")))
+    passed = held.filter(pc.invert(again)) if pc.any(again).as_py() else held
+    return _live(pa.concat_tables([passed, merged.take(pa.array(place))]))
+
+
+def _live(rows: pa.Table) -> pa.Table:
+    """Return the rows that are not deleted; rows are copied only if one is."""
+    is_deleted = rows.column("deleted")
+    return rows.filter(pc.invert(is_deleted)) if pc.any(is_deleted).as_py() else rows
 
 
 def _unreplaced(rows: pa.Table) -> tuple[pa.Table, I64]:

@@ -64,6 +64,8 @@ _COUNTS = {
     "totalUncompressedSize": "uncompressed_bytes",
 }
 _ARRAY_WRAPPER = len(WRAPPERS) + 1
+#: Records that are decoded at once.
+_BATCH_ROWS = 16_384
 
 
 def decode_statistics(entries: pa.Table, schema: str) -> pa.Table:
@@ -71,6 +73,14 @@ def decode_statistics(entries: pa.Table, schema: str) -> pa.Table:
 
     Raises CorruptTableError if a record is malformed, of another kind, or names no column or file.
     """
+    if entries.num_rows <= _BATCH_ROWS:
+        return _decoded(entries, schema)
+    # A decoded record has a field for each wrapper, so it takes several times the memory of its row.
+    starts = range(0, entries.num_rows, _BATCH_ROWS)
+    return pa.concat_tables([_decoded(entries.slice(start, _BATCH_ROWS), schema) for start in starts])
+
+
+def _decoded(entries: pa.Table, schema: str) -> pa.Table:
     keys, values, kinds = payload(entries, schema, COLUMN_STATS, (STATS, PARTITION_STATS))
     count = len(keys)
     fields = {field.name: values.field(index) for index, field in enumerate(values.type)}
@@ -171,7 +181,6 @@ def typed_statistics(rows: pa.Table, kind: pa.DataType) -> pa.Table:
         `known`, which is false if the row does not permit a conclusion about the values (MDT-14). With `known` and
         null bounds, all values are null.
     """
-    rows = rows.combine_chunks()
     infos = _one(rows.column("type_info"))
     minima, maxima = (
         typed_bounds({name: _one(rows.column(f"{bound}_{name}")) for name in PARTS.names}, infos, kind)

@@ -103,6 +103,8 @@ def _in_whole_table(
     kind, identity = type_of(column, schema), metadata.identity(COLUMN_STATS)
 
     def read() -> tuple[tuple[pa.Table, ColumnRanges], int]:
+        # The listing was built just before, and the allocator of Arrow keeps the memory that it took.
+        pa.default_memory_pool().release_unused()
         found = _aligned(metadata.ranges([column]), column, kind, files)
         return (files, found), found.nbytes
 
@@ -138,7 +140,7 @@ def _kept(
 
 def _aligned(rows: pa.Table, column: str, kind: pa.DataType, files: pa.Table) -> ColumnRanges:
     """Return statistics of a column in the order of files."""
-    rows = rows.filter(pc.and_(pc.equal(rows.column("column"), column), pc.invert(rows.column("deleted"))))
+    rows = _of_column(rows, column)
     known, names = one_array(rows.column("name")), one_array(files.column("name"))
     place = pc.index_in(names, value_set=known)
     if pc.count_distinct(known).as_py() != len(known):
@@ -150,8 +152,14 @@ def _aligned(rows: pa.Table, column: str, kind: pa.DataType, files: pa.Table) ->
 
 
 def _by_partition(rows: pa.Table, column: str, kind: pa.DataType, partitions: pa.Array) -> ColumnRanges:
-    rows = rows.filter(pc.and_(pc.equal(rows.column("column"), column), pc.invert(rows.column("deleted"))))
+    rows = _of_column(rows, column)
     return _ranges(rows, kind, pc.index_in(partitions, value_set=one_array(rows.column("name"))))
+
+
+def _of_column(rows: pa.Table, column: str) -> pa.Table:
+    """Return the live rows of a column; rows are copied only if some are left out."""
+    wanted = pc.and_(pc.equal(rows.column("column"), column), pc.invert(rows.column("deleted")))
+    return rows if pc.all(wanted, min_count=0, skip_nulls=False).as_py() else rows.filter(wanted)
 
 
 def _ranges(rows: pa.Table, kind: pa.DataType, place: pa.Array) -> ColumnRanges:

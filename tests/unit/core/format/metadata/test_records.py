@@ -272,6 +272,18 @@ def test_records_of_hudi_are_decoded(name: str, decode: Any) -> None:
         assert [row["key"] for row in rows] == list(expected)
 
 
+def test_statistics_that_are_decoded_in_batches_equal_those_decoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries, text = fixture_entries("base_column_stats_0000.hfile")
+    at_once = statistics.decode_statistics(entries, text)
+    assert at_once.num_rows > 3
+    monkeypatch.setattr(statistics, "_BATCH_ROWS", 3)
+    batches = statistics.decode_statistics(entries, text)
+    assert batches.equals(at_once)
+    assert batches.column("key").num_chunks == -(-at_once.num_rows // 3)
+    for kind in (pa.int64(), pa.string(), pa.float64()):
+        assert statistics.typed_statistics(batches, kind).equals(statistics.typed_statistics(at_once, kind))
+
+
 @pytest.mark.parametrize(
     ("name", "decode", "encode"),
     [
