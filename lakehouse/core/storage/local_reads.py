@@ -23,9 +23,14 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 def open_file(root: str, path: str, *, follow_links: bool) -> tuple[int, int]:
     """Return a descriptor of the regular file `path` below `root`, and its size; the caller closes it.
 
-    Raises CorruptTableError if the file is not regular or a link leads to it, and OSError.
+    Raises CorruptTableError if the file is not regular or `path` has a link (also if no file is there), and OSError.
     """
-    descriptor = os.open(_join(root, path), _FLAGS)
+    try:
+        descriptor = os.open(_join(root, path), _FLAGS)
+    except FileNotFoundError:
+        if not follow_links:
+            check_name(root, path)  # the link is the fault, not a lost file
+        raise
     try:
         found = os.fstat(descriptor)
         if S_ISDIR(found.st_mode):

@@ -30,8 +30,12 @@ USES: dict[str, Callable[[str], object]] = {
 }
 
 
-def table_at(place: Path) -> Table:
-    table = Table.create(str(place), name="t", record_key=["id"], partition_by=["p"])
+#: Without a metadata table each use lists the storage.
+LISTED = {"hoodie.metadata.enable": "false"}
+
+
+def table_at(place: Path, options: dict[str, str] | None = None) -> Table:
+    table = Table.create(str(place), name="t", record_key=["id"], partition_by=["p"], options=options or {})
     table.upsert(ROWS)
     return table
 
@@ -53,7 +57,7 @@ def test_symbolic_link_out_of_a_table_is_refused_with_its_name(
     use: Callable[[str], object], linked: str, tmp_path: Path, secret: Path
 ) -> None:
     mine = tmp_path / "mine"
-    table_at(mine)
+    table_at(mine, LISTED)
     link, target = {
         "partition": (mine / "b", secret),
         "data file": (data_file(mine / "b"), data_file(secret)),
@@ -67,8 +71,22 @@ def test_symbolic_link_out_of_a_table_is_refused_with_its_name(
     assert str(raised.value.facts["path"]).startswith(str(link.relative_to(mine)))
 
 
+@pytest.mark.parametrize("use", ["read", "validate"])
+@pytest.mark.parametrize("linked", ["partition", "data file"])
+def test_data_file_behind_a_link_is_not_opened_with_a_metadata_table(
+    use: str, linked: str, tmp_path: Path, secret: Path
+) -> None:
+    mine = tmp_path / "mine"
+    table_at(mine)
+    link, target = {"partition": (mine / "b", secret), "data file": (data_file(mine / "b"), data_file(secret))}[linked]
+    shutil.rmtree(link) if link.is_dir() else link.unlink()
+    link.symlink_to(target)
+    with pytest.raises(CorruptTableError, match="reached through a symbolic link"):
+        USES[use](str(mine))
+
+
 def test_circular_link_is_refused(tmp_path: Path) -> None:
-    table_at(tmp_path / "t")
+    table_at(tmp_path / "t", LISTED)
     (tmp_path / "t" / "a" / "up").symlink_to(tmp_path / "t")
     with pytest.raises(CorruptTableError, match=r"'a/up' is reached through a symbolic link"):
         Table.open(str(tmp_path / "t")).partitions()
@@ -108,16 +126,32 @@ def test_nothing_is_written_through_a_link(verb: str, path: str, tmp_path: Path)
     assert list((tmp_path / "other").iterdir()) == []
 
 
+@pytest.mark.parametrize("verb", ["get", "get_range", "open_input"])
+def test_absent_file_behind_a_link_is_refused_with_the_link_as_the_reason(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "link").symlink_to(tmp_path / "absent")
+    storage = LocalStorage(str(tmp_path / "root"))
+    arguments = (0, 4) if verb == "get_range" else ()
+    with pytest.raises(CorruptTableError, match="reached through a symbolic link"):
+        getattr(storage, verb)("link/f", *arguments)
+
+
+@pytest.mark.parametrize("content", ["no files", "the files of the partition"])
+@pytest.mark.parametrize("options", [LISTED, {}], ids=["listed", "metadata table"])
 @pytest.mark.parametrize("verb", ["bulk_insert", "insert", "upsert"])
-def test_write_into_a_partition_that_is_a_link_commits_nothing(verb: str, tmp_path: Path) -> None:
-    table = table_at(tmp_path / "t")
-    shutil.rmtree(tmp_path / "t" / "b")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "t" / "b").symlink_to(tmp_path / "other")
-    before = len(table.commits())
+def test_write_into_a_partition_that_is_a_link_commits_nothing(
+    verb: str, options: dict[str, str], content: str, tmp_path: Path
+) -> None:
+    table, partition, other = table_at(tmp_path / "t", options), tmp_path / "t" / "b", tmp_path / "other"
+    shutil.move(partition, other)
+    if content == "no files":
+        shutil.rmtree(other)
+        other.mkdir()
+    partition.symlink_to(other)
+    before, files = len(table.commits()), sorted(other.iterdir())
     with pytest.raises(CorruptTableError, match="symbolic link"):
         getattr(table, verb)(ROWS)
-    assert len(table.commits()) == before and list((tmp_path / "other").iterdir()) == []
+    assert len(table.commits()) == before and sorted(other.iterdir()) == files
 
 
 def test_errors_of_damaged_metadata_and_logs_name_the_file(tmp_path: Path) -> None:
