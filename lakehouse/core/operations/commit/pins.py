@@ -16,8 +16,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.operations.load.commits import archived_writes
-from lakehouse.core.operations.load.known_files import known_files
-from lakehouse.core.operations.load.listing import supported_data_files
+from lakehouse.core.operations.load.listing import list_columns, supported_data_files
 from lakehouse.core.operations.load.slices import Listing, groups_of, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.publications import pin_id, pinned_paths, read_manifest, read_publications
@@ -52,17 +51,18 @@ def read_pins(env: Env) -> Pins:
 def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequence[str] | None) -> dict[str, Listing]:
     """Return the newest slices as of each of the completion times, from one listing of the partitions (None: all).
 
-    A table of layout 1 (version 6) has no completion times; requested times are used there.
+    Storage is listed, also if the table has a metadata table: that names lost files too, and pins of lost files would
+    show readers a version that they cannot read. A table of layout 1 (version 6) has no completion times; requested
+    times are used there.
     """
-    known = known_files(table, partitions)
-    files = supported_data_files(table, known.files)
+    listed = list_columns(table, partitions)
+    files = supported_data_files(table, listed)
     found = {}
     for completion in dict.fromkeys(completions):
         groups = groups_of(table, files, load_visible(table, completed_up_to=completion))
         found[completion] = Listing(
             slices=groups.latest(),
-            files=known.files,
-            from_metadata=known.from_metadata,
+            files=listed,
             visible=groups.visible,
             partitions=None if partitions is None else tuple(partitions),
             completed_up_to=completion,
