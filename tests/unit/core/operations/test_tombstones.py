@@ -381,6 +381,8 @@ def test_retention_adds_only_the_requests_for_tombstone_files(tmp_path: Path) ->
     )
     assert retention_requests["GET"] > plain_requests["GET"] and retention_requests["LIST"] == plain_requests["LIST"]
     assert upsert_requests(counter, table, [row("f", ts=9)]) == retention_requests
+    # Both metadata tables have the same number of log files, which the first write into a partition reads.
+    assert upsert_requests(counts, plain, [row("f", ts=9)]) == plain_requests
     # Tombstone files of other partitions are not opened.
     elsewhere = [row("g", p="b", ts=8)]
     assert upsert_requests(counter, table, elsewhere) == upsert_requests(counts, plain, elsewhere)

@@ -18,7 +18,7 @@ from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
 
-#: Requests of a commit besides LIST and one for each file group that it touches:
+#: Requests of a commit besides LIST, one for each file group that it touches and the reads of `partition_stats`:
 #:
 #:     properties 2   index definitions 1   heartbeat 1   markers 2   data timeline 3   metadata timeline 3   cleanup 1
 COMMIT_REQUESTS = 13
@@ -71,12 +71,17 @@ def test_bulk_insert_sends_a_fixed_number_of_requests_besides_those_of_file_grou
     stored: tuple[Table, CountingStorage], partitions: int
 ) -> None:
     table, storage = stored
-    table.bulk_insert(batch(PARTITIONS[:partitions], 3, start=20))
-    counts = storage.counts()
     # A task cannot know whether the metadata file of a partition exists, so it creates the file if it is absent.
     file_groups, partition_metadata = partitions + METADATA_GROUPS, partitions
-    assert sum(counts.values()) - counts["LIST"] == COMMIT_REQUESTS + file_groups + partition_metadata
-    assert counts["HEAD"] == 0
+    # New files widen the bounds in `partition_stats`. Its log files of the two earlier commits are read once; later
+    # commits of the process read only the newest one.
+    for number, statistics_files in enumerate((2, 1, 1)):
+        storage.reset()
+        table.bulk_insert(batch(PARTITIONS[:partitions], 3, start=20 + 10 * number))
+        counts = storage.counts()
+        requests = COMMIT_REQUESTS + file_groups + partition_metadata + statistics_files
+        assert sum(counts.values()) - counts["LIST"] == requests
+        assert counts["HEAD"] == 0
 
 
 READS: dict[str, Callable[[Table], object]] = {

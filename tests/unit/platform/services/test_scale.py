@@ -53,8 +53,9 @@ def test_requests_of_a_table_with_nothing_due_do_not_grow_with_its_timeline(cata
         choices = decide(catalog, SERVICES, tables=["bench.t1", "bench.t2", "bench.long"])
     catalog.drop_table("bench.long")
     assert len(choices) == 3 * len(SERVICES) and not any(choice.assessed.assessment.due for choice in choices)
-    # The reads are the properties, the newest three commits, and the base and the next edit of the TTL rules.
-    assert [store.counts() for store in stores] == [{"LIST": 1, "GET": 6, "PUT": 0, "HEAD": 0, "DELETE": 0}] * 3
+    # The reads are the properties, the newest three commits, the index definitions, and the base and the next edit of
+    # the TTL rules.
+    assert [store.counts() for store in stores] == [{"LIST": 1, "GET": 7, "PUT": 0, "HEAD": 0, "DELETE": 0}] * 3
 
 
 def test_due_services_are_chosen_among_many_tables(catalog: Catalog) -> None:
