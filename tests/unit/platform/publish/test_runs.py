@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.timeline.publications import read_publications
 from lakehouse.errors import CorruptTableError, RetryableError, UserError
@@ -261,6 +262,18 @@ def test_version_with_a_missing_file_is_not_published_from_older_rows() -> None:
     env.storage.put(path, data)
     assert run(reopened(job)).published == ("dt=2025-03-01",)
     assert shown(job) == DAY_ONE
+
+
+def test_publication_of_several_days_lists_data_once_and_without_work_never() -> None:
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY, rows_of(("a", "2025-03-03T01:00:00", 4))):
+        job.table.upsert(rows)
+    storage = CountingStorage(job.table.refresh().env.storage)
+    assert run(reopened(job, storage)).published == ("dt=2025-03-01", "dt=2025-03-02")
+    assert storage.listed_data() == ("",)
+    storage.reset()
+    assert run(reopened(job, storage)).published == ()
+    assert storage.listed_data() == ()
 
 
 def test_clean_keeps_published_versions_and_removes_withdrawn_ones() -> None:
