@@ -29,7 +29,7 @@ from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.place import METADATA, listed_partitions
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError
-from lakehouse.core.metadata.read.validity import validity
+from lakehouse.core.metadata.read.validity import missing_instants, validity
 from lakehouse.core.metadata.services.run import run_services
 from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.metadata.store import MetadataStore
@@ -40,7 +40,13 @@ from lakehouse.core.metadata.write.rollback import remove_instant, stale_instant
 from lakehouse.core.state.file_system_view import Replaced
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UnsupportedError
+from lakehouse.errors import (
+    CommitStateUnknownError,
+    CorruptTableError,
+    LakehouseError,
+    RetryableError,
+    UnsupportedError,
+)
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Action, Instant, Timeline
 from lakehouse.spec.options.policies import Policies
@@ -67,6 +73,10 @@ class Opened:
     timeline: Timeline = field(default_factory=Timeline)
     definitions: dict[str, Definition] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class MetadataBehindError(CorruptTableError):
+    """The metadata table lacks a completed action, so its listing hides files of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +118,19 @@ def commit_metadata(
     `previous_schema` returns the data columns before the action, `replaced` the file groups that completed
     replacecommits replaced.
 
-    Raises UnsupportedError if a listed index partition cannot be maintained and the options do not allow to drop it.
+    Raises:
+        UnsupportedError: A listed index partition cannot be maintained and the options do not allow to drop it.
+        MetadataBehindError: The metadata table lacks the record of an earlier action.
     """
     opened = _guarded(store, open_metadata(store, data), data, lock)
     if not opened.names:
         return None
+    missing = missing_instants(opened.timeline, data)
+    if missing:
+        raise MetadataBehindError(
+            f"{store.inner.storage.root} has no delta commit for the {missing[0].action} {missing[0].requested}",
+            instant=missing[0].requested,
+        )
     for stale in stale_instants(opened.timeline, data):
         remove_instant(store, stale, opened.names)
         opened = replace(opened, timeline=store.timeline_store.load())
@@ -140,7 +158,9 @@ def commit_metadata(
         store.definitions = {**opened.definitions, **changed}
         write_definitions(store.env.storage, store.definitions)
     if any(instant.requested == action.requested for instant in opened.timeline):
-        # An earlier try of this action completed its delta commit and crashed before the action completed.
+        # An earlier try of this action completed its delta commit and crashed before the action completed. An executor
+        # that lost the lock here would remove the record of another one; the next write then finds it missing.
+        lock.check()
         remove_instant(store, action.requested, opened.names)
         opened = replace(opened, timeline=store.timeline_store.load())
     return _write(store, opened, action.requested, updates, lock)

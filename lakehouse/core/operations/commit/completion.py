@@ -9,8 +9,9 @@ import logging
 from dataclasses import dataclass, replace
 
 from lakehouse.core.metadata.change import MetadataChange
-from lakehouse.core.metadata.write.commit import Recorded, commit_metadata, withdraw
+from lakehouse.core.metadata.write.commit import MetadataBehindError, Recorded, commit_metadata, withdraw
 from lakehouse.core.metadata.write.rollback import remove_recorded
+from lakehouse.core.operations.commit.metadata_rebuild import drop_for_rebuild
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.file_system_view import replacements
@@ -48,17 +49,7 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
     table.store.refuse_during_restore(action.timeline)
     recorded: Recorded | None = None
     try:
-        recorded = commit_metadata(
-            table.metadata,
-            action.instant,
-            action.change,
-            action.timeline,
-            lock,
-            previous_schema=lambda: table_schema(replace(table, timeline=action.timeline)),
-            replaced=lambda: replacements(
-                table.store.commits(action.timeline.writes().where(action=Action.REPLACECOMMIT))
-            ),
-        )
+        recorded = _record(table, action, action.change, lock)
         after = "" if recorded is None else recorded.instant.completion
         if recorded is not None:
             lock.check()
@@ -66,6 +57,30 @@ def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> 
     except RetryableError:
         _withdraw(table, action.instant, recorded, lock)
         raise
+
+
+def _record(table: LoadedTable, action: Completion, change: MetadataChange, lock: TableLock) -> Recorded | None:
+    """Record the change in the metadata table; None without one.
+
+    A metadata table that lacks an earlier action would hide its rows from other engines for ever. It is dropped, and
+    the next write builds it.
+    """
+    try:
+        return commit_metadata(
+            table.metadata,
+            action.instant,
+            change,
+            action.timeline,
+            lock,
+            previous_schema=lambda: table_schema(replace(table, timeline=action.timeline)),
+            replaced=lambda: replacements(
+                table.store.commits(action.timeline.writes().where(action=Action.REPLACECOMMIT))
+            ),
+        )
+    except MetadataBehindError as error:
+        logger.error("The metadata table is dropped, and the next write builds it: %s", error.message)
+        drop_for_rebuild(table, lock)
+        return None
 
 
 def _withdraw(table: LoadedTable, action: Instant, recorded: Recorded | None, lock: TableLock) -> None:
