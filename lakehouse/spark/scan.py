@@ -24,6 +24,7 @@ from lakehouse.core.planning.column_path import path_of, root_of, type_of
 from lakehouse.core.planning.predicate import literal
 from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.core.storage.local_links import require_no_links
 from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
 from lakehouse.spark.engine import own_workers
 
@@ -140,7 +141,9 @@ def _stored(scan: Scan, instant: str, schema: pa.Schema) -> pa.Schema:
 
 
 def _read(spark: SparkSession, scan: Scan, stored: pa.Schema, files: list[pa.Table], schema: pa.Schema) -> DataFrame:
-    paths = [scan.storage.native(path) for table in files for path in file_paths(table).to_pylist()]
+    relative = [path for table in files for path in file_paths(table).to_pylist()]
+    require_no_links(scan.storage.root, relative)
+    paths = [scan.storage.native(path) for path in relative]
     # Do not infer partition columns from directory names: the files contain the partition columns.
     reader = spark.read.schema(spark_schema(stored)).option("recursiveFileLookup", "true")
     frame = reader.parquet(*paths)

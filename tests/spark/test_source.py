@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse import Table
+from lakehouse.errors import CorruptTableError
 from lakehouse.spark.source import register
 
 pytestmark = pytest.mark.spark
@@ -144,3 +145,20 @@ def test_event_time_query_includes_late_events(spark: Any, tmp_path: Path, kind:
     assert table.scan(["id"], as_of_event_time="2025-02-28T23:30").to_spark(spark).count() == 4
     with pytest.raises(Exception, match="contradict; give one of them"):
         ids(**{"as.of.event.time": "2025-03-01", "as.of.instant": "20250301"})
+
+
+@pytest.mark.parametrize("linked", ["partition", "data file"])
+@pytest.mark.parametrize("has_metadata", [True, False])
+def test_spark_read_refuses_a_data_file_behind_a_link(
+    spark: Any, linked: str, has_metadata: bool, tmp_path: Path
+) -> None:
+    """Spark's own reader would follow the link to a file of another owner with the same name."""
+    options = {"hoodie.metadata.enable": str(has_metadata).lower()}
+    table = Table.create(str(tmp_path / "l"), name="l", record_key=["id"], partition_by=["day"], options=options)
+    table.upsert(_rows(0, 6))
+    partition = tmp_path / "l" / "2026-01-01"
+    path = partition if linked == "partition" else next(partition.glob("*.parquet"))
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CorruptTableError, match="reached through a symbolic link"):
+        Table.open(table.location).scan().to_spark(spark).collect()

@@ -1,4 +1,4 @@
-"""Delete files of a local disk without following symbolic links.
+"""Find symbolic links below a local root, and delete files without following them.
 
 Each directory of a path is opened relative to its parent, and links below the root are refused. The root itself may be
 a link, because the caller chose it. A link that is created between the check and the deletion has no effect, because
@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 
+from lakehouse.core.storage.local_reads import refused_link
 from lakehouse.errors import CorruptTableError
 
 _OPEN = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -50,6 +51,17 @@ def outside(root: str, directories: Iterable[str]) -> dict[str, str]:
 def linked(root: str, directories: Iterable[str]) -> dict[str, str]:
     """Return the directories below `root` to which a symbolic link leads, each with the reason."""
     return _with_reason(root, directories, _link_reason)
+
+
+def require_no_links(root: str, paths: Iterable[str]) -> None:
+    """Raise CorruptTableError if a link leads to a file of the store at `root`; object stores have no links.
+
+    This check is for readers that open the files themselves, such as Spark: they would follow the links.
+    """
+    if not root.startswith("/"):
+        return
+    for path in linked(root, paths):
+        raise refused_link(root, path)
 
 
 def _with_reason(root: str, directories: Iterable[str], judge: Callable[[str, str], str | None]) -> dict[str, str]:

@@ -61,6 +61,7 @@ from lakehouse.model.display import Readable, Shown, count_text, sentence, size_
 from lakehouse.model.files import FileSlice
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Action
+from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.predicate import Predicate, columns_of
 
 _ATTEMPTS = 4
@@ -388,14 +389,23 @@ def read_rows(context: SliceContext, file_slice: FileSlice, plan: ScanPlan) -> I
 def with_stored_schemas(table: LoadedTable, scan: Scan) -> Scan:
     """Add the schemas that commits declared, for readers that need the stored schema of each file.
 
-    Commits are read only if a column's type differs from the type with which the table was created. Types are only
-    ever widened, so otherwise all files have the same types.
+    Commits are read only if files can have other types than the table. Types are only ever widened, so all files have
+    the same types if the columns have the types with which the table was created. The exceptions are partition columns
+    of timestamps: updates and deletes of Hudi can store their values as strings.
     """
     config, schema = table.config, data_columns(scan.table_schema)
     created = data_columns(avro_to_arrow(config.create_schema)) if config.create_schema else pa.schema([])
     files = instants_of(scan.plan.slices) - scan.stored_schemas.keys()
+    timestamps = {
+        name
+        for name, kind in zip(config.keys.partition_fields, config.keys.partition_types, strict=True)
+        if kind == KeyGeneratorType.TIMESTAMP
+    }
     if not files or all(
-        field.name in created.names and field.type == created.field(field.name).type for field in schema
+        field.name in created.names
+        and field.type == created.field(field.name).type
+        and (field.name not in timestamps or pa.types.is_string(field.type))
+        for field in schema
     ):
         return scan
     active = [instant for instant in table.timeline.writes() if instant.requested in files]
