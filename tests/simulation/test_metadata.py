@@ -39,8 +39,9 @@ def test_metadata_table_equals_the_files_in_random_runs() -> None:
 
 
 #: 55: a temporary file of a crashed write counted as a file group. 199: statistics of a partition did not count the
-#: nulls of new rows in log files whose rows lack columns.
-REGRESSIONS = (55, 199)
+#: nulls of new rows in log files whose rows lack columns. 38: a write that completed after a younger one lost its
+#: statistics of a partition, because the row of the younger one replaced them.
+REGRESSIONS = (55, 199, 38)
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS)

@@ -7,6 +7,8 @@ without files are deleted.
 
 A commit reads the rows that it widens, and writes whole rows that replace them (`tight`). With rows that readers have
 to unite it would not need to read, but Hudi fails to unite a row of nulls and a row of values: their types differ.
+While an older write is pending, a commit writes rows that readers unite: a whole row would replace those of the older
+write, which completes later.
 """
 
 from __future__ import annotations
@@ -82,6 +84,10 @@ class PartitionStatsPartition:
         if commit.change.operation == Operation.DELETE_PARTITION:
             gone |= set(commit.change.touched_partitions)
         found = bounds_of_commit(commit, definition.source_fields)
+        if not commit.is_last:
+            files = [file for file in found if file.partition not in gone]
+            entries = encode_statistics(_rows(files, definition, commit.schema, tight=False))
+            return Update(entries=entries, deletes=_keys(definition.source_fields, sorted(gone)))
         live = live_statistics(commit, definition.source_fields, indexed_types(commit.schema), found)
         gone |= set(live.empty)
         computed = {column: {*gone, *_names(live.columns.get(column))} for column in definition.source_fields}

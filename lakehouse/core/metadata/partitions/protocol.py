@@ -69,6 +69,8 @@ class MetadataCommit:
         previous_schema: Returns the data columns before the action; None without an earlier write.
         reader: Returns a reader of the metadata table as it is before this commit (`MetadataTable`).
         shared: Values that several partitions derive from the change, computed once.
+        is_last: No write with a smaller requested time is pending. Such a write could complete later, and its records
+            would be merged below those of this action, because records are merged in the order of requested times.
         live_files: Returns the files of the newest slices of some partitions after the action, with the columns
             `partition` and `name`; None if they cannot be determined.
         stored_ranges: Returns the rows of `column_stats` for some columns of some files; None if it is damaged.
@@ -85,6 +87,7 @@ class MetadataCommit:
     previous_schema: Callable[[], pa.Schema | None] = lambda: None
     reader: Callable[[], Any] = lambda: None
     shared: dict[str, Any] = field(default_factory=dict)
+    is_last: bool = True
     live_files: Callable[[Sequence[str]], pa.Table | None] = lambda partitions: None
     stored_ranges: Callable[[Sequence[str], pa.Table], pa.Table | None] = lambda columns, files: None
 

@@ -48,7 +48,7 @@ from lakehouse.errors import (
     UnsupportedError,
 )
 from lakehouse.model.commit import CommitMetadata, WriteStat
-from lakehouse.model.instant import Action, Instant, Timeline
+from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -146,6 +146,10 @@ def commit_metadata(
         policies=Policies(transaction=lock.policy),
         schema=avro_to_arrow(change.schema) if change.schema else None,
         previous_schema=previous_schema,
+        is_last=not any(
+            instant.requested < action.requested and instant.action in WRITE_ACTIONS and not instant.is_completed
+            for instant in data
+        ),
         live_files=partial(_live_files, store, opened, data, action, change, replaced),
         stored_ranges=partial(_stored_ranges, store, opened, data),
         reader=lambda: MetadataTable(store, opened.names, validity(timeline, data)),

@@ -6,7 +6,7 @@ from lakehouse.core.format.timeline.commit_metadata import decode_requested_repl
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.file_system_view import Group
-from lakehouse.errors import CorruptTableError
+from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Action, Instant, State
 
@@ -32,12 +32,20 @@ def pending_clustering(table: LoadedTable) -> dict[Group, str]:
 def pending_compactions(table: LoadedTable) -> dict[Group, str]:
     """Return the file groups that pending compactions hold, log compactions included.
 
-    The result maps (partition, file id) to the requested time. Raises CorruptTableError for one without a plan.
+    The result maps (partition, file id) to the requested time. Raises CorruptTableError for one without a plan, and
+    RetryableError if it was rolled back meanwhile.
     """
     held: dict[Group, str] = {}
     for instant in table.timeline.where(action={Action.COMPACTION, Action.LOGCOMPACTION}, pending=True):
         data = table.store.read(instant, State.REQUESTED)
         if not data:
+            current = table.store.load().current(instant)
+            if current is None or current.is_completed:
+                raise RetryableError(
+                    f"{table.env.storage.root}: {instant.action} {instant.requested} was rolled back or completed "
+                    "while its plan was read; run again",
+                    instant=instant.requested,
+                )
             raise CorruptTableError(
                 f"{table.env.storage.root}: {instant.action} {instant.requested} is pending but has no plan; "
                 "restore its .requested file, or roll the instant back with Hudi",
