@@ -110,13 +110,15 @@ def condition(predicate: Predicate, schema: pa.Schema) -> Column:
         return column.startswith(predicate.prefix)
     kind = type_of(predicate.column, schema)
     if isinstance(predicate, In):
-        return column.isin([literal(value, kind) for value in predicate.values])
-    value = F.lit(literal(predicate.value, kind))
-    compared = _compare(predicate, column, value)
-    if pa.types.is_floating(kind) and predicate.operator in (">", ">="):
-        # In Spark NaN is greater than all numbers, in Arrow it is not.
-        compared = compared & ~F.isnan(column)
-    return compared
+        compared = column.isin([literal(value, kind) for value in predicate.values])
+    else:
+        compared = _compare(predicate, column, F.lit(literal(predicate.value, kind)))
+    if not pa.types.is_floating(kind):
+        return compared
+    # In Spark NaN is greater than all numbers, in Arrow it is not. Bounds in Parquet footers ignore NaN. With the test
+    # for NaN, Spark does not compare them for a condition that NaN meets.
+    is_other = isinstance(predicate, Comparison) and predicate.operator == "!="
+    return compared | F.isnan(column) if is_other else compared & ~F.isnan(column)
 
 
 def _compare(predicate: Comparison, column: Column, value: Column) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -32,8 +33,16 @@ PARTIAL_KINDS = {
     "bucket": Kind(options=BUCKETS),
     "bucket-in-logs": Kind(options=BUCKETS_BEGIN_IN_LOGS),
 }
+#: hudi-rs 0.5 reads no rows of file groups without base file if the table has a metadata table, also of Hudi's tables.
+WITHOUT_METADATA = {"hoodie.metadata.enable": "false"}
 # hudi-rs panics on log files with timestamps without time zone.
 KNOWN_TYPES = pa.schema([field for field in EVERYTHING if field.name != "local"])
+
+
+def readable(kind: Kind) -> Kind:
+    """Return the kind, without metadata table if file groups begin with log files."""
+    begins_in_logs = kind.options.items() >= BUCKETS_BEGIN_IN_LOGS.items()
+    return replace(kind, options={**kind.options, **WITHOUT_METADATA}) if begins_in_logs else kind
 
 
 def assert_same_reads(table: Table, *, increments: bool) -> None:
@@ -51,7 +60,7 @@ def assert_same_reads(table: Table, *, increments: bool) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_hudi_rs_reads_log_files_like_lakehouse(name: str, tmp_path: Path) -> None:
-    table = create(KINDS[name], tmp_path)
+    table = create(readable(KINDS[name]), tmp_path)
     for _ in history_steps(table):
         assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
     assert len(table.commits()) == 11
@@ -75,7 +84,7 @@ def test_hudi_rs_omits_a_late_row_from_a_range_with_a_compaction(tmp_path: Path)
 @pytest.mark.parametrize("schema", [SCHEMA, WITHOUT_FLAG], ids=["completed", "partial"])
 @pytest.mark.parametrize("name", PARTIAL_KINDS)
 def test_hudi_rs_reads_partial_updates_like_lakehouse(name: str, schema: pa.Schema, tmp_path: Path) -> None:
-    table = create(PARTIAL_KINDS[name], tmp_path, schema=schema)
+    table = create(readable(PARTIAL_KINDS[name]), tmp_path, schema=schema)
     write_partial_updates(table)
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
     assert values(table)["k0"] == "whole" and values(table, "amount")["k0"] == 1.25
