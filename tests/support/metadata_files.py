@@ -49,10 +49,11 @@ def records(storage: Storage, partition: str) -> Records:
         delta: dict[str, dict[str, Any] | None] = {}
         logs = [log for log in sorted(group.logs) if log[0] in done and done[log[0]] >= base and log[0] in valid]
         contents = {instant: storage.get(path) for instant, path in logs}
-        compacted = {time for data in contents.values() for time in _compacted(data)}
-        for instant, data in contents.items():
-            if instant not in compacted:
-                _apply(delta, data)
+        merges = {instant: _compacted(data) for instant, data in contents.items()}
+        compacted = {time for times in merges.values() for time in times}
+        # The block of a log compaction takes the place of the newest block that it merged (MDT-5).
+        for instant in sorted(contents.keys() - compacted, key=lambda time: _place(time, merges)):
+            _apply(delta, contents[instant])
         for key, record in delta.items():
             merged[key] = merge(merged.get(key), record)
         found |= {key: record for key, record in merged.items() if record is not None}
@@ -185,6 +186,11 @@ def _groups(storage: Storage, partition: str) -> dict[str, _Group]:
             file_id, _, rest = name.removeprefix(".").partition("_")
             groups.setdefault(file_id, _Group()).logs.append((rest.partition(".")[0], path))
     return groups
+
+
+def _place(instant: str, merges: Mapping[str, set[str]]) -> str:
+    """Return the newest instant whose block was merged into that of a log compaction; else the instant itself."""
+    return max((_place(time, merges) for time in merges.get(instant, ())), default=instant)
 
 
 def _compacted(data: bytes) -> set[str]:
