@@ -156,7 +156,12 @@ class TableLock:
 
     @contextmanager
     def reacquire(self) -> Iterator[TableLock]:
-        """Acquire the lock again after it was lost, with a new fencing token."""
+        """Acquire the lock again, with a new fencing token, after it was lost or the protected step failed.
+
+        After a failed step this acquisition may still hold the lock. It is released first; otherwise the new
+        acquisition would wait for it.
+        """
+        self.release()
         lock = TableLock(self._env, self._policy)
         try:
             lock.acquire()

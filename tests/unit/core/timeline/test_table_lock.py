@@ -303,3 +303,15 @@ def test_storage_lock_of_hudi_is_free_exactly_if_hudi_says_so(content: bytes, fr
     with pytest.raises(RetryableError, match="is held by"), table_lock(env, policy):
         pass
     assert env.storage.get(STORAGE_PATH) == content
+
+
+def test_reacquire_does_not_wait_for_the_same_acquisition_which_still_holds_the_lock() -> None:
+    env = make_env()
+    with table_lock(env, replace(POLICY, lock=replace(POLICY.lock, wait_ms=0))) as lock:
+        with lock.reacquire() as held:
+            held.check()
+            assert held.token > lock.token
+        with pytest.raises(RetryableError, match="was lost"):
+            lock.check()
+    with table_lock(env, POLICY) as later:
+        later.check()
