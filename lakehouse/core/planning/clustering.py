@@ -6,10 +6,17 @@ before it if the timeline has not changed. The executor assumes that the slices 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.state.data_files import members
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata
@@ -18,6 +25,10 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.clustering import LAYOUTS, SORT_COLUMNS, ClusteringFilter, ClusteringPolicy
 from lakehouse.spec.options.write import WritePolicy
+
+_Numbers = np.ndarray[Any, Any]
+#: Returns for each slice whether its rows have to be sorted.
+Unsorted = Callable[[FileSlices], np.ndarray[Any, Any]]
 
 _MB = 1024 * 1024
 _HOURS = 24
@@ -87,33 +98,23 @@ def plan_clustering(
     Raises:
         UserError: The policy selects a partition that the table does not have.
     """
-    ordered_slices = sorted(slices, key=lambda s: (s.partition, s.file_id))
+    newest = FileSlices.of(slices).ordered()
     layout = Layout(columns=policy.columns, curve=policy.layout)
-    free: dict[str, list[FileSlice]] = {}
-    for piece in ordered_slices:
-        small = policy.whole_partitions or (piece.base.size_bytes if piece.base else 0) < policy.small_file_bytes
-        if small and (piece.partition, piece.file_id) not in busy_groups:
-            free.setdefault(piece.partition, []).append(piece)
-    groups: list[ClusteringGroup] = []
-    missing: set[str] = set()
-    for partition in partitions_of([piece.partition for piece in ordered_slices], policy, hour, selected):
-        for packed in _packed(free.get(partition, []), policy, max_file_bytes):
-            size = sum(_size(piece, max_file_bytes) for piece in packed)
-            outputs = max(math.ceil(size / policy.target_file_bytes), 1)
-            if not _gains(packed, outputs, policy, layout, laid_out or {}):
-                continue
-            if len(groups) >= policy.max_groups:
-                missing.add(partition)
-                continue
-            pieces = tuple(ClusteredSlice.of(piece) for piece in packed)
-            groups.append(ClusteringGroup(slices=pieces, outputs=outputs, metrics=metrics_of(packed, max_file_bytes)))
-    if not groups:
+    small = policy.whole_partitions | (newest.base_sizes < policy.small_file_bytes)
+    paths = partitions_of(pc.unique(newest.partitions).to_pylist(), policy, hour, selected)
+    is_selected = newest.flags(members(newest.partitions, paths))
+    free = newest.filter(small & is_selected & ~newest.is_in_groups(busy_groups))
+    packed = _packed(free, policy, max_file_bytes)
+    outputs = np.maximum(np.ceil(packed.sizes / policy.target_file_bytes), 1).astype(np.int64)
+    gains = np.flatnonzero(_gains(packed, outputs, policy, layout, laid_out or {}))
+    chosen, rest = gains[: policy.max_groups], gains[policy.max_groups :]
+    if not len(chosen):
         return None
     return ClusteringPlan(
-        groups=tuple(groups),
+        groups=tuple(_group(packed.group(number), int(outputs[number]), max_file_bytes) for number in chosen.tolist()),
         params={SORT_COLUMNS: policy.sort_columns} if policy.columns else {},
         extra={LAYOUT_KEY: policy.layout},
-        missing_partitions=tuple(sorted(missing)),
+        missing_partitions=tuple(sorted(set(packed.partitions.take(pa.array(rest)).to_pylist()))),
     )
 
 
@@ -186,37 +187,92 @@ def _bringing(timeline: Timeline) -> frozenset[Action]:
     return frozenset({Action.DELTACOMMIT if has_logs else Action.COMMIT, Action.REPLACECOMMIT})
 
 
-def _packed(slices: Sequence[FileSlice], policy: ClusteringPolicy, max_file_bytes: int) -> list[list[FileSlice]]:
-    """Return the slices of one partition in groups of at most `group_bytes`, largest slices first."""
-    if policy.whole_partitions:
-        return [list(slices)] if slices else []
-    groups: list[list[FileSlice]] = []
-    size = 0
-    for piece in sorted(slices, key=lambda s: -_size(s, max_file_bytes)):
-        more = _size(piece, max_file_bytes)
-        if not groups or size + more > policy.group_bytes:
-            groups.append([])
-            size = 0
-        groups[-1].append(piece)
-        size += more
-    return groups
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Packed:
+    """Slices of partitions in groups: `slices` are in the order of the groups, `starts` has their limits.
+
+    `slice_sizes` are the bytes of each slice, with an assumed size for one without base file.
+    """
+
+    slices: FileSlices
+    slice_sizes: _Numbers
+    starts: _Numbers
+
+    @property
+    def sizes(self) -> _Numbers:
+        """The bytes of each group."""
+        return self.sums(self.slice_sizes)
+
+    @property
+    def counts(self) -> _Numbers:
+        """The number of slices of each group."""
+        counts: _Numbers = np.diff(self.starts)
+        return counts
+
+    @property
+    def partitions(self) -> pa.Array:
+        """The partition of each group."""
+        return self.slices.partitions.take(pa.array(self.starts[:-1]))
+
+    def sums(self, of_slices: _Numbers) -> _Numbers:
+        """Return the sum over the slices of each group of a number per slice."""
+        totals = np.concatenate(([0], np.cumsum(of_slices, dtype=np.int64)))
+        sums: _Numbers = totals[self.starts[1:]] - totals[self.starts[:-1]]
+        return sums
+
+    def group(self, number: int) -> FileSlices:
+        """Return the slices of one group."""
+        return self.slices[int(self.starts[number]) : int(self.starts[number + 1])]
 
 
+def _packed(slices: FileSlices, policy: ClusteringPolicy, max_file_bytes: int) -> _Packed:
+    """Return the slices of each partition in groups of at most `group_bytes`, largest slices first."""
+    sizes = np.where(slices.has_base, slices.base_sizes, max_file_bytes)
+    partition = slices.partitions.dictionary_encode().indices.to_numpy()
+    if not policy.whole_partitions:
+        order = np.lexsort((-sizes, partition))
+        slices, sizes, partition = slices.take(order), sizes[order], partition[order]
+    limits = [*np.flatnonzero(np.diff(partition, prepend=-1)).tolist(), len(sizes)]
+    starts = limits[:-1]
+    if not policy.whole_partitions:
+        # Bytes of all slices up to each one. A group ends before the slice with which it would be too large.
+        totals = np.cumsum(sizes, dtype=np.int64)
+        starts = []
+        for at, end in pairwise(limits):
+            while at < end:
+                starts.append(at)
+                before = int(totals[at] - sizes[at])
+                at = max(min(int(np.searchsorted(totals, before + policy.group_bytes, side="right")), end), at + 1)
+    return _Packed(slices=slices, slice_sizes=sizes, starts=np.array([*starts, len(sizes)], np.int64))
+
+
+# parameters: the packed groups, and the parts of the policy that decide
 def _gains(
-    slices: Sequence[FileSlice],
-    outputs: int,
-    policy: ClusteringPolicy,
-    layout: Layout,
-    laid_out: Mapping[str, Layout],
-) -> bool:
-    """Return whether rewriting the slices reduces the number of files, merges logs or sorts rows."""
-    if len(slices) == 1 and not (policy.single_group or layout.columns):
-        return False
-    if len(slices) > outputs or any(piece.logs for piece in slices):
-        return True
-    made_by = {piece.base_instant for piece in slices}
-    in_order = len(made_by) == 1 and laid_out.get(made_by.pop()) == layout
-    return bool(layout.columns) and not in_order
+    packed: _Packed, outputs: _Numbers, policy: ClusteringPolicy, layout: Layout, laid_out: Mapping[str, Layout]
+) -> _Numbers:
+    """Return whether rewriting each group reduces the number of files, merges logs or sorts rows."""
+    is_sorting = bool(layout.columns)
+    gains = (packed.counts > outputs) | (packed.sums(packed.slices.log_counts) > 0)
+    if is_sorting and len(packed.counts):
+        made_by = packed.slices.base_instants.dictionary_encode()
+        code = made_by.indices.to_numpy()
+        has_layout = np.array([laid_out.get(instant) == layout for instant in made_by.dictionary.to_pylist()])
+        first = np.repeat(code[packed.starts[:-1]], packed.counts)
+        gains |= packed.sums((code != first) | ~has_layout[code]) > 0
+    if not (policy.single_group or is_sorting):
+        gains &= packed.counts > 1
+    found: _Numbers = gains
+    return found
+
+
+def _group(slices: FileSlices, outputs: int, max_file_bytes: int) -> ClusteringGroup:
+    """Return a group of a plan; only the slices of a plan become objects."""
+    pieces = tuple(slices)
+    return ClusteringGroup(
+        slices=tuple(ClusteredSlice.of(piece) for piece in pieces),
+        outputs=outputs,
+        metrics=metrics_of(pieces, max_file_bytes),
+    )
 
 
 def _size(piece: FileSlice, max_file_bytes: int) -> int:

@@ -20,7 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakehouse.core.index.bucket import bucket_file_id, bucket_ids, bucket_of
-from lakehouse.core.planning.clustering import metrics_of
+from lakehouse.core.planning.clustering import Unsorted, metrics_of
+from lakehouse.core.state.data_files import members
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.document import parse_json
@@ -81,15 +83,16 @@ def plan_numbered(
     file_bytes: int,
 ) -> tuple[ClusteringGroup, ...]:
     """Return the groups that execute the changes; `slices` are the newest ones of their partitions."""
-    members: dict[tuple[str, int], list[FileSlice]] = {}
-    for piece in slices:
-        change = changes.get(piece.partition)
-        bucket = -1 if change is None else bucket_of(piece.file_id)
-        if change is not None and (change.is_resize or bucket in change.sorted_only):
+    of_bucket: dict[tuple[str, int], list[FileSlice]] = {}
+    columns = FileSlices.of(slices)
+    # Only slices of partitions that change become objects.
+    for piece in columns.filter(members(columns.partitions, sorted(changes))):
+        change, bucket = changes[piece.partition], bucket_of(piece.file_id)
+        if change.is_resize or bucket in change.sorted_only:
             remainder = bucket % math.gcd(change.before, change.after)
-            members.setdefault((piece.partition, remainder), []).append(piece)
+            of_bucket.setdefault((piece.partition, remainder), []).append(piece)
     groups = []
-    for (partition, remainder), pieces in sorted(members.items()):
+    for (partition, remainder), pieces in sorted(of_bucket.items()):
         change = changes[partition]
         children = range(remainder, change.after, math.gcd(change.before, change.after))
         ids = [bucket_file_id(number, change.uuid) for number in children]
@@ -125,10 +128,7 @@ def changed_counts(
         merge_bytes: See `wanted`.
         bounds: With "auto", the smallest and the largest number of buckets; None is no limit.
     """
-    sizes: dict[str, int] = {}
-    for piece in slices:
-        base = piece.base.size_bytes if piece.base is not None else 0
-        sizes[piece.partition] = sizes.get(piece.partition, 0) + base + piece.total_log_bytes
+    sizes = FileSlices.of(slices).partition_bytes()
     if wanted != "auto":
         return {partition: int(wanted) for partition in sizes if rules.of(partition) != int(wanted)}
     fewest, most = bounds
@@ -147,14 +147,15 @@ def sorted_changes(
     rules: BucketRules,
     *,
     busy: Collection[tuple[str, str]],
-    is_unsorted: Callable[[FileSlice], bool],
+    is_unsorted: Unsorted,
     new_uuid: Callable[[], str],
 ) -> dict[str, NumberedChange]:
     """Return the changes that sort the rows of buckets and keep their numbers."""
     buckets: dict[str, list[int]] = {}
-    for piece in slices:
-        if (piece.partition, piece.file_id) not in busy and is_unsorted(piece):
-            buckets.setdefault(piece.partition, []).append(bucket_of(piece.file_id))
+    columns = FileSlices.of(slices)
+    found = columns.filter(is_unsorted(columns) & ~columns.is_in_groups(busy))
+    for partition, file_id in zip(found.partitions.to_pylist(), found.file_ids.to_pylist(), strict=True):
+        buckets.setdefault(partition, []).append(bucket_of(file_id))
     return {
         partition: NumberedChange(
             before=(count := rules.of(partition)), after=count, uuid=new_uuid(), sorted_only=tuple(sorted(numbers))

@@ -10,12 +10,14 @@ a pending resize is not planned again, because each plan is based on the present
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.core.format.hashing_metadata import DELETE, REPLACE, HashingNode, decode_nodes, encode_nodes
 from lakehouse.core.index.consistent_hashing import Ring
-from lakehouse.core.planning.clustering import metrics_of
+from lakehouse.core.planning.clustering import Unsorted, metrics_of
+from lakehouse.core.state.data_files import members
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.files import FileSlice
@@ -48,6 +50,26 @@ class _Partition:
     taken: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Buckets:
+    """The free buckets of a partition: the numbers of their slices by file id, and the sizes of all slices."""
+
+    slices: FileSlices
+    sizes: Sequence[int]
+    numbers: Mapping[str, int]
+
+    def __contains__(self, node: HashingNode) -> bool:
+        return node.file_id in self.numbers
+
+    def size(self, node: HashingNode) -> int:
+        """Return the bytes of the files of a bucket."""
+        return self.sizes[self.numbers[node.file_id]]
+
+    def pieces(self, nodes: Iterable[HashingNode]) -> list[FileSlice]:
+        """Return the slices of buckets as objects."""
+        return [self.slices[self.numbers[node.file_id]] for node in nodes]
+
+
 # parameters: a planner takes each independent part of the table state
 def plan_ring_resizes(
     slices: Iterable[FileSlice],
@@ -55,7 +77,7 @@ def plan_ring_resizes(
     limits: RingLimits,
     *,
     busy: Collection[tuple[str, str]],
-    is_unsorted: Callable[[FileSlice], bool],
+    is_unsorted: Unsorted,
     new_prefix: Callable[[], str],
 ) -> tuple[ClusteringGroup, ...]:
     """Return the groups of a resize, largest slices first; empty if no bucket has to change.
@@ -68,20 +90,24 @@ def plan_ring_resizes(
         is_unsorted: Returns whether the rows of a slice have to be sorted.
         new_prefix: Returns the prefix of a new file id.
     """
-    free: dict[str, dict[str, FileSlice]] = {}
-    for piece in slices:
-        if piece.partition in rings and (piece.partition, piece.file_id) not in busy:
-            free.setdefault(piece.partition, {})[piece.file_id] = piece
+    newest = FileSlices.of(slices)
+    free = newest.filter(newest.flags(members(newest.partitions, sorted(rings))) & ~newest.is_in_groups(busy))
+    sizes, unsorted = free.sizes.tolist(), is_unsorted(free).tolist()
+    numbers: dict[str, dict[str, int]] = {}
+    for number, (partition, file_id) in enumerate(
+        zip(free.partitions.to_pylist(), free.file_ids.to_pylist(), strict=True)
+    ):
+        numbers.setdefault(partition, {})[file_id] = number
     groups: list[ClusteringGroup] = []
-    for partition, by_id in sorted(free.items()):
+    for partition, by_id in sorted(numbers.items()):
+        buckets = _Buckets(slices=free, sizes=sizes, numbers=by_id)
         planned = _Partition(ring=rings[partition], count=len(rings[partition].metadata.nodes))
-        _split(planned, by_id, limits, new_prefix)
-        _merge(planned, by_id, limits, new_prefix)
+        _split(planned, buckets, limits, new_prefix)
+        _merge(planned, buckets, limits, new_prefix)
         for node in planned.ring.metadata.nodes:
-            rest = by_id.get(node.file_id)
-            if rest is not None and node.file_id not in planned.taken and is_unsorted(rest):
+            if node in buckets and node.file_id not in planned.taken and unsorted[by_id[node.file_id]]:
                 same = HashingNode(value=node.value, prefix=new_prefix(), tag=REPLACE)
-                _add(planned, [rest], [same], limits)
+                _add(planned, buckets.pieces([node]), [same], limits)
         groups += planned.groups
     return tuple(groups)
 
@@ -125,36 +151,32 @@ def _sequence(group: ClusteringGroup) -> int:
     return int(text)
 
 
-def _split(
-    planned: _Partition, by_id: Mapping[str, FileSlice], limits: RingLimits, new_prefix: Callable[[], str]
-) -> None:
-    large = [(total_bytes(by_id[n.file_id]), n) for n in planned.ring.metadata.nodes if n.file_id in by_id]
+def _split(planned: _Partition, buckets: _Buckets, limits: RingLimits, new_prefix: Callable[[], str]) -> None:
+    large = [(buckets.size(node), node) for node in planned.ring.metadata.nodes if node in buckets]
     for size, node in sorted(large, key=lambda pair: (-pair[0], pair[1].value)):
         middle = planned.ring.middle(node)
         is_full = limits.most is not None and planned.count >= limits.most
         if size <= limits.split_bytes or middle is None or is_full:
             continue
         children = [HashingNode(value=value, prefix=new_prefix(), tag=REPLACE) for value in (middle, node.value)]
-        _add(planned, [by_id[node.file_id]], children, limits)
+        _add(planned, buckets.pieces([node]), children, limits)
         planned.count += 1
 
 
-def _merge(
-    planned: _Partition, by_id: Mapping[str, FileSlice], limits: RingLimits, new_prefix: Callable[[], str]
-) -> None:
+def _merge(planned: _Partition, buckets: _Buckets, limits: RingLimits, new_prefix: Callable[[], str]) -> None:
     run: list[HashingNode] = []
     for node in (*planned.ring.metadata.nodes, None):
-        joins = node is not None and node.file_id in by_id and node.file_id not in planned.taken
-        size = sum(total_bytes(by_id[one.file_id]) for one in (*run, node) if one is not None and joins)
+        joins = node is not None and node in buckets and node.file_id not in planned.taken
+        size = sum(buckets.size(one) for one in (*run, node) if one is not None and joins)
         if joins and node is not None and size < limits.merge_bytes and planned.count - len(run) >= limits.fewest:
             run.append(node)
             continue
         if len(run) > 1:
             children = [HashingNode(value=one.value, prefix=one.prefix, tag=DELETE) for one in run[:-1]]
             children.append(HashingNode(value=run[-1].value, prefix=new_prefix(), tag=REPLACE))
-            _add(planned, [by_id[one.file_id] for one in run], children, limits)
+            _add(planned, buckets.pieces(run), children, limits)
             planned.count -= len(run) - 1
-        starts = joins and node is not None and total_bytes(by_id[node.file_id]) < limits.merge_bytes
+        starts = joins and node is not None and buckets.size(node) < limits.merge_bytes
         run = [node] if starts and node is not None else []
 
 
@@ -173,8 +195,3 @@ def _add(planned: _Partition, pieces: list[FileSlice], children: list[HashingNod
             },
         )
     )
-
-
-def total_bytes(piece: FileSlice) -> int:
-    """Return the size of the base file and the logs of a slice."""
-    return (piece.base.size_bytes if piece.base is not None else 0) + piece.total_log_bytes

@@ -124,6 +124,11 @@ class FileSlices(Sequence[FileSlice]):
         """The number of the slice of each row of `files`."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
+    def partition_bytes(self) -> dict[str, int]:
+        """Return the size of all files of each partition in bytes."""
+        sums = self.files.select(["partition", "size_bytes"]).group_by("partition").aggregate([("size_bytes", "sum")])
+        return dict(zip(sums["partition"].to_pylist(), sums["size_bytes_sum"].to_pylist(), strict=True))
+
     def sums(self, of_files: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the sum over the files of each slice of a number per file."""
         totals = np.concatenate(([0], np.cumsum(of_files, dtype=np.int64)))
@@ -133,6 +138,21 @@ class FileSlices(Sequence[FileSlice]):
     def any_file(self, of_files: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return whether a flag is set for at least one file of each slice."""
         return self.sums(of_files) > 0
+
+    def flags(self, of_slices: pa.Array) -> np.ndarray[Any, Any]:
+        """Return flags of the slices, made by a kernel, as an array of numpy."""
+        flags: np.ndarray[Any, Any] = of_slices.to_numpy(zero_copy_only=False).astype(bool)
+        return flags
+
+    def ordered(self) -> FileSlices:
+        """Return the slices ordered by partition and file id; slices of a listing are in this order."""
+        partitions, file_ids = self.partitions, self.file_ids
+        keys = pc.binary_join_element_wise(partitions, file_ids, "\0")
+        if len(self) < 2 or not pc.any(pc.less(keys[1:], keys[:-1])).as_py():
+            return self
+        names = {"partition": partitions, "file_id": file_ids}
+        order = pc.sort_indices(pa.table(names), sort_keys=[(name, "ascending") for name in names])
+        return self.take(order.to_numpy())
 
     def filter(self, mask: np.ndarray[Any, Any] | pa.Array) -> FileSlices:
         """Return the slices whose flag is set."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+import pyarrow.compute as pc
+
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
 from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.core.index.resizes import NumberedResize, RingResize
@@ -12,6 +14,8 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.bucket_children import replacing_groups
 from lakehouse.core.planning.numbered_resize import decode_changes, staged_counts
 from lakehouse.core.planning.ring_resize import resized_rings, ring_partitions
+from lakehouse.core.state.data_files import members, one_array
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.files import FileSlice
@@ -76,4 +80,8 @@ def groups_with_open_copies(table: LoadedTable, slices: Iterable[FileSlice]) -> 
     resizes = {instant.requested for instant in replaced}
     if not resizes:
         return frozenset()
-    return frozenset((s.partition, s.file_id) for s in slices if any(log.instant in resizes for log in s.logs))
+    columns = FileSlices.of(slices)
+    files = columns.files
+    copies = pc.and_(files["is_log"], members(one_array(files["instant"]), sorted(resizes)))
+    found = columns.filter(columns.any_file(one_array(copies).to_numpy(zero_copy_only=False)))
+    return frozenset(zip(found.partitions.to_pylist(), found.file_ids.to_pylist(), strict=True))

@@ -8,7 +8,7 @@ partition is deleted in one file group and inserted in another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,16 +20,19 @@ from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.json_rows import json_objects
 from lakehouse.core.format.log.cdc import AFTER, BEFORE, change_schema, image_type
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
-from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.known_files import known_files
+from lakehouse.core.operations.load.listing import supported_data_files
 from lakehouse.core.operations.load.schema import table_schema
-from lakehouse.core.operations.load.slices import load_visible, slices_of
+from lakehouse.core.operations.load.slices import groups_of, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.commit_range import loaded_commits_in_range, with_archived_range
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, ScanRequest, instant_text
-from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.core.operations.read.scan import is_cleaning, slice_context
 from lakehouse.core.planning.cdc import UNCHANGING, FileGroupChange, plan_changes
 from lakehouse.core.planning.partitions import partition_filter
 from lakehouse.core.planning.predicate import check_columns, parse_predicate, to_arrow
+from lakehouse.core.state.data_files import file_paths, files_table, members, one_array
+from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import CDC_ENABLED, require_mergeable
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
@@ -175,18 +178,29 @@ def _chosen(full: pa.Schema, columns: Sequence[str]) -> pa.Schema:
 
 
 def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[FileGroupChange, ...]:
-    partitions = {stat.partition for _, metadata in commits for stat in metadata.stats}
-    partitions |= {partition for _, metadata in commits for partition in metadata.replaced}
-    if not commits:
+    groups = {(stat.partition, stat.file_id) for _, metadata in commits for stat in metadata.stats}
+    groups |= {(path, file_id) for _, metadata in commits for path, ids in metadata.replaced.items() for file_id in ids}
+    if not groups:
         return ()
+    # A pending clean may have deleted files that the metadata table lists.
+    partitions = sorted({partition for partition, _ in groups})
+    known = known_files(table, partitions, on_storage=is_cleaning(table))
+    listed = _of_groups(supported_data_files(table, known.files), groups)
     # The slices before the first commit and after the last one may consist of files that were cleaned.
     earliest = min(instant.requested for instant, _ in commits)
-    found = list_data_files(table, sorted(partitions))
-    listed = {file.path for file in found}
-    gone = [f for f in cleaned_files(table, earliest) if f.partition in partitions and f.path not in listed]
-    slices = slices_of(table, [*found, *gone], load_visible(table))
-    lost = {file.path for file in gone}
+    cleaned = _of_groups(files_table(cleaned_files(table, earliest)), groups)
+    gone = cleaned.filter(pc.invert(members(file_paths(cleaned), file_paths(listed))))
+    # Only the files of changed groups become objects.
+    slices = groups_of(table, pa.concat_tables([listed, gone]), load_visible(table)).by_group()
+    lost = frozenset(file_paths(gone).to_pylist())
     return plan_changes(commits, slices, table.timeline, layout=table.config.layout, cleaned_paths=lost)
+
+
+def _of_groups(files: pa.Table, groups: Collection[Group]) -> pa.Table:
+    """Return the files of file groups."""
+    wanted = pa.array([f"{partition}\0{file_id}" for partition, file_id in groups], pa.string())
+    keys = pc.binary_join_element_wise(one_array(files["partition"]), one_array(files["file_id"]), "\0")
+    return files.filter(members(keys, wanted))
 
 
 def _refuse_archived(table: LoadedTable, begin: str | None) -> None:
@@ -197,7 +211,8 @@ def _refuse_archived(table: LoadedTable, begin: str | None) -> None:
     first = load_visible(table).archived_before
     if after >= first or not table.env.storage.list(_archive(table)):
         return
-    archived = {file.instant for file in list_data_files(table) if after < file.instant < first}
+    instants = pc.unique(supported_data_files(table, known_files(table).files)["instant"]).to_pylist()
+    archived = [instant for instant in instants if after < instant < first]
     if archived:
         raise UserError(
             f"the changes since {begin} are no longer available: commits up to {max(archived)} are archived. "

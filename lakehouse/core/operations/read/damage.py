@@ -6,8 +6,8 @@
     raise     CorruptTableError with the file, its size and what to do
 
 A long-running process has cached most commits; a new process has cached only the commits that it read for other
-reasons. Planners of services read all commits of the active timeline. Writers read those that completed after the
-oldest file that they rewrite. Archived commits are not compared.
+reasons. Planners of services that list storage read all commits of the active timeline. Writers read those that
+completed after the oldest file that they rewrite. Archived commits are not compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class ChangedWhileListedError(RetryableError):
 def checked_slices(table: LoadedTable, policy: WritePolicy, partitions: Sequence[str] | None = None) -> FileSlices:
     """Return the newest slices of partitions for a service that rewrites them; raises the errors of `check_listing`."""
     listing = load_listing(table, partitions, on_storage=policy.skips_damage)
-    check_listing(table, listing, skips=policy.skips_damage, completed_after="")
+    # Files that the metadata table lists were committed; a lost one is noticed when it is opened.
+    compared = None if listing.from_metadata else ""
+    check_listing(table, listing, skips=policy.skips_damage, completed_after=compared)
     return listing.slices
 
 

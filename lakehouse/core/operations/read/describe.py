@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import numpy as np
+import pyarrow as pa
 
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions
 from lakehouse.core.operations.load.savepoints import savepoints
@@ -45,21 +46,29 @@ def describe(table: LoadedTable) -> TableSummary:
 
 def _partitions(table: LoadedTable) -> tuple[PartitionInfo, ...]:
     held = {**pending_clustering(table), **pending_compactions(table)}
-    found: dict[str, PartitionInfo] = {}
-    for file_slice in load_slices(table):
-        name = file_slice.partition
-        before = found.get(name, PartitionInfo(partition=name or "(root)"))
-        found[name] = replace(
-            before,
-            file_groups=before.file_groups + 1,
-            base_bytes=before.base_bytes + (file_slice.base.size_bytes if file_slice.base else 0),
-            log_bytes=before.log_bytes + file_slice.total_log_bytes,
-            log_files=before.log_files + len(file_slice.logs),
-            planned_groups=before.planned_groups + ((name, file_slice.file_id) in held),
-        )
+    slices = load_slices(table)
+    columns = pa.table(
+        {
+            "partition": slices.partitions,
+            "base_bytes": slices.base_sizes,
+            "bytes": slices.sizes,
+            "log_files": slices.log_counts,
+            "planned_groups": slices.is_in_groups(held).astype(np.int64),
+        }
+    )
+    sums = [("partition", "count"), *((name, "sum") for name in columns.column_names[1:])]
+    found = columns.group_by("partition").aggregate(sums).sort_by("partition").to_pylist()
     return tuple(
-        replace(info, log_ratio=round(info.log_bytes / info.base_bytes, 3)) if info.base_bytes else info
-        for _, info in sorted(found.items())
+        PartitionInfo(
+            partition=row["partition"] or "(root)",
+            file_groups=row["partition_count"],
+            base_bytes=(base := row["base_bytes_sum"]),
+            log_bytes=(logs := row["bytes_sum"] - base),
+            log_files=row["log_files_sum"],
+            planned_groups=row["planned_groups_sum"],
+            log_ratio=round(logs / base, 3) if base else None,
+        )
+        for row in found
     )
 
 

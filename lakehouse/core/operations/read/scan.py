@@ -208,7 +208,7 @@ def _select_version(
     as_of, completed_up_to = _bounds(version)
     schema = table_schema(table, up_to=as_of if completed_up_to is None else _last_request(table, completed_up_to))
     keep = _keep(table, where, schema)
-    on_storage = request.skips_damage or (version != SNAPSHOT and _is_cleaning(table))
+    on_storage = request.skips_damage or (version != SNAPSHOT and is_cleaning(table))
     choice = PartitionChoice(keep=keep)
     if not on_storage and schema is not None:
         choice = choose_partitions(
@@ -252,7 +252,7 @@ def _select_range(table: LoadedTable, query: Incremental, request: ScanRequest, 
     end = range_bound(query.end)
     schema = table_schema(table)
     keep = _keep(table, where, schema)
-    on_storage = request.skips_damage or (end is not None and _is_cleaning(table))
+    on_storage = request.skips_damage or (end is not None and is_cleaning(table))
     choice = PartitionChoice(keep=keep)
     if not on_storage and schema is not None:
         choice = choose_partitions(
@@ -292,7 +292,7 @@ def _located(listing: Listing, choice: PartitionChoice, timeline: str) -> tuple[
     return slices, tuple(steps)
 
 
-def _is_cleaning(table: LoadedTable) -> bool:
+def is_cleaning(table: LoadedTable) -> bool:
     """Return whether a clean is pending: the metadata table still lists the files that it is removing."""
     return len(table.timeline.where(action=Action.CLEAN, pending=True)) > 0
 

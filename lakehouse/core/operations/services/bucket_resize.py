@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+import pyarrow.compute as pc
+
 from lakehouse.core.format.timeline.clustering import RESIZE_BUCKETS, RESIZE_RING
 from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules, store_changed_rules
@@ -23,7 +25,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services.plan_executor import UnusablePlanError
 from lakehouse.core.operations.services.rewrite import planned_groups
-from lakehouse.core.planning.clustering import LAYOUT_KEY, partitions_of
+from lakehouse.core.planning.clustering import LAYOUT_KEY, Unsorted, partitions_of
 from lakehouse.core.planning.numbered_resize import (
     NumberedChange,
     changed_counts,
@@ -34,11 +36,12 @@ from lakehouse.core.planning.numbered_resize import (
     sorted_changes,
 )
 from lakehouse.core.planning.ring_resize import RingLimits, plan_ring_resizes, resized_rings, ring_partitions
+from lakehouse.core.state.data_files import members
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.errors import UserError
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.files import FileSlice
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Instant
 from lakehouse.spec.bucket_rules import BucketRules
@@ -53,7 +56,7 @@ def plan_rings(
     *,
     selected: Sequence[str],
     hour: int,
-    is_unsorted: Callable[[FileSlice], bool],
+    is_unsorted: Unsorted,
 ) -> ClusteringPlan | None:
     """Return the plan of the buckets that have to split, merge or be sorted; None if there are none.
 
@@ -69,7 +72,7 @@ def plan_rings(
     if write_without_profile(table, policies.transaction, None) is not None:
         return None
     slices = checked_slices(table, policies.write, selected or None)
-    paths = partitions_of([piece.partition for piece in slices], policies.clustering, hour, selected)
+    paths = partitions_of(pc.unique(slices.partitions).to_pylist(), policies.clustering, hour, selected)
     wanted = sorted(set(paths) - partitions_in_resize(table))
     index, largest = policies.index, policies.write.max_file_bytes
     limits = RingLimits(
@@ -109,7 +112,7 @@ def plan_numbers(
     *,
     selected: Sequence[str],
     hour: int,
-    is_unsorted: Callable[[FileSlice], bool],
+    is_unsorted: Unsorted,
 ) -> ClusteringPlan | None:
     """Return the plan of the partitions whose number of buckets has to change, and of the buckets to be sorted.
 
@@ -130,13 +133,13 @@ def plan_numbers(
     if write_without_profile(table, policies.transaction, None) is not None:
         return None
     slices = checked_slices(table, policies.write, selected or None)
-    paths = partitions_of([piece.partition for piece in slices], policies.clustering, hour, selected)
+    paths = partitions_of(pc.unique(slices.partitions).to_pylist(), policies.clustering, hour, selected)
     wanted = set(paths) - partitions_in_resize(table)
-    free = [piece for piece in slices if piece.partition in wanted]
+    free = slices.filter(members(slices.partitions, sorted(wanted)))
     active = groups_of_active_writes(table, policies.transaction)
     busy = planned_groups(table) | active | groups_with_open_copies(table, free)
     changes = _number_changes(free, policies, rules, busy, table.env.ids.uuid)
-    rest = [piece for piece in free if piece.partition not in changes]
+    rest = free.filter(~free.flags(members(free.partitions, sorted(changes))))
     new_uuid = table.env.ids.uuid
     changes |= sorted_changes(rest, rules, busy=busy, is_unsorted=is_unsorted, new_uuid=new_uuid)
     groups = plan_numbered(free, changes, file_bytes=policies.write.max_file_bytes)
@@ -152,7 +155,7 @@ def plan_numbers(
 
 
 def _number_changes(
-    slices: Sequence[FileSlice],
+    slices: FileSlices,
     policies: Policies,
     rules: BucketRules,
     busy: Collection[Group],
@@ -170,7 +173,7 @@ def _number_changes(
         merge_bytes=largest * index.merge_threshold,
         bounds=(max(index.min_buckets, 1), index.max_buckets or None),
     )
-    held = {piece.partition for piece in slices if (piece.partition, piece.file_id) in busy}
+    held = set(slices.in_groups(busy).partitions.to_pylist())
     return {
         partition: NumberedChange(before=rules.of(partition), after=count, uuid=new_uuid())
         for partition, count in sorted(counts.items())
@@ -205,10 +208,11 @@ def with_new_groups(now: LoadedTable, plan: ClusteringPlan, metadata: CommitMeta
     if not whole:
         return metadata
     replaced = dict(metadata.replaced)
-    for piece in load_slices(now, whole):
-        present = replaced.get(piece.partition, ())
-        if piece.file_id not in present:
-            replaced[piece.partition] = (*present, piece.file_id)
+    slices = load_slices(now, whole)
+    for partition, file_id in zip(slices.partitions.to_pylist(), slices.file_ids.to_pylist(), strict=True):
+        present = replaced.get(partition, ())
+        if file_id not in present:
+            replaced[partition] = (*present, file_id)
     return replace(metadata, replaced=replaced)
 
 

@@ -14,6 +14,10 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
@@ -75,13 +79,14 @@ from lakehouse.core.planning.clustering import (
 )
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
 from lakehouse.core.rows.space_filling_curves import is_sortable
+from lakehouse.core.state.data_files import members
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
-from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.clustering import BUCKETS, SORT_COLUMNS
@@ -286,7 +291,7 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Cl
         policies.clustering,
         selected=selected,
         hour=int(table.store.new_instant_time(table.timeline)[_HOUR]),
-        laid_out=_laid_out(table, {piece.base_instant for piece in slices}) if policies.clustering.columns else {},
+        laid_out=_laid_out(table, _made_by(slices)) if policies.clustering.columns else {},
         max_file_bytes=policies.write.max_file_bytes,
     )
 
@@ -298,17 +303,25 @@ def _plan_buckets(table: LoadedTable, policies: Policies, request: ServiceReques
     selected = request.partitions or clustering.selected_partitions
     made_by: dict[str, Layout] = {}
     if clustering.columns:
-        instants = {piece.base_instant for piece in checked_slices(table, policies.write, selected or None)}
-        made_by = _laid_out(table, instants)
+        made_by = _laid_out(table, _made_by(checked_slices(table, policies.write, selected or None)))
 
-    def is_unsorted(piece: FileSlice) -> bool:
-        return bool(clustering.columns) and (bool(piece.logs) or made_by.get(piece.base_instant) != layout)
+    def is_unsorted(slices: FileSlices) -> np.ndarray[Any, Any]:
+        if not clustering.columns:
+            return np.zeros(len(slices), bool)
+        in_layout = [instant for instant, found in made_by.items() if found == layout]
+        flags: np.ndarray[Any, Any] = ~slices.flags(members(slices.base_instants, in_layout)) | (slices.log_counts > 0)
+        return flags
 
     hour = int(table.store.new_instant_time(table.timeline)[_HOUR])
     rules = bucket_rules(table, policies.index)
     if rules is None:
         return plan_rings(table, policies, selected=selected, hour=hour, is_unsorted=is_unsorted)
     return plan_numbers(table, policies, rules, selected=selected, hour=hour, is_unsorted=is_unsorted)
+
+
+def _made_by(slices: FileSlices) -> set[str]:
+    """Return the instants of the base files of slices."""
+    return set(pc.unique(slices.base_instants).to_pylist())
 
 
 def _laid_out(table: LoadedTable, instants: set[str]) -> dict[str, Layout]:

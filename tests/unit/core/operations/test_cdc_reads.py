@@ -21,6 +21,8 @@ from tests.support.tables import DELETED, Shape, batch, make_env, row
 FULL = CdcMode.DATA_BEFORE_AFTER.value
 MODES = [mode.value for mode in CdcMode]
 TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
+#: A table whose files are listed, so that a deleted file looks like a cleaned one.
+LISTED = Shape(rows_per_file=100, options={"hoodie.metadata.enable": "false"})
 
 
 def make(mode: str = FULL, *, env: Env | None = None, shape: Shape | None = None, **declared: Any) -> Table:
@@ -212,7 +214,7 @@ def test_empty_table_has_no_changes() -> None:
 
 @pytest.mark.parametrize("mode", ["OP_KEY_ONLY", "DATA_BEFORE"])
 def test_changes_whose_files_were_cleaned_are_refused(mode: str) -> None:
-    table = make(mode)
+    table = make(mode, shape=LISTED)
     for ts in range(3):
         table.upsert(batch([row("a", ts=ts, v=str(ts))]))
     storage = table.refresh().env.storage
@@ -241,8 +243,19 @@ def test_change_log_with_both_images_needs_no_other_file() -> None:
         changes(table, begin)
 
 
+def test_changes_whose_file_is_lost_name_the_file_with_a_metadata_table() -> None:
+    table = make("OP_KEY_ONLY")
+    for ts in range(2):
+        table.upsert(batch([row("a", ts=ts, v=str(ts))]))
+    lost = table.commits()[0][1].stats[0].path
+    table.refresh().env.storage.delete(lost)
+    with pytest.raises(CorruptTableError, match="does not exist although the table names it") as raised:
+        changes(table, "earliest")
+    assert lost in raised.value.message
+
+
 def test_changes_of_a_replaced_and_cleaned_group_are_refused() -> None:
-    table = make()
+    table = make(shape=LISTED)
     table.upsert(batch([row("a")]))
     table.insert_overwrite_table(batch([row("b")]))
     table.refresh().env.storage.delete(table.commits()[0][1].stats[0].path)
