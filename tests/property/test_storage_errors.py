@@ -179,7 +179,9 @@ def check(act: Act, root: Path, system: System, whole: System) -> None:
             act.run(table)
         except LakehouseError as raised:
             error = raised
-    assert system.failed, where
+    if not system.failed:
+        # Threads share some reads, so a run may need a few calls fewer than the one that was counted.
+        assert error is None and 0.9 * whole.steps < system.steps < (system.fail_at or 0), where
     assert clock.now - began < PATIENCE_MS, f"{where}: waited {clock.now - began} ms"
     assert system.steps < 20 * whole.steps + 2_000, f"{where}: {system.steps} calls, {whole.steps} without a fault"
     named = error is None or os.strerror(system.errno) in str(error)

@@ -121,3 +121,18 @@ def test_where_of_a_scan_has_the_same_rows_in_arrow_and_in_spark(spark: Any, tab
         assert sorted(row.id for row in scan.to_spark(spark).collect()) == sorted(
             scan.to_arrow().column("id").to_pylist()
         ), where
+
+
+@pytest.mark.parametrize("where", ["f > 1000", "f = double('NaN')", "place.height >= 1000", "place.height > 3"])
+def test_filter_of_a_plain_frame_keeps_rows_with_nan(spark: Any, tmp_path: Path, where: str) -> None:
+    schema = pa.schema([("id", pa.string()), ("f", pa.float64()), ("place", pa.struct([("height", pa.float32())]))])
+    made = Table.create(str(tmp_path / "t"), name="t", record_key="id", schema=schema)
+    rows = [
+        {"id": "number", "f": 1.0, "place": {"height": 2.0}},
+        {"id": "nan", "f": math.nan, "place": {"height": math.nan}},
+        {"id": "null", "f": None, "place": None},
+    ]
+    made.bulk_insert(pa.Table.from_pylist(rows, schema))
+    assert [row.id for row in made.scan().to_spark(spark).where(where).collect()] == ["nan"]
+    made.upsert(pa.Table.from_pylist([{"id": "other", "f": 2.0, "place": None}], schema))
+    assert [row.id for row in made.scan().to_spark(spark).where(where).collect()] == ["nan"]

@@ -62,7 +62,7 @@ class BaseFileWriter:
         self._keys: tuple[str, str] | None = None
         self._footers: list[pq.FileMetaData] = []
         self._ranges: dict[str, Range] = {}
-        self._examined = None if context.indexed is None else RowBounds(self._schema, context.indexed)
+        self._examined = RowBounds(self._schema, context.indexed or ())
         self._bounds: dict[str, ColumnBounds] | None = None
         self._writer: pq.ParquetWriter | None = None
         self._output: OutputFile | None = None
@@ -182,8 +182,7 @@ class BaseFileWriter:
         if self._writer is None:
             self._writer = self._open(rows)
         self._writer.write_table(rows.unify_dictionaries(), row_group_size=rows.num_rows)
-        if self._examined is not None:
-            self._examined.add(rows)
+        self._examined.add(rows)
         self._encoded_ratio = (self._encoded_bytes - before) / max(in_memory, 1)
         if in_memory >= self._context.budget.encode_bytes:
             del rows
@@ -224,18 +223,19 @@ class BaseFileWriter:
             footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = self._keys
         self._writer.add_key_value_metadata(footer)
         assert self._tail is not None
+        self._tail.hold()
+        self._writer.close()
+        if self._examined.nan_columns:
+            self._tail.omit_bounds(self._examined.nan_columns)
         if bloom is None:
-            self._writer.close()
-            self._tail.flush()
+            self._tail.release()
         else:
-            self._tail.hold()
-            self._writer.close()
             self._tail.release(bloom.text_bytes, bloom.text_pieces())
         self.size_bytes = self._tail.tell()
         if self._footers:
             footer = self._footers.pop()
             self._ranges = column_ranges(footer)
-            self._bounds = None if self._examined is None else self._examined.finish([footer])
+            self._bounds = None if self._context.indexed is None else self._examined.finish([footer])
 
 
 def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:

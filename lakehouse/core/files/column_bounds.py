@@ -48,10 +48,16 @@ class RowBounds:
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         kinds = leaf_types(schema)
         self.columns = tuple(name for name in columns if name in kinds)
-        self._reals = [name for name in self.columns if pa.types.is_floating(kinds[name])]
+        # Also of columns without statistics: the footer omits the bounds of all columns with NaN.
+        self._reals = [name for name, kind in kinds.items() if pa.types.is_floating(kind)]
         self._texts = [name for name in self.columns if _is_text(kinds[name])]
         self._nan: set[str] = set()
         self._long: dict[str, tuple[bytes, bytes]] = {}
+
+    @property
+    def nan_columns(self) -> frozenset[str]:
+        """The columns and nested fields, by dotted path, that have NaN so far."""
+        return frozenset(self._nan)
 
     def add(self, rows: pa.Table) -> None:
         """Add the rows of one row group."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse.core.files.column_bounds import leaf_types
 from lakehouse.core.files.external_sort import RunSorter
 from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.files.memory_budget import Budget
@@ -80,11 +81,15 @@ def _wanted(context: CopyContext) -> pa.Schema:
 def _written(context: CopyContext, task: CopyTask, rows: Iterator[pa.Table]) -> Iterator[Copied]:
     pieces = (piece.slice(start, _PIECE_ROWS) for piece in rows for start in range(0, piece.num_rows, _PIECE_ROWS))
     piece, number = next(pieces, None), 0
+    # Bounds that Arrow writes ignore NaN; Spark would skip rows by them.
+    bounded = [name for name, kind in leaf_types(context.columns).items() if not pa.types.is_floating(kind)]
     while piece is not None:
         path = f"{task.folder}/part-{task.number:05d}-{number:05d}.parquet"
         count, held, number = 0, [], number + 1
         with context.target.open_output(path) as sink:
-            with pq.ParquetWriter(sink, context.columns, compression="zstd", store_schema=False) as writer:
+            with pq.ParquetWriter(
+                sink, context.columns, compression="zstd", store_schema=False, write_statistics=bounded
+            ) as writer:
                 while piece is not None and sink.tell() < context.file_bytes:
                     held.append(piece)
                     count += piece.num_rows

@@ -1,20 +1,25 @@
-"""Complete a Parquet file whose footer has a value that is too large to be copied: the bloom filter.
+"""Change the footer of a Parquet file before it is written: add the bloom filter, omit bounds that ignore NaN.
 
-Arrow copies footer values several times while a file is closed. The writer therefore gets a token in place of the
-value, and its last bytes are kept back. The footer is then written to the file with the value in place of the token:
+Arrow copies footer values several times while a file is closed, and a bloom filter is too large for that. The writer
+therefore gets a token in place of the value, and its last bytes are kept back. The footer is then written to the file
+with the value in place of the token:
 
     column data | FileMetaData: ... <length><token> ... | length of FileMetaData | PAR1
 
 FileMetaData is encoded in Thrift's compact protocol. A string is its length, as a varint, and its bytes. No enclosing
 structure contains its own length.
+
+Arrow computes bounds without NaN. In Spark and Hudi NaN is greater than all numbers, and they skip row groups by
+bounds, so they would lose rows. Their own writer omits the bounds of a column with NaN (DATA-3).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
+from lakehouse.core.format.parquet.thrift_compact import Struct, decode_struct, encode_struct
 from lakehouse.core.storage.protocol import OutputFile
 
 TOKEN = "d41f8a52-placeholder-of-the-bloom-filter-6c07be93"
@@ -22,6 +27,9 @@ _LENGTH = struct.Struct("<I")
 _MAGIC = b"PAR1"
 # Arrow writes a page header, a page or a part of the footer at a time. Small writes are passed on together.
 _BUFFER_BYTES = 128 * 1024
+# Ids of fields of the footer: row groups, their column chunks, the metadata, path and statistics of a chunk, and the
+# bounds, of which two are deprecated.
+_GROUPS, _COLUMNS, _CHUNK, _PATH, _STATISTICS, _BOUNDS = 4, 1, 3, 3, 12, (1, 2, 5, 6, 7, 8)
 
 
 class FooterSink:
@@ -70,22 +78,47 @@ class FooterSink:
         """Keep the bytes written from now on. Call it before the Parquet writer is closed."""
         self._held = []
 
-    def release(self, size_bytes: int, value: Iterable[bytes]) -> None:
+    def omit_bounds(self, columns: Collection[str]) -> None:
+        """Remove the bounds of these columns, given by dotted paths, from the kept footer."""
+        held, begin, end = self._kept()
+        data = encode_struct(without_bounds(decode_struct(held[begin:end]), columns))
+        self._held = [held[:begin], data, _LENGTH.pack(len(data)) + _MAGIC]
+
+    def release(self, size_bytes: int = 0, value: Iterable[bytes] | None = None) -> None:
         """Write the kept bytes, with `value`, of `size_bytes`, in place of the token; then pass all bytes on."""
-        assert self._held is not None
-        held, self._held = b"".join(self._held), None
-        (length,) = _LENGTH.unpack_from(held, len(held) - len(_MAGIC) - _LENGTH.size)
-        begin, end = len(held) - len(_MAGIC) - _LENGTH.size - length, len(held) - len(_MAGIC) - _LENGTH.size
-        token = _string_head(len(TOKEN)) + TOKEN.encode()
-        at = held.index(token, begin, end)
-        self.write(held[:at])
-        written = len(_string_head(size_bytes)) + size_bytes
-        self.write(_string_head(size_bytes))
-        for piece in value:
-            self.write(piece)
-        self.write(held[at + len(token) : end])
-        self.write(_LENGTH.pack(length - len(token) + written) + _MAGIC)
+        held, begin, end = self._kept()
+        self._held = None
+        if value is None:
+            self.write(held)
+        else:
+            token = _string_head(len(TOKEN)) + TOKEN.encode()
+            at = held.index(token, begin, end)
+            self.write(held[:at])
+            written = len(_string_head(size_bytes)) + size_bytes
+            self.write(_string_head(size_bytes))
+            for piece in value:
+                self.write(piece)
+            self.write(held[at + len(token) : end])
+            self.write(_LENGTH.pack(end - begin - len(token) + written) + _MAGIC)
         self.flush()
+
+    def _kept(self) -> tuple[bytes, int, int]:
+        """Return the kept bytes, and where the footer begins and ends in them."""
+        assert self._held is not None
+        held = b"".join(self._held)
+        end = len(held) - len(_MAGIC) - _LENGTH.size
+        (length,) = _LENGTH.unpack_from(held, end)
+        return held, end - length, end
+
+
+def without_bounds(footer: Struct, columns: Collection[str]) -> Struct:
+    """Return a footer in which the column chunks of these columns have no bounds; counts of nulls remain."""
+    for group in footer.structs(_GROUPS):
+        for chunk in group.structs(_COLUMNS):
+            meta = chunk.get(_CHUNK)
+            if ".".join(name.decode() for name in meta.get(_PATH)[1]) in columns and meta.get(_STATISTICS) is not None:
+                meta.get(_STATISTICS).drop(*_BOUNDS)
+    return footer
 
 
 def _string_head(size: int) -> bytes:

@@ -32,3 +32,27 @@ def test_footer_value_replaces_the_token(size: int) -> None:
         b"large": value,
         b"short": b"2",
     }
+
+
+def test_footer_omits_the_bounds_of_chosen_columns_and_keeps_other_statistics() -> None:
+    rows = pa.table({"n": [1, 2], "f": [1.0, float("nan")], "s": pa.array([{"f": 1.0, "g": 2.0}, None])})
+    storage = MemoryStorage()
+    with storage.open_output("f.parquet") as sink:
+        tail = FooterSink(sink)
+        writer = pq.ParquetWriter(tail, rows.schema)
+        writer.write_table(rows)
+        writer.write_table(rows)
+        tail.hold()
+        writer.close()
+        tail.omit_bounds({"f", "s.f"})
+        tail.release()
+    with storage.open_input("f.parquet") as source:
+        read = pq.ParquetFile(source)
+        assert read.read().slice(0, 2).drop_columns("f").equals(rows.drop_columns("f"))
+        found = {}
+        for group in range(2):
+            for number in range(4):
+                chunk = read.metadata.row_group(group).column(number)
+                found[group, chunk.path_in_schema] = (chunk.statistics.has_min_max, chunk.statistics.null_count)
+    expected = {"n": (True, 0), "f": (False, 0), "s.f": (False, 1), "s.g": (True, 1)}
+    assert found == {(group, name): value for group in range(2) for name, value in expected.items()}
