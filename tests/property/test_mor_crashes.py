@@ -279,8 +279,8 @@ def test_stale_executor_that_resumes_during_the_next_execution_does_not_damage_i
     commit = next(n for n, name in enumerate(steps, start=1) if name.startswith("create") and name.endswith("commit"))
     # At this step all files are written; only the check of the claim precedes the commit.
     ready = max(n for n, name in enumerate(steps[:commit], start=1) if name == "replace_if .hoodie/lock")
-    for sleeps in {*share_of(range(claimed + 1, commit), service, 4), ready}:
-        for wakes in share_of(range(2, commit + 8), sleeps, 4 if sleeps == ready else 14):
+    for sleeps in {*share_of(range(claimed + 1, commit), service, 12), ready}:
+        for wakes in share_of(range(2, commit + 8), sleeps, 8 if sleeps == ready else 28):
             storage = copy_of(base("LOGS_SIMPLE", service))
             first = Suspended(storage, sleeps, lambda store: run_verb(service, open_as(store, CRASHED, **NO_WAIT)))
             # The second executor is another process and does not see the locks that the first one holds in memory.

@@ -49,8 +49,8 @@ LOCK_WAIT_MS = 2_000
 #: The limit of the total waiting time of an operation: several lock acquisitions and retries of calls.
 PATIENCE_MS = 20 * LOCK_WAIT_MS
 ERRNOS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EINTR)
-#: A usual test run covers each 80th step, starting at another step for each operation, error number and kind of fault.
-SHARE = 80
+#: A usual test run covers each 160th step, starting at another step for each operation, error number and kind of fault.
+SHARE = 160
 OPTIONS = {"hoodie.write.lock.wait_time_ms": str(LOCK_WAIT_MS), "lakehouse.lock.lease_ms": "2000"}
 SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v,id"}
 SHORT = {
