@@ -29,7 +29,7 @@ from lakehouse.core.operations.commit.complete import PreparedCommit, complete_c
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.conflict import STRATEGIES
-from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
+from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.model.commit import ColumnBounds, CommitMetadata, Operation, WriteStat
@@ -107,7 +107,8 @@ def add_commit(table: Table, first: int, partitions: range) -> Committed:
     profile = encode_inflight(CommitMetadata(operation=Operation.BULK_INSERT), table_version=loaded.config.version)
     loaded.store.start(instant, profile)
     stats = _write_files(table.location, instant.requested, first, partitions)
-    extra = {"schema": arrow_to_avro(SCHEMA, table=table.name), RANGES_KEY: encode_ranges(stats)}
+    indexed = SCHEMA.names if "column_stats" in loaded.config.metadata_partitions else None
+    extra = {"schema": arrow_to_avro(SCHEMA, table=table.name)} | ranges_extra(stats, indexed)
     metadata = CommitMetadata(operation=Operation.BULK_INSERT, stats=stats, extra=extra)
     outcome = complete_commit(_candidate(loaded, metadata, instant), TransactionPolicy())
     assert isinstance(outcome, Committed)

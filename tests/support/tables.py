@@ -388,7 +388,7 @@ def check_log(storage: Storage, stat: WriteStat) -> None:
 
 
 def _check_ranges(stat: WriteStat, rows: pa.Table, metadata: CommitMetadata) -> None:
-    ranges = decode_ranges(metadata.extra[RANGES_KEY], rows.schema).get(stat.path, {})
+    ranges = decode_ranges(metadata.extra.get(RANGES_KEY), rows.schema).get(stat.path, {})
     for name, (low, high, nulls) in ranges.items():
         column = rows.column(name)
         column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

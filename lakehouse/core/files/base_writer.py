@@ -234,7 +234,8 @@ class BaseFileWriter:
         self.size_bytes = self._tail.tell()
         if self._footers:
             footer = self._footers.pop()
-            self._ranges = column_ranges(footer)
+            # Commits state no ranges of columns that the metadata table indexes.
+            self._ranges = column_ranges(footer) if self._context.indexed is None else {}
             self._bounds = None if self._context.indexed is None else self._examined.finish([footer])
 
 

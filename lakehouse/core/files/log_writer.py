@@ -35,6 +35,7 @@ from lakehouse.core.format.log.blocks import BlockHeader, BlockType, block_frame
 from lakehouse.core.format.log.delete_block import encode_deletes
 from lakehouse.core.format.log.delete_values import written_as
 from lakehouse.core.index.write_tasks import GroupTask
+from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.absent_columns import bits_of, lacking_columns
 from lakehouse.core.rows.event_time import EventTimes
 from lakehouse.core.rows.ordering import without_ordering
@@ -297,8 +298,7 @@ class LogWriter:
                 num_updates=rows - inserted,
                 num_deletes=deleted,
                 size_bytes=size,
-                # With deletes or several blocks, the bounds of one block are not those of the file.
-                ranges=column_ranges(footers[0]) if len(footers) == 1 and len(self._blocks) == 1 else {},
+                ranges=self._ranges(footers),
                 bounds=self._bounds(deleted),
                 is_partial=any(len(names) < len(self._context.schema) for names in self._blocks),
                 seconds=self._context.clock.monotonic_s() - self._started,
@@ -320,6 +320,12 @@ class LogWriter:
         if not self._blocks:
             return deletes_only(self._context.indexed, deleted)
         return merged_bounds(block.bounds or {} for block in self._blocks.values())
+
+    def _ranges(self, footers: Sequence[pq.FileMetaData]) -> dict[str, Range]:
+        """Return the ranges for the commit, which states none of columns that the metadata table indexes."""
+        # With deletes or several blocks, the bounds of one block are not those of the file.
+        is_exact = len(footers) == 1 and len(self._blocks) == 1
+        return column_ranges(footers[0]) if is_exact and self._context.indexed is None else {}
 
     def _delete_contents(self) -> Iterator[bytes]:
         """Yield one delete block content per type of ordering value. Readers refuse a mix of types in one block."""

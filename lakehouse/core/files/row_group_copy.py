@@ -144,7 +144,7 @@ def join_groups(context: WriteContext, target: BaseFile, found: Joinable, groups
         num_writes=footer_metadata.num_rows,
         num_inserts=footer_metadata.num_rows,
         size_bytes=size,
-        ranges=column_ranges(footer_metadata),
+        ranges=column_ranges(footer_metadata) if context.indexed is None else {},
         bounds=None if context.indexed is None else file_bounds(context.storage, target.path, context.indexed),
         seconds=context.clock.monotonic_s() - started,
     )

@@ -1,8 +1,8 @@
 """Column ranges of data files in commit metadata, so that a reader can skip files without opening them.
 
 The value of the extra metadata key is JSON {relative path: {column: [min, max, nulls]}}. Dates and times are ISO 8601
-texts, decimals are texts with full scale. Other readers ignore the key. Commits of other writers lack it; then no file
-is skipped.
+texts, decimals are texts with full scale. Other readers ignore the key. Commits of other writers lack it, and so do
+commits of a table whose metadata table has the index partition `column_stats`, from which readers take ranges.
 """
 
 from __future__ import annotations
@@ -31,6 +31,14 @@ def json_range(low: Any, high: Any, nulls: int) -> Range | None:
     """Return (min, max, nulls) as JSON values, or None if the bounds have no short and exact JSON value."""
     values = [_json_value(low), _json_value(high)]
     return None if None in values else (values[0], values[1], nulls)
+
+
+def ranges_extra(stats: Iterable[WriteStat], indexed: Collection[str] | None) -> dict[str, str]:
+    """Return the extra metadata with the ranges of a commit's files; empty if the metadata table has them.
+
+    `indexed` are the columns whose bounds the metadata table gets with the commit; None without `column_stats`.
+    """
+    return {RANGES_KEY: encode_ranges(stats)} if indexed is None else {}
 
 
 def encode_ranges(stats: Iterable[WriteStat]) -> str:

@@ -77,7 +77,7 @@ from lakehouse.core.planning.clustering import (
     layout_text,
     plan_clustering,
 )
-from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
+from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.rows.space_filling_curves import is_sortable
 from lakehouse.core.state.data_files import members
 from lakehouse.core.state.file_slices import FileSlices
@@ -249,7 +249,8 @@ class ClusteringExecution:
             operation=Operation.CLUSTER.value,
             stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
             replaced=plan.replaced,
-            extra={"schema": context.write.avro_schema, RANGES_KEY: encode_ranges(stats)}
+            extra={"schema": context.write.avro_schema}
+            | ranges_extra(stats, context.write.indexed)
             | ({LAYOUT_KEY: layout_text(context.layout)} if context.layout.columns else {}),
         )
         staged = staging_of(claimed, self.engine).stage(metadata)

@@ -39,7 +39,7 @@ from lakehouse.core.operations.services.rewrite import (
 )
 from lakehouse.core.operations.services.service import ServiceCost, ServiceRequest
 from lakehouse.core.operations.write.prepare import maintenance_context
-from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
+from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
@@ -167,7 +167,7 @@ class CompactionExecution:
             operation=kind.operation.value,
             stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
             compacted=not logs,
-            extra={"schema": write.avro_schema, RANGES_KEY: encode_ranges(stats)},
+            extra={"schema": write.avro_schema} | ranges_extra(stats, write.indexed),
         )
         staged = staging_of(claimed, self.engine).stage(metadata)
         return RewrittenFiles(metadata=metadata, markers=markers, staged=staged)

@@ -26,7 +26,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
-from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
+from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.planning.schema import Role, SchemaPlan, evolve, first_schema, incoming_columns, provided_columns
 from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.rows.deduplicate import check_orderable
@@ -96,7 +96,7 @@ class PreparedWrite:
 
     def extra(self, stats: Sequence[WriteStat], rows: int) -> dict[str, str]:
         """Return the extra metadata of a commit of `rows` rows: schema, column ranges, provided columns, drift."""
-        extra = {"schema": self.avro_schema, RANGES_KEY: encode_ranges(stats)}
+        extra = {"schema": self.avro_schema} | ranges_extra(stats, self.template.indexed)
         # Completed rows repeat the stored values of the other columns, so a write of those columns conflicts, too.
         if self.template.provided_columns is not None and not completes_rows(self.template):
             extra[conflict.COLUMNS_KEY] = json.dumps(self.template.provided_columns)

@@ -212,9 +212,10 @@ def swap_type(storage: Storage) -> None:
 def claim_ranges(storage: Storage) -> None:
     path = bases(storage)[0].path
     for commit in completed_commits(storage):
-        text = decode_commit(storage.get(commit)).extra.get(RANGES_KEY)
-        if text and path in json.loads(text):
-            edit_extra(storage, commit, **{RANGES_KEY: json.dumps({**json.loads(text), path: {"v": [100, 200, 0]}})})
+        metadata = decode_commit(storage.get(commit))
+        if path in {stat.path for stat in metadata.stats}:
+            ranges = json.loads(metadata.extra.get(RANGES_KEY, "{}"))
+            edit_extra(storage, commit, **{RANGES_KEY: json.dumps({**ranges, path: {"v": [100, 200, 0]}})})
 
 
 def partition_file(storage: Storage) -> str:
