@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -83,6 +84,7 @@ def with_meta_fields(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)], metadata=schema.metadata)
 
 
+@lru_cache(maxsize=64)
 def arrow_to_avro(schema: pa.Schema, *, table: str) -> str:
     """Return the Avro JSON of `schema` as record `<table>_record` in namespace `hoodie.<table>`.
 
@@ -93,6 +95,7 @@ def arrow_to_avro(schema: pa.Schema, *, table: str) -> str:
     return json.dumps(_record(list(schema), f"{name}_record", f"hoodie.{name}", ""), separators=(",", ":"))
 
 
+@lru_cache(maxsize=64)
 def avro_to_arrow(schema_json: str) -> pa.Schema:
     """Return the Arrow schema of a table's Avro JSON, of this package or of another writer.
 

@@ -82,6 +82,11 @@ def bound_parts(values: pa.Array, version: str) -> pa.Table:
     return pa.table(columns, schema=PARTS)
 
 
+def wrapper_of(kind: pa.DataType, version: str) -> int:
+    """Return the number of the wrapper for bounds of a type; the type must have statistics in this version."""
+    return _wrapped(pa.nulls(0, kind), kind, version)[0]
+
+
 def _wrapped(values: pa.Array, kind: pa.DataType, version: str) -> tuple[int, str, pa.Array]:
     """Return the wrapper of a type, the part that stores its values, and the values for this part."""
     if pat.is_boolean(kind):

@@ -32,6 +32,16 @@ def shards(keys: Any, groups: int) -> NDArray[np.int64]:
     return np.abs(string_hashes(texts).astype(np.int64)) % groups
 
 
+def shard_of(key: bytes, groups: int) -> int:
+    """Return the position of the file group of one ASCII key, as `shards` does."""
+    if groups == 1:
+        return 0
+    found = 0
+    for unit in key:
+        found = (31 * found + unit) & 0xFFFFFFFF
+    return abs(found - (1 << 32) if found >= 1 << 31 else found) % groups
+
+
 def secondary_shards(keys: Any, groups: int, version: str) -> NDArray[np.int64]:
     """Return the shards of keys of a secondary index of version "V1" or "V2".
 

@@ -205,6 +205,11 @@ def _choice(older: pa.Table, newer: pa.Table, bound: str, is_better: Callable[..
     for part in ("number", "real", "data"):
         pair = (older.column(f"{bound}_{part}"), newer.column(f"{bound}_{part}"))
         better |= np.asarray(is_better(*pair).fill_null(False))
+        if part == "real":
+            # NaN is greater than all numbers, and every comparison with it is false.
+            nan, other = pair if bound == "max" else (pair[1], pair[0])
+            is_nan, is_number = pc.is_nan(nan).fill_null(False), pc.invert(pc.is_nan(other)).fill_null(False)
+            better |= np.asarray(pc.and_(is_nan, is_number))
         if part == "data":
             decimals = [decimals_of_bytes(_one(values), 0) for values in pair]
             by_number = np.asarray(is_better(*decimals).fill_null(False))

@@ -8,17 +8,27 @@ record: a merged row may match although neither of its versions does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.metadata.few_records import (
+    UnusualRecordError,
+    encode_statistic,
+    few_entries,
+    file_suffix,
+    hash64_of,
+)
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
 from lakehouse.core.format.metadata.keys import column_stats_keys
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, encode_statistics, statistics_of
+from lakehouse.core.metadata.partitions.few_statistics import FEW_ROWS, form_of, statistic_of
 from lakehouse.core.metadata.partitions.file_statistics import (
     COLUMN_STATS,
     FileBounds,
+    absent,
     bounds_of_commit,
     bounds_of_files,
     column_values,
@@ -77,6 +87,9 @@ def _entries(
 ) -> pa.Table:
     mixed = is_mixed(config)
     held = [file for file in files if _is_complete(file, definition.source_fields, mixed=mixed)]
+    if definition.version == "V2" and len(held) * len(definition.source_fields) <= FEW_ROWS:
+        with suppress(UnusualRecordError):
+            return _few_entries(held, definition, schema)
     names, partitions = [file.name for file in held], [file.partition for file in held]
     by_type = columns_by_type(definition.source_fields if held else (), indexed_types(schema))
     columns = [column for of_type in by_type.values() for column in of_type]
@@ -91,6 +104,23 @@ def _entries(
     return encode_statistics(pa.concat_tables(tables) if tables else STAT_ROWS.empty_table())
 
 
+def _few_entries(files: Sequence[FileBounds], definition: Definition, schema: pa.Schema | None) -> pa.Table:
+    kinds = indexed_types(schema)
+    columns = [
+        (hash64_of(column), column, form_of(kinds.get(column, pa.string()))) for column in definition.source_fields
+    ]
+    keys, values = [], []
+    for file in files:
+        suffix, bounds = file_suffix(file.partition, file.name), file.bounds or {}
+        for prefix, column, form in columns:
+            found = bounds.get(column) or absent(file)
+            keys.append(prefix + suffix)
+            values.append(
+                encode_statistic(statistic_of(file.name, column, found, form, tight=False, of_partition=False))
+            )
+    return few_entries(keys, values)
+
+
 def _is_complete(file: FileBounds, columns: Sequence[str], *, mixed: bool) -> bool:
     """Return whether a file may have rows: all its bounds are known, and its rows are whole versions of records."""
     if file.bounds is None or file.is_partial or (file.is_log and mixed):
@@ -100,6 +130,8 @@ def _is_complete(file: FileBounds, columns: Sequence[str], *, mixed: bool) -> bo
 
 def _deleted_keys(removed: pa.Table, columns: Sequence[str]) -> pa.Array:
     """Return the keys of the rows of removed files; change logs have none."""
+    if not removed.num_rows:
+        return pa.array([], pa.binary())
     files = removed.filter(pc.invert(pc.ends_with(removed.column("name"), ".cdc"))).combine_chunks()
     partitions, names = (_one_array(files.column(name)) for name in ("partition", "name"))
     return _keys(columns, partitions, names).cast(pa.binary())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import pyarrow as pa
 
@@ -113,7 +113,8 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
     return replace(known, source_fields=(*known.source_fields, *added)) if added else known
 
 
-def indexed_types(schema: pa.Schema | None) -> dict[str, pa.DataType]:
+@lru_cache(maxsize=32)
+def indexed_types(schema: pa.Schema | None) -> Mapping[str, pa.DataType]:
     """Return dotted path -> type of the columns of a table, with meta columns."""
     return {} if schema is None else leaf_types(with_meta_fields(schema))
 
@@ -130,9 +131,11 @@ def _bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[Fi
     kinds = indexed_types(commit.schema)
     wanted = [name for name in columns if name in kinds]
     stats = [stat for stat in commit.change.stats if stat.path]
+    read = partial(_of_stat, commit.env.storage, wanted)
+    if len(stats) == 1 or all(stat.bounds is not None for stat in stats):
+        return [read(stat) for stat in stats]
     with ThreadPoolExecutor(_READERS) as pool:
-        found = pool.map(partial(_of_stat, commit.env.storage, wanted), stats)
-        return list(found)
+        return list(pool.map(read, stats))
 
 
 def _of_stat(storage: Storage, columns: Sequence[str], stat: WriteStat) -> FileBounds:

@@ -14,6 +14,7 @@ write, which completes later.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -21,10 +22,24 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.column_bounds import united
 from lakehouse.core.format.metadata.bounds import BYTES, NULL_TYPE, STRING, value_type
+from lakehouse.core.format.metadata.few_records import (
+    Statistic,
+    UnusualRecordError,
+    encode_statistic,
+    few_entries,
+    partition_key,
+)
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
 from lakehouse.core.format.metadata.keys import partition_stats_keys
 from lakehouse.core.format.metadata.merge import Layer, merge_statistics
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, encode_statistics, statistics_of
+from lakehouse.core.metadata.partitions.few_statistics import (
+    FEW_ROWS,
+    computed_rows,
+    form_of,
+    statistic_of,
+    widened_row,
+)
 from lakehouse.core.metadata.partitions.file_statistics import (
     COLUMN_STATS,
     FileBounds,
@@ -37,8 +52,9 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     indexed_columns,
     indexed_types,
 )
-from lakehouse.core.metadata.partitions.live_statistics import live_statistics
+from lakehouse.core.metadata.partitions.live_statistics import few_changes, live_statistics
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
+from lakehouse.core.metadata.read.unusable import MetadataUnusableError
 from lakehouse.core.state.data_files import one_array
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.errors import UnsupportedError
@@ -84,6 +100,9 @@ class PartitionStatsPartition:
         if commit.change.operation == Operation.DELETE_PARTITION:
             gone |= set(commit.change.touched_partitions)
         found = bounds_of_commit(commit, definition.source_fields)
+        if definition.version == "V2" and len(found) * len(definition.source_fields) <= FEW_ROWS:
+            with suppress(UnusualRecordError, MetadataUnusableError):
+                return _few_update(commit, definition, found, frozenset(gone))
         if not commit.is_last:
             files = [file for file in found if file.partition not in gone]
             entries = encode_statistics(_rows(files, definition, commit.schema, tight=False))
@@ -113,6 +132,40 @@ class PartitionStatsPartition:
 
     def shards(self, name: str, keys: pa.Array, groups: Sequence[str], definition: Definition | None) -> pa.Array:
         return pa.array(shards(keys, len(groups)))
+
+
+def _few_update(
+    commit: MetadataCommit, definition: Definition, added: Sequence[FileBounds], gone: frozenset[str]
+) -> Update:
+    """Return the update of a commit of few files, as the method `update` computes it on tables.
+
+    Raises:
+        UnusualRecordError: The rows have to be computed on tables.
+    """
+    columns, kinds = definition.source_fields, indexed_types(commit.schema)
+    rows: dict[tuple[str, str], Statistic] = {}
+    if commit.is_last:
+        changes = few_changes(commit, definition, added)
+        gone |= {partition for partition, names in changes.superseded.items() if not names}
+        rows = computed_rows(changes)
+    of_partition = dict[str, list[FileBounds]]()
+    for file in added:
+        if file.partition not in gone:
+            of_partition.setdefault(file.partition, []).append(file)
+    wide = [(column, partition) for column in columns for partition in of_partition if (column, partition) not in rows]
+    keys = {place: partition_key(*place) for place in wide}
+    stored = commit.reader().few_statistics(PARTITION_STATS, sorted(keys.values())) if wide and commit.is_last else {}
+    for place in wide:
+        column, partition = place
+        form = form_of(kinds.get(column, pa.string()))
+        bounds = _of_column(of_partition[partition], column)
+        row = statistic_of(partition, column, bounds, form, tight=False, of_partition=True)
+        rows[place] = widened_row(stored.get(keys[place]), row, form) if commit.is_last else row
+    deletes = [partition_key(column, partition) for column in columns for partition in sorted(gone)]
+    return Update(
+        entries=few_entries([partition_key(*place) for place in rows], [*map(encode_statistic, rows.values())]),
+        deletes=pa.array(deletes, pa.binary()),
+    )
 
 
 def _rows(

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.format.hfile.reader import HFile, read_hfile
-from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.log.scan import lost_blocks, settle_blocks
+from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.metadata.hfiles import open_hfile
 from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.metadata.read.slices import MetadataSlice
@@ -60,12 +61,11 @@ class Select:
 
     def rows(self, file: FileLayer, decode: Decode, schema: str) -> pa.Table:
         """Return the decoded entries of a layer with entries; a small layer is decoded once."""
-        assert file.hfile is not None, "delete blocks have no entries"
         has_many = self.prefixes is not None and len(self.prefixes) > _FEW_PREFIXES
-        if file.hfile.count > DECODED_ROWS or has_many:
+        if file.hfile is not None and (file.count > DECODED_ROWS or has_many):
             return decode(self.entries(file.hfile), schema)
         if not file.decoded:
-            file.decoded.append(decode(file.hfile.entries(), schema))
+            file.decoded.append(decode(file.entries(), schema))
         rows = file.decoded[0]
         if self.keys is None and self.prefixes is None:
             return rows
@@ -84,15 +84,63 @@ class FileLayer:
 
     Attributes:
         path: The file, relative to the metadata table.
-        hfile: The entries; None for a delete block.
+        hfile: The entries; None for a delete block, and for a block that this process wrote.
         deletes: The deleted keys as text; None for entries.
+        written: The entries of a small block that this process wrote, with the schema `SCHEMA`.
         decoded: All entries as rows, if they were decoded; the kind of a record depends on the file only.
+        values: All entries by key, if they were looked up one by one.
     """
 
     path: str
     hfile: HFile | None = None
     deletes: pa.Array | None = None
+    written: pa.Table | None = None
     decoded: list[pa.Table] = field(default_factory=list, compare=False)
+    values: list[dict[bytes, bytes]] = field(default_factory=list, compare=False)
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether this is not a delete block."""
+        return self.hfile is not None or self.written is not None
+
+    @property
+    def count(self) -> int:
+        """The number of entries; 0 for a delete block."""
+        if self.written is not None:
+            return int(self.written.num_rows)
+        return 0 if self.hfile is None else self.hfile.count
+
+    @property
+    def schema(self) -> str | None:
+        """The Avro schema of the values as JSON, if the file has it."""
+        if self.written is not None:
+            return SCHEMA
+        return None if self.hfile is None else self.hfile.schema
+
+    def entries(self) -> pa.Table:
+        """Return all entries."""
+        if self.written is not None:
+            return self.written
+        assert self.hfile is not None, "delete blocks have no entries"
+        return self.hfile.entries()
+
+    def stored(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those of a few keys that the layer has."""
+        if self.hfile is not None and self.count > DECODED_ROWS:
+            return _by_key(self.hfile.find(pa.array(sorted(keys), pa.binary())))
+        if not self.values:
+            self.values.append(_by_key(self.entries()))
+        held = self.values[0]
+        return {key: held[key] for key in keys if key in held}
+
+    def deleted(self) -> frozenset[bytes]:
+        """Return the deleted keys."""
+        texts = [] if self.deletes is None else self.deletes.to_pylist()
+        return frozenset(text.encode() for text in texts)
+
+
+def _by_key(entries: pa.Table) -> dict[bytes, bytes]:
+    return dict(zip(entries.column("key").to_pylist(), entries.column("value").to_pylist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +160,19 @@ class LayerReader:
     def identity(self, file: BaseFile | LogFile) -> tuple[str, int, str]:
         """Return what identifies the content of a file. A metadata table that is built again has the same names."""
         return file.path, file.size_bytes, self._completions.get(file.instant, "")
+
+    def keep_written(self, log: LogFile, entries: pa.Table, deletes: pa.Array) -> None:
+        """Keep a small log file that this process wrote and completed, so that it is not read."""
+        headers = {BlockHeader.INSTANT_TIME: log.instant}
+        blocks: list[tuple[LogBlock, FileLayer | None]] = []
+        if entries.num_rows:
+            block = LogBlock(kind=BlockType.HFILE_DATA, headers=headers, offset=0, length=0)
+            blocks.append((block, FileLayer(log.path, written=entries)))
+        if len(deletes):
+            block = LogBlock(kind=BlockType.DELETE, headers=headers, offset=0, length=0)
+            blocks.append((block, FileLayer(log.path, deletes=deletes.cast(pa.string()))))
+        size = entries.nbytes + deletes.nbytes + _ROW_BYTES * entries.num_rows
+        self._cache.put(self.identity(log), _Log(tuple(blocks)), size)
 
     def layers(self, slice_: MetadataSlice, is_valid: Callable[[str], bool]) -> list[FileLayer]:
         """Return the layers that a reader merges, oldest first.
@@ -208,7 +269,7 @@ class LayerReader:
 
 def _decoded_rows(layer: FileLayer | None) -> int:
     """Return the number of entries of a layer that are kept when they were decoded."""
-    count = 0 if layer is None or layer.hfile is None else layer.hfile.count
+    count = 0 if layer is None else layer.count
     return count if count <= DECODED_ROWS else 0
 
 

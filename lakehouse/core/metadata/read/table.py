@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,8 @@ import pyarrow.compute as pc
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.metadata import keys
-from lakehouse.core.format.metadata.groups import data_partition_of, partition_shards
+from lakehouse.core.format.metadata.few_records import Statistic, UnusualRecordError
+from lakehouse.core.format.metadata.groups import data_partition_of, partition_shards, shard_of
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
 from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
 from lakehouse.core.format.metadata.records import (
@@ -30,6 +32,7 @@ from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.place import INIT_PREFIX
+from lakehouse.core.metadata.read.few import FEW_KEYS, few_listing, few_statistics
 from lakehouse.core.metadata.read.layers import (
     Decode,
     FileLayer,
@@ -112,7 +115,12 @@ class MetadataTable:
         A partition that has no record has no files. The files of pending actions are not listed.
         """
         with reading():
-            rows = self._files_of(None if partitions is None else list(dict.fromkeys(partitions)))
+            wanted = None if partitions is None else list(dict.fromkeys(partitions))
+            if wanted is not None and len(wanted) <= FEW_KEYS:
+                with suppress(UnusualRecordError):
+                    (slice_,) = self._single(FILES)
+                    return few_listing(self._layers.layers(slice_, self._validity.is_valid), wanted, LISTING)
+            rows = self._files_of(wanted)
             is_live = pc.and_(pc.invert(rows.column("deleted")), pc.not_equal(rows.column("key"), keys.ALL_PARTITIONS))
             live = rows.filter(is_live)
             columns = [keys.paths(live.column("key")), live.column("name"), live.column("size_bytes")]
@@ -375,6 +383,24 @@ class MetadataTable:
         with reading():
             return self._find(partition, wanted)
 
+    def few_statistics(self, partition: str, wanted: Sequence[bytes]) -> dict[bytes, Statistic]:
+        """Return the merged statistics of a few keys; keys without record are left out.
+
+        Raises:
+            UnusualRecordError: `found` has to be used, because records have to be united or were written by another
+                release.
+        """
+        with reading():
+            groups = self.slices(partition)
+            of_group: dict[int, list[bytes]] = {}
+            for key in wanted:
+                of_group.setdefault(shard_of(key, len(groups)), []).append(key)
+            found: dict[bytes, Statistic] = {}
+            for number, keys_of in of_group.items():
+                layers = self._layers.layers(groups[number], self._validity.is_valid)
+                found |= few_statistics(layers, keys_of)
+            return found
+
     def _find(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of keys, which are sorted binary values."""
         groups = self.slices(partition)
@@ -479,11 +505,11 @@ class TaskLocations:
 
 
 def _decoded(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema) -> Layer:
-    if file.hfile is None:
+    if not file.has_entries:
         return Layer(schema.empty_table(), file.deletes)
-    text = file.hfile.schema
+    text = file.schema
     if text is None:
-        if file.hfile.count == 0:
+        if file.count == 0:
             return Layer(schema.empty_table())
         raise MetadataUnusableError(f"{file.path} has no schema in its file info", path=file.path)
     try:

@@ -11,6 +11,7 @@ Every partition is built again in memory and compared with what readers of the m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -160,7 +161,9 @@ def _wanted(stored: pa.Table, expected: pa.Table, allowed: pa.Table) -> pa.Array
     return pc.or_(pc.is_in(keys, value_set=needed), pc.invert(pc.is_in(keys, value_set=older)))
 
 
-def _check_statistics(name: str, stored: pa.Table, expected: pa.Table, kinds: dict[str, pa.DataType]) -> MetadataCheck:
+def _check_statistics(
+    name: str, stored: pa.Table, expected: pa.Table, kinds: Mapping[str, pa.DataType]
+) -> MetadataCheck:
     check = _check(name, stored, expected, () if name == PARTITION_STATS else _STATISTICS)
     narrow: list[str] = []
     for column in pc.unique(expected.column("column")).to_pylist():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -174,3 +175,25 @@ def test_deleted_statistics_are_dropped_and_a_later_row_counts_again() -> None:
 def test_bounds_of_different_types_are_dropped_when_they_meet() -> None:
     row = merged_row([stat(1, 2, pa.int32()), stat("a", "b", pa.string())], pa.string())
     assert (row["min"], row["known"]) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "expected"),
+    [
+        ((1.0, math.nan), (2.0, 5.0), (1.0, math.nan)),
+        ((1.0, 2.0), (0.0, math.nan), (0.0, math.nan)),
+        ((math.nan, math.nan), (2.0, 5.0), (2.0, math.nan)),
+        ((1.0, 2.0), (math.nan, math.nan), (1.0, math.nan)),
+    ],
+)
+def test_merged_bounds_keep_nan_as_the_greatest_number(
+    older: tuple[float, float], newer: tuple[float, float], expected: tuple[float, float]
+) -> None:
+    layers = []
+    for low, high in (older, newer):
+        values = {"name": ["p"], "min": [low], "max": [high], "value_count": [2], "null_count": [0]}
+        rows = pa.table({**values, "size_bytes": [1], "uncompressed_bytes": [1], "tight": [False]})
+        layers.append(Layer(statistics_of(rows, "f", pa.array(["k"]), version="V2", partition_stats=True)))
+    merged = merge_statistics(layers)
+    found = (merged["min_real"][0].as_py(), merged["max_real"][0].as_py())
+    assert repr(found) == repr(expected)

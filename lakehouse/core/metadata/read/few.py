@@ -1,0 +1,108 @@
+"""Look up a few records of the metadata table one by one (MDT-5).
+
+A look-up of a few keys in small files costs mostly the fixed time of Arrow's kernels. The functions here give the same
+records as `MetadataTable` does on tables, which property tests compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+
+from lakehouse.core.format.metadata.few_records import (
+    Statistic,
+    UnusualRecordError,
+    decode_file_map,
+    decode_statistic,
+)
+from lakehouse.core.format.metadata.keys import NON_PARTITIONED
+from lakehouse.core.format.metadata.schema import SCHEMA, record_node
+from lakehouse.core.metadata.read.layers import FileLayer
+
+#: Partitions whose files are looked up one by one, and bytes of their records.
+FEW_KEYS, _FEW_BYTES = 16, 32_768
+
+
+def few_statistics(layers: Sequence[FileLayer], keys: Sequence[bytes]) -> dict[bytes, Statistic]:
+    """Return the merged statistics of keys; keys without record are left out.
+
+    Raises:
+        UnusualRecordError: Records have to be united, or were written by another release.
+    """
+    found: dict[bytes, Statistic] = {}
+    rest, loose = list(keys), set[bytes]()
+    for layer in reversed(layers):
+        if not rest:
+            break
+        if not layer.has_entries:
+            gone = layer.deleted()
+            rest = [key for key in rest if key not in gone]
+            continue
+        for key, value in _stored(layer, rest).items():
+            row = decode_statistic(value)
+            if row.deleted or key in loose:
+                raise UnusualRecordError
+            found[key] = row
+            if not row.tight:
+                loose.add(key)
+        rest = [key for key in rest if key not in found or key in loose]
+    return found
+
+
+def few_listing(layers: Sequence[FileLayer], partitions: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Return the files of partitions as a table of partition, name and size.
+
+    Raises:
+        UnusualRecordError: There are many files, or the records were written by another release.
+    """
+    keys = {(path or NON_PARTITIONED).encode(): path for path in partitions}
+    files: dict[bytes, dict[str, tuple[int, bool]]] = {key: {} for key in keys}
+    size = 0
+    for layer in layers:
+        if not layer.has_entries:
+            for key in layer.deleted() & files.keys():
+                files[key] = {}
+            continue
+        for key, value in _stored(layer, list(keys)).items():
+            size += len(value)
+            if size > _FEW_BYTES:
+                raise UnusualRecordError
+            _add_files(files[key], decode_file_map(value))
+    rows = [
+        (keys[key], name, size_bytes)
+        for key, held in files.items()
+        for name, (size_bytes, deleted) in held.items()
+        if not deleted
+    ]
+    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+
+
+def _add_files(files: dict[str, tuple[int, bool]], newer: dict[str, tuple[int, bool]]) -> None:
+    """Unite the files of two versions of a record: a tombstone removes the file that it meets."""
+    for name, (size, deleted) in newer.items():
+        older = files.get(name)
+        is_live = older is not None and not older[1]
+        if deleted and is_live:
+            del files[name]
+        elif is_live and older is not None:
+            files[name] = (max(older[0], size), False)
+        else:
+            files[name] = (size, deleted)
+
+
+def _stored(layer: FileLayer, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    schema = layer.schema
+    if layer.count == 0:
+        return {}
+    if schema is None or not _is_current(schema):
+        raise UnusualRecordError
+    return layer.stored(keys)
+
+
+@lru_cache(maxsize=16)
+def _is_current(schema: str) -> bool:
+    """Return whether records with a schema have the form of those that this package writes."""
+    return schema == SCHEMA or record_node(schema) == record_node(SCHEMA)
