@@ -392,4 +392,5 @@ def test_two_writers_and_a_planner_lose_no_rows_when_they_interleave_at_any_step
         assert rows_of(storage) == rows, steps.trace[number - 1]
         open_as(storage, SURVIVOR).services.compaction.run(force=True)
         recover(storage, rows, ())
-    assert rival_outcomes.count(True) > len(rival_outcomes) // 2
+    # At the other steps the first writer holds the lock.
+    assert rival_outcomes.count(True) > len(rival_outcomes) // 4
