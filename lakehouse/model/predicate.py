@@ -42,6 +42,29 @@ class StartsWith:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A function of a column, such as `hour(at)`; `options` are its further arguments by name, sorted."""
+
+    function: str
+    column: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The call as a condition writes it. It names the result in the condition `Applied.part`."""
+        arguments = "".join(f", '{value.replace(chr(39), 2 * chr(39))}'" for _, value in self.options)
+        return f"{self.function}({self.column}{arguments})"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The condition `part` holds for the result of a function; the column of `part` is `call.text`."""
+
+    call: Call
+    part: Comparison | In | IsNull | StartsWith
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     """The condition does not hold."""
 
@@ -62,15 +85,28 @@ class Or:
     parts: tuple[Predicate, ...]
 
 
-Predicate = Comparison | In | IsNull | StartsWith | Not | And | Or
+Predicate = Comparison | In | IsNull | StartsWith | Applied | Not | And | Or
 
 
 def columns_of(predicate: Predicate) -> Iterator[str]:
-    """Yield the columns of a predicate."""
+    """Yield the columns of a predicate, those to which functions are applied included."""
     if isinstance(predicate, And | Or):
         for part in predicate.parts:
             yield from columns_of(part)
     elif isinstance(predicate, Not):
         yield from columns_of(predicate.part)
+    elif isinstance(predicate, Applied):
+        yield predicate.call.column
     else:
         yield predicate.column
+
+
+def calls_of(predicate: Predicate) -> Iterator[Call]:
+    """Yield the functions of columns in a predicate."""
+    if isinstance(predicate, And | Or):
+        for part in predicate.parts:
+            yield from calls_of(part)
+    elif isinstance(predicate, Not):
+        yield from calls_of(predicate.part)
+    elif isinstance(predicate, Applied):
+        yield predicate.call

@@ -25,7 +25,19 @@ from lakehouse.core.planning.predicate import literal
 from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.storage.local_links import require_no_links
-from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
+from lakehouse.model.predicate import (
+    And,
+    Applied,
+    Comparison,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    calls_of,
+    columns_of,
+)
 from lakehouse.spark.engine import own_workers
 
 _TASKS_PER_CORE = 2
@@ -40,7 +52,9 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
     names = [*columns, *(name for name in extra if name not in columns)]
     schema = pa.schema([scan.table_schema.field(name) for name in names])
     groups: dict[pa.Schema, list[pa.Table]] = {}
-    has_logs = scan.plan.slices.log_counts > 0
+    # Spark evaluates functions of times in the zone of its session; workers evaluate them in UTC.
+    has_calls = scan.plan.residual is not None and any(True for _ in calls_of(scan.plan.residual))
+    has_logs = (scan.plan.slices.log_counts > 0) | has_calls
     merged = scan.plan.slices.filter(has_logs)
     plain = scan.plan.slices.filter(~has_logs).files
     for instant in pc.unique(plain.column("instant")).to_pylist():
@@ -103,6 +117,7 @@ def condition(predicate: Predicate, schema: pa.Schema) -> Column:
         return reduce(Column.__or__, [condition(p, schema) for p in predicate.parts], F.lit(False))
     if isinstance(predicate, Not):
         return ~condition(predicate.part, schema)
+    assert not isinstance(predicate, Applied), "slices of conditions with functions are read by workers"
     column = F.col(".".join(f"`{name}`" for name in path_of(predicate.column, schema)))
     if isinstance(predicate, IsNull):
         return column.isNull()

@@ -8,14 +8,15 @@ from lakehouse.cli.parameters import flag, options, output, table, value
 CREATE = Command(
     "create",
     "index:create",
-    "Declare a secondary index of a column, and build it.",
+    "Declare a secondary index of a column, or an index on an expression, and build it.",
     [
         table(),
         value("--column", "Column of a secondary index.", default="", metavar="COLUMN"),
         value("--name", "Name of the secondary index. Default: the column.", default="", metavar="NAME"),
         value(
             "--expression",
-            "Index on an expression, such as `by_hour=hour(at)`; not supported yet.",
+            "Index on an expression, such as `by_hour=hour(at)`, `by_day=from_unixtime(ts, yyyy-MM-dd)` or "
+            "`by_name=bloom_filters:upper(name)`.",
             default="",
             metavar="NAME=FUNCTION(COLUMN)",
         ),
@@ -26,6 +27,7 @@ CREATE = Command(
     examples=(
         "lakehouse index create --table sales.orders --column city",
         "lakehouse index create --table sales.orders --column city --name by_city --defer",
+        "lakehouse index create --table sales.orders --expression 'by_hour=hour(at)'",
     ),
 )
 DROP = Command(

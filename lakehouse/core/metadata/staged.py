@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import RetryableError
@@ -54,11 +56,15 @@ class StagedUpdate:
         groups: The file groups of the partition for which the files were made; keys are divided by their number.
         logs: The log files.
         new_groups: The ids of file groups that the action creates.
+        statistics: For an index on an expression, the statistics of the new files: one row per file.
+        source: The definition for which the records were made, as text.
     """
 
     groups: tuple[str, ...]
     logs: tuple[StagedLog, ...] = ()
     new_groups: tuple[str, ...] = ()
+    statistics: pa.Table | None = None
+    source: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 Grammar: comparisons (= == != <> < <= > >=), IN (...), BETWEEN a AND b, IS [NOT] NULL, LIKE 'prefix%', NOT, AND, OR,
 parentheses; literals are numbers, 'text', true, false, and DATE '...' or TIMESTAMP '...'. Names may be in backquotes;
-`a.b` names the field `b` of the struct `a`.
+`a.b` names the field `b` of the struct `a`. In place of a column a condition may have a function of one, such as
+`hour(at)` or `from_unixtime(at, 'yyyy-MM-dd')`: the functions of `rows.index_functions`, with times in UTC.
 """
 
 from __future__ import annotations
@@ -17,8 +18,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.planning.column_path import expression_of, path_of, type_of
+from lakehouse.core.rows.index_functions import IndexFunction, called_function, index_function
 from lakehouse.errors import UserError
-from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
+from lakehouse.model.predicate import (
+    And,
+    Applied,
+    Call,
+    Comparison,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    calls_of,
+    columns_of,
+)
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)"
@@ -44,14 +59,47 @@ def check_columns(predicate: Predicate, schema: pa.Schema) -> None:
     to_arrow(predicate, schema)
 
 
+def matching(rows: pa.Table, where: Predicate, schema: pa.Schema) -> pa.Table:
+    """Return the rows of a table of `schema` that meet a condition."""
+    calls = {call.text: call for call in calls_of(where)}
+    filtered = rows
+    for text, call in calls.items():
+        column, *inner = path_of(call.column, schema)
+        values = rows.column(column)
+        for name in inner:
+            values = pc.struct_field(values, name)
+        filtered = filtered.append_column(text, function_of(call).of_rows(values))
+    found = filtered.filter(to_arrow(where, schema))
+    return found.select(range(rows.num_columns)) if calls else found
+
+
+def function_of(call: Call) -> IndexFunction:
+    """Return the function of a call."""
+    return index_function(call.function, dict(call.options))
+
+
+def result_field(call: Call, schema: pa.Schema) -> pa.Field:
+    """Return the column that has the results of a call; raise UserError if the function does not accept the column."""
+    function, kind = function_of(call), type_of(call.column, schema)
+    why = function.refusal(kind)
+    if why is not None:
+        raise UserError(f"{call.text}: {why}", column=call.column)
+    return pa.field(call.text, function.result_type(kind))
+
+
 def to_arrow(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
-    """Return the predicate as an expression over tables of `schema`; literals take the type of their column."""
+    """Return the predicate as an expression over tables of `schema`; literals take the type of their column.
+
+    The results of functions are columns named after their calls, which `matching` adds.
+    """
     if isinstance(predicate, And):
         return _fold(predicate.parts, schema, lambda a, b: a & b, True)
     if isinstance(predicate, Or):
         return _fold(predicate.parts, schema, lambda a, b: a | b, False)
     if isinstance(predicate, Not):
         return ~to_arrow(predicate.part, schema)
+    if isinstance(predicate, Applied):
+        return to_arrow(predicate.part, pa.schema([result_field(predicate.call, schema)]))
     field = expression_of(predicate.column, schema)
     if isinstance(predicate, IsNull):
         return field.is_null()
@@ -129,6 +177,16 @@ def _fold(
     return result
 
 
+def _applied(call: Call, part: Predicate) -> Predicate:
+    """Return a condition on the results of a call, from one whose only column is named after the call."""
+    if isinstance(part, And | Or):
+        return type(part)(tuple(_applied(call, inner) for inner in part.parts))
+    if isinstance(part, Not):
+        return Not(_applied(call, part.part))
+    assert not isinstance(part, Applied), "a condition on a result contains no call"
+    return Applied(call, part)
+
+
 class _Parser:
     """Recursive descent: or -> and -> not -> one condition."""
 
@@ -183,6 +241,24 @@ class _Parser:
         if kind not in ("word", "quoted"):
             raise self._error(1)
         column = name.strip("`")
+        if kind == "word" and self._take("("):
+            call = self._call(name)
+            return _applied(call, self._compared(call.text))
+        return self._compared(column)
+
+    def _call(self, name: str) -> Call:
+        """Return the call of a function whose name and parenthesis were read."""
+        kind, column = self._pop()
+        if kind not in ("word", "quoted"):
+            raise self._error(1)
+        arguments = []
+        while self._take(","):
+            arguments.append(str(self._literal()))
+        self._expect(")")
+        function = called_function(name, arguments)
+        return Call(function=function.name, column=column.strip("`"), options=function.arguments)
+
+    def _compared(self, column: str) -> Predicate:
         if self._take("IS"):
             negated = self._take("NOT")
             self._expect("NULL")

@@ -7,8 +7,8 @@ pass per condition, no loop over items. An item is excluded only if its ranges p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.planning.column_path import type_of
-from lakehouse.core.planning.predicate import literal
-from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith
+from lakehouse.core.planning.predicate import function_of, literal, result_field
+from lakehouse.core.rows.index_functions import NoValuesError
+from lakehouse.model.predicate import And, Applied, Call, Comparison, In, IsNull, Not, Or, Predicate, StartsWith
 
 Flags = np.ndarray[Any, Any]
 
@@ -77,7 +78,8 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
 
     Args:
         where: The condition; its columns and literals were checked.
-        ranges: Ranges by the name of the column; a column without ranges excludes nothing.
+        ranges: Ranges by the name of the column, or by the text of the call of a function. A column without ranges
+            excludes nothing.
         schema: The schema of the rows.
         rows: The number of items.
     """
@@ -87,6 +89,10 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
             matched = may_match(part, ranges, schema, rows)
             found = found & matched if isinstance(where, And) else found | matched
         return found
+    if isinstance(where, Applied):
+        return may_match(where.part, *_of_call(where.call, ranges, schema), rows)
+    if isinstance(where, Not) and isinstance(where.part, Applied):
+        return may_match(Not(where.part.part), *_of_call(where.part.call, ranges, schema), rows)
     if isinstance(where, Not) and isinstance(where.part, IsNull):
         known = ranges.get(where.part.column)
         return np.ones(rows, bool) if known is None else ~_only_nulls(known)
@@ -98,6 +104,42 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
     return _leaf(where, ranges[where.column], type_of(where.column, schema))
 
 
+def matches_of_leaves(where: Predicate, schema: pa.Schema, rows: int, of_leaf: Callable[[Predicate], Flags]) -> Flags:
+    """Combine flags of the leaves of a condition, which may be below NOT, as AND and OR say.
+
+    Each leaf compares one column. So if the rows of an item come from several files, flags of its leaves may be united
+    over these files, also if a row has values from several of them.
+    """
+    if isinstance(where, And | Or):
+        found = np.full(rows, isinstance(where, And))
+        for part in where.parts:
+            flags = matches_of_leaves(part, schema, rows, of_leaf)
+            found = found & flags if isinstance(where, And) else found | flags
+        return found
+    if isinstance(where, Not) and isinstance(where.part, And | Or | Not):
+        inverse = _inverse(where.part, schema)
+        return np.ones(rows, bool) if inverse is None else matches_of_leaves(inverse, schema, rows, of_leaf)
+    return of_leaf(where)
+
+
+def _of_call(
+    call: Call, ranges: Mapping[str, ColumnRanges], schema: pa.Schema
+) -> tuple[Mapping[str, ColumnRanges], pa.Schema]:
+    """Return ranges of the results of a call, and the schema that has them as its only column.
+
+    Without ranges of the results, those of the column tell them if the function keeps the order of values.
+    """
+    of_result = pa.schema([result_field(call, schema)])
+    if call.text in ranges or call.column not in ranges or not function_of(call).keeps_order:
+        return ranges, of_result
+    known = ranges[call.column]
+    try:
+        low, high = (function_of(call).evaluate(bound) for bound in (known.low, known.high))
+    except NoValuesError:
+        return ranges, of_result
+    return {call.text: replace(known, low=low, high=high)}, of_result
+
+
 def _inverse(part: Predicate, schema: pa.Schema) -> Predicate | None:
     """Return a condition without NOT that holds at least where NOT `part` holds; None if there is no useful one."""
     if isinstance(part, Not):
@@ -105,7 +147,7 @@ def _inverse(part: Predicate, schema: pa.Schema) -> Predicate | None:
     if isinstance(part, And | Or):
         found = tuple(_inverse(inner, schema) or And(()) for inner in part.parts)
         return Or(found) if isinstance(part, And) else And(found)
-    if isinstance(part, IsNull):
+    if isinstance(part, IsNull | Applied):
         return Not(part)
     # NaN is neither less than a number nor greater, so NOT (f > 1) holds for it and f <= 1 does not.
     if isinstance(part, Comparison) and not pa.types.is_floating(type_of(part.column, schema)):

@@ -4,13 +4,14 @@ An index stores bounds or bloom filters of `function(column)`. Other engines pru
 listed here only if its results equal those of Spark for all values of the accepted types. Times are taken in UTC:
 sessions of Spark that share a table with such an index need the session time zone UTC.
 
-Functions that preserve order prune comparisons of the column; every function prunes equality and IN.
+A condition on rows may use the same functions. There a value always has a result, except for times that have no text of
+four digits for the year.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,8 +20,11 @@ import pyarrow.compute as pc
 
 from lakehouse.errors import UserError, nearest
 
-#: Options of an index definition: the name of the function, and the pattern of date_format and from_unixtime.
-EXPRESSION, FORMAT = "expr", "format"
+#: Options of an index definition: the name of the function, the pattern of date_format and from_unixtime, and the
+#: characters that trim, ltrim and rtrim remove.
+EXPRESSION, FORMAT, CHARACTERS = "expr", "format", "trimString"
+#: Options of an index with bloom filters. They decide the size of a filter, not its content.
+FILTER_OPTIONS = ("filtertype", "numentries", "fpp", "maxentries")
 _DEFAULT_FORMAT = "yyyy-MM-dd HH:mm:ss"
 #: Pattern letters of Spark that have the same meaning in `strftime`, from the largest unit to the smallest.
 _UNITS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
@@ -57,12 +61,47 @@ class IndexFunction:
     options: Mapping[str, str]
     keeps_order: bool
 
+    @property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        """The options that change the result, sorted by name; those with the default value are left out."""
+        found = {name: value for name, value in self.options.items() if name in _FUNCTIONS[self.name].parameters}
+        if self.name == "from_unixtime" and found.get(FORMAT) == _DEFAULT_FORMAT:
+            del found[FORMAT]
+        return tuple(sorted(found.items()))
+
+    @property
+    def is_known_to_hudi(self) -> bool:
+        """Whether Apache Hudi can maintain an index on this function."""
+        return self.name in _OF_HUDI
+
     def evaluate(self, values: Values) -> Values:
         """Return the function of each value; null for null.
 
-        Raises NoValuesError for values that the function cannot represent, such as a year with five digits.
+        Raises NoValuesError for values that the function cannot represent, such as a year with five digits, and for
+        those whose result depends on the engine.
         """
-        return _FUNCTIONS[self.name].evaluate(values, self.options)
+        declared = _FUNCTIONS[self.name]
+        if declared.has_settled_case and not is_settled(values):
+            raise NoValuesError(f"the case of a letter in the argument of {self.name} depends on the engine")
+        return declared.evaluate(values, self.options)
+
+    def of_rows(self, values: Values) -> Values:
+        """Return the function of each value; null for null.
+
+        Raises UserError for values that the function cannot represent.
+        """
+        try:
+            return _FUNCTIONS[self.name].evaluate(values, self.options)
+        except NoValuesError as error:
+            raise UserError(f"{self.name} has no result for some rows: {error}", function=self.name) from error
+
+    def result_type(self, kind: pa.DataType) -> pa.DataType:
+        """Return the type of the results for a column that the function accepts."""
+        return _FUNCTIONS[self.name].evaluate(pa.array([], kind), self.options).type
+
+    def is_doubtful(self, literal: Any) -> bool:
+        """Return whether engines may disagree about rows with this result; then stored values prove nothing."""
+        return _FUNCTIONS[self.name].has_settled_case and not is_settled(pa.array([literal], pa.string()))
 
     def refusal(self, kind: pa.DataType) -> str | None:
         """Return why the function cannot be evaluated on a column of this type; None if it can."""
@@ -79,12 +118,14 @@ class _Function:
     takes: str
     keeps_order: bool = False
     has_format: bool = False
+    has_settled_case: bool = False
+    parameters: tuple[str, ...] = ()
 
 
 def index_function(name: str, options: Mapping[str, str]) -> IndexFunction:
     """Return the function that an index definition names.
 
-    Raises UserError for an unknown function, with the nearest name, and for a format that is not supported.
+    Raises UserError for an unknown function or option, with the nearest name, and for a format that is not supported.
     """
     known = _FUNCTIONS.get(name.lower())
     if known is None:
@@ -93,12 +134,45 @@ def index_function(name: str, options: Mapping[str, str]) -> IndexFunction:
             f"{', '.join(_FUNCTIONS)}",
             function=name,
         )
+    allowed = (EXPRESSION, *known.parameters, *FILTER_OPTIONS)
+    unknown = next((option for option in options if option not in allowed), None)
+    if unknown is not None:
+        raise UserError(
+            f"the function {name!r} of an expression index has no option {unknown!r}.{nearest(unknown, allowed)} "
+            f"Options: {', '.join(known.parameters) or 'none'}",
+            function=name,
+        )
     ordered = known.keeps_order
     if known.has_format:
         units = _units(options.get(FORMAT, _DEFAULT_FORMAT))
         # The text sorts by time if the units descend without gaps from the year.
         ordered = units == list(_UNITS)[: len(units)]
     return IndexFunction(name=name.lower(), options=dict(options), keeps_order=ordered)
+
+
+def called_function(name: str, arguments: Sequence[str]) -> IndexFunction:
+    """Return the function of a call with the arguments after the column, in order.
+
+    Raises UserError for an unknown function, and for arguments that it does not have.
+    """
+    known = _FUNCTIONS.get(name.lower())
+    parameters = () if known is None else known.parameters
+    if known is not None and len(arguments) > len(parameters):
+        takes = f"{name}(column{''.join(f', {parameter}' for parameter in parameters)})"
+        raise UserError(f"the function {name!r} has the form {takes}; found {len(arguments)} more", function=name)
+    return index_function(name, dict(zip(parameters, arguments, strict=False)))
+
+
+def functions_of_hudi() -> tuple[str, ...]:
+    """Return the names of the functions whose indexes Apache Hudi can maintain, too."""
+    return tuple(name for name in _FUNCTIONS if name in _OF_HUDI)
+
+
+def is_settled(texts: Values) -> bool:
+    """Return whether all engines agree about the upper and lower case of texts."""
+    array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    others = array.filter(pc.invert(pc.string_is_ascii(array)))
+    return bool(pc.all(pc.match_substring_regex(others, _SETTLED_CASE), min_count=0).as_py())
 
 
 def function_names() -> tuple[str, ...]:
@@ -155,9 +229,6 @@ def _cased(fast: Callable[[Any], Any], slow: Callable[[str], str]) -> Callable[[
         if not pc.all(plain).as_py():
             # Arrow maps one character to one; Java and Python map some to several. The loop is over distinct texts.
             others = distinct.filter(pc.invert(plain))
-            unsettled = pc.invert(pc.match_substring_regex(others, _SETTLED_CASE))
-            if pc.any(unsettled).as_py():
-                raise NoValuesError(f"the case of {others.filter(unsettled)[0].as_py()!r} depends on the engine")
             mapped = pa.array([slow(text) for text in others.to_pylist()], distinct.type)
             return pc.replace_with_mask(fast(distinct), pc.invert(plain), mapped).take(encoded.indices)
         return fast(distinct).take(encoded.indices)
@@ -198,16 +269,29 @@ def _texts(evaluate: Callable[[Any, Mapping[str, str]], Any]) -> _Function:
     return _Function(evaluate=evaluate, accepts=_is_text, takes="texts")
 
 
+def _case(fast: Callable[[Any], Any], slow: Callable[[str], str]) -> _Function:
+    return _Function(evaluate=_cased(fast, slow), accepts=_is_text, takes="texts", has_settled_case=True)
+
+
+def _trimmed(compute: Callable[..., Any]) -> _Function:
+    return _Function(
+        evaluate=lambda values, options: compute(values, characters=options.get(CHARACTERS, " ")),
+        accepts=_is_text,
+        takes="texts",
+        parameters=(CHARACTERS,),
+    )
+
+
 _DAY = _days(pc.day)
 _FUNCTIONS: Mapping[str, _Function] = {
     "identity": _Function(
         evaluate=lambda values, _: values, accepts=_is_plain, takes="columns without nested values", keeps_order=True
     ),
-    "lower": _texts(_cased(pc.ascii_lower, str.lower)),
-    "upper": _texts(_cased(pc.ascii_upper, str.upper)),
-    "trim": _texts(lambda values, _: pc.utf8_trim(values, characters=" ")),
-    "ltrim": _texts(lambda values, _: pc.utf8_ltrim(values, characters=" ")),
-    "rtrim": _texts(lambda values, _: pc.utf8_rtrim(values, characters=" ")),
+    "lower": _case(pc.ascii_lower, str.lower),
+    "upper": _case(pc.ascii_upper, str.upper),
+    "trim": _trimmed(pc.utf8_trim),
+    "ltrim": _trimmed(pc.utf8_ltrim),
+    "rtrim": _trimmed(pc.utf8_rtrim),
     "length": _texts(_part(pc.utf8_length)),
     "year": _days(pc.year, keeps_order=True),
     "quarter": _days(pc.quarter),
@@ -221,8 +305,18 @@ _FUNCTIONS: Mapping[str, _Function] = {
     "hour": _times(pc.hour),
     "minute": _times(pc.minute),
     "second": _times(pc.second),
-    "date_format": _Function(evaluate=_formatted, accepts=_is_day, takes="dates and timestamps", has_format=True),
+    "date_format": _Function(
+        evaluate=_formatted, accepts=_is_day, takes="dates and timestamps", has_format=True, parameters=(FORMAT,)
+    ),
     "from_unixtime": _Function(
-        evaluate=_from_unixtime, accepts=pa.types.is_integer, takes="whole numbers of seconds", has_format=True
+        evaluate=_from_unixtime,
+        accepts=pa.types.is_integer,
+        takes="whole numbers of seconds",
+        has_format=True,
+        parameters=(FORMAT,),
     ),
 }
+#: Functions whose indexes Apache Hudi can maintain, too.
+_OF_HUDI = frozenset(_FUNCTIONS) - {
+    "quarter", "dayofmonth", "dayofyear", "dayofweek", "weekofyear", "minute", "second",
+}  # fmt: skip

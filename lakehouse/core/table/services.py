@@ -278,10 +278,12 @@ class TableServices(Readable):
         return declared
 
     def create_expression_index(self, declaration: str) -> DeclaredIndex:
-        """Declare an index on an expression, such as `by_hour=hour(at)`.
+        """Declare an index on an expression; `index.run()` builds it.
 
-        Raises UserError for an unknown column or function, and UnsupportedError otherwise: lakehouse cannot build such
-        an index yet.
+        It has bounds of the results, such as `by_hour=hour(at)` or `by_day=from_unixtime(ts, yyyy-MM-dd)`, or bloom
+        filters of them: `by_name=bloom_filters:upper(name)`. Times are in UTC.
+
+        Raises UserError for an unknown column or function, and for one that Apache Hudi cannot maintain.
         """
         declared = expression_index(declaration)
         create_index(self.table, self.policies, declared)

@@ -74,8 +74,8 @@ class IndexingPolicy:
     expressions: str = option(
         EXPRESSIONS_KEY,
         "",
-        "Indexes on expressions, which are not supported yet: the service refuses to build them. They are separated by "
-        "semicolons, each as `name=function(column)`, or as `name=bloom_filters:function(column)`.",
+        "Indexes on expressions, separated by semicolons, each as `name=function(column)`, such as "
+        "`by_day=from_unixtime(ts, yyyy-MM-dd)`, or as `name=bloom_filters:function(column)`.",
     )
 
     def __post_init__(self) -> None:

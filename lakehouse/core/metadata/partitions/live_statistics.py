@@ -82,7 +82,7 @@ def live_statistics(
     held = set(live.column("partition").to_pylist())
     return LiveStatistics(
         columns={
-            column: _grouped(*_column_rows(column, kinds.get(column, pa.string()), stored, places_of), wanted)
+            column: grouped_rows(*_column_rows(column, kinds.get(column, pa.string()), stored, places_of), wanted)
             for column in columns
         },
         empty=tuple(partition for partition in wanted if partition not in held),
@@ -134,7 +134,7 @@ def _column_rows(
     for file in places.new:
         is_complete[number[file.partition]] &= _is_known(file, column)
     values = column_values(usable, [file.name for file in usable], [column], kind, tight=True)
-    parts = [_part(values, kind, [number[file.partition] for file in usable])]
+    parts = [part_rows(values, kind, [number[file.partition] for file in usable])]
     if stored is not None:
         old = places.old
         names = pa.repeat(pa.scalar(column), old.num_rows)
@@ -147,7 +147,7 @@ def _column_rows(
         for name in ("size_bytes", "uncompressed_bytes"):
             typed = typed.append_column(name, found.column(name))
         is_complete[held[~_flags(typed.column("known"))]] = False
-        parts.append(_part(typed, kind, held))
+        parts.append(part_rows(typed, kind, held))
     return pa.concat_tables(parts), is_complete
 
 
@@ -159,7 +159,8 @@ def _is_known(file: FileBounds, column: str) -> bool:
     return bounds is None or bounds.known
 
 
-def _part(values: pa.Table, kind: pa.DataType, partitions: Any) -> pa.Table:
+def part_rows(values: pa.Table, kind: pa.DataType, partitions: Any) -> pa.Table:
+    """Return bounds and counts of files with the number of their partition, for `grouped_rows`."""
     columns = {
         "partition": pa.array(np.asarray(partitions, np.int64)),
         "min": values.column("min").cast(kind),
@@ -169,7 +170,7 @@ def _part(values: pa.Table, kind: pa.DataType, partitions: Any) -> pa.Table:
     return pa.table(columns)
 
 
-def _grouped(rows: pa.Table, is_complete: np.ndarray[Any, Any], paths: Sequence[str]) -> pa.Table:
+def grouped_rows(rows: pa.Table, is_complete: np.ndarray[Any, Any], paths: Sequence[str]) -> pa.Table:
     """Return the least `min`, the greatest `max` and the sums of complete partitions; NaN is the greatest number."""
     rows = rows.filter(pa.array(is_complete[rows.column("partition").to_numpy()]))
     partitions = np.unique(rows.column("partition").to_numpy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakehouse.core.metadata.partitions.bloom_filters import BloomFiltersPartition
 from lakehouse.core.metadata.partitions.column_stats import ColumnStatsPartition
+from lakehouse.core.metadata.partitions.expression_index import ExpressionIndexPartition
 from lakehouse.core.metadata.partitions.files import FilesPartition
 from lakehouse.core.metadata.partitions.partition_stats import PartitionStatsPartition
 from lakehouse.core.metadata.partitions.protocol import IndexPartition
@@ -17,6 +18,7 @@ INDEX_PARTITIONS: tuple[IndexPartition, ...] = (
     RecordIndexPartition(),
     PartitionStatsPartition(),
     SecondaryIndexPartition(),
+    ExpressionIndexPartition(),
 )
 
 

@@ -15,6 +15,7 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.metadata.key_changes import instant_ms
 from lakehouse.core.metadata.partitions.bloom_filters import BLOOM_FILTERS, stage_filters
+from lakehouse.core.metadata.partitions.expression_index import stage_of_expression
 from lakehouse.core.metadata.partitions.record_index import RECORD_INDEX, is_partitioned_by, stage_records
 from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.metadata.staged import StagedUpdate, Staging
@@ -27,6 +28,7 @@ from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
+from lakehouse.model.indexing import EXPRESSION_PREFIX
 from lakehouse.model.instant import Instant
 from lakehouse.spec.options.policies import Policies
 
@@ -60,15 +62,16 @@ class IndexStaging:
         With `again` the properties are read again, because an index was created or dropped meanwhile.
         """
         listed = {name for names in listed_partitions(self.table.config.raw) for name in names}
-        if not again and not listed & STAGES.keys():
+        if not again and not any(name in STAGES or name.startswith(EXPRESSION_PREFIX) for name in listed):
             return {}
         opened = open_metadata(self.table.metadata, self.table.store.load() if again else self.table.timeline)
         staged = {}
         for name in opened.names:
-            if name in STAGES:
-                definition = opened.definitions.get(name)
+            definition = opened.definitions.get(name)
+            stage = STAGES.get(name) or stage_of_expression(name, definition, self.table.config)
+            if stage is not None:
                 staging = self._staging(commit, name, opened.groups[name])
-                staged[name] = STAGES[name](Staging(**staging, is_partitioned=is_partitioned_by(definition)))
+                staged[name] = stage(Staging(**staging, is_partitioned=is_partitioned_by(definition)))
         return staged
 
     def clean_up(self, staged: Mapping[str, StagedUpdate]) -> None:

@@ -30,7 +30,7 @@ from lakehouse.core.operations.read.queries import EARLIEST, Changes, ScanReques
 from lakehouse.core.operations.read.scan import is_cleaning, slice_context
 from lakehouse.core.planning.cdc import UNCHANGING, FileGroupChange, plan_changes
 from lakehouse.core.planning.partitions import partition_filter
-from lakehouse.core.planning.predicate import check_columns, parse_predicate, to_arrow
+from lakehouse.core.planning.predicate import check_columns, matching, parse_predicate
 from lakehouse.core.state.data_files import file_paths, files_table, members, one_array
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import CDC_ENABLED, require_mergeable
@@ -232,7 +232,7 @@ def _meets(images: pa.ChunkedArray, where: Predicate) -> np.ndarray:
     columns = [pc.struct_field(whole, [number]) for number in range(whole.type.num_fields)]
     rows = pa.Table.from_arrays([*columns, pa.array(np.arange(len(whole)))], schema=schema)
     found = np.zeros(len(whole), bool)
-    found[rows.filter(to_arrow(where, schema)).column(-1).to_numpy()] = True
+    found[matching(rows, where, schema).column(-1).to_numpy()] = True
     # An absent row meets no condition, not even `column is null`.
     meets: np.ndarray = found & np.asarray(pc.is_valid(whole))
     return meets

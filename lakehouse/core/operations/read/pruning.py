@@ -5,6 +5,7 @@ write a function of the type `PruneStep` and add it to `STEPS`.
 
     paths          values in partition paths, where the listing was not limited by them
     column_stats   column ranges in the metadata table
+    expression_index   ranges or bloom filters of the results of functions, in the metadata table
     commits        column ranges in commits of the active timeline, if the metadata table has none
     archive        column ranges in archived commits, for files whose range is not known yet
     footers        column ranges in Parquet footers, the last resort
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.expression_ranges import slices_by_expression
 from lakehouse.core.operations.read.file_metadata import (
     FileRanges,
     archived_ranges,
@@ -90,6 +92,15 @@ def by_column_stats(given: PruneInput, slices: FileSlices) -> Pruned | None:
     return Pruned(keep, f"column ranges in the metadata table exclude {count_text(_excluded(keep), 'slice')}")
 
 
+def by_expression_indexes(given: PruneInput, slices: FileSlices) -> Pruned | None:
+    """Prune by the indexes on expressions that the condition uses."""
+    found = slices_by_expression(given.table, slices, given.where, with_meta_fields(given.schema))
+    if found is None:
+        return None
+    keep, names = found
+    return Pruned(keep, f"{', '.join(names)}: results of functions exclude {count_text(_excluded(keep), 'slice')}")
+
+
 def by_commit_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by column ranges in commits of the active timeline."""
     if given.stated or decided_by_path(given.table, given.where):
@@ -125,6 +136,7 @@ def by_footers(given: PruneInput, slices: FileSlices) -> Pruned | None:
 STEPS: tuple[tuple[str, PruneStep], ...] = (
     ("paths", by_paths),
     ("column_stats", by_column_stats),
+    ("expression_index", by_expression_indexes),
     ("commits", by_commit_ranges),
     ("archive", by_archived_ranges),
     ("footers", by_footers),

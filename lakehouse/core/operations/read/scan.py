@@ -49,7 +49,7 @@ from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.planning.damage import Damage
 from lakehouse.core.planning.explain import PlanStep, ScanExplanation
 from lakehouse.core.planning.partitions import PartitionFilter, partition_filter
-from lakehouse.core.planning.predicate import check_columns, parse_predicate, to_arrow
+from lakehouse.core.planning.predicate import check_columns, matching, parse_predicate
 from lakehouse.core.planning.scan import ScanPlan, chosen_columns, row_condition
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import visible_timeline
@@ -381,7 +381,7 @@ def read_rows(context: SliceContext, file_slice: FileSlice, plan: ScanPlan) -> I
     read = pa.schema([context.table.field(name) for name in names])
     for _, rows in read_slice(context, file_slice, read):
         if plan.residual is not None:
-            rows = rows.filter(to_arrow(plan.residual, read)).select(columns)
+            rows = matching(rows, plan.residual, read).select(columns)
         if rows.num_rows:
             yield from rows.combine_chunks().to_batches()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from lakehouse.core.files.secondary_keys import text_refusal
 from lakehouse.core.format.timeline.indexing import decode_index_plan
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
+from lakehouse.core.metadata.partitions.expression_index import type_refusal
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.place import DEFINITIONS_KEY, DEFINITIONS_PATH, listed_partitions
@@ -20,13 +21,20 @@ from lakehouse.core.metadata.write.drop import drop_partitions
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.indexing import FILES, ListedPartitions
-from lakehouse.core.rows.index_functions import EXPRESSION, index_function
+from lakehouse.core.rows.index_functions import (
+    EXPRESSION,
+    FORMAT,
+    IndexFunction,
+    functions_of_hudi,
+    index_function,
+)
 from lakehouse.core.state.table_config import TableConfig, require_writable
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.core.timeline.table_properties import update_properties
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.display import Readable, Shown
 from lakehouse.model.indexing import (
+    BLOOM_FILTERS,
     COLUMN_STATS,
     EXPRESSION_PREFIX,
     IDENTITY,
@@ -108,6 +116,10 @@ def listed_in(table: LoadedTable) -> ListedPartitions:
 
 def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
     """Return the definition of a declared index; raise UserError for an unknown column, function or type."""
+    is_secondary, version = index.kind == SECONDARY_INDEX, _VERSIONS[table.config.version]
+    function = index_function(index.function, {} if is_secondary else index.options)
+    if not is_secondary:
+        _require_maintainable(table, index, function)
     schema = table_schema(table)
     if schema is not None:
         if index.column not in schema.names:
@@ -117,18 +129,29 @@ def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
                 column=index.column,
             )
         kind = schema.field(index.column).type
-        is_secondary = index.kind == SECONDARY_INDEX
-        why = text_refusal(kind) if is_secondary else index_function(index.function, index.options).refusal(kind)
+        why = text_refusal(kind) if is_secondary else type_refusal(function, index.kind, kind, version)
         if why is not None:
             raise UserError(f"{table.env.storage.root}: index {index.name}: {why}", column=index.column)
-    is_secondary = index.kind == SECONDARY_INDEX
     return Definition(
         index_type=index.kind,
         function=IDENTITY if is_secondary else index.function,
         source_fields=(index.column,),
         options={} if is_secondary else {EXPRESSION: index.function, **index.options},
-        version=_VERSIONS[table.config.version],
+        version=version,
     )
+
+
+def _require_maintainable(table: LoadedTable, index: DeclaredIndex, function: IndexFunction) -> None:
+    """Raise UserError for an index on an expression with which Apache Hudi could not write to the table any more."""
+    why = ""
+    if not function.is_known_to_hudi:
+        why = f"Apache Hudi has no function {function.name!r} for indexes; it has {', '.join(functions_of_hudi())}"
+    elif function.name == "date_format" and FORMAT not in function.options:
+        why = "date_format needs a format, such as date_format(at, yyyy-MM-dd)"
+    elif index.kind == BLOOM_FILTERS and table.config.is_merge_on_read:
+        why = "Apache Hudi 1.2 cannot write log files of a table with bloom filters of an expression; use column_stats"
+    if why:
+        raise UserError(f"{table.env.storage.root}: index {index.name}: {why}", index=index.name)
 
 
 def require_supported(table: LoadedTable, name: str, definition: Definition | None) -> None:
@@ -145,8 +168,7 @@ def refusal(config: TableConfig, name: str, definition: Definition | None) -> st
     """
     kind = partition_named(name)
     if kind is None:
-        expression = "indexes on expressions are not supported yet; Apache Hudi builds them"
-        return expression if name.startswith(EXPRESSION_PREFIX) else "there is no such index"
+        return "there is no such index"
     return None if definition is None and name == COLUMN_STATS else kind.refusal(name, config, definition)
 
 

@@ -14,7 +14,7 @@ from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.services import index
 from lakehouse.core.operations.services.index import Indexed
 from lakehouse.core.table.table import Table
-from lakehouse.errors import RetryableError, UnsupportedError, UserError
+from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from tests.support.indexes import indexed_values, stored_keys, table_with_metadata
@@ -275,14 +275,3 @@ def test_metadata_table_is_not_compacted_while_an_index_is_built(tmp_path: Path)
     assert (table.metadata.show().compacted or "") > planned.requested
     assert stored_keys(table, NAME) == indexed_values(table, "v") == {"3$a", "3$b"}
     assert table.metadata.validate().ok
-
-
-def test_index_on_an_expression_is_refused(tmp_path: Path) -> None:
-    table = table_with_metadata(tmp_path)
-    table.insert(batch([row("a", v="1")]))
-    with pytest.raises(UnsupportedError, match="indexes on expressions are not supported yet"):
-        table.services.create_expression_index("u=upper(v)")
-    declared = table.with_options({"lakehouse.index.expressions": "u=upper(v)"})
-    with pytest.raises(UnsupportedError, match="indexes on expressions are not supported yet"):
-        declared.services.index.plan()
-    assert not table.services.index.due().due

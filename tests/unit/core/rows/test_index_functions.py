@@ -113,7 +113,8 @@ def test_functions_that_keep_order_are_monotonic_on_sorted_values() -> None:
     times = pa.array([dt.datetime(1900, 1, 1) + dt.timedelta(hours=997 * n) for n in range(2000)], pa.timestamp("us"))
     checked = 0
     for name in function_names():
-        function = index_function(name, {"format": "yyyy-MM-dd"})
+        has_format = name in ("date_format", "from_unixtime")
+        function = index_function(name, {"format": "yyyy-MM-dd"} if has_format else {})
         if function.keeps_order and function.refusal(times.type) is None:
             values = function.evaluate(times)
             assert pc.all(pc.less_equal(values.slice(0, len(values) - 1), values.slice(1))).as_py(), name

@@ -1,0 +1,197 @@
+"""Which file slices may have rows for which conditions on functions of columns hold, by the indexes on expressions.
+
+An index is used for a call with the same function, arguments and column. The records of files never change, so they are
+valid for every version of the table. A file without a record excludes nothing, and neither does a literal about whose
+upper or lower case engines disagree, nor a bloom filter for a text with other characters than ASCII: Hudi adds such
+texts in the encoding of its process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.format.metadata.keys import bloom_keys, column_stats_keys
+from lakehouse.core.format.metadata.statistics import typed_statistics
+from lakehouse.core.format.parquet.bloom_filter import BloomFilter
+from lakehouse.core.metadata.partitions.expression_index import function_of, has_text
+from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.read.layers import sorted_keys
+from lakehouse.core.metadata.read.table import COLUMN_STATS, EXPRESSION, MetadataTable
+from lakehouse.core.operations.load.metadata import from_metadata, metadata_of
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.column_path import type_of
+from lakehouse.core.planning.predicate import function_of as called_function
+from lakehouse.core.planning.predicate import literal, result_field
+from lakehouse.core.planning.ranges import ColumnRanges, Flags, matches_of_leaves, may_match
+from lakehouse.core.state.data_files import one_array
+from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.errors import CorruptTableError, UserError
+from lakehouse.model.indexing import BLOOM_FILTERS
+from lakehouse.model.predicate import Applied, Call, Comparison, In, Not, Predicate, calls_of
+
+logger = logging.getLogger(__name__)
+
+#: Files whose statistics are looked up by key; for more files those of the table are read.
+_MOST_KEYS = 2_000
+#: Bloom filters that are read for one condition.
+_MOST_FILTERS = 10_000
+
+#: Returns for each file whether it may have rows that meet a leaf of the condition.
+OfFiles = Callable[[Predicate], Flags]
+
+
+def slices_by_expression(
+    table: LoadedTable, slices: FileSlices, where: Predicate, schema: pa.Schema
+) -> tuple[Flags, tuple[str, ...]] | None:
+    """Return which slices may have matching rows, and the names of the indexes that say so; None without an index."""
+    calls = {call.text: call for call in calls_of(where)}
+    if not calls or table.config.layout == LAYOUT_V6:
+        return None
+    used: dict[str, tuple[str, OfFiles]] = {}
+    for text, call in calls.items():
+        found = _index_of(table, call, slices.files, schema)
+        if found is not None:
+            used[text] = found
+    if not used:
+        return None
+
+    def of_leaf(leaf: Predicate) -> Flags:
+        applied = leaf.part if isinstance(leaf, Not) else leaf
+        index = used.get(applied.call.text) if isinstance(applied, Applied) else None
+        return np.ones(len(slices), bool) if index is None else slices.any_file(index[1](leaf))
+
+    keep = matches_of_leaves(where, schema, len(slices), of_leaf)
+    if table.config.merge_rule.merger is not None:
+        # A merger may return values that no file has.
+        keep = keep | (slices.log_counts > 0)
+    return keep, tuple(name for name, _ in used.values())
+
+
+def _index_of(table: LoadedTable, call: Call, files: pa.Table, schema: pa.Schema) -> tuple[str, OfFiles] | None:
+    """Return the name of an index on a call, and what it says of files; None if no index can be used."""
+    metadata = metadata_of(table)
+    for name in () if metadata is None else metadata.usable:
+        definition = None
+        if name.startswith(EXPRESSION):
+            definition = from_metadata(table, name, partial(_definition, name))
+        if definition is None or not _is_on(definition, call):
+            continue
+        read = _filters if definition.index_type == BLOOM_FILTERS else _statistics
+        found = from_metadata(table, name, partial(read, name=name, call=call, schema=schema, files=files))
+        if found is not None:
+            return name.removeprefix(EXPRESSION), partial(found, schema)
+    return None
+
+
+def _definition(name: str, metadata: MetadataTable) -> Definition | None:
+    return metadata.definitions.get(name)
+
+
+def _is_on(definition: Definition, call: Call) -> bool:
+    if definition.source_fields != (call.column,):
+        return False
+    try:
+        function = function_of(definition)
+    except UserError:
+        return False
+    return (function.name, function.arguments) == (call.function, call.options)
+
+
+def _statistics(
+    metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, files: pa.Table
+) -> Callable[[pa.Schema, Predicate], Flags]:
+    kind = result_field(call, schema).type
+    columns = pa.repeat(pa.scalar(call.column), files.num_rows)
+    keys = column_stats_keys(columns, files.column("partition"), files.column("name"))
+    if files.num_rows <= _MOST_KEYS:
+        rows = metadata.found(name, sorted_keys(keys))
+    else:
+        rows = metadata.expression_ranges(name, call.column)
+    place = pc.index_in(keys, value_set=one_array(rows.column("key")))
+    typed = typed_statistics(rows, kind)
+    low, high = (one_array(typed.column(bound)) for bound in ("min", "max"))
+    is_bounded = pc.and_(pc.and_(low.is_valid(), high.is_valid()), one_array(typed.column("known")))
+    low, high = (pc.if_else(is_bounded, bound, pa.scalar(None, kind)) for bound in (low, high))
+    nulls, values = (one_array(typed.column(count)).cast(pa.int64()) for count in ("null_count", "value_count"))
+    ranges = ColumnRanges(low=low, high=high, nulls=nulls, values=pc.add(nulls, values), java_order=True).take(place)
+    if place.null_count and COLUMN_STATS in metadata.usable:
+        without = _null_counts(metadata, keys, place, type_of(call.column, schema))
+        ranges = replace(ranges, nulls=pc.coalesce(ranges.nulls, without), values=pc.coalesce(ranges.values, without))
+    return partial(_by_ranges, {call.text: ranges}, files.num_rows)
+
+
+def _null_counts(metadata: MetadataTable, keys: pa.Array, place: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the number of nulls of files without a row that have no other value, such as logs with deletes only."""
+    missing = keys.filter(place.is_null())
+    rows = metadata.found(COLUMN_STATS, sorted_keys(missing.slice(0, _MOST_KEYS)))
+    typed = typed_statistics(rows, kind)
+    all_null = pc.and_(typed.column("known"), pc.and_(typed.column("min").is_null(), typed.column("max").is_null()))
+    held = pc.index_in(keys, value_set=one_array(rows.column("key").filter(all_null)))
+    counts = one_array(typed.column("null_count").filter(all_null)).cast(pa.int64())
+    return counts.take(held)
+
+
+def _by_ranges(ranges: Mapping[str, ColumnRanges], count: int, schema: pa.Schema, leaf: Predicate) -> Flags:
+    applied = leaf.part if isinstance(leaf, Not) else leaf
+    assert isinstance(applied, Applied), "only conditions on functions are judged by their index"
+    if any(called_function(applied.call).is_doubtful(value) for value in _literals(applied)):
+        return np.ones(count, bool)
+    return may_match(leaf, ranges, schema, count)
+
+
+def _literals(applied: Applied) -> tuple[Any, ...]:
+    part = applied.part
+    if isinstance(part, In):
+        return part.values
+    return (part.value,) if isinstance(part, Comparison) else (getattr(part, "prefix", ""),)
+
+
+def _filters(
+    metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, files: pa.Table
+) -> Callable[[pa.Schema, Predicate], Flags] | None:
+    kind = result_field(call, schema).type
+    if files.num_rows > _MOST_FILTERS or not has_text(kind):
+        return None
+    keys = bloom_keys(files.column("partition"), files.column("name"))
+    rows = metadata.found(name, sorted_keys(keys))
+    place = pc.index_in(keys, value_set=one_array(rows.column("key"))).to_numpy(zero_copy_only=False)
+    filters: dict[int, BloomFilter] = {}
+    for position in np.flatnonzero(~np.isnan(place)).tolist() if rows.num_rows else ():
+        number = int(place[position])
+        try:
+            found = BloomFilter.from_text(
+                rows.column("filter")[number].as_py().decode(), rows.column("type")[number].as_py()
+            )
+        except (CorruptTableError, UnicodeDecodeError) as error:
+            logger.warning("A bloom filter of the index %s cannot be read, so its file is not skipped: %s", name, error)
+            continue
+        if found.hashes_murmur:
+            filters[position] = found
+    return partial(_by_filters, filters, kind, files.num_rows)
+
+
+def _by_filters(
+    filters: Mapping[int, BloomFilter], kind: pa.DataType, count: int, _schema: pa.Schema, leaf: Predicate
+) -> Flags:
+    keep = np.ones(count, bool)
+    part = leaf.part if isinstance(leaf, Applied) else None
+    is_equality = isinstance(part, In) or (isinstance(part, Comparison) and part.operator == "=")
+    if not isinstance(leaf, Applied) or not is_equality:
+        return keep
+    values = _literals(leaf)
+    texts = pa.array([literal(value, kind) for value in values], kind).cast(pa.string())
+    is_plain = pc.all(pc.string_is_ascii(texts), min_count=0).as_py()
+    if not is_plain or any(called_function(leaf.call).is_doubtful(value) for value in values):
+        return keep
+    for position, found in filters.items():
+        keep[position] = bool(found.might_contain(pa.chunked_array([texts])).any())
+    return keep
