@@ -9,6 +9,7 @@ import pytest
 
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.timeline.clean import decode_clean_metadata
+from lakehouse.core.metadata.place import DEFINITIONS_PATH
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage, is_temporary
@@ -121,7 +122,7 @@ def recover(storage: Storage, dead: tuple[int, ...], rows: Rows = BASE) -> None:
     assert rows_of(storage) == {**rows, **RECOVERY}
     left = [f.path for f in storage.list(".hoodie") if f.path.startswith((".hoodie/.", ".hoodie/lock"))]
     left += [f.path for f in storage.list("") if is_temporary(f.path)]
-    assert left == []
+    assert left == [DEFINITIONS_PATH]
 
 
 @pytest.mark.parametrize("planned", [False, True], ids=["plan-and-run", "run"])
@@ -284,7 +285,8 @@ def test_write_loses_nothing_when_a_clean_runs_at_any_of_its_steps(monkeypatch: 
             assert rows_of(storage) == rows, name
             clean(cleaner(storage, SURVIVOR))
             recover(storage, (), rows)
-    assert turns.count(True) > len(turns) // 2
+    # At the other steps the writer holds the lock.
+    assert turns.count(True) > len(turns) // 4
 
 
 def test_clean_loses_nothing_when_a_restore_runs_at_any_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from tests.support.killed import (
     open_as,
     points,
     rows_of,
+    share_of,
     writes_of,
 )
 
@@ -78,7 +79,8 @@ def recover(storage: Storage, rows: Rows, dead: tuple[int, ...] = (CRASHED,), pi
 @pytest.mark.parametrize("verb", VERBS)
 def test_write_is_whole_or_absent_and_the_next_write_cleans_up_after_a_crash(index: str, verb: str) -> None:
     outcomes = set()
-    for step, mode in points(trace(index, verb), every=EXHAUSTIVE or (index, verb) == ("SIMPLE", "upsert")):
+    found = points(trace(index, verb), every=EXHAUSTIVE or (index, verb) == ("SIMPLE", "upsert"))
+    for step, mode in share_of(found, (index, verb), 3):
         storage = copy_of(base(index))
         die(storage, verb, step, mode)
         rows = expected(storage, verb, BASE, 2)
@@ -90,7 +92,7 @@ def test_write_is_whole_or_absent_and_the_next_write_cleans_up_after_a_crash(ind
 def test_table_creation_is_whole_or_absent_after_a_crash_at_any_step() -> None:
     whole = FaultyStorage(MemoryStorage())
     create(whole, "SIMPLE")
-    for step in range(1, whole.steps + 1):
+    for step in share_of(range(1, whole.steps + 1), "creation", 2):
         for mode in (FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER):
             storage = MemoryStorage()
             with pytest.raises(SimulatedCrash):
@@ -138,7 +140,7 @@ def test_third_writer_cleans_up_after_two_crashes() -> None:
 
 @pytest.mark.parametrize("verb", ["upsert", "insert_overwrite"])
 def test_write_reports_its_outcome_correctly_after_a_lost_reply_at_any_step(verb: str) -> None:
-    for step in range(1, len(trace("SIMPLE", verb)) + 1):
+    for step in share_of(range(1, len(trace("SIMPLE", verb)) + 1), verb, 3):
         storage = copy_of(base("SIMPLE"))
         try:
             VERBS[verb].run(open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), CRASHED))
