@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from lakehouse.core.files.key_matches import (
     read_matches,
     stream_matches,
 )
+from lakehouse.core.index.matched_rows import fingerprint_of
 from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.model.attempt import Attempt
@@ -81,6 +84,14 @@ def test_key_matches_do_not_depend_on_the_parts_of_the_lookup(
         if k != MOVED_OUT and row < entry.offset + entry.upserts:
             wanted[entry.partition] = wanted.get(entry.partition, 0) + 1
     assert (result.consumed or {}) == wanted
+    rows = {
+        (e, row) for (e, row), k in zip(touched, kind, strict=True) if k != MOVED_OUT and row < e.offset + e.upserts
+    }
+    prints = {
+        name: fingerprint_of(replace(e, offset=row, rows=1, deletes=0) for e, row in rows if e.partition == name)
+        for name in wanted
+    }
+    assert (result.fingerprints or {}) == prints
     if not touched:
         assert result.matches_file is None
         return

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.index.matched_rows import row_hashes, run_seed, united
 from lakehouse.core.index.write_tasks import StagedEntry, TagResult
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.model.attempt import Attempt
@@ -72,6 +73,7 @@ class MatchCollector:
         self._segments: list[Matches] | None = None
         self._rows = 0
         self._consumed: dict[str, int] = {}
+        self._fingerprints: dict[str, int] = {}
 
     def __enter__(self) -> MatchCollector:
         return self
@@ -88,9 +90,10 @@ class MatchCollector:
         matches = self._index.renamed(matches)
         # A stored row that is newer is not changed, so its file does not need to be rewritten.
         self._rows += int((matches.kind != LOST).sum())
-        for number, used in self._index.consumed(matches):
+        for number, used, fingerprint in self._index.consumed(matches):
             partition = self._index.entries[number].partition
             self._consumed[partition] = self._consumed.get(partition, 0) + used
+            self._fingerprints[partition] = united((self._fingerprints.get(partition, 0), fingerprint))
         if self._first is None and self._writer is None:
             self._first = matches
             return
@@ -122,7 +125,13 @@ class MatchCollector:
                 run = pa.DictionaryArray.from_arrays(pa.array(matches.run, pa.int32()), names)
                 columns = [pa.array(matches.base_row), run, pa.array(matches.row), pa.array(matches.kind)]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        return TagResult(base=base, matches_file=path, matched_rows=self._rows, consumed=self._consumed)
+        return TagResult(
+            base=base,
+            matches_file=path,
+            matched_rows=self._rows,
+            consumed=self._consumed,
+            fingerprints=self._fingerprints,
+        )
 
     def _spilled(self, writer: pa.ipc.RecordBatchFileWriter) -> list[Matches]:
         if self._segments is None:
@@ -142,6 +151,9 @@ class EntryIndex:
         self.entries = tuple(sorted(entries, key=lambda entry: (entry.run, entry.offset)))
         self._starts = np.array([_code(number[e.run], e.offset) for e in self.entries], np.int64)
         self._upserts = np.array([e.upserts for e in self.entries], np.int64)
+        self._offsets = np.array([e.offset for e in self.entries], np.int64)
+        seeds = {run: run_seed(run) for run in self.runs}
+        self._seeds = np.array([seeds[e.run] for e in self.entries], np.uint64)
 
     def renamed(self, matches: Matches) -> Matches:
         """Return the matches numbered by the runs of this index, without those of other runs."""
@@ -165,13 +177,20 @@ class EntryIndex:
         mine = (entry >= 0) & (position < self._upserts[entry])
         return entry[mine], position[mine]
 
-    def consumed(self, matches: Matches) -> Iterator[tuple[int, int]]:
-        """Yield entries with the number of their upserts that have a match; each upsert is counted once."""
+    def consumed(self, matches: Matches) -> Iterator[tuple[int, int, int]]:
+        """Yield entries with the number of their upserts that have a match, and the fingerprint of these.
+
+        Each upsert is counted once.
+        """
         entry, position = self.used_upserts(matches)
         if len(entry):
-            distinct = np.unique(_code(entry, position)) >> _ROW_BITS
-            numbers, counts = np.unique(distinct, return_counts=True)
-            yield from zip(numbers.tolist(), counts.tolist(), strict=True)
+            distinct = np.unique(_code(entry, position))
+            entry, position = distinct >> _ROW_BITS, distinct & ((1 << _ROW_BITS) - 1)
+            numbers, starts = np.unique(entry, return_index=True)
+            hashes = row_hashes(self._seeds[entry], position + self._offsets[entry])
+            sums = np.add.reduceat(hashes, starts)
+            counts = np.diff(np.append(starts, len(entry)))
+            yield from zip(numbers.tolist(), counts.tolist(), sums.tolist(), strict=True)
 
 
 def stream_matches(context: WriteContext, path: str) -> Iterator[Matches]:

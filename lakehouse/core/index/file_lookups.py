@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from lakehouse.core.index.matched_rows import fingerprint_of, united
 from lakehouse.core.index.protocol import Groups, IndexSetup
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult, TagTask
 from lakehouse.model.files import BaseFile, FileSlice
@@ -92,7 +93,7 @@ def plan_groups(
         bases = [
             s.base for s in slices if s.base is not None and s.partition == partition and not (setup.appends and s.logs)
         ]
-        if inserts <= 0 and len(consumed_by) > 1:
+        if inserts <= 0 and len(consumed_by) > 1 and not _all_matched(staged, tags):
             # A row whose key is in several files is counted by each of them, so some rows may still be inserts.
             inserts = 1
         for task in _insert_tasks(partition, inserts, bases, setup.sizing, new_file_id):
@@ -106,6 +107,19 @@ def plan_groups(
         logged = [group for group, task in tasks.items() if task.matches_file and task.insert_range is None]
         tasks |= {group: replace(tasks[group], appends=True, file_slice=slice_of.get(group)) for group in logged}
     return tuple(tasks[group] for group in sorted(tasks))
+
+
+def _all_matched(staged: Sequence[StagedEntry], tags: Sequence[TagResult]) -> bool:
+    """Return whether each upsert of a partition has exactly one match; False if it is unknown."""
+    partition, counted = staged[0].partition, 0
+    found = []
+    for tag in tags:
+        used = (tag.consumed or {}).get(partition, 0)
+        if used and tag.fingerprints is None:
+            return False
+        counted += used
+        found.append((tag.fingerprints or {}).get(partition, 0))
+    return counted == sum(entry.upserts for entry in staged) and united(found) == fingerprint_of(staged)
 
 
 def _other_matches(tag: TagResult, tags: Sequence[TagResult]) -> tuple[tuple[str, bool], ...]:

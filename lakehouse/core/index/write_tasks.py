@@ -83,6 +83,7 @@ class TagResult:
         matches_file: The file with the matches, beside the staged rows; None if there are none.
         matched_rows: The number of stored rows with a key of the batch.
         consumed: The number of upserts with a match, per partition of the batch.
+        fingerprints: The fingerprint of these upserts, per partition (see `matched_rows`); None if it is unknown.
         deleted_rows: How many of the matches are not stored rows but keys that a log deletes.
     """
 
@@ -90,6 +91,7 @@ class TagResult:
     matches_file: str | None = None
     matched_rows: int = 0
     consumed: Mapping[str, int] | None = None
+    fingerprints: Mapping[str, int] | None = None
     deleted_rows: int = 0
 
 

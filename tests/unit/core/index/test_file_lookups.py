@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from lakehouse.core.index.bucket_index import BucketIndex
 from lakehouse.core.index.file_lookups import plan_groups
+from lakehouse.core.index.matched_rows import row_hashes, run_seed, united
 from lakehouse.core.index.protocol import IndexSetup
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult
 from lakehouse.errors import UserError
@@ -75,6 +77,31 @@ def test_row_in_two_files_does_not_hide_a_row_in_no_file() -> None:
     tasks = {task.file_id: task for task in plan_groups([entry(2)], slices, tags, SETUP, lambda: "new")}
     assert tasks["new"].insert_range == (0, None)
     assert tasks["new"].consumed_by == ("matches-a", "matches-b")
+
+
+def matched(base: FileSlice, rows: list[int]) -> TagResult:
+    """Return the result of a look-up that found these rows of run `r`."""
+    hashes = row_hashes(np.uint64(run_seed("r")), np.array(rows))
+    return TagResult(
+        base=base.base,
+        matches_file=f"matches-{base.file_id}",
+        matched_rows=len(rows),
+        consumed={"p": len(rows)},
+        fingerprints={"p": united(hashes.tolist())},
+    )
+
+
+def test_batch_whose_rows_all_have_one_match_has_no_task_for_inserts() -> None:
+    slices = [stored("a", 90), stored("b", 90)]
+    tags = [matched(slices[0], [0, 3]), matched(slices[1], [1, 2])]
+    assert ranges([entry(4)], slices, tags) == {"a": None, "b": None}
+
+
+@pytest.mark.parametrize("rows", [[1, 3], [0, 1], [3, 3]])
+def test_batch_whose_rows_have_two_matches_keeps_the_task_for_inserts(rows: list[int]) -> None:
+    slices = [stored("a", 90), stored("b", 90)]
+    tags = [matched(slices[0], [0, 3]), matched(slices[1], rows)]
+    assert ranges([entry(4)], slices, tags) == {"a": None, "b": None, "new-0": (0, None)}
 
 
 def test_small_file_with_matches_takes_inserts_in_the_same_task() -> None:
