@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.format.hfile import cells, reader
-from lakehouse.core.format.hfile.layout import HEADER_BYTES
+from lakehouse.core.format.hfile.layout import HEADER_BYTES, KEY_SUFFIX
 from lakehouse.core.format.hfile.reader import ENTRIES, HFile, read_hfile
 from lakehouse.core.format.hfile.writer import SCANNED, HFileWriter, Layout, write_hfile
 from lakehouse.errors import CorruptTableError, LakehouseError
@@ -109,6 +109,32 @@ def test_blocks_walked_in_lock_step_have_the_cells_of_blocks_walked_one_by_one(
     data = written(contents, replace(RAW, block_bytes=500))
     monkeypatch.setattr(cells, "LOCK_STEP_BLOCKS", step)
     monkeypatch.setattr(reader, "SCAN_BYTES", 20_000)
+    assert read_hfile(data).entries().equals(table_of(contents))
+
+
+@examples(200)
+@given(
+    contents=st.dictionaries(
+        st.one_of(KEYS, st.just(KEY_SUFFIX), st.binary(max_size=3).map(lambda key: key + KEY_SUFFIX)),
+        st.one_of(st.binary(max_size=30), st.just(KEY_SUFFIX), st.just(b"v" + KEY_SUFFIX + KEY_SUFFIX[:9])),
+        max_size=40,
+    ),
+    layout=LAYOUTS,
+)
+def test_cells_found_by_the_suffixes_of_keys_are_those_of_a_walk(contents: dict[bytes, bytes], layout: Layout) -> None:
+    data = written(contents, layout)
+    with pytest.MonkeyPatch.context() as patch:
+        for bound in (0, 1 << 40):
+            patch.setattr(cells, "MARKED_BYTES", bound)
+            assert read_hfile(data).entries().equals(table_of(contents))
+
+
+def test_cells_of_keys_with_few_lengths_are_found_without_a_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = {b"k%d" % n: b"v" * (n % 7) for n in range(3000)}
+    data = written(contents, replace(RAW, block_bytes=5000))
+    monkeypatch.setattr(cells, "MARKED_BYTES", 0)
+    for walk in ("_walk_in_lock_step", "_walk_one_by_one"):
+        monkeypatch.delattr(cells, walk)
     assert read_hfile(data).entries().equals(table_of(contents))
 
 

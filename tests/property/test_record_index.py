@@ -48,7 +48,12 @@ def indexed_locations(table: Table) -> list[Location]:
     metadata = metadata_of(Table.open(table.location, env=table._env)._loaded)
     assert metadata is not None and "record_index" in metadata.usable
     rows = metadata.records("record_index").to_pylist()
-    return sorted((row["key"], row["partition"], row["file_id"]) for row in rows)
+    found = sorted((row["key"], row["partition"], row["file_id"]) for row in rows)
+    # The second look-up in a file decodes it, and the third one uses the decoded locations.
+    keys = pa.array(sorted({key for key, _, _ in found} | {"", "missing"}), pa.string())
+    for _ in range(3):
+        assert sorted((r["key"], r["partition"], r["file_id"]) for r in metadata.locations(keys).to_pylist()) == found
+    return found
 
 
 @each_kind

@@ -3,7 +3,8 @@
     cell    i32 key length | i32 value length | key | value | 00
     key     i16 n | n bytes of content | suffix of 10 bytes
 
-Many blocks are walked in lock-step: one step finds the next cell of every block with a few NumPy operations. Few blocks
+The suffixes of keys tell the cells where keys have few different lengths (see `cell_marks`). Otherwise blocks are
+walked. Many blocks are walked in lock-step: one step finds the next cell of every block with a few NumPy operations. Few blocks
 are walked one by one, because a NumPy operation on few positions costs more than a step in Python.
 """
 
@@ -16,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lakehouse.core.format.hfile.cell_marks import cells_by_suffix
 from lakehouse.core.format.hfile.layout import KEY_SUFFIX, corrupt
 
 I64: TypeAlias = NDArray[np.int64]
@@ -23,6 +25,8 @@ U8: TypeAlias = NDArray[np.uint8]
 
 #: From this number of blocks, one lock-step is cheaper than a step in each block.
 LOCK_STEP_BLOCKS = 32
+#: From this number of bytes, cells are found by the suffixes of their keys if possible.
+MARKED_BYTES = 1 << 16
 #: Lengths of key and value.
 _LENGTHS = struct.Struct(">ii")
 #: A cell has at least its two lengths, the length of the content and the closing zero.
@@ -61,10 +65,13 @@ def decode_cells(payloads: Payloads, name: str) -> Cells:
     Raises:
         CorruptTableError: A cell exceeds its block or is not a cell of Hudi.
     """
-    if len(payloads.starts) < LOCK_STEP_BLOCKS:
-        positions = _walk_one_by_one(payloads, name)
-    else:
-        positions = _walk_in_lock_step(payloads, name)
+    is_filled = payloads.starts < payloads.ends
+    positions = None
+    if is_filled.any() and int((payloads.ends - payloads.starts).sum()) >= MARKED_BYTES:
+        positions = cells_by_suffix(payloads.data, payloads.starts[is_filled], payloads.ends[is_filled])
+    if positions is None:
+        is_many = len(payloads.starts) >= LOCK_STEP_BLOCKS
+        positions = (_walk_in_lock_step if is_many else _walk_one_by_one)(payloads, name)
     return _cells_at(payloads.data, positions, name)
 
 

@@ -40,12 +40,14 @@ from lakehouse.core.metadata.read.layers import (
     Select,
     sorted_keys,
 )
+from lakehouse.core.metadata.read.location_layers import Located, decoded_together, located
 from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
 from lakehouse.core.metadata.read.validity import Validity
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage
+from lakehouse.errors import CorruptTableError
 from lakehouse.model.instant import Action, Instant, State
 
 FILES, COLUMN_STATS, PARTITION_STATS = "files", "column_stats", "partition_stats"
@@ -447,6 +449,10 @@ class MetadataTable:
     ) -> pa.Table:
         """Return the merged records that are selected in the layers of its slice."""
         decode, merge, schema = self._kind(partition)
+        if partition == RECORD_INDEX and len(tasks) > 1 and all(select.keys is not None for _, select in tasks):
+            found = self._joint_locations(tasks)
+            if found is not None:
+                return found
         numbers = {slice_.file_id: number for number, slice_ in enumerate(self.slices(partition))} if check else {}
 
         def merged(task: tuple[MetadataSlice, Select]) -> pa.Table:
@@ -462,6 +468,30 @@ class MetadataTable:
             return merged(tasks[0]) if tasks else schema.empty_table()
         with ThreadPoolExecutor(min(_READERS, len(tasks))) as pool:
             return pa.concat_tables(list(pool.map(merged, tasks)))
+
+    def _joint_locations(self, tasks: Sequence[tuple[MetadataSlice, Select]]) -> pa.Table | None:
+        """Return the merged locations of keys, decoded by one call for all files; None if a file is damaged.
+
+        The decoder takes several milliseconds for any number of entries, and each file group has several layers.
+        """
+
+        def selected(task: tuple[MetadataSlice, Select]) -> list[Located]:
+            slice_, select = task
+            files = self._layers.layers(slice_, self._validity.is_valid)
+            return [located(file, select, self._store.cache) for file in files]
+
+        try:
+            with ThreadPoolExecutor(min(_READERS, len(tasks))) as pool:
+                found = list(pool.map(selected, tasks))
+            layers = decoded_together([one for of_task in found for one in of_task])
+        except CorruptTableError:
+            return None
+        merged, start = [LOCATION_ROWS.empty_table()], 0
+        for of_task in found:
+            if of_task:
+                merged.append(merge_latest(layers[start : start + len(of_task)]))
+            start += len(of_task)
+        return pa.concat_tables(merged)
 
     def _check_shards(self, partition: str, slice_: MetadataSlice, rows: pa.Table, number: int, count: int) -> None:
         if _partitioned((slice_,)) and partition == RECORD_INDEX:
