@@ -37,8 +37,8 @@ from lakehouse.model.index_type import GLOBAL_SIMPLE, SIMPLE, IndexType
 logger = logging.getLogger(__name__)
 
 #: Keys that this process looks up: it keeps files of the metadata table, and tasks on Spark start in about 0.1 s.
-_ROWS_HERE = 500_000
-_THREADS = 4
+ROWS_HERE = 500_000
+THREADS = 4
 
 Located = Mapping[Group, tuple[LocatedRows, ...]]
 
@@ -134,8 +134,8 @@ def _located(
 ) -> Located:
     """Return the staged rows with a stored location, by file group."""
     tasks = plan_locating(entries, by_partition=by_partition)
-    if sum(entry.rows for entry in entries) <= _ROWS_HERE:
-        found = LocalEngine(_THREADS).run(partial(locate, attempt.context, metadata), tasks)
+    if sum(entry.rows for entry in entries) <= ROWS_HERE:
+        found = LocalEngine(THREADS).run(partial(locate, attempt.context, metadata), tasks)
     else:
         found = attempt.engine.run(partial(locate, attempt.context, metadata.task_locations()), tasks, light=True)
     groups: dict[Group, tuple[LocatedRows, ...]] = {}

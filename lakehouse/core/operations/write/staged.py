@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.progress import observed_stage
+from lakehouse.core.engine.protocol import Engine, TaskFunction
 from lakehouse.core.files.file_group_writer import write_group
 from lakehouse.core.files.key_lookup import tag_files
 from lakehouse.core.files.located_keys import tag_located
@@ -36,7 +38,7 @@ from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict, uses_early_detection
-from lakehouse.core.operations.write.key_search import plan_search
+from lakehouse.core.operations.write.key_search import ROWS_HERE, THREADS, plan_search
 from lakehouse.core.operations.write.prepare import refuse_if_clustered
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.attempt import Attempt
@@ -93,7 +95,7 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGro
     lookups = index.lookups(entries, slices, parallelism=engine.parallelism, read_logs_of=search.read_logs_of)
     skips, budget = attempt.policies.write.skips_damage, context.policy.memory_budget_bytes
     read = slice_context(table, context.schema, budget=budget, skips_damage=skips)
-    tags = [tag for found in engine.run(partial(_tag, context, read), lookups, light=True) for tag in found]
+    tags = _look_up(engine, partial(_tag, context, read), lookups)
     tasks = index.groups(entries, slices, tags, in_clustering=frozenset(in_clustering), new_uuid=table.env.ids.uuid)
     if not tasks:
         return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason="no stored row matches the batch")
@@ -166,6 +168,18 @@ def find_keys(attempt: WriteAttempt, runs: Sequence[StagedRun], files: Sequence[
     found = attempt.engine.run(partial(tag_files, context), tasks, light=True)
     matches = (tag.base for tags in found for tag in tags if tag.matched_rows)
     return next((base for base in matches if isinstance(base, BaseFile)), None)
+
+
+def _look_up(
+    engine: Engine, tag: TaskFunction[TagTask, list[TagResult]], lookups: Sequence[TagTask]
+) -> list[TagResult]:
+    """Run the look-ups; those of few keys that read no file of the table run in this process."""
+    trusted = [task for task in lookups if task.trusts_locations]
+    if sum(rows.rows for task in trusted for located in task.located for rows in located) > ROWS_HERE:
+        trusted = []
+    others = [task for task in lookups if not task.trusts_locations] if trusted else lookups
+    found = [*LocalEngine(THREADS).run(tag, trusted), *engine.run(tag, others, light=True)]
+    return [result for results in found for result in results]
 
 
 def _tag(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
