@@ -1,8 +1,8 @@
 """Look record keys up in the layers of a record index (MDT-4, MDT-5.3).
 
-A log file of the record index is compressed, and the keys of a batch are in all of its blocks. A process that looks keys
-up again and again, such as a stream, therefore keeps the locations of a log file decoded. A process that looks keys up
-once decodes only the entries that it finds.
+A log file of the record index is compressed, and the keys of a batch are in all of its blocks. A process that looks
+keys up again and again, such as a stream, therefore keeps the locations of a log file decoded. A process that looks
+keys up once decodes only the entries that it finds.
 """
 
 from __future__ import annotations
