@@ -132,8 +132,8 @@ def _measure(setting: Setting, kind: Batches, hudi: Hudi | None) -> list[Compari
         Side(
             name=name,
             before=lambda number: _batch(setting, kind, number),
-            run=lambda number, table=table, source=pq.read_table if name.startswith(_ARROW) else read: table.upsert(
-                source(_batch(setting, kind, number))
+            run=lambda number, table=table, name=name: table.upsert(
+                (pq.read_table if name.startswith(_ARROW) else read)(_batch(setting, kind, number))
             ),
         )
         for name, table in tables.items()

@@ -1,8 +1,8 @@
 """Fingerprints of sets of staged rows: whether the rows that look-ups found are all rows of a partition.
 
-Each look-up counts the upserts that have a stored row. A key that several files store is counted several times, so equal
-counts do not say that each upsert has a match. Equal fingerprints do: a fingerprint is the sum of a 64-bit hash of
-each row, and rows that are counted twice instead of others change it.
+Each look-up counts the upserts that have a stored row. A key that several files store is counted several times, so
+equal counts do not say that each upsert has a match. Equal fingerprints do: a fingerprint is the sum of a 64-bit hash
+of each row, and rows that are counted twice instead of others change it.
 """
 
 from __future__ import annotations

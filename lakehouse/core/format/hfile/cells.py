@@ -4,8 +4,8 @@
     key     i16 n | n bytes of content | suffix of 10 bytes
 
 The suffixes of keys tell the cells where keys have few different lengths (see `cell_marks`). Otherwise blocks are
-walked. Many blocks are walked in lock-step: one step finds the next cell of every block with a few NumPy operations. Few blocks
-are walked one by one, because a NumPy operation on few positions costs more than a step in Python.
+walked. Many blocks are walked in lock-step: one step finds the next cell of every block with a few NumPy operations.
+Few blocks are walked one by one, because a NumPy operation on few positions costs more than a step in Python.
 """
 
 from __future__ import annotations
