@@ -102,9 +102,10 @@ INVARIANTS: Mapping[str, Invariant] = {
         holds="the newest commit's schema parses", way_out="restore to a commit before it, or write with a good schema"
     ),
     "bucket.layout": Invariant(
-        holds="file ids begin with a bucket of their partition, and a bucket has one file group",
-        way_out="a writer without the bucket index, or with another number of buckets, wrote to the partition: "
-        "overwrite it from its rows with the table's index",
+        holds="file groups are buckets of their partition: by number, or by a range of its hashing metadata, and a "
+        "bucket has one file group",
+        way_out="a writer without the bucket index, or with another number of buckets, wrote to the partition, or "
+        "hashing metadata was lost: overwrite the partition from its rows with the table's index",
     ),
     "bucket.rows": Invariant(
         holds="rows are in the bucket of the hash of their key",

@@ -23,6 +23,7 @@ from lakehouse.core.format.log.blocks import BlockType, scan_blocks
 from lakehouse.core.format.log.scan import lost_blocks
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.index.bucket import bucket_ids, bucket_of
+from lakehouse.core.index.consistent_hashing import Ring, key_hashes
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.log_entries import ColumnSets
 from lakehouse.core.storage.protocol import NotFoundError, Storage
@@ -40,14 +41,16 @@ _KEY_RANGE = ("hoodie_min_record_key", "hoodie_max_record_key")
 class CheckContext:
     """The settings for checking slices; small and picklable.
 
-    `buckets` is None without a bucket index. `resizes` are the completed replacecommits: logs that are named after a
-    resize of buckets have blocks of later writes (MDT-12.5).
+    `buckets` is None without numbered buckets; `rings` has the rings of partitions with consistent hashing. `resizes`
+    are the completed replacecommits: logs that are named after a resize of buckets have blocks of later writes
+    (MDT-12.5).
     """
 
     read: SliceContext
     layout: int
     has_keys: bool = True
     buckets: BucketRules | None = None
+    rings: Mapping[str, Ring] = field(default_factory=dict)
     hash_fields: tuple[str, ...] = ()
     compares_paths: bool = True
     resizes: frozenset[str] = frozenset()
@@ -244,21 +247,30 @@ class _BaseCheck:
 
 def in_other_buckets(context: CheckContext, file: BaseFile | LogFile, keys: pa.ChunkedArray) -> int:
     """Return the number of keys that do not belong to the bucket of a file; 0 without buckets or bucket number."""
-    if context.buckets is None:
-        return 0
+    fields, hash_fields = context.read.keys.record_key_fields, context.hash_fields
+    ring = context.rings.get(file.partition)
+    node = None if ring is None else ring.node_of_group(file.file_id)
     try:
-        bucket = bucket_of(file.file_id)
-    except UserError:
-        # The layout is wrong, which another finding reports.
-        return 0
-    fields = context.read.keys.record_key_fields
-    try:
+        if ring is not None and node is not None:
+            hashes = key_hashes(keys, key_fields=fields, hash_fields=hash_fields)
+            return int(np.count_nonzero(ring.places(hashes) != ring.metadata.nodes.index(node)))
+        bucket = None if context.buckets is None else _bucket_of(file.file_id)
+        if context.buckets is None or bucket is None:
+            return 0
         count = context.buckets.of(file.partition)
-        buckets = bucket_ids(keys, key_fields=fields, hash_fields=context.hash_fields, buckets=count)
+        buckets = bucket_ids(keys, key_fields=fields, hash_fields=hash_fields, buckets=count)
     except UserError:
         # Keys of a form that the key fields do not produce belong to no bucket.
         return len(keys)
     return int(np.count_nonzero(buckets != bucket))
+
+
+def _bucket_of(file_id: str) -> int | None:
+    """Return the bucket number of a file id; None if it has none, which another finding reports."""
+    try:
+        return bucket_of(file_id)
+    except UserError:
+        return None
 
 
 def _parses(schema: str) -> bool:

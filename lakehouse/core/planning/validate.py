@@ -9,6 +9,7 @@ from lakehouse.core.format.file_names import LAYOUT_V6, instant_of
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME
 from lakehouse.core.format.properties import table_checksum
 from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
@@ -209,4 +210,18 @@ def check_buckets(slices: Iterable[FileSlice], rules: BucketRules) -> Iterator[F
         other = groups.setdefault((partition, bucket), file_id)
         if other != file_id:
             problem = f"file groups {other} and {file_id} both belong to bucket {bucket}"
+            yield Finding(invariant="bucket.layout", problem=problem, path=path)
+
+
+def check_rings(slices: Iterable[FileSlice], rings: Mapping[str, Ring]) -> Iterator[Finding]:
+    """Yield the file groups of a table with consistent hashing that are not in the ring of their partition (MDT-12)."""
+    for file_slice in slices:
+        partition, file_id = file_slice.partition, file_slice.file_id
+        path = file_slice.base.path if file_slice.base is not None else file_slice.logs[0].path
+        ring = rings.get(partition)
+        if ring is None:
+            problem = f"partition {partition!r} has no hashing metadata, so no writer finds file group {file_id}"
+            yield Finding(invariant="bucket.layout", problem=problem, path=path)
+        elif ring.node_of_group(file_id) is None:
+            problem = f"file group {file_id} belongs to no range of hash values of {ring.metadata.instant}.hashing_meta"
             yield Finding(invariant="bucket.layout", problem=problem, path=path)

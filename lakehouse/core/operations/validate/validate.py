@@ -11,15 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 import pyarrow as pa
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.file_names import parse_instant
+from lakehouse.core.format.hashing_metadata import metadata_folder
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
+from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.core.operations.commit.bucket_counts import readable_bucket_rules
 from lakehouse.core.operations.load.archive_checks import check_archive
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
+from lakehouse.core.operations.load.hashing import load_rings, uses_ring
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.schema import table_schema
@@ -33,6 +38,7 @@ from lakehouse.core.planning.validate import (
     check_files,
     check_partitions,
     check_properties,
+    check_rings,
     check_timeline,
 )
 from lakehouse.core.state.file_system_view import visible_timeline
@@ -91,7 +97,7 @@ _GONE = "file.present"
 _REPEATED = frozenset(
     {"timeline.unique", "timeline.requested", "timeline.archived", "timeline.readable", "timeline.dead", "leftover"}
     | {"plan.files", "savepoint.files", "file.present", "file.size", "partition.metadata", "archive.readable"}
-    | {"properties.present", "file.orphan"}
+    | {"properties.present", "file.orphan", "bucket.layout"}
 )
 
 
@@ -132,8 +138,18 @@ def _inspect(table: LoadedTable, policies: Policies) -> Seen:
     findings += wrong
     if rules is not None:
         findings += check_buckets(slices, rules)
+    rings, wrong = _rings(table, policies, slices)
+    findings += wrong
     findings += _leftovers(table, policies, listed)
-    return Seen(table=table, commits=commits, sizes=sizes, slices=slices, rules=rules, findings=tuple(findings))
+    return Seen(
+        table=table,
+        commits=commits,
+        sizes=sizes,
+        slices=slices,
+        rules=rules,
+        rings=rings,
+        findings=tuple(findings),
+    )
 
 
 def _check_properties(table: LoadedTable) -> Iterator[Finding]:
@@ -203,6 +219,26 @@ def _rules(table: LoadedTable, policies: Policies) -> tuple[BucketRules | None, 
     except (CorruptTableError, UserError) as error:
         kind = "unchecked" if isinstance(error, UnsupportedError) else "bucket.layout"
         return None, [Finding(invariant=kind, problem=error.message)]
+
+
+def _rings(
+    table: LoadedTable, policies: Policies, slices: Iterable[FileSlice]
+) -> tuple[dict[str, Ring], list[Finding]]:
+    """Return the rings of a table with consistent hashing, and findings about them; nothing for other tables."""
+    if not policies.index.index_type.has_ring and not uses_ring(table):
+        return {}, []
+    rings: dict[str, Ring] = {}
+    findings: list[Finding] = []
+    readable: list[FileSlice] = []
+    for partition, group in groupby(sorted(slices, key=attrgetter("partition")), key=attrgetter("partition")):
+        try:
+            rings |= load_rings(table, [partition])
+        except CorruptTableError as error:
+            problem = f"{error.message}; delete the file before the partition is overwritten"
+            findings.append(Finding(invariant="bucket.layout", problem=problem, path=metadata_folder(partition)))
+        else:
+            readable += group
+    return rings, [*findings, *check_rings(readable, rings)]
 
 
 def _orphans(table: LoadedTable, files: Iterable[Found]) -> Iterator[Finding]:

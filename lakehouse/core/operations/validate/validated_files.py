@@ -15,6 +15,7 @@ from lakehouse.core.files.slice_validation import CheckContext, CheckTask, check
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.file_names import parse_cdc_file
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
+from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.core.operations.load.archive_checks import read_archive
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_visible, slices_of
@@ -48,6 +49,7 @@ class Seen:
     sizes: Mapping[str, int]
     slices: tuple[FileSlice, ...]
     rules: BucketRules | None
+    rings: Mapping[str, Ring]
     findings: tuple[Finding, ...]
 
 
@@ -84,6 +86,7 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
         layout=table.config.layout,
         has_keys=table.config.populate_meta_fields,
         buckets=seen.rules,
+        rings=seen.rings,
         hash_fields=tuple(name.strip() for name in policies.index.hash_fields.split(",") if name.strip()),
         # With a global index rows may stay in their partition although their partition columns changed.
         resizes=frozenset(i.requested for i in table.timeline.writes().where(action=Action.REPLACECOMMIT)),

@@ -243,7 +243,8 @@ def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None
         if policies.index.index_type.has_ring:
             raise UnsupportedError(
                 f"{table.env.storage.root}: {DELETE_RETENTION} is not supported with {BUCKET_ENGINE}="
-                f"{CONSISTENT_HASHING}; leave one of the options out",
+                f"{CONSISTENT_HASHING}, because tombstones are compared by bucket and these buckets change. Leave "
+                f"{DELETE_RETENTION} out, or copy the table into one with {BUCKET_ENGINE}=SIMPLE or another index",
                 option=DELETE_RETENTION,
             )
     if batch is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lakehouse.core.format.hashing_metadata import (
+    INITIAL_INSTANT,
     LARGEST_HASH,
     encode_hashing_metadata,
     marker_path,
@@ -19,8 +21,10 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.hashing import load_rings
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.table.table import Table
+from lakehouse.errors import UnsupportedError
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Instant
+from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.index import MERGE_THRESHOLD, MIN_NUM_BUCKETS, SPLIT_THRESHOLD
 from tests.support.tables import Shape, batch, data_rows, make_table, row
 
@@ -280,3 +284,79 @@ def test_non_blocking_writers_copy_their_rows_while_a_split_is_pending() -> None
     assert isinstance(table.services.clustering.run(instant=planned.requested), Committed)
     assert rows_of(table) == expected
     assert_rows_in_their_buckets(table)
+
+
+def lose_the_metadata(table: Table) -> None:
+    table.refresh().env.storage.delete(metadata_path("a", INITIAL_INSTANT))
+
+
+def garble_the_metadata(table: Table) -> None:
+    table.refresh().env.storage.put(metadata_path("a", INITIAL_INSTANT), b"{")
+
+
+def replace_a_group(table: Table) -> None:
+    change_nodes(table, prefix="0" * 8 + ring_of(table).metadata.nodes[0].prefix[8:])
+
+
+def move_a_bound(table: Table) -> None:
+    change_nodes(table, value=ring_of(table).metadata.nodes[0].value // 2)
+
+
+def change_nodes(table: Table, **values: Any) -> None:
+    """Change the first node of the ring of partition a."""
+    metadata = ring_of(table).metadata
+    first, *rest = metadata.nodes
+    changed = replace(metadata, nodes=(replace(first, **values), *rest))
+    table.refresh().env.storage.put(metadata_path("a", INITIAL_INSTANT), encode_hashing_metadata(changed))
+
+
+def findings(table: Table) -> set[str]:
+    return {finding.invariant for finding in table.validate(deep=True).findings}
+
+
+@pytest.mark.parametrize(
+    ("damage", "invariant"),
+    [
+        (lose_the_metadata, "bucket.layout"),
+        (garble_the_metadata, "bucket.layout"),
+        (replace_a_group, "bucket.layout"),
+        (move_a_bound, "bucket.rows"),
+    ],
+)
+def test_validation_finds_rows_and_file_groups_outside_of_their_ring(
+    damage: Callable[[Table], None], invariant: str
+) -> None:
+    table = ring_table()
+    table.upsert(keys(0, 30, "first"))
+    assert findings(table) == set()
+    damage(table)
+    assert findings(table) == {invariant}
+    if damage is garble_the_metadata:
+        lose_the_metadata(table)
+    table.insert_overwrite(keys(0, 30, "repaired", ts=2))
+    assert findings(table) == set(), "the way out that the finding names"
+    assert rows_of(table) == {f"k{number}": "repaired" for number in range(30)}
+
+
+def test_validation_accepts_rings_before_during_and_after_a_resize() -> None:
+    table = ring_table()
+    table.upsert(keys(0, 30, "first"))
+    planned = plan(table, SPLIT)
+    table.upsert(keys(20, 40, "second", ts=2))
+    assert findings(table) == set()
+    assert isinstance(table.services.clustering.run(instant=planned.requested), Committed)
+    assert findings(table) == set()
+    resize(table, MERGE)
+    assert findings(table) == set()
+    table.refresh().env.storage.delete(metadata_path("a", planned.requested))
+    assert findings(table) == set(), "the ring of the merge is the current one"
+    table.refresh().env.storage.delete(metadata_path("a", ring_of(table).metadata.instant))
+    assert "bucket.layout" in findings(table)
+
+
+def test_delete_retention_is_refused_with_rings_and_the_error_names_the_ways_out() -> None:
+    table = ring_table(options={DELETE_RETENTION: "7d"})
+    with pytest.raises(UnsupportedError, match=rf"Leave {DELETE_RETENTION} out, or .* {BUCKET_ENGINE}=SIMPLE"):
+        table.upsert(keys(0, 2, "first"))
+    table.with_options({DELETE_RETENTION: ""}).upsert(keys(0, 2, "first"))
+    assert rows_of(table) == {"k0": "first", "k1": "first"}
