@@ -15,10 +15,13 @@ from lakehouse.core.format.hashing_config import (
     encode_hashing_config,
 )
 from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.spec.bucket_rules import EXPRESSIONS
+from lakehouse.spec.options.clustering import BUCKETS
+from lakehouse.spec.options.index import MERGE_THRESHOLD, SPLIT_THRESHOLD
 from tests.interop.agreement import assert_hudi_reads_the_same
 from tests.support.hudi import Hudi
 from tests.support.tables import Shape, batch, make_table, row
@@ -27,6 +30,7 @@ pytestmark = pytest.mark.jvm
 
 RULE = r"^p=a,4;\Wb$|c,1"
 COUNTS = {"p=a": 4, "p=b": 1, "p=c": 1, "p=d": 2}
+COUNTS_AFTER_RESCALE = {"p=a": 1, "p=b": 2, "p=c": 2, "p=d": 5}
 #: Options of Hudi's writer; it reads the rule from the table.
 HUDI = {
     "hoodie.table.name": "events",
@@ -103,7 +107,7 @@ def test_hudi_and_lakehouse_use_the_same_buckets_after_a_rescale(kind: str, hudi
     table.upsert(batch(r | {"ts": 5, "v": "last"} for r in rows))
     expected |= {r["id"]: "last" for r in rows}
     assert values(table) == expected
-    assert counts(table) == {"p=a": 1, "p=b": 2, "p=c": 2, "p=d": 5}
+    assert counts(table) == COUNTS_AFTER_RESCALE
     assert_hudi_reads_the_same(hudi, table)
     storage = open_storage(table.location)
     written = [storage.get(file.path) for file in storage.list(HASHING_CONFIGS) if not file.name.startswith(".")]
@@ -111,6 +115,17 @@ def test_hudi_and_lakehouse_use_the_same_buckets_after_a_rescale(kind: str, hudi
     assert [config.expressions for config in decoded] == [RULE, "p=a,1;p=d,5"]
     assert [encode_hashing_config(config) for config in decoded] == written
     assert decoded[0] == HashingConfig(expressions=RULE, default=2)
+
+    grow = {SPLIT_THRESHOLD: "0.05", MERGE_THRESHOLD: "0", BUCKETS: "auto", "hoodie.parquet.max.file.size": "100000"}
+    assert isinstance(table.with_options(grow).services.clustering.run(force=True), Committed)
+    resized = counts(table)
+    assert all(resized[partition] > count for partition, count in COUNTS_AFTER_RESCALE.items()), resized
+    before = groups(table)
+    changes = [r | {"ts": 6, "v": "hudi 2"} for r in rows[::5]] + [row("n20", p="b", v="hudi 2")]
+    hudi.write(table.location, batch(changes), {**HUDI, "hoodie.datasource.write.table.type": kind})
+    expected |= {r["id"]: "hudi 2" for r in changes}
+    assert (values(table), groups(table)) == (expected, before), "Hudi wrote into the buckets of our resize"
+    assert_hudi_reads_the_same(hudi, table)
 
 
 def test_lakehouse_writes_a_hudi_table_whose_writers_set_the_bucket_rule(hudi: Hudi, tmp_path: Path) -> None:
