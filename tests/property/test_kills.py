@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pytest
 
-from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.local import LocalStorage, temporary_name
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
@@ -53,6 +53,32 @@ def test_killed_process_is_detected_and_its_files_are_removed(operation: str, in
     case = case_of(operation, index, tmp_path)
     times = [kill(case, step, mode, tmp_path / f"{step}") for step, mode in moments(case, None if ALL else SAMPLES)]
     assert max(times) < RECOVERY_S, f"recovered within {max(times):.1f} s"
+
+
+#: Steps on the metadata table after which a process is killed: the operation, its options, and the names of the steps.
+METADATA_STEPS = {
+    "commit": ("upsert", {}, r"create .*/metadata/.*_\d+\.deltacommit"),
+    "compaction": (
+        "upsert",
+        {"hoodie.metadata.compact.max.delta.commits": "2"},
+        r"create .*/metadata/.*(compaction.inflight|_\d+\.commit)|close .*column_stats/.*\.hfile",
+    ),
+    "rollback": (
+        "rollback of failed",
+        {},
+        r"create .*/metadata/.*rollback\.\w+|delete .*/metadata/files/.*|create .*/metadata/.*_\d+\.rollback",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", METADATA_STEPS)
+def test_metadata_table_is_right_after_a_kill_in_its_commit_compaction_or_rollback(name: str, tmp_path: Path) -> None:
+    operation, options, pattern = METADATA_STEPS[name]
+    case = case_of(operation, "SIMPLE", tmp_path, **options)
+    steps = [number for number, step in enumerate(case.trace, start=1) if re.fullmatch(pattern, step)]
+    assert len(steps) >= (1 if name == "commit" else 3), case.trace
+    for step in steps:
+        kill(case, step, FaultMode.KILL_AFTER, tmp_path / f"{step}")
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
@@ -38,6 +38,7 @@ from tests.support.killed import (
     run_verb,
     writes_of,
 )
+from tests.support.metadata_check import check_metadata
 from tests.support.processes import forked
 
 #: What undoes or keeps: on a table, by the instant concerned.
@@ -55,7 +56,8 @@ TABLES = {"COPY_ON_WRITE": "SIMPLE", "MERGE_ON_READ": "LOGS_SIMPLE"}
 class Case:
     """An operation on a table of some index, the instant it is about, and the rows before and after.
 
-    `between` are states that readers may see on the way: a restore goes back commit by commit.
+    `between` are states that readers may see on the way: a restore goes back commit by commit. `options` are options of
+    the operation.
     """
 
     operation: str
@@ -66,6 +68,7 @@ class Case:
     after: Rows
     trace: tuple[str, ...]
     between: tuple[Rows, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 def operations_of(index: str) -> list[str]:
@@ -73,7 +76,7 @@ def operations_of(index: str) -> list[str]:
     return [*VERBS, *(SERVICES if index in LOGGED else ()), *UNDOING]
 
 
-def case_of(operation: str, index: str, home: Path) -> Case:
+def case_of(operation: str, index: str, home: Path, **options: str) -> Case:
     """Create the table, and run the operation on a copy of it to record its steps."""
     base = home / "base"
     storage = LocalStorage(str(base))
@@ -88,12 +91,16 @@ def case_of(operation: str, index: str, home: Path) -> Case:
     rehearsal = home / "rehearsal"
     shutil.copytree(base, rehearsal)
     faulty = FaultyStorage(LocalStorage(str(rehearsal)))
-    table = Table.open(str(rehearsal), options={**INDEXES, **LOGGED}[index] | CALLS, env=Env(storage=faulty))
+    table = Table.open(str(rehearsal), options=_options(index, options), env=Env(storage=faulty))
     # Steps of opening count, because the killed process opens the table too.
     perform(operation, table, target)
     after = VERBS[operation].after(BASE) if operation in VERBS else rows_of(LocalStorage(str(rehearsal)))
     between = [_rows_as_of(base, instant.requested) for instant, _ in commits] if operation == "restore" else []
-    return Case(operation, index, base, target, BASE, after, tuple(faulty.trace), tuple(between))
+    return Case(operation, index, base, target, BASE, after, tuple(faulty.trace), tuple(between), options)
+
+
+def _options(index: str, options: Mapping[str, str]) -> dict[str, str]:
+    return {**INDEXES, **LOGGED}[index] | CALLS | options
 
 
 def _rows_as_of(base: Path, instant: str) -> Rows:
@@ -119,11 +126,11 @@ def perform(operation: str, table: Table, target: str) -> None:
         run_verb(operation, table)
 
 
-def perform_and_die(root: str, index: str, operation: str, target: str, step: int, mode: str) -> None:
+def perform_and_die(root: str, case: Case, step: int, mode: str) -> None:
     """Run the operation in this process, which is killed at a step."""
     storage = FaultyStorage(LocalStorage(root), step, mode)
-    table = Table.open(root, options={**INDEXES, **LOGGED}[index] | CALLS, env=Env(storage=storage))
-    perform(operation, table, target)
+    table = Table.open(root, options=_options(case.index, case.options), env=Env(storage=storage))
+    perform(case.operation, table, case.target)
 
 
 def kill(case: Case, step: int, mode: FaultMode, place: Path) -> float:
@@ -131,9 +138,7 @@ def kill(case: Case, step: int, mode: FaultMode, place: Path) -> float:
     case_text = f"{case.operation} on {case.index}, {mode} of step {step}: {case.trace[step - 1]}"
     shutil.copytree(case.base, place)
     processes = forked()
-    child = processes.Process(
-        target=perform_and_die, args=(str(place), case.index, case.operation, case.target, step, str(mode))
-    )
+    child = processes.Process(target=perform_and_die, args=(str(place), case, step, str(mode)))
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL, f"{case_text}: it ended with {child.exitcode}"
@@ -146,6 +151,8 @@ def kill(case: Case, step: int, mode: FaultMode, place: Path) -> float:
         done = writes_of(storage) > writes_of(LocalStorage(str(case.base)))
         rows = case.after if done else case.before
         assert seen == rows, case_text
+        # A rollback or restore that was killed has deleted some of its files.
+        check_metadata(table)
     elif case.operation in SERVICES:
         run_verb(case.operation, table)
         # A scheduled plan stays on the timeline until it is executed.
@@ -161,6 +168,7 @@ def kill(case: Case, step: int, mode: FaultMode, place: Path) -> float:
     assert not isinstance(outcome, NothingToDo)
     assert rows_of(storage) == {**rows, **RECOVERY}, case_text
     assert leftovers(storage) == [], case_text
+    check_metadata(table)
     shutil.rmtree(place)
     return seconds
 

@@ -66,6 +66,12 @@ class MetadataStore:
         """Delete files of the metadata table, by their paths relative to it."""
         delete_leftovers(self.env.storage, [f"{METADATA}/{path}" for path in paths])
 
+    def remove_unfinished(self, names: Iterable[str], requested: str) -> None:
+        """Delete temporary files of the instant `requested`, which a killed process left in folders of partitions."""
+        list_names, of_instant = self.inner.storage.list_names, f"_{requested}"
+        listed = ((name, file) for name in names for file in list_names(name))
+        self.remove_files(f"{name}/{file}" for name, file in listed if is_temporary(file) and of_instant in file)
+
     def is_log_compaction(self, delta: Instant) -> bool:
         """Return whether a delta commit of the last load is a completed log compaction, by its requested file."""
         return any(known.action is Action.LOGCOMPACTION for known in self.timeline_store.pending_files(delta))

@@ -118,6 +118,7 @@ def finish_compaction(state: ServiceState, pending: Instant, lock: TableLock) ->
     readers, and the next compaction contains them.
     """
     store = state.store
+    store.remove_unfinished(state.names, pending.requested)
     groups = list_groups(store.inner.storage, state.names)
     written = [base for group in groups for base in group.bases if base.instant == pending.requested]
     if written:

@@ -81,6 +81,7 @@ def compact_logs(state: ServiceState, blocks: int, lock: TableLock) -> Instant |
 def finish_log_compaction(state: ServiceState, pending: Instant, lock: TableLock) -> Instant | None:
     """Execute the plan of a log compaction that a crash left; return None if it was removed instead."""
     store = state.store
+    store.remove_unfinished(state.names, pending.requested)
     groups = list_groups(store.inner.storage, state.names)
     written = [log for group in groups for log in group.logs if log.instant == pending.requested]
     if written:

@@ -99,6 +99,7 @@ def build_base_files(store: MetadataStore, name: str, build: TableFiles, data: T
         # The partition was dropped meanwhile; the plan cannot be completed.
         return []
     left = [path for path in store.inner.storage.list_names(name) if path.endswith(f"_{build.instant}.hfile")]
+    store.remove_unfinished([name], build.instant)
     files, stats = base_files(store, name, kind, groups, build, new_token(store.env))
     delete_leftovers(store.env.storage, [f"{METADATA}/{name}/{path}" for path in left])
     with ThreadPoolExecutor(_WRITERS) as pool:

@@ -7,7 +7,7 @@ rolled-back instant is deleted from the data timeline: without that instant, a c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
@@ -58,7 +58,7 @@ def roll_back_metadata(store: MetadataStore, rollback: str, target: str, lock: T
         undoing = timelines.start(undoing, b"")
     if recorded is not None:
         lock.check()
-        _remove(store, recorded, [path for paths in files.values() for path in paths])
+        _remove(store, recorded, files, names)
     metadata = RollbackMetadata(
         start_time=rollback,
         seconds=(store.env.clock.now_ms() - started_ms) / 1000,
@@ -73,12 +73,11 @@ def roll_back_metadata(store: MetadataStore, rollback: str, target: str, lock: T
     return True
 
 
-def remove_instant(store: MetadataStore, target: str, names: Iterable[str]) -> None:
+def remove_instant(store: MetadataStore, target: str, names: Collection[str]) -> None:
     """Remove a delta commit and its log files, because the action writes it again; call under the table lock."""
     recorded = _recorded(store.timeline_store.load(), target)
     if recorded is not None:
-        files = _log_files(store, recorded, names)
-        _remove(store, recorded, [path for paths in files.values() for path in paths])
+        _remove(store, recorded, _log_files(store, recorded, names), names)
 
 
 def remove_recorded(store: MetadataStore, target: str) -> None:
@@ -133,10 +132,12 @@ def _log_files(store: MetadataStore, recorded: Instant, names: Iterable[str]) ->
     return {name: paths for name, paths in found.items() if paths}
 
 
-def _remove(store: MetadataStore, recorded: Instant, paths: Iterable[str]) -> None:
+def _remove(store: MetadataStore, recorded: Instant, files: Mapping[str, Iterable[str]], names: Iterable[str]) -> None:
     """Delete the completed file, then the log files, then the pending files: a crash leaves a pending instant."""
     timelines = store.timeline_store
     if recorded.is_completed:
         timelines.withdraw(recorded)
-    store.remove_files(paths)
+    else:
+        store.remove_unfinished(names, recorded.requested)
+    store.remove_files(path for paths in files.values() for path in paths)
     timelines.remove_pending(replace(recorded, state=State.INFLIGHT, action=Action.DELTACOMMIT, completed=None))
