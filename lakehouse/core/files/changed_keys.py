@@ -22,6 +22,7 @@ from lakehouse.core.files.base_reader import BaseFileReader
 from lakehouse.core.files.log_reader import KEY, SliceContext
 from lakehouse.core.files.slice_reader import read_slice, stored_keys
 from lakehouse.core.format.metadata.groups import shards
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import FileSlice
@@ -113,13 +114,17 @@ def find_changed_keys(
 ) -> ChangedKeysFile | None:
     """Write the changed keys of file groups to one file; return None if no key changes."""
     path = f"{context.directory}/{attempt.token}.arrow"
+    return write_divided(context.read.storage, path, _divided(context.sharding, groups, context.read))
+
+
+def write_divided(storage: Storage, path: str, pieces: Iterator[tuple[int, pa.RecordBatch]]) -> ChangedKeysFile | None:
+    """Write batches to one file, each with the number of its file group in the index; None without a batch."""
     batches: dict[int, list[int]] = {}
-    pieces = _divided(context.sharding, groups, context.read)
     first = next(pieces, None)
     if first is None:
         return None
     written = rows = 0
-    with context.read.storage.open_output(path) as sink, pa.ipc.new_file(sink, CHANGED) as writer:
+    with storage.open_output(path) as sink, pa.ipc.new_file(sink, first[1].schema) as writer:
         piece: tuple[int, pa.RecordBatch] | None = first
         while piece is not None:
             number, batch = piece
@@ -130,15 +135,17 @@ def find_changed_keys(
     return ChangedKeysFile(path=path, rows=rows, batches={n: tuple(found) for n, found in batches.items()})
 
 
-def changed_keys_of(context: ChangedKeysContext, files: Sequence[ChangedKeysFile], number: int) -> pa.Table:
-    """Return the changed keys of one file group of the record index, from the files of all tasks."""
+def changed_keys_of(
+    storage: Storage, files: Sequence[ChangedKeysFile], number: int, schema: pa.Schema = CHANGED
+) -> pa.Table:
+    """Return the changed keys of one file group of the index, from the files of all tasks."""
     found: list[pa.RecordBatch] = []
     for file in files:
         wanted = file.batches.get(number, ())
         if wanted:
-            with context.read.storage.open_input(file.path) as source, pa.ipc.open_file(source) as reader:
+            with storage.open_input(file.path) as source, pa.ipc.open_file(source) as reader:
                 found += [reader.get_batch(batch) for batch in wanted]
-    return pa.Table.from_batches(found, CHANGED)
+    return pa.Table.from_batches(found, schema)
 
 
 def changed_keys(read: SliceContext, group: ChangedGroup) -> Iterator[pa.Table]:
@@ -203,13 +210,14 @@ def _divided(
                 numbers.append(sharding.numbers(piece.column("key"), group.partition))
                 rows += piece.num_rows
             if rows >= _BATCH_ROWS:
-                yield from _by_number(pa.concat_tables(pending), np.concatenate(numbers))
+                yield from by_number(pa.concat_tables(pending), np.concatenate(numbers))
                 pending, numbers, rows = [], [], 0
     if pending:
-        yield from _by_number(pa.concat_tables(pending), np.concatenate(numbers))
+        yield from by_number(pa.concat_tables(pending), np.concatenate(numbers))
 
 
-def _by_number(changed: pa.Table, numbers: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
+def by_number(changed: pa.Table, numbers: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of each number, in ascending order."""
     order = np.argsort(numbers, kind="stable")
     changed, numbers = changed.take(pa.array(order)).combine_chunks(), numbers[order]
     starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))

@@ -1,19 +1,21 @@
 """Tasks of secondary indexes: the keys of a slice, and the keys that a commit adds to a file group and removes (MDT-4).
 
 The keys of a slice before the commit are compared with those after it. A task writes the differences beside the staged
-rows; only the names of these files return to the driver.
+rows, divided by file group of the index; only the names of these files return to the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.files.changed_keys import ChangedKeysFile, by_number, write_divided
 from lakehouse.core.files.log_reader import KEY, SliceContext
 from lakehouse.core.files.slice_reader import read_slice
+from lakehouse.core.format.metadata.groups import secondary_shards
 from lakehouse.core.format.metadata.keys import secondary_keys
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.attempt import Attempt
@@ -38,11 +40,21 @@ class IndexedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedColumn:
-    """The settings of the tasks of one index; `directory` is that of their files, relative to the table."""
+    """The settings of the tasks of one index.
+
+    Attributes:
+        read: The settings for reading slices.
+        column: The indexed column.
+        directory: The directory for the files of tasks, relative to the table.
+        groups: The number of file groups of the index.
+        version: The version of its definition, "V1" or "V2": how keys are divided among them.
+    """
 
     read: SliceContext
     column: str
     directory: str
+    groups: int
+    version: str
 
 
 def text_refusal(kind: pa.DataType) -> str | None:
@@ -81,15 +93,20 @@ def keys_of_slice(column: IndexedColumn, _attempt: Attempt, file_slice: FileSlic
     return secondary_keys_of(column.read, column.column, file_slice)
 
 
-def write_changed_keys(column: IndexedColumn, attempt: Attempt, groups: Sequence[IndexedGroup]) -> str | None:
-    """Write the changed keys of file groups to one file, and return its path; None if no key changes."""
-    changed = pa.concat_tables([CHANGED.empty_table(), *(_changed(column, group) for group in groups)])
-    if not changed.num_rows:
-        return None
+def find_changed_values(
+    column: IndexedColumn, attempt: Attempt, groups: Sequence[IndexedGroup]
+) -> ChangedKeysFile | None:
+    """Write the changed keys of file groups to one file, divided by file group of the index; None without a change."""
     path = f"{column.directory}/{attempt.token}.arrow"
-    with column.read.storage.open_output(path) as sink, pa.ipc.new_file(sink, CHANGED) as writer:
-        writer.write_table(changed)
-    return path
+    return write_divided(column.read.storage, path, _divided(column, groups))
+
+
+def _divided(column: IndexedColumn, groups: Sequence[IndexedGroup]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for group in groups:
+        changed = _changed(column, group)
+        if changed.num_rows:
+            keys = changed.column("key").combine_chunks()
+            yield from by_number(changed, secondary_shards(keys, column.groups, column.version))
 
 
 def _changed(column: IndexedColumn, group: IndexedGroup) -> pa.Table:

@@ -31,7 +31,6 @@ class MetadataChange:
         touched_partitions: Partitions that the action names without writing a file, such as a deleted partition.
         replaced: The file groups that the action replaced: partition, file_id.
         schema: The Avro schema of the data columns as JSON; "" if the action does not state one.
-        inputs: Files that tasks wrote for an index partition, by its name, such as changed record keys.
         staged: The records that tasks prepared for an index partition, by its name.
     """
 
@@ -43,15 +42,10 @@ class MetadataChange:
     touched_partitions: tuple[str, ...] = ()
     replaced: pa.Table = field(default_factory=GROUPS.empty_table)
     schema: str = ""
-    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     staged: Mapping[str, StagedUpdate] = field(default_factory=dict)
 
 
-def change_of_commit(
-    metadata: CommitMetadata,
-    inputs: Mapping[str, tuple[str, ...]] | None = None,
-    staged: Mapping[str, StagedUpdate] | None = None,
-) -> MetadataChange:
+def change_of_commit(metadata: CommitMetadata, staged: Mapping[str, StagedUpdate] | None = None) -> MetadataChange:
     """Return the change of a commit, deltacommit or replacecommit."""
     groups = [(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids]
     return MetadataChange(
@@ -61,7 +55,6 @@ def change_of_commit(
         touched_partitions=tuple(sorted(metadata.replaced)),
         replaced=_pairs(groups, GROUPS),
         schema=metadata.extra.get("schema", ""),
-        inputs=inputs or {},
         staged=staged or {},
     )
 

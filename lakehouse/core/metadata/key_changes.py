@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from lakehouse.core.files.changed_keys import ChangedGroup, KeyChange
+from lakehouse.core.files.secondary_keys import IndexedGroup
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import COMPACTIONS, Operation, WriteStat
@@ -31,6 +32,18 @@ def written_groups(stats: Iterable[WriteStat], operation: str, instant_ms: int) 
             groups.setdefault((stat.partition, stat.file_id), []).append(stat)
     changed = (_written_group(of_group, instant_ms) for of_group in groups.values())
     return [group for group in changed if group is not None]
+
+
+def valued_groups(stats: Iterable[WriteStat], *, keeps: bool) -> list[IndexedGroup]:
+    """Return the file groups of these write statistics with their slices before and after, for a secondary index.
+
+    `keeps` says that other writers append to the same file groups at the same time.
+    """
+    groups: dict[tuple[str, str], list[WriteStat]] = {}
+    for stat in stats:
+        if stat.path:
+            groups.setdefault((stat.partition, stat.file_id), []).append(stat)
+    return [_valued_group(of_group, keeps=keeps) for of_group in groups.values()]
 
 
 def removed_groups(slices: Iterable[FileSlice], operation: str) -> list[ChangedGroup]:
@@ -97,6 +110,30 @@ def _with_log_slices(group: ChangedGroup, stats: Sequence[WriteStat]) -> Changed
     earlier = tuple(log for log in logs if log.name not in written)
     before = replace(after, logs=earlier) if base is not None or earlier else None
     return replace(group, before=before, after=after)
+
+
+def _valued_group(stats: Sequence[WriteStat], *, keeps: bool) -> IndexedGroup:
+    last = max(stats, key=lambda stat: len(stat.log_files))
+    partition, file_id = last.partition, last.file_id
+    base = parse_base_file(_name(last.path), partition, last.size_bytes)
+    if base is not None:
+        previous = parse_base_file(last.prev_base_file or "", partition, 0)
+        after = FileSlice(partition=partition, file_id=file_id, base_instant=base.instant, base=base)
+        if previous is None:
+            return IndexedGroup(after=after)
+        before = FileSlice(partition=partition, file_id=file_id, base_instant=previous.instant, base=previous)
+        return IndexedGroup(before=before, after=after)
+    base = parse_base_file(last.base_file, partition, 0)
+    names = dict.fromkeys((*last.log_files, *(_name(stat.path) for stat in stats)))
+    logs = [log for name in names if (log := parse_log_file(name, partition, 0)) is not None]
+    logs.sort(key=lambda log: (log.instant, log.version, log.write_token))
+    first = base.instant if base is not None else logs[0].instant
+    written = {_name(stat.path) for stat in stats}
+    after = FileSlice(partition=partition, file_id=file_id, base_instant=first, base=base, logs=tuple(logs))
+    earlier = tuple(log for log in logs if log.name not in written)
+    if base is None and not earlier:
+        return IndexedGroup(after=after, keeps=keeps)
+    return IndexedGroup(before=replace(after, logs=earlier), after=after, keeps=keeps)
 
 
 def _name(path: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakehouse.core.files.log_reader import SliceContext
+from lakehouse.core.metadata.write.files import log_bytes
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import RetryableError
 from lakehouse.model.attempt import Attempt
@@ -46,6 +47,40 @@ class StagedLog:
     size_bytes: int
     records: int
     deletes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStage:
+    """What the tasks need that write the staged log files of one index partition.
+
+    Attributes:
+        storage: The storage of the table.
+        directory: The directory for the files, relative to the table.
+        partition: The index partition.
+        instant: The requested time of the action.
+        created_ms: The time that the files state.
+        groups: The file groups of the partition; the position of a group is its shard.
+    """
+
+    storage: Storage
+    directory: str
+    partition: str
+    instant: str
+    created_ms: int
+    groups: tuple[str, ...]
+
+    def write(
+        self, attempt: Attempt, number: int, entries: pa.Table, deletes: pa.Array | None = None
+    ) -> StagedLog | None:
+        """Write the log file of the file group at this position; None without records: key, value, and deleted keys."""
+        gone = pa.array([], pa.binary()) if deletes is None else deletes.cast(pa.binary())
+        if not entries.num_rows and not len(gone):
+            return None
+        data = log_bytes(self.partition, self.instant, entries, gone, self.created_ms)
+        file_id = self.groups[number]
+        path = f"{self.directory}/{file_id}-{attempt.token}.log"
+        self.storage.put(path, data)
+        return StagedLog(file_id=file_id, path=path, size_bytes=len(data), records=entries.num_rows, deletes=len(gone))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +121,7 @@ class Staging:
         read: The settings for reading slices.
         groups: The file groups of the partition.
         is_partitioned: Each partition of the table has a record index of its own.
+        is_shared: Other writers append to the same file groups at the same time.
         policy: The options of indexes.
         run: Runs a function once per task, near the data if the work is large.
         directory: The directory for the files of tasks, relative to the table.
@@ -103,3 +139,15 @@ class Staging:
     run: Run
     directory: str
     policy: IndexingPolicy = field(default_factory=IndexingPolicy)
+    is_shared: bool = False
+
+    def logs(self, partition: str, groups: tuple[str, ...] | None = None) -> LogStage:
+        """Return what tasks need to write log files; `groups` replace those of the partition."""
+        return LogStage(
+            storage=self.storage,
+            directory=self.directory,
+            partition=partition,
+            instant=self.instant,
+            created_ms=self.created_ms,
+            groups=self.groups if groups is None else groups,
+        )

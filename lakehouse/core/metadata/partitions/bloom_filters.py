@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -23,8 +22,7 @@ from lakehouse.core.format.metadata.keys import bloom_keys
 from lakehouse.core.format.metadata.records import BLOOM_ROWS, encode_blooms
 from lakehouse.core.format.parquet.bloom_filter import SIMPLE
 from lakehouse.core.metadata.partitions.protocol import ENTRIES, Definition, MetadataCommit, TableFiles, Update
-from lakehouse.core.metadata.staged import StagedLog, StagedRecordsError, StagedUpdate, Staging
-from lakehouse.core.metadata.write.files import log_bytes
+from lakehouse.core.metadata.staged import LogStage, StagedLog, StagedRecordsError, StagedUpdate, Staging
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.attempt import Attempt
@@ -92,42 +90,17 @@ class BloomFiltersPartition:
         return pa.array(key_shards(keys, len(groups)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Encoding:
-    """The settings of the tasks that encode filters."""
-
-    storage: Storage
-    instant: str
-    created_ms: int
-    directory: str
-    groups: tuple[str, ...]
-
-
 def stage_filters(staging: Staging) -> StagedUpdate:
     """Encode the filters of the files that the commit wrote, one log file per file group of the index."""
     bases = _written(staging.commit.stats)
-    encoding = _Encoding(
-        storage=staging.storage,
-        instant=staging.instant,
-        created_ms=staging.created_ms,
-        directory=staging.directory,
-        groups=staging.groups,
-    )
     tasks = list(_by_group(bases, len(staging.groups)))
-    logs = staging.run(partial(_encode_group, encoding), tasks) if tasks else []
+    logs = staging.run(partial(_encode_group, staging.logs(BLOOM_FILTERS)), tasks) if tasks else []
     return StagedUpdate(groups=staging.groups, logs=tuple(log for log in logs if log is not None))
 
 
-def _encode_group(encoding: _Encoding, attempt: Attempt, task: tuple[int, tuple[BaseFile, ...]]) -> StagedLog | None:
+def _encode_group(logs: LogStage, attempt: Attempt, task: tuple[int, tuple[BaseFile, ...]]) -> StagedLog | None:
     number, bases = task
-    entries = _records(encoding.storage, bases)
-    if not entries.num_rows:
-        return None
-    data = log_bytes(BLOOM_FILTERS, encoding.instant, entries, pa.array([], pa.binary()), encoding.created_ms)
-    file_id = encoding.groups[number]
-    path = f"{encoding.directory}/{file_id}-{attempt.token}.log"
-    encoding.storage.put(path, data)
-    return StagedLog(file_id=file_id, path=path, size_bytes=len(data), records=entries.num_rows, deletes=0)
+    return logs.write(attempt, number, _records(logs.storage, bases))
 
 
 def _records(storage: Storage, bases: Sequence[BaseFile]) -> pa.Table:

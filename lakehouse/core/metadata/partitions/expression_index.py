@@ -35,8 +35,7 @@ from lakehouse.core.metadata.partitions.expression_statistics import (
     rows_of_commit,
 )
 from lakehouse.core.metadata.partitions.protocol import ENTRIES, Definition, MetadataCommit, TableFiles, Update
-from lakehouse.core.metadata.staged import StagedLog, StagedRecordsError, StagedUpdate, Staging
-from lakehouse.core.metadata.write.files import log_bytes
+from lakehouse.core.metadata.staged import LogStage, StagedLog, StagedRecordsError, StagedUpdate, Staging
 from lakehouse.core.rows.index_functions import IndexFunction, index_function
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage
@@ -189,14 +188,7 @@ def _stage(name: str, definition: Definition, staging: Staging) -> StagedUpdate:
     if definition.index_type == COLUMN_STATS:
         statistics = measured_files(expression, files, staging.run)
         return StagedUpdate(groups=staging.groups, statistics=statistics, source=_source(definition))
-    encoding = _Encoding(
-        name=name,
-        expression=expression,
-        instant=staging.instant,
-        created_ms=staging.created_ms,
-        directory=staging.directory,
-        groups=staging.groups,
-    )
+    encoding = _Encoding(expression=expression, logs=staging.logs(name))
     tasks = list(_by_group(files, len(staging.groups)))
     logs = staging.run(partial(_encode_group, encoding), tasks) if tasks else []
     found = tuple(log for log in logs if log is not None)
@@ -207,25 +199,14 @@ def _stage(name: str, definition: Definition, staging: Staging) -> StagedUpdate:
 class _Encoding:
     """The settings of the tasks that encode filters."""
 
-    name: str
     expression: Expression
-    instant: str
-    created_ms: int
-    directory: str
-    groups: tuple[str, ...]
+    logs: LogStage
 
 
 def _encode_group(encoding: _Encoding, attempt: Attempt, task: tuple[int, list[IndexedFile]]) -> StagedLog | None:
     number, files = task
     parts = [_filter_of_file(encoding.expression, attempt, file) for file in files]
-    entries = _encoded_filters(files, parts, encoding.instant)
-    if not entries.num_rows:
-        return None
-    data = log_bytes(encoding.name, encoding.instant, entries, pa.array([], pa.binary()), encoding.created_ms)
-    file_id = encoding.groups[number]
-    path = f"{encoding.directory}/{file_id}-{attempt.token}.log"
-    encoding.expression.storage.put(path, data)
-    return StagedLog(file_id=file_id, path=path, size_bytes=len(data), records=entries.num_rows, deletes=0)
+    return encoding.logs.write(attempt, number, _encoded_filters(files, parts, encoding.logs.instant))
 
 
 def _filter_of_file(expression: Expression, _attempt: Attempt, file: IndexedFile) -> tuple[str, bytes] | None:

@@ -34,8 +34,7 @@ from lakehouse.core.format.metadata.groups import shards as key_shards
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, encode_locations
 from lakehouse.core.metadata.key_changes import removed_groups, stored_groups, written_groups
 from lakehouse.core.metadata.partitions.protocol import ENTRIES, Definition, MetadataCommit, TableFiles, Update
-from lakehouse.core.metadata.staged import Run, StagedLog, StagedRecordsError, StagedUpdate, Staging
-from lakehouse.core.metadata.write.files import log_bytes
+from lakehouse.core.metadata.staged import LogStage, Run, StagedLog, StagedRecordsError, StagedUpdate, Staging
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.file_deletions import delete_leftovers
@@ -126,7 +125,7 @@ class RecordIndexPartition:
         files = _found_keys(context, stored, engine.run)
         try:
             for number, file_id in enumerate(context.sharding.file_ids):
-                rows = changed_keys_of(context, files, number)
+                rows = changed_keys_of(table.env.storage, files, number)
                 _refuse_repeated(rows)
                 if rows.num_rows:
                     yield file_id, encode_locations(rows.select(LOCATION_ROWS.names))
@@ -184,7 +183,7 @@ def stage_records(staging: Staging) -> StagedUpdate:
     context = ChangedKeysContext(read=staging.read, sharding=sharding, directory=staging.directory)
     files = _found_keys(context, changed, staging.run)
     numbers = sorted({number for file in files for number in file.batches})
-    encoding = _Encoding(context=context, instant=staging.instant, created_ms=staging.created_ms, files=tuple(files))
+    encoding = _Encoding(context=context, files=tuple(files), logs=staging.logs(RECORD_INDEX, sharding.file_ids))
     logs = staging.run(partial(_encode_group, encoding), numbers)
     return StagedUpdate(groups=staging.groups, logs=tuple(log for log in logs if log is not None), new_groups=new)
 
@@ -209,28 +208,19 @@ class _Encoding:
     """The settings of the tasks that encode changed keys."""
 
     context: ChangedKeysContext
-    instant: str
-    created_ms: int
     files: tuple[ChangedKeysFile, ...]
+    logs: LogStage
 
 
 def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedLog | None:
     """Write the log file of one file group of the index: locations of added keys, and deletes of removed ones."""
-    context = encoding.context
-    changed = changed_keys_of(context, encoding.files, number)
+    changed = changed_keys_of(encoding.context.read.storage, encoding.files, number)
     added = changed.filter(pc.invert(changed.column("removed")))
     _refuse_repeated(added)
     removed = pc.unique(changed.column("key").filter(changed.column("removed")))
     # A key that moves is removed from one file group and added to another one: its new record replaces the old one.
     removed = removed.filter(pc.invert(pc.is_in(removed, value_set=added.column("key").combine_chunks())))
-    if not added.num_rows and not len(removed):
-        return None
-    entries = encode_locations(added.select(LOCATION_ROWS.names))
-    data = log_bytes(RECORD_INDEX, encoding.instant, entries, removed.cast(pa.binary()), encoding.created_ms)
-    file_id = context.sharding.file_ids[number]
-    path = f"{context.directory}/{file_id}-{attempt.token}.log"
-    context.read.storage.put(path, data)
-    return StagedLog(file_id=file_id, path=path, size_bytes=len(data), records=entries.num_rows, deletes=len(removed))
+    return encoding.logs.write(attempt, number, encode_locations(added.select(LOCATION_ROWS.names)), removed)
 
 
 def _refuse_repeated(added: pa.Table) -> None:

@@ -9,23 +9,32 @@ reader checks the value of each row. A missing entry would hide a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.secondary_keys import CHANGED, IndexedColumn, keys_of_slice, secondary_keys_of
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.files.changed_keys import ChangedKeysFile, changed_keys_of
+from lakehouse.core.files.log_reader import SliceContext
+from lakehouse.core.files.secondary_keys import CHANGED, IndexedColumn, IndexedGroup, find_changed_values, keys_of_slice
 from lakehouse.core.format.metadata.groups import estimated_groups, metadata_file_id, secondary_shards
 from lakehouse.core.format.metadata.records import SECONDARY_ROWS, encode_secondary
+from lakehouse.core.metadata.key_changes import valued_groups
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
+from lakehouse.core.metadata.staged import LogStage, Run, StagedLog, StagedRecordsError, StagedUpdate, Staging
 from lakehouse.core.state.table_config import TableConfig
-from lakehouse.core.storage.protocol import Storage
-from lakehouse.errors import RetryableError
+from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import REWRITES
 from lakehouse.model.indexing import IDENTITY, SECONDARY_INDEX, SECONDARY_PREFIX
 from lakehouse.spec.options.policies import Policies
 
+#: File groups of the table whose values one task compares.
+_GROUPS_AT_ONCE = 8
+_THREADS = 4
 #: Bounds of the number of file groups, as in Hudi, and the bytes that a row takes at least.
 _MIN_GROUPS, _MAX_GROUPS, _ROW_BYTES = 10, 10_000, 32
 
@@ -62,37 +71,47 @@ class SecondaryIndexPartition:
         return tuple(metadata_file_id(name, shard) for shard in range(count))
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
-        """Return an entry for each row of the newest slices."""
+        """Return an entry for each row of the newest slices, without files of tasks: a validation writes nothing."""
         if table.read is None:
-            return _encoded([])
-        column = table.definitions[name].source_fields[0]
-        if table.engine is None:
-            return _encoded(secondary_keys_of(table.read, column, piece) for piece in table.slices)
-        task = partial(keys_of_slice, IndexedColumn(read=table.read, column=column, directory=""))
-        return _encoded(table.engine.run(task, list(table.slices)))
+            return _encoded(pa.array([], pa.string()))
+        column = _column(table.definitions[name], table.read, "", 1)
+        engine = table.engine or LocalEngine(_THREADS)
+        found = engine.run(partial(keys_of_slice, column), list(table.slices))
+        return _encoded(pc.unique(pa.chunked_array([*found, pa.array([], pa.string())])))
+
+    def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+        """Yield file groups with their records. Tasks divide the keys in files first, so one group is in memory."""
+        if table.read is None:
+            return
+        directory = f".hoodie/.staging/{table.instant}/{name}"
+        column = _column(table.definitions[name], table.read, directory, len(groups))
+        engine = table.engine or LocalEngine(_THREADS)
+        files = _found_keys(column, [IndexedGroup(after=piece) for piece in table.slices], engine.run)
+        try:
+            for number, file_id in enumerate(groups):
+                keys = changed_keys_of(table.env.storage, files, number, CHANGED).column("key")
+                if len(keys):
+                    yield file_id, _encoded(pc.unique(keys))
+        finally:
+            delete_leftovers(table.env.storage, [file.path for file in files])
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
-        """Return the keys that tasks found to be new or gone.
+        """Return the records that tasks staged.
 
-        Raises RetryableError if the write began before the index was declared.
+        Raises StagedRecordsError if they are missing, because the index was declared after the write began, or if they
+        were made for another definition.
         """
-        change = commit.change
-        files = change.inputs.get(name)
-        if files is None:
-            if change.operation in REWRITES or not (change.stats or change.replaced.num_rows):
-                return Update()
-            raise RetryableError(
-                f"{commit.env.storage.root}: the index {name} was declared after this write began, and the write has "
-                "not recorded which values it changes; run the operation again",
-                index=name,
+        change, definition = commit.change, commit.definitions[name]
+        if change.operation in REWRITES or not (change.stats or change.replaced.num_rows):
+            return Update()
+        staged = change.staged.get(name)
+        if staged is None or (staged.groups, staged.source) != (commit.groups[name], _source(definition)):
+            raise StagedRecordsError(
+                f"{commit.env.storage.root}: the index {name} was created or changed while {commit.instant} was "
+                "written; run the operation again",
+                instant=commit.instant,
             )
-        changed = pa.concat_tables([CHANGED.empty_table(), *(_read(commit.env.storage, path) for path in files)])
-        removed = changed.column("removed")
-        added = pc.unique(changed.column("key").filter(pc.invert(removed)))
-        gone = pc.unique(changed.column("key").filter(removed))
-        # A row that moved to another file group with the same value is removed there and added here.
-        gone = gone.filter(pc.invert(pc.is_in(gone, value_set=added)))
-        return Update(entries=_encoded([added]), deletes=gone.cast(pa.binary()))
+        return Update(staged=staged.logs)
 
     def shards(self, name: str, keys: pa.Array, groups: Sequence[str], definition: Definition | None) -> pa.Array:
         """Return the group of each key; version V2 keeps the keys of one value together."""
@@ -100,11 +119,67 @@ class SecondaryIndexPartition:
         return pa.array(secondary_shards(keys, len(groups), definition.version))
 
 
-def _encoded(keys: Iterable[pa.Array]) -> pa.Table:
-    found = pc.unique(pa.chunked_array([*keys, pa.array([], pa.string())]))
-    return encode_secondary(pa.table([found], SECONDARY_ROWS))
+def stage_of_secondary(
+    name: str, definition: Definition | None, config: TableConfig
+) -> Callable[[Staging], StagedUpdate] | None:
+    """Return the function that prepares the records of a secondary index; None for other partitions.
+
+    An index that cannot be maintained has none: the guard refuses the commit, or drops the index.
+    """
+    kind = SecondaryIndexPartition()
+    if not kind.is_named(name) or definition is None or kind.refusal(name, config, definition) is not None:
+        return None
+    return partial(_stage, name, definition)
 
 
-def _read(storage: Storage, path: str) -> pa.Table:
-    with storage.open_input(path) as source, pa.ipc.open_file(source) as reader:
-        return reader.read_all()
+def _stage(name: str, definition: Definition, staging: Staging) -> StagedUpdate:
+    commit = staging.commit
+    if commit.operation in REWRITES:
+        return StagedUpdate(groups=staging.groups, source=_source(definition))
+    groups = valued_groups(commit.stats, keeps=staging.is_shared)
+    if commit.replaced:
+        groups += [IndexedGroup(before=piece) for piece in staging.replaced()]
+    column = _column(definition, staging.read, staging.directory, len(staging.groups))
+    files = _found_keys(column, groups, staging.run)
+    encoding = _Encoding(files=tuple(files), logs=staging.logs(name))
+    numbers = sorted({number for file in files for number in file.batches})
+    logs = staging.run(partial(_encode_group, encoding), numbers) if numbers else []
+    found = tuple(log for log in logs if log is not None)
+    return StagedUpdate(groups=staging.groups, logs=found, source=_source(definition))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Encoding:
+    """The settings of the tasks that encode changed keys."""
+
+    files: tuple[ChangedKeysFile, ...]
+    logs: LogStage
+
+
+def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedLog | None:
+    changed = changed_keys_of(encoding.logs.storage, encoding.files, number, CHANGED)
+    removed = changed.column("removed")
+    added = pc.unique(changed.column("key").filter(pc.invert(removed)))
+    gone = pc.unique(changed.column("key").filter(removed))
+    # A row that moved to another file group with the same value is removed there and added here.
+    gone = gone.filter(pc.invert(pc.is_in(gone, value_set=added)))
+    return encoding.logs.write(attempt, number, _encoded(added), gone)
+
+
+def _column(definition: Definition, read: SliceContext, directory: str, groups: int) -> IndexedColumn:
+    (column,) = definition.source_fields
+    return IndexedColumn(read=read, column=column, directory=directory, groups=groups, version=definition.version)
+
+
+def _found_keys(column: IndexedColumn, groups: Sequence[IndexedGroup], run: Run) -> list[ChangedKeysFile]:
+    tasks = [groups[start : start + _GROUPS_AT_ONCE] for start in range(0, len(groups), _GROUPS_AT_ONCE)]
+    found = run(partial(find_changed_values, column), tasks) if tasks else []
+    return [file for file in found if file is not None]
+
+
+def _source(definition: Definition) -> str:
+    return f"{definition.source_fields[0]} {definition.version}"
+
+
+def _encoded(keys: pa.Array) -> pa.Table:
+    return encode_secondary(pa.table([keys], SECONDARY_ROWS))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.format.file_names import parse_base_file
@@ -66,7 +66,6 @@ class PreparedCommit:
         makes_late: Returns whether tombstones of another commit make rows of this write late; None without tombstones.
         resizes: The resizes that were pending and for which rows were copied. They are no conflicts, whether they are
             completed meanwhile or not.
-        inputs: Files that tasks wrote for index partitions of the metadata table, by the name of the partition.
         unmet: Buckets (partition, number) without file group in which keys are deleted; only with tombstones.
         staging: Prepares the records of indexes that grow with the rows of the commit.
     """
@@ -85,7 +84,6 @@ class PreparedCommit:
     makes_late: Callable[[Instant, CommitMetadata], bool] | None = None
     resizes: tuple[PendingResize, ...] = ()
     unmet: frozenset[tuple[str, int]] = frozenset()
-    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     staging: IndexStaging | None = None
 
 
@@ -283,7 +281,7 @@ def _commit(
     replaces = instant.action is Action.REPLACECOMMIT
     data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
-    change = change_of_commit(metadata, candidate.inputs, staged)
+    change = change_of_commit(metadata, staged)
     completed = complete_action(table, Completion(instant=started, timeline=timeline, data=data, change=change), lock)
     table.store.remember(completed, data)
     logger.info("%s: committed %s, %d files", table.env.storage.root, completed.requested, len(metadata.stats))

@@ -16,7 +16,9 @@ from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.metadata.key_changes import instant_ms
 from lakehouse.core.metadata.partitions.bloom_filters import BLOOM_FILTERS, stage_filters
 from lakehouse.core.metadata.partitions.expression_index import stage_of_expression
+from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import RECORD_INDEX, is_partitioned_by, stage_records
+from lakehouse.core.metadata.partitions.secondary_index import stage_of_secondary
 from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.metadata.staged import StagedUpdate, Staging
 from lakehouse.core.metadata.write.commit import open_metadata
@@ -24,15 +26,18 @@ from lakehouse.core.operations.load.schema import data_columns, table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
-from lakehouse.model.indexing import EXPRESSION_PREFIX
+from lakehouse.model.indexing import EXPRESSION_PREFIX, SECONDARY_PREFIX
 from lakehouse.model.instant import Instant
 from lakehouse.spec.options.policies import Policies
 
 STAGES: Mapping[str, Callable[[Staging], StagedUpdate]] = {BLOOM_FILTERS: stage_filters, RECORD_INDEX: stage_records}
+#: How the names of indexes begin that users declare.
+_DECLARED = (EXPRESSION_PREFIX, SECONDARY_PREFIX)
 #: Rows whose keys are read by this process. A task on Spark starts in about 0.1 s.
 _ROWS_HERE = 200_000
 #: Footers that are read by this process.
@@ -49,12 +54,14 @@ class IndexStaging:
         engine: Runs the tasks of a large commit.
         policies: The options of the table.
         instant: The instant of the action.
+        is_shared: Other writers append to the same file groups at the same time.
     """
 
     table: LoadedTable
     engine: Engine
     policies: Policies
     instant: Instant
+    is_shared: bool = False
 
     def stage(self, commit: CommitMetadata, *, again: bool = False) -> dict[str, StagedUpdate]:
         """Return the prepared records by index partition; {} without a request if the table has no such index.
@@ -62,13 +69,13 @@ class IndexStaging:
         With `again` the properties are read again, because an index was created or dropped meanwhile.
         """
         listed = {name for names in listed_partitions(self.table.config.raw) for name in names}
-        if not again and not any(name in STAGES or name.startswith(EXPRESSION_PREFIX) for name in listed):
+        if not again and not any(name in STAGES or name.startswith(_DECLARED) for name in listed):
             return {}
         opened = open_metadata(self.table.metadata, self.table.store.load() if again else self.table.timeline)
         staged = {}
         for name in opened.names:
             definition = opened.definitions.get(name)
-            stage = STAGES.get(name) or stage_of_expression(name, definition, self.table.config)
+            stage = STAGES.get(name) or _stage_of_declared(name, definition, self.table.config)
             if stage is not None:
                 staging = self._staging(commit, name, opened.groups[name])
                 staged[name] = stage(Staging(**staging, is_partitioned=is_partitioned_by(definition)))
@@ -105,7 +112,15 @@ class IndexStaging:
             "policy": self.policies.indexing,
             "run": LocalEngine(_THREADS).run if small else partial(_run_near_data, self.engine),
             "directory": f"{self._directory}/{name}",
+            "is_shared": self.is_shared,
         }
+
+
+def _stage_of_declared(
+    name: str, definition: Definition | None, config: TableConfig
+) -> Callable[[Staging], StagedUpdate] | None:
+    """Return the function that prepares the records of an index that users declare; None if it needs none."""
+    return stage_of_expression(name, definition, config) or stage_of_secondary(name, definition, config)
 
 
 def _run_near_data(engine: Engine, function: Callable[[Attempt, Any], Any], tasks: Sequence[Any]) -> list[Any]:

@@ -38,7 +38,6 @@ from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt, abandon, start_writing
 from lakehouse.core.operations.write.direct import write_direct
 from lakehouse.core.operations.write.early_conflict import uses_early_detection
-from lakehouse.core.operations.write.index_inputs import index_inputs, indexed_by_value
 from lakehouse.core.operations.write.prepare import PreparedWrite, prepare
 from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.staged import WrittenGroups, find_keys, stage, write_staged
@@ -270,8 +269,7 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
     markers.left = delete_unreported(table, attempt.instant.requested, metadata.stats, known=markers.known)
-    candidate = replace(_prepared_commit(written, metadata, deletes), inputs=index_inputs(attempt, metadata))
-    return complete_commit(candidate, attempt.policies.transaction)
+    return complete_commit(_prepared_commit(written, metadata, deletes), attempt.policies.transaction)
 
 
 def _write_rows(attempt: WriteAttempt, deletes: RememberedDeletes | None) -> _Written | NothingToDo | Conflict:
@@ -329,7 +327,11 @@ def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: Remem
     # Bucket indexes compare buckets instead of keys. Where the index does not look up keys, they may repeat anyway.
     compares_keys = attempt.request.looks_up_keys and not context.hashes_keys
     staging = IndexStaging(
-        table=prepared.table, engine=attempt.engine, policies=attempt.policies, instant=attempt.instant
+        table=prepared.table,
+        engine=attempt.engine,
+        policies=attempt.policies,
+        instant=attempt.instant,
+        is_shared=prepared.non_blocking,
     )
     commit = PreparedCommit(
         table=prepared.table,
@@ -395,8 +397,7 @@ def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:
     attempt.heartbeat.stop()
     table, requested = attempt.table, outcome.instant.requested
     try:
-        staged = _is_staged(attempt) or bool(indexed_by_value(table))
-        clean_up(table, requested, markers=attempt.markers.left, staged=staged)
+        clean_up(table, requested, markers=attempt.markers.left, staged=_is_staged(attempt))
     except LakehouseError as error:
         logger.warning("%s: %s was not cleaned up yet: %s", table.env.storage.root, requested, error)
         attempt.heartbeat.discard()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from lakehouse.cli.main import main
 from lakehouse.core.format.timeline.indexing import decode_index_metadata, decode_index_plan
 from lakehouse.core.metadata.place import listed_partitions
+from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.services import index
 from lakehouse.core.operations.services.index import Indexed
@@ -172,7 +174,7 @@ def test_two_executors_of_one_plan_exclude_each_other(tmp_path: Path, monkeypatc
     assert stored_keys(table, NAME) == {"1$a"}
 
 
-def test_write_that_began_before_the_index_was_declared_is_refused(
+def test_write_that_began_before_the_index_was_declared_records_its_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = table_with_metadata(tmp_path)
@@ -180,17 +182,20 @@ def test_write_that_began_before_the_index_was_declared_is_refused(
     table.services.create_index("v")
     other = Table.open(table.location, env=table.refresh().env)
 
-    def plan_index(*_: object) -> dict[str, tuple[str, ...]]:
-        other.services.index.schedule()
-        return {}
+    stage, calls = IndexStaging.stage, list[bool]()
 
-    monkeypatch.setattr("lakehouse.core.operations.write.write.index_inputs", plan_index)
-    with pytest.raises(RetryableError, match="was declared after this write began"):
-        table.upsert(batch([row("a", v="2", ts=9)]))
-    monkeypatch.undo()
-    table.upsert(batch([row("a", v="3", ts=9)]))
+    def stage_then_declare(staging: IndexStaging, *given: Any, again: bool = False) -> Any:
+        calls.append(again)
+        found = stage(staging, *given, again=again)
+        if not again:
+            other.services.index.schedule()
+        return found
+
+    monkeypatch.setattr(IndexStaging, "stage", stage_then_declare)
+    table.upsert(batch([row("a", v="2", ts=9)]))
+    assert calls == [False, True]
     assert isinstance(table.services.index.run(), Indexed)
-    assert stored_keys(table, NAME) == {"3$a"}
+    assert stored_keys(table, NAME) == {"2$a"}
 
 
 def test_index_of_an_unknown_column_or_type_is_refused(tmp_path: Path) -> None:
