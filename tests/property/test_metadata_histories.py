@@ -105,3 +105,42 @@ def test_metadata_equals_the_files_after_a_rollback_or_restore(kind: str, data: 
     check_metadata(run.table)
     run.table.upsert(batch([row("k1", ts=99), row("other", p="c")]))
     check_metadata(run.table)
+
+
+#: Functions of a text and of a number; both columns are null in some rows of some histories.
+EXPRESSIONS = "by_length=length(v); by_time=from_unixtime(ts, yyyy-MM-dd HH:mm:ss)"
+FILTERS = "; by_text=bloom_filters:upper(v)"
+
+
+@pytest.mark.parametrize("merges", [False, True], ids=["COPY_ON_WRITE", "MERGE_ON_READ"])
+@examples(5)
+@given(data=st.data())
+def test_expression_index_equals_one_that_is_built_from_the_files(merges: bool, data: st.DataObject) -> None:
+    drawn = data.draw(merged_shapes(index="SIMPLE", version=9) if merges else shapes(index="SIMPLE", version=9))
+    shape = with_metadata(drawn, log_compaction=data.draw(st.booleans()))
+    assume(not merges or shape.type == "MERGE_ON_READ")
+    declared = {"lakehouse.index.expressions": EXPRESSIONS + ("" if shape.type == "MERGE_ON_READ" else FILTERS)}
+    run: Run | MergedRun = MergedRun(make_table(shape), shape) if merges else Run(make_table(shape), shape)
+    history: list[Verb] = data.draw(merged_histories() if merges else histories())
+    # Writes between the plan of the build and its execution record their changes above the base files of the build.
+    planned = data.draw(st.integers(0, len(history)))
+    built = data.draw(st.integers(planned, len(history)))
+    for number in range(len(history) + 1):
+        if number == planned:
+            run.table.with_options(declared).services.index.schedule()
+        if number == built:
+            run.table.with_options(declared).services.index.run()
+            check_metadata(run.table)
+        if number == len(history):
+            break
+        verb = history[number]
+        if isinstance(run, MergedRun) and verb.name in SERVICES:
+            run.serve(verb.name)
+        else:
+            run.apply(verb)
+        check_metadata(run.table)
+    for service in data.draw(st.lists(st.sampled_from((*MAINTENANCE, cluster)), max_size=3)):
+        service(run.table)
+        check_metadata(run.table)
+    report = run.table.metadata.validate()
+    assert report.ok, [f"{check!r} {check.examples}" for check in report.checks if not check.ok]

@@ -50,12 +50,16 @@ STORED: tuple[Key, ...] = tuple((p, f"{p}{i}") for p in ("a", "b") for i in rang
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The type and index of a table, whether it has an ordering column, its pending plan, and its metadata table."""
+    """The type and index of a table, whether it has an ordering column, its pending plan, and its metadata table.
+
+    `expression` says whether the metadata table has an index on an expression.
+    """
 
     kind: str
     ordered: bool
     plan: str = ""
     metadata: bool = False
+    expression: bool = False
 
     @property
     def merges(self) -> bool:
@@ -104,7 +108,14 @@ def prepared(shape: Shape) -> tuple[MemoryStorage, tuple[Rows, ...]]:
             env=world.moving.env(storage),
         )
         rows = {key: row_of(1, ordered=shape.ordered) for key in STORED}
+        if shape.expression:
+            table.services.create_expression_index("by_time=from_unixtime(v)")
         table.insert(batch(rows))
+        if shape.expression:
+            # A build is newer than the actions that it contains.
+            world.now_ms += 1_000
+            table.metadata.rebuild()
+            world.now_ms += 1_000
         versions = [dict(rows)]
         if shape.merges:
             for value in (2, 3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,19 @@ def test_filter_of_a_plain_frame_keeps_rows_with_nan(spark: Any, tmp_path: Path,
     assert [row.id for row in made.scan().to_spark(spark).where(where).collect()] == ["nan"]
     made.upsert(pa.Table.from_pylist([{"id": "other", "f": 2.0, "place": None}], schema))
     assert [row.id for row in made.scan().to_spark(spark).where(where).collect()] == ["nan"]
+
+
+def test_functions_in_conditions_do_not_depend_on_the_time_zone_of_the_session(spark: Any, tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id")
+    moments = [dt.datetime(2024, 1, 1, hour, tzinfo=dt.UTC) for hour in (3, 4, 5)]
+    table.upsert(pa.table({"id": ["a", "b", "c"], "at": pa.array(moments, pa.timestamp("us", "UTC"))}))
+    table.services.create_expression_index("h=hour(at)")
+    table.services.index.run(spark=spark)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Oslo")
+    try:
+        scan = table.scan(["id"], "hour(at) = 4")
+        assert [row.id for row in scan.to_spark(spark).collect()] == ["b"]
+        assert scan.to_arrow().column(0).to_pylist() == ["b"]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.rows.index_functions import FORMAT, function_names, index_function
+from lakehouse.core.rows.index_functions import CHARACTERS, FORMAT, function_names, index_function
 
 pytestmark = pytest.mark.spark
 
@@ -20,6 +20,7 @@ COLUMNS = {name: "text" for name in ("lower", "upper", "trim", "ltrim", "rtrim",
     "identity": "number",
     "from_unixtime": "number",
 }
+TRIMS = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
 FORMATS = ("yyyy-MM-dd HH:mm:ss", "dd/MM/yyyy", "yyyyMM", "HH-mm 'h'")
 #: Characters whose case mapping does not depend on the version of Unicode.
 RANGES = ((1, 0x17F), (0x386, 0x3CE), (0x400, 0x45F), (0x621, 0x64A), (0x3000, 0x30FF), (0x4E00, 0x4EFF))
@@ -50,11 +51,14 @@ def test_index_functions_equal_those_of_spark(spark: Any) -> None:
         column = COLUMNS.get(name, "at")
         formats = FORMATS if name in ("date_format", "from_unixtime") else ("",)
         calls += [(name, column, {FORMAT: text} if text else {}) for text in formats]
+    calls += [(name, "text", {CHARACTERS: "xÄ "}) for name in TRIMS]
     sql = []
     for number, (name, column, options) in enumerate(calls):
         pattern = options.get(FORMAT, "").replace("'", "\\'")
         arguments = f"{column}, '{pattern}'" if pattern else column
         call = column if name == "identity" else f"{name}({arguments})"
+        if CHARACTERS in options:
+            call = f"trim({TRIMS[name]} '{options[CHARACTERS]}' FROM {column})"
         sql.append(f"{call} AS c{number}")
     result = spark.sql(f"SELECT {', '.join(sql)} FROM generated").toArrow()
     assert result.num_rows == rows.num_rows, sys.version

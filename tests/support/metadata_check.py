@@ -5,6 +5,8 @@ column_stats      no rows of other files; those of base files have the bounds an
 partition_stats   bounds that contain all rows that a reader sees
 record_index      the place of each record that a reader sees, and no other key
 bloom_filters     a filter for each base file, which contains its keys
+expr_index_*      the bounds or a filter of the results of a function in each base file, and bounds that contain the
+                  results of all rows that a reader sees in a partition
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakehouse.core.format.metadata.keys import bloom_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
-from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.read.table import EXPRESSION, MetadataTable
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.rows.index_functions import index_function
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action
@@ -43,8 +48,12 @@ def check_metadata(table: Table) -> None:
         assert metadata.records(partition) is not None
     if "column_stats" in metadata.usable:
         check_column_statistics(loaded.env.storage, metadata, listed, newest)
-    if {"partition_stats", "record_index"} & set(metadata.usable):
+    expressions = [name for name in metadata.usable if name.startswith(EXPRESSION)]
+    if expressions or {"partition_stats", "record_index"} & set(metadata.usable):
         rows = table.scan().to_arrow()
+        for name in expressions:
+            check_expression_index(loaded.env.storage, metadata, name, listed, newest)
+            check_results_of_partitions(metadata, name, rows)
         if "partition_stats" in metadata.usable:
             check_partition_statistics(metadata, rows)
         if "record_index" in metadata.usable:
@@ -161,3 +170,65 @@ def check_filters(storage: Storage, metadata: MetadataTable, listed: set[Place],
         path = f"{row['partition']}/{row['name']}".lstrip("/")
         keys = pq.read_table(storage.open_input(path), columns=[KEY]).column(0)
         assert BloomFilter.from_text(row["filter"].decode(), row["type"]).might_contain(keys).all()
+
+
+def check_expression_index(
+    storage: Storage, metadata: MetadataTable, name: str, listed: set[Place], newest: set[str]
+) -> None:
+    """Assert that each newest base file with rows has the results of the function, and no other file has wrong ones."""
+    definition = metadata.definitions[name]
+    found = metadata.records(name)
+    is_bloom = definition.index_type == "bloom_filters"
+    if is_bloom:
+        bases = sorted(place for place in listed if place[1].endswith(".parquet"))
+        hashed = bloom_keys(pa.array([p for p, _ in bases], pa.string()), pa.array([n for _, n in bases], pa.string()))
+        files = dict(zip(hashed.to_pylist(), (file_name for _, file_name in bases), strict=True))
+        assert set(found.column("key").to_pylist()) <= files.keys(), "filters of files that are gone"
+        described = {files[row["key"]]: row for row in found.to_pylist()}
+    else:
+        of_files = found.filter(pc.equal(found.column("type"), 3))
+        described = {row["name"]: row for row in of_files.to_pylist()}
+        assert described.keys() <= {file_name for _, file_name in listed}, "results of files that are gone"
+    for partition, file_name in sorted(listed):
+        if not file_name.endswith(".parquet"):
+            continue
+        rows = pq.read_table(storage.open_input(f"{partition}/{file_name}".lstrip("/")))
+        if file_name not in described:
+            assert file_name not in newest or not rows.num_rows, f"{file_name} has no record in {name}"
+            continue
+        results = _results(definition, rows)
+        row = described[file_name]
+        if is_bloom:
+            texts = pc.unique(results.drop_null()).cast(pa.string())
+            stored = BloomFilter.from_text(row["filter"].decode(), row["type"])
+            assert stored.might_contain(pa.chunked_array([texts])).all(), file_name
+            continue
+        (typed,) = typed_statistics(of_files.filter(pc.equal(of_files["name"], file_name)), results.type).to_pylist()
+        bounds = pc.min_max(results).as_py()
+        counts = (len(results) - results.null_count, results.null_count)
+        assert (row["value_count"], row["null_count"]) == counts, (file_name, row)
+        assert (typed["min"], typed["max"]) == (bounds["min"], bounds["max"]), (file_name, row, bounds)
+
+
+def check_results_of_partitions(metadata: MetadataTable, name: str, rows: pa.Table) -> None:
+    """Assert that each partition has a row, whose bounds contain the results of the rows that a reader sees."""
+    definition, found = metadata.definitions[name], metadata.records(name)
+    if definition.index_type == "bloom_filters":
+        return
+    found = found.filter(pc.equal(found.column("type"), 6))
+    for partition in pc.unique(rows.column(PATH)).to_pylist():
+        held = found.filter(pc.equal(found.column("name"), partition))
+        assert held.num_rows == 1, f"partition {partition!r} has {held.num_rows} rows in {name}"
+        results = _results(definition, rows.filter(pc.equal(rows.column(PATH), partition)))
+        bounds, (row,) = pc.min_max(results).as_py(), typed_statistics(held, results.type).to_pylist()
+        assert row["null_count"] >= (results.null_count > 0), (partition, row)
+        if bounds["min"] is not None:
+            assert row["min"] <= bounds["min"] and bounds["max"] <= row["max"], (partition, row, bounds)
+
+
+def _results(definition: Definition, rows: pa.Table) -> pa.ChunkedArray:
+    (column,) = definition.source_fields
+    kind = {"length": pa.string(), "upper": pa.string()}.get(definition.function, pa.int64())
+    values = rows.column(column) if column in rows.column_names else pa.chunked_array([pa.nulls(rows.num_rows, kind)])
+    found = index_function(definition.function, definition.options).of_rows(values)
+    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
