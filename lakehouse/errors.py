@@ -50,6 +50,10 @@ class SettingError(UserError):
         self.related = related
 
 
+class CleanedHistoryError(UserError):
+    """A clean removed files of an earlier time that the read needs."""
+
+
 class UnsupportedError(UserError):
     """The table or the request uses a feature that this package does not support; the message names it."""
 

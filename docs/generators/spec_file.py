@@ -13,6 +13,7 @@ from lakehouse.spec.publish_keys import PUBLISH_KEYS, SERVICE_KEYS
 from lakehouse.spec.services import SERVICE_SPECS, ServiceSpec
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.table_keys import INDEX_KEYS, PARTITION_KEYS, TABLE_KEYS
+from lakehouse.spec.transform import TRANSFORM_KEYS
 
 _INTRO = """\
 One YAML file declares a table: what it is, where its rows come from, and how it is serviced and published. An unknown
@@ -36,6 +37,10 @@ SECTIONS: dict[str, tuple[str, tuple[SpecKey, ...]]] = {
         f"ingest, source: {kind}": (f"Keys of the source `{kind}` in `ingest`.", source.KEYS)
         for kind, source in SOURCE_SPECS.items()
     },
+    "ingest.transform": (
+        "Rows by SQL or by a Python function, for every source: `transform: {sql: SELECT ... FROM batch}`.",
+        TRANSFORM_KEYS,
+    ),
     "services": (_SERVICES, SERVICE_KEYS),
     "services.publish": ("Partitions of a Hive Metastore.", PUBLISH_KEYS),
 }
@@ -64,7 +69,12 @@ def _meaning(key: SpecKey) -> str:
 
 
 def _example(key: SpecKey) -> str:
-    return code(f"{key.name}: {key.example}") + (f" with `{key.needs.strip('{}')}`" if key.needs else "")
+    return code(f"{key.name}: {key.example}") + (f" with {code(_inner(key.needs))}" if key.needs else "")
+
+
+def _inner(mapping: str) -> str:
+    """Return a YAML mapping without its own braces."""
+    return mapping[1:-1] if mapping.startswith("{") else mapping
 
 
 def _service(service: ServiceSpec) -> tuple[str, str]:

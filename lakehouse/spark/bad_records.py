@@ -42,7 +42,8 @@ def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
     """Add the column `REASON`: null for a good record, otherwise why the record is bad.
 
     A record has no key if all its key fields are null or empty. Every key generator refuses such a record with one key
-    field, and the complex key generator one with several. Raises UserError for a key field that does not exist.
+    field, and the complex key generator one with several. Without key fields all records that parse are good. Raises
+    UserError for a key field that does not exist.
     """
     for name in key_fields:
         try:
@@ -54,7 +55,7 @@ def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
                 f"There are: {', '.join(columns)}.",
                 column=name,
             ) from error
-    no_key = reduce(and_, (_is_empty(name) for name in key_fields))
+    no_key = reduce(and_, (_is_empty(name) for name in key_fields)) if key_fields else F.lit(False)
     reason = (
         F.when(F.col(CORRUPT).isNotNull(), F.lit("does not parse"))
         .when(no_key, F.lit(f"no record key: {', '.join(key_fields)} is null or empty"))

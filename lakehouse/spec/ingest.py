@@ -24,11 +24,16 @@ from lakehouse.spec.options.schema import (
 )
 from lakehouse.spec.source import SourceSpec
 from lakehouse.spec.spec_key import key_names
+from lakehouse.spec.table_source import APPLY, TableSourceSpec
+from lakehouse.spec.transform import TransformSpec
 from lakehouse.spec.yaml_section import Section
 
 #: The settings of each kind of source; to add a source, add its dataclass here and its reader in
 #: `lakehouse.platform.sources.registry`.
-SOURCE_SPECS: dict[str, type[SourceSpec]] = {FileSourceSpec.KIND: FileSourceSpec}
+SOURCE_SPECS: dict[str, type[SourceSpec]] = {
+    FileSourceSpec.KIND: FileSourceSpec,
+    TableSourceSpec.KIND: TableSourceSpec,
+}
 #: The order of names in documents and messages. The order in documents must not change: stored documents are compared
 #: with it, and another order counts as a change of the spec.
 _ORDER = (
@@ -66,6 +71,7 @@ class IngestSpec:
     Attributes:
         source: The settings of the source.
         select: SQL expressions that are applied after parsing; `"*"` keeps all columns.
+        transform: The query or function that makes rows of the views of the source; None for none.
         operation: One of `OPERATIONS`.
         max_bad_records: The number of records without a key, or that do not parse, that a run may set aside.
         replace: Whether a data interval that a commit holds already is ingested again.
@@ -88,6 +94,7 @@ class IngestSpec:
 
     source: SourceSpec
     select: tuple[str, ...] = ()
+    transform: TransformSpec | None = None
     operation: str = "upsert"
     max_bad_records: int = 0
     replace: bool = False
@@ -134,6 +141,7 @@ def parse_ingest(section: Section) -> IngestSpec:
     spec = IngestSpec(
         source=source.parse(section),
         select=section.texts("select"),
+        transform=_transform(section),
         operation=section.choice("operation", OPERATIONS, OPERATIONS[0]),
         max_bad_records=section.integer("max_bad_records", 0),
         replace=section.boolean("replace", False),
@@ -152,6 +160,9 @@ def parse_ingest(section: Section) -> IngestSpec:
         missing_column=_choice(section, "missing_column", MISSING_COLUMNS),
         type_change=_choice(section, "type_change", TYPE_CHANGES),
     )
+    if spec.select and spec.transform is not None:
+        raise section.error("select: 'transform' computes the columns; remove one of the two.", "select")
+    _check_tables(spec, section)
     if spec.catchup and (spec.schedule is None or spec.start_date is None):
         raise section.error("catchup needs 'schedule' and 'start_date', which determine its intervals.", "catchup")
     if spec.lateness_s and not spec.event_time:
@@ -179,6 +190,30 @@ def _ordered(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: places.get(name, len(places))))
 
 
+def _transform(section: Section) -> TransformSpec | None:
+    detail = section.section("transform", "transform")
+    return None if detail is None else TransformSpec.parse(detail)
+
+
+def _check_tables(spec: IngestSpec, section: Section) -> None:
+    """Check what the source `table` needs from the other settings; raise UserError with file and line."""
+    source = spec.source
+    if not isinstance(source, TableSourceSpec):
+        return
+    if spec.transform is None and (len(source.tables) > 1 or source.join):
+        raise section.error("several tables need 'transform', which makes one set of rows of their views.", "tables")
+    if source.applies_deletes and spec.operation != OPERATIONS[0]:
+        raise section.error(
+            f"operation: {spec.operation} cannot delete rows. Write deletes: ignore, or use upsert.", "operation"
+        )
+    if source.deletes == APPLY and source.by_interval and source.changes != "cdc":
+        raise section.error(
+            "by_interval: intervals may run in any order, so an older one could delete rows of a newer one. "
+            "Write deletes: ignore.",
+            "by_interval",
+        )
+
+
 def _choice(section: Section, name: str, choices: tuple[str, ...]) -> str:
     return section.choice(name, choices, choices[0]) if section.text(name).strip() else ""
 
@@ -186,6 +221,8 @@ def _choice(section: Section, name: str, choices: tuple[str, ...]) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, TransformSpec):
+        return value.to_mapping()
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, tuple) else value

@@ -17,6 +17,12 @@ INGEST_KEYS = (
         example='["*", "fare * 100 AS cents"]',
     ),
     SpecKey(
+        name="transform",
+        type="section",
+        text="Query or function that makes the rows of the views of the source, instead of `select`.",
+        example='{sql: "SELECT order_id, fare FROM batch"}',
+    ),
+    SpecKey(
         name="operation",
         type="choice",
         text="How rows are written.",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 
 from lakehouse.spec.table import TableSpec, asset_uri
+from lakehouse.spec.table_source import TableSourceSpec
 
 GROUP = "lakehouse"
 #: Begin of the URIs of table assets.
@@ -16,6 +19,18 @@ PUBLISHED = AssetAlias("lakehouse.published", group=GROUP)
 def table_asset(spec: TableSpec) -> Asset:
     """Return the asset of a table. Its name is that of the table; its URI does not depend on the location."""
     return Asset(name=spec.table, uri=asset_uri(spec), group=GROUP)
+
+
+def source_assets(spec: TableSpec, specs: Iterable[TableSpec]) -> tuple[Asset, ...]:
+    """Return the assets of the tables whose changes a spec reads, of those that are declared in `specs`.
+
+    A source table is the declared one with the same text as location. A table that is only joined is not among them.
+    """
+    source = None if spec.ingest is None else spec.ingest.source
+    if not isinstance(source, TableSourceSpec):
+        return ()
+    places = {location.rstrip("/") for location in source.tables.values()}
+    return tuple(table_asset(other) for other in specs if other.location.rstrip("/") in places)
 
 
 def published_asset(target: str) -> Asset:

@@ -27,7 +27,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
 from lakehouse.spec.table import TableSpec
-from lakehouse_airflow.assets import table_asset
+from lakehouse_airflow.assets import source_assets, table_asset
 from lakehouse_airflow.dags_ingest import ingest_dag
 from lakehouse_airflow.dags_publish import publish_dag
 from lakehouse_airflow.dags_services import SCHEDULES, usual_service_dag
@@ -162,7 +162,10 @@ def _tables(
     for spec in specs:
         source, publication = spec.ingest, spec.publication()
         if ingest and source is not None:
-            yield f"ingest.{spec.table}", partial(ingest_dag, spec, source, conf=conf, **settings)
+            yield (
+                f"ingest.{spec.table}",
+                partial(ingest_dag, spec, source, conf=conf, sources=source_assets(spec, specs), **settings),
+            )
         if publish and publication is not None:
             yield f"publish.{spec.table}", partial(publish_dag, spec, publication, conf=conf, **settings)
 

@@ -3,16 +3,18 @@
 A run ingests the files of its data interval if the spec's path contains `{start:...}` or `{end:...}`. Otherwise it
 ingests all files that no commit contains. A run can be repeated: files in a commit are not ingested again. Backfills
 work for every table with a schedule.
+
+A DAG whose source is other tables (`source: table`) and that has no schedule runs after each commit of one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset, AssetAny, CronDataIntervalTimetable
 
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import TableSpec
@@ -22,20 +24,28 @@ from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.specs import timetable
 
 
-def ingest_dag(spec: TableSpec, ingest: IngestSpec, *, conf: Mapping[str, Any] | None = None, **dag: Any) -> DAG:
+def ingest_dag(
+    spec: TableSpec,
+    ingest: IngestSpec,
+    *,
+    conf: Mapping[str, Any] | None = None,
+    sources: Sequence[Asset] = (),
+    **dag: Any,
+) -> DAG:
     """Build the DAG `ingest.<table>`.
 
     Args:
         spec: Spec of the table.
         ingest: Its section `ingest`, which has the schedule, the pool, retries and Spark properties.
         conf: Spark properties that the spec does not set.
+        sources: Assets of the tables that the ingestion reads. Without a schedule each of their events starts a run.
         dag: More arguments of Airflow's DAG: callbacks, deadlines, default_args.
     """
     with DAG(
         dag_id=f"ingest.{spec.table}",
         description=f"{ingest.operation} {ingest.source.description} into {spec.table}",
         doc_md=f"{__doc__}\nTable `{spec.table}` at `{spec.location}`, key `{', '.join(spec.record_key)}`.",
-        schedule=timetable(spec),
+        schedule=_schedule(spec, ingest, sources),
         start_date=ingest.start_date,
         catchup=ingest.catchup,
         max_active_runs=1,
@@ -60,3 +70,13 @@ def ingest_dag(spec: TableSpec, ingest: IngestSpec, *, conf: Mapping[str, Any] |
             execution_timeout=timedelta(seconds=ingest.timeout_s),
         )
     return made
+
+
+def _schedule(
+    spec: TableSpec, ingest: IngestSpec, sources: Sequence[Asset]
+) -> CronDataIntervalTimetable | AssetAny | None:
+    declared = timetable(spec)
+    # Runs that assets start have no data interval.
+    if declared is not None or ingest.is_by_interval or not sources:
+        return declared
+    return AssetAny(*sources)

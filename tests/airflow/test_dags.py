@@ -279,3 +279,22 @@ def run_dag(dag_id: str, conf: dict[str, Any]) -> tuple[str, dict[str, Any] | No
         reports = [XComModel.deserialize_value(row) for row in found]
         events = session.scalars(select(AssetEvent).where(AssetEvent.source_dag_id == dag_id))
         return str(run.state), reports[0] if reports else None, [dict(event.extra) for event in events]
+
+
+def test_ingest_dag_of_derived_tables_runs_after_any_commit_of_their_sources(write_specs: WriteSpecs) -> None:
+    tables = "source: table, tables: {a: lake/a, b: lake/b/, c: lake/elsewhere}, transform: {sql: SELECT 1}"
+    both = minimal("both", f"{{{tables}, join: {{j: lake/j}}}}")
+    timed = minimal("timed", '{source: table, tables: {a: lake/a}, schedule: "@hourly"}')
+    manual = minimal("manual", "{source: table, tables: {a: lake/elsewhere}}")
+    write_specs(a=minimal("a"), b=minimal("b"), j=minimal("j"), both=both, timed=timed, manual=manual)
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    timetables = {
+        name: DagSerialization.to_dict(bag.dags[f"ingest.{name}"])["dag"]["timetable"]
+        for name in ("both", "timed", "manual")
+    }
+    condition = timetables["both"]["__var"]["asset_condition"]
+    assert condition["__type"] == "asset_any"
+    assert sorted(asset["name"] for asset in condition["objects"]) == ["a", "b"]
+    assert "CronDataInterval" in timetables["timed"]["__type"]
+    assert "Null" in timetables["manual"]["__type"]

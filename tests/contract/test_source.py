@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -21,8 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.core.env import Env
+from lakehouse.core.operations.read.queries import CompletedUpTo, Incremental, ScanRequest
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.system.clock import SystemClock
+from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, INTERVAL, IngestContext, ingest
@@ -30,12 +33,15 @@ from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.registry import SOURCES, open_source
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, Source, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext
+from lakehouse.platform.sources.table_plan import TablesPlan
+from lakehouse.platform.sources.tables import TablesSource
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus, interval_text
 from lakehouse.spec.ingest import SOURCE_SPECS, IngestSpec, ingest_mapping
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.source import reader_options
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table_source import TableSourceSpec
 from lakehouse.spec.yaml_section import Section
 from tests.support.file_ingest import file_ingest
 from tests.support.ingested import BAD, files_source
@@ -132,18 +138,22 @@ class LogSource:
     def read(self, plan: LogPlan, *, known: KnownColumns, dead_letters: DeadLetterBox) -> Iterator[Batch | None]:
         """Read the planned offsets."""
         texts = [self.records[offset][1] for offset in plan.offsets]
-        letters = [text for text in texts if text.startswith(BAD)]
-        for number, letter in enumerate(letters):
-            path = f"{dead_letters.path_of(dead_letters.attempt)}/part-{number}.json"
-            dead_letters.storage.put(path, letter.encode())
-        rows = [{"id": text, "p": "p", "ts": 1} for text in texts if text not in letters]
-        schema = pa.schema({"id": pa.string(), "p": pa.string(), "ts": pa.int64()})
-        frame: Any = pa.Table.from_pylist(rows, schema)
-        columns: Any = schema
-        yield Batch(frame=frame, rows=len(rows), bad_records=len(letters), schema=columns)
+        frame, columns, bad = records_of(texts, dead_letters)
+        yield Batch(frame=frame, rows=frame.num_rows, bad_records=bad, schema=columns)
 
     def verify(self, plan: LogPlan) -> None:
         """Accept every plan: records of a log do not change."""
+
+
+def records_of(texts: Sequence[str], dead_letters: DeadLetterBox) -> tuple[Any, Any, int]:
+    """Return the rows and columns of records and the number of bad ones, which become dead letters."""
+    letters = [text for text in texts if text.startswith(BAD)]
+    for number, letter in enumerate(letters):
+        path = f"{dead_letters.path_of(dead_letters.attempt)}/part-{number}.json"
+        dead_letters.storage.put(path, letter.encode())
+    rows = [{"id": text, "p": "p", "ts": 1} for text in texts if text not in letters]
+    schema = pa.schema({"id": pa.string(), "p": pa.string(), "ts": pa.int64()})
+    return pa.Table.from_pylist(rows, schema), schema, len(letters)
 
 
 class Landing:
@@ -242,6 +252,60 @@ class FilesLanding(Landing):
         self.lake.put(name, "".join(f"{line}\n" for line in lines).encode())
 
 
+@dataclass
+class HourClock(SystemClock):
+    """The clock of a writer; each reading is one millisecond later."""
+
+    at_ms: int
+
+    def now_ms(self) -> int:
+        """Return the time of day in UTC milliseconds."""
+        self.at_ms += 1
+        return self.at_ms
+
+
+@contextmanager
+def read_tables(plan: TablesPlan, spec: TableSpec, *, known: object, dead_letters: DeadLetterBox) -> Iterator[Batch]:
+    """Read source tables as `open_tables` does, without Spark."""
+    texts = []
+    for one in plan.ranges:
+        query = CompletedUpTo(one.end) if one.begin is None else Incremental(one.begin, one.end)
+        scan = TableScan(table=one.loaded, request=ScanRequest(query=query, columns=("number", "text")))
+        texts += [row["text"] for row in sorted(scan.to_arrow().to_pylist(), key=lambda row: int(row["number"]))]
+    frame, columns, bad = records_of(texts, dead_letters)
+    yield Batch(frame=frame, rows=frame.num_rows, bad_records=bad, schema=columns, commits_empty=True)
+
+
+class TableLanding(Landing):
+    """A source table in memory. Each call of `put` is one commit."""
+
+    def __init__(self, by_interval: bool) -> None:
+        super().__init__(by_interval)
+        self.place, self.written = f"{self.root}/source", count(1)
+        self.clock = HourClock(at_ms=0)
+        storage = open_storage(self.place)
+        self.table = Table.create(
+            self.place, name="source", record_key="number", env=Env(storage=storage, clock=self.clock)
+        )
+
+    def section(self) -> IngestSpec:
+        source = TableSourceSpec(tables={"log": self.place}, deletes="ignore", by_interval=self.by_interval)
+        return IngestSpec(source=source, operation="insert", max_bad_records=9)
+
+    def source(self) -> Source[Any]:
+        settings = self.section().source
+        assert isinstance(settings, TableSourceSpec)
+        return TablesSource(
+            spec=self.spec(), settings=settings, locations=settings.tables, storage_options={}, reader=read_tables
+        )
+
+    def put(self, *records: str, hour: int = 0) -> None:
+        begin = int((START + timedelta(hours=hour)).timestamp() * 1000)
+        self.clock.at_ms = max(self.clock.at_ms, begin)
+        numbers = [f"{next(self.written)}" for _ in records]
+        self.table.upsert(pa.table({"number": numbers, "text": list(records)}))
+
+
 class LogLanding(Landing):
     """The in-memory log."""
 
@@ -285,7 +349,11 @@ class Crashing:
         raise RuntimeError("crash before the commit")
 
 
-LANDINGS: dict[str, Callable[[bool], Landing]] = {"files": FilesLanding, "log": LogLanding}
+LANDINGS: dict[str, Callable[[bool], Landing]] = {
+    "files": FilesLanding,
+    "log": LogLanding,
+    "table": TableLanding,
+}
 EVERY_SOURCE = pytest.mark.parametrize("kind", LANDINGS)
 
 
@@ -453,7 +521,7 @@ def test_plan_refuses_an_unreadable_checkpoint_with_its_value(kind: str) -> None
 @EVERY_SOURCE
 def test_plan_by_interval_without_an_interval_is_refused_with_the_setting(kind: str) -> None:
     landing = LANDINGS[kind](True)
-    value = "orders" if kind == "log" else r"landing/\{start:"
+    value = {"files": r"landing/\{start:", "log": "orders", "table": "/source"}[kind]
     with pytest.raises(UserError, match=f"{value}.* is read by data interval, and this run has none"):
         landing.source().plan(None, None, full_refresh=False)
 
@@ -480,7 +548,7 @@ def test_spec_accepts_only_the_setting_names_of_its_source(monkeypatch: pytest.M
         parse_spec(f"{head}  topic: orders\n", source="t.yaml")
     with pytest.raises(UserError, match=r"ingest needs 'path'"):
         parse_spec(f"{head}  operation: insert\n", source="t.yaml")
-    with pytest.raises(UserError, match=r"t\.yaml:5: source: 'logs' is not one of files, log"):
+    with pytest.raises(UserError, match=r"t\.yaml:5: source: 'logs' is not one of files, table, log"):
         parse_spec(f"{head}  source: logs\n", source="t.yaml")
 
 

@@ -32,7 +32,7 @@ from lakehouse.core.planning.cdc import ChangeCase, FileGroupChange
 from lakehouse.core.rows.log_entries import ColumnSets
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.core.storage.protocol import NotFoundError
-from lakehouse.errors import CorruptTableError, UserError
+from lakehouse.errors import CleanedHistoryError, CorruptTableError
 from lakehouse.model.files import FileSlice, LogFile
 
 _COMMIT_TIME, _SEQNO = META_COLUMNS[0], META_COLUMNS[1]
@@ -68,7 +68,7 @@ def read_changes(context: ChangeContext, change: FileGroupChange) -> Iterator[pa
     """Yield the changes as tables of `change_schema(context.images)`, within the memory budget.
 
     Raises:
-        UserError: Files that the changes are computed from were cleaned.
+        CleanedHistoryError: Files that the changes are computed from were cleaned.
         CorruptTableError: The change log is damaged.
     """
     if change.case is ChangeCase.AS_IS:
@@ -93,7 +93,7 @@ def _logged(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Tabl
             yield from _whole_records(context, change, path, block)
         return
     if change.after is None or (BEFORE not in held and change.before is None):
-        raise UserError(
+        raise CleanedHistoryError(
             f"the change log of {change.instant} in file group {change.file_id} of partition {change.partition!r} "
             "has no images, and the files that have them were cleaned. Begin after that commit, let the cleaner "
             "retain more of them, or let tables log DATA_BEFORE_AFTER",
@@ -135,7 +135,7 @@ def _blocks(context: ChangeContext, logs: Iterable[LogFile]) -> list[tuple[str, 
             with context.slices.storage.open_input(log.path) as source:
                 blocks = scan_blocks(source)
         except NotFoundError as error:
-            raise UserError(
+            raise CleanedHistoryError(
                 f"change log {log.path} was cleaned, so the changes of {log.instant} can no longer be read. Begin "
                 "after that commit, or let the cleaner retain more of them",
                 instant=log.instant,

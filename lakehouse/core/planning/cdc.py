@@ -20,7 +20,7 @@ from enum import StrEnum
 from lakehouse.core.format.file_names import parse_cdc_file
 from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.state.file_system_view import DataFile, Group, all_slices, visible_timeline
-from lakehouse.errors import UserError
+from lakehouse.errors import CleanedHistoryError
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import Instant, Timeline
@@ -80,7 +80,7 @@ def plan_changes(
         cleaned_paths: Paths of files in `slices` that cleans deleted.
 
     Raises:
-        UserError: The changes of a commit cannot be read because files were cleaned; the message names the commit.
+        CleanedHistoryError: The changes of a commit, which the message names, cannot be read: files were cleaned.
     """
     changes = []
     for instant, metadata in commits:
@@ -196,9 +196,9 @@ def _replaced(states: _States, group: Group) -> FileGroupChange:
     )
 
 
-def _cleaned(instant: str, group: Group) -> UserError:
+def _cleaned(instant: str, group: Group) -> CleanedHistoryError:
     partition, file_id = group
-    return UserError(
+    return CleanedHistoryError(
         f"the changes of {instant} in file group {file_id} of partition {partition!r} cannot be read: files "
         "from before or after it were cleaned. Begin after that commit, or let the cleaner retain more of them",
         instant=instant,

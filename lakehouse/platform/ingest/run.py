@@ -3,6 +3,7 @@
     open      open the table, if it exists; its newest commits hold the checkpoint and the data intervals
     plan      ask the source for the records after the checkpoint, or of the data interval
     read      turn the records into rows and bad records; too many bad records end the run
+    make      apply the transform of the spec (`lakehouse.platform.ingest.transform`)
     create    create the table, if it does not exist
     write     commit rows, checkpoint, interval and counts together
     clean up  delete the dead letters of failed attempts
@@ -41,6 +42,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
+from lakehouse.platform.ingest.transform import transformed
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.registry import open_source
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, Source, SourcePlan
@@ -70,6 +72,7 @@ DEAD_LETTERS = "lakehouse.ingest.dead_letters"
 SCHEMA = "lakehouse.ingest.schema"
 RUN_ID = "lakehouse.ingest.run_id"
 
+_COMBINE = "hoodie.combine.before.insert"
 #: The number of times that a run plans, when other writers commit first or the source changes.
 _MAX_PLANS = 3
 
@@ -150,8 +153,20 @@ def run_ingest(
 def write_batch(
     table: Table, batch: Batch, operation: str, extra: Mapping[str, str], precondition: Precondition
 ) -> Committed | NothingToDo:
-    """Write the rows by the spec's operation, in one commit with the extra metadata, if the precondition holds."""
+    """Write the rows in one commit with the extra metadata, if the precondition holds.
+
+    The operation is that of the spec; rows that replace the table overwrite it.
+    """
     verbs = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
+    if batch.replaces:
+        # An overwrite does not look up keys, so equal keys of the batch are combined as an upsert combines them.
+        return table.insert_overwrite_table(
+            batch.frame,
+            commit_metadata=extra,
+            allow_empty=True,
+            precondition=precondition,
+            options={_COMBINE: "true"},
+        )
     # A commit without rows still records the checkpoint.
     return verbs[operation](
         batch.frame, commit_metadata=extra, allow_empty=True, precondition=precondition, columns=batch.columns
@@ -198,8 +213,11 @@ def _ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_
     log.info("table %s: %s", run.spec.table, plan.reason)
     known = _known_columns(run, table)
     box = _dead_letter_box(run, plan, source_plan)
-    with run.source.read(source_plan, known=known, dead_letters=box) as batch:
-        if batch is None or not (batch.rows or batch.bad_records):
+    with (
+        run.source.read(source_plan, known=known, dead_letters=box) as read,
+        transformed(read, run.spec, table, box) as batch,
+    ):
+        if batch is None or not (batch.rows or batch.bad_records or batch.commits_empty):
             return _nothing(run, "the source holds no rows")
         if table is None:
             table = create_declared_table(run.spec, run.options, run.env, exist_ok=True)
@@ -277,7 +295,7 @@ def _known_schema(spec: TableSpec, table: Table) -> Schema | None:
     if stored is not None:
         return schema_from_json(stored)
     columns = table.schema
-    return schema_of_arrow(columns) if len(columns) and not section.select else None
+    return schema_of_arrow(columns) if len(columns) and not (section.select or section.transform) else None
 
 
 def _extra(

@@ -99,7 +99,9 @@ class _Reading:
     def __init__(self, session: Session, spec: TableSpec, plan: ReadPlan) -> None:
         self._spec, self._plan, self._ingest = spec, plan, ingest_of(spec)
         self._frame = read_files(session, [one.files for one in plan.sets], plan.schema)
-        self.marked = mark_bad_records(select_columns(self._frame, self._ingest.select), spec.record_key)
+        # A transform may compute the key, so it is checked after the transform.
+        key = spec.record_key if self._ingest.transform is None else ()
+        self.marked = mark_bad_records(select_columns(self._frame, self._ingest.select), key)
         self._pinned = not file_source_of(spec).declares_types
         if self._pinned:
             pin(self.marked)
@@ -118,7 +120,11 @@ class _Reading:
             unpin(self.marked)
 
     def batch(self, known: KnownColumns) -> Batch:
-        """Return the rows, and the facts about their columns that the write needs."""
+        """Return the rows, and the facts about their columns that the write needs; without them for a transform."""
+        if self._ingest.transform is not None:
+            return Batch(
+                frame=good_rows(self.marked), rows=sum(self._good), bad_records=self.bad, schema=self._plan.schema
+            )
         lacking = self._lacking(known)
         rows, columns = sum(self._good), frozenset(c for c in self.marked.columns if c not in (*INTERNAL, REASON))
         lacking_by_set = [names for names, good in zip(lacking, self._good, strict=True) if good]

@@ -65,15 +65,41 @@ class KnownColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """What the transform of a run reads, for a source with more than one stream of records.
+
+    Attributes:
+        rows: The views.
+        removed: The same views with the rows as they were before the changes, also of deleted rows. Rows of the table
+            that the transform makes of them, and not of `rows`, are deleted. None to delete nothing.
+        groups: The values of `group_by` that the run computes again: rows of the table in these groups, which the
+            transform does not make, are deleted. None to delete nothing.
+        group_by: The columns of `groups`.
+        replaces: Whether the rows replace all rows of the table.
+        marks_deletes: Whether the rows get the column `_hoodie_is_deleted`.
+    """
+
+    rows: Mapping[str, Frame]
+    removed: Mapping[str, Frame] | None = None
+    groups: Frame | None = None
+    group_by: tuple[str, ...] = ()
+    replaces: bool = False
+    marks_deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The rows of a run.
 
     Attributes:
-        frame: The rows to write.
+        frame: The rows to write, or the view `batch` if the spec has a transform and `views` is None.
         rows: The number of rows in `frame`.
         bad_records: The number of records that were written to the dead letters.
         schema: The columns and types by which the source was read.
         columns: The columns that some rows lack, and those that were not read.
+        views: What the transform reads, if it is not `frame`.
+        commits_empty: Whether the run commits its checkpoint although there are no rows.
+        replaces: Whether the rows replace all rows of the table.
     """
 
     frame: Frame
@@ -81,6 +107,9 @@ class Batch:
     bad_records: int
     schema: Schema
     columns: BatchColumns | None = None
+    views: Views | None = None
+    commits_empty: bool = False
+    replaces: bool = False
 
 
 PlanT = TypeVar("PlanT", bound=SourcePlan)

@@ -30,6 +30,8 @@ def document(title: str, section: Mapping[str, Any]) -> dict[str, Any]:
         required = {key.name: yaml.safe_load(key.example) for key in SECTIONS[title][1] if key.required}
         kind = title.removeprefix("ingest, source: ")
         return {**BASE, "ingest": {"source": kind, **required, **section}}
+    if title == "ingest.transform":
+        return {**BASE, "ingest": {"path": "landing", "transform": dict(section)}}
     if title == "services":
         return {**BASE, "services": {"clean": dict(section)}}
     if title == "services.publish":

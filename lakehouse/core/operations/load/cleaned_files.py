@@ -19,7 +19,7 @@ from lakehouse.core.operations.load.slices import with_archived_completions
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.state.file_system_view import DataFile, VisibleTimeline, first_write, latest_slices, replacements
-from lakehouse.errors import UserError
+from lakehouse.errors import CleanedHistoryError
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State
 
@@ -64,7 +64,7 @@ def require_uncleaned(
     *,
     keep: Callable[[str], bool] | None = None,
 ) -> None:
-    """Raise UserError if a clean removed a file of the newest slices as of `at`.
+    """Raise CleanedHistoryError if a clean removed a file of the newest slices as of `at`.
 
     Args:
         table: The loaded table.
@@ -84,7 +84,7 @@ def require_uncleaned(
     complete = latest_slices(files, _with_archived_replaces(table, files, visible), layout=table.config.layout)
     missing = {file.path for file in removed}.intersection(path for s in complete for path in slice_paths(s))
     if missing:
-        raise UserError(
+        raise CleanedHistoryError(
             f"{table.env.storage.root} cannot be read as of {at} any more: cleans removed {len(missing)} of its "
             f"files, such as {min(missing)}. {_advice(table, at)}",
             as_of=at,

@@ -1,0 +1,115 @@
+"""Make the rows of a run of the records that its source read: between the read and the write of `run`.
+
+    transform    SQL or function over the views of the source; `select` for the source `table`; else the rows themselves
+    check        rows without a record key are bad records, as for all sources
+    deletes      rows of the table that the transform does not make any more (see `Views`)
+
+The rows are cached while they are counted, because the write reads them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError, nearest
+from lakehouse.model.index_type import stored_index_type
+from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
+from lakehouse.platform.sources.source import Batch, Views
+from lakehouse.platform.sources.source_context import ingest_of
+from lakehouse.spark.bad_records import count_records, good_rows, pin, unpin
+from lakehouse.spark.sources import Frame
+from lakehouse.spark.table_changes import in_groups, not_among, with_deletes
+from lakehouse.spark.transforms import marked_rows, run_function, run_query, selected_columns
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.table import TableSpec
+from lakehouse.spec.transform import BATCH
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def transformed(
+    batch: Batch | None, spec: TableSpec, table: Table | None, dead_letters: DeadLetterBox
+) -> Iterator[Batch | None]:
+    """Return the batch with the rows to write, for the time of a `with` block.
+
+    Args:
+        batch: What the source read; None if it has no rows.
+        spec: The spec of the table.
+        table: The table; None if it does not exist yet.
+        dead_letters: The folder for bad records.
+
+    Raises:
+        UserError: The transform fails, its rows lack the key, or there are more bad records than the spec allows.
+    """
+    section = ingest_of(spec)
+    if batch is None or (batch.views is None and section.transform is None):
+        yield batch
+        return
+    views = batch.views or Views(rows={BATCH: batch.frame})
+    made = _made(section, views.rows)
+    marked = marked_rows(made, spec.record_key, section.source.description)
+    pin(marked)
+    try:
+        ((records, bad),) = count_records(marked, 1)
+        log.info("table %s: the transform made %s rows, %s of them bad", spec.table, records, bad)
+        # The reader of the source writes its own bad records into the folder of the attempt.
+        box = replace(dead_letters, attempt=f"{dead_letters.attempt}/transformed")
+        set_aside(marked, bad, spec.table, box, allowed=max(0, section.max_bad_records - batch.bad_records))
+        rows = good_rows(marked)
+        if views.marks_deletes:
+            rows = with_deletes(rows, _gone(section, views, rows, spec, table))
+        yield replace(
+            batch,
+            frame=rows,
+            rows=records - bad,
+            bad_records=batch.bad_records + bad,
+            columns=None,
+            views=None,
+            replaces=views.replaces,
+        )
+    finally:
+        unpin(marked)
+
+
+def _made(section: IngestSpec, views: Mapping[str, Frame]) -> Frame:
+    """Return what the transform of a spec makes of views."""
+    if section.transform is None:
+        return selected_columns(next(iter(views.values())), section.select)
+    if section.transform.sql:
+        return run_query(section.transform.sql, views)
+    return run_function(section.transform.function, views)
+
+
+def _gone(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table: Table | None) -> Frame | None:
+    """Return the rows to delete: those that the transform made before the changes and does not make now."""
+    if table is None or views.replaces or not len(table.schema):
+        return None
+    identity = _identity(spec, table)
+    if views.removed is not None:
+        return not_among(_made(section, views.removed), rows, identity)
+    if views.groups is None:
+        return None
+    columns = table.schema.names
+    for name in views.group_by:
+        for names, place in ((rows.columns, "the rows of the transform"), (columns, "the table")):
+            if name not in names:
+                raise UserError(
+                    f"table {spec.table}: group_by column {name!r} is not among the columns of {place}."
+                    f"{nearest(name, names)} Rows of a group can only be deleted if they name their group; add it to "
+                    "the transform, or write deletes: ignore",
+                    column=name,
+                )
+    stored = table.scan(columns=columns).to_spark(rows.sparkSession)
+    return not_among(in_groups(stored, views.groups, views.group_by), rows, identity)
+
+
+def _identity(spec: TableSpec, table: Table) -> tuple[str, ...]:
+    """Return the columns that identify a row: the key, and the partition columns unless the key is global."""
+    if stored_index_type({**table.config.raw, **spec.write_options()}).is_global:
+        return spec.record_key
+    return (*spec.record_key, *(column.name for column in spec.partition_by if column.name not in spec.record_key))
