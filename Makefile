@@ -23,6 +23,7 @@ HUDI_SPARK := 3.5.9
 HUDI_JAR := .jars/$(HUDI_BUNDLE)-$(HUDI_VERSION).jar
 
 S3A_READY := .jars/s3a/.ready
+KAFKA_READY := .jars/kafka/.ready
 
 SPARK_READY := .venv/.ready
 AIRFLOW_READY := .venv-airflow/.ready
@@ -39,7 +40,7 @@ EGG_INFO := lakehouse_tables.egg-info
 .NOTPARALLEL:
 
 .PHONY: help wheel demo ui test test-all check unit airflow-tests interop bench reliability docs docs-links reference venvs \
-	hudi s3a postgresql preflight clean distclean
+	hudi s3a kafka postgresql preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,12 +95,14 @@ unit: $(SPARK_READY) ## the tests that run in .venv, without Apache Hudi
 airflow-tests: $(SPARK_READY) $(AIRFLOW_READY) ## the tests that run in .venv-airflow
 	.venv-airflow/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile tests/airflow
 
-# Tests of Spark on S3 read through jars that mvn fetches; without mvn they skip on a laptop and fail in CI.
+# Tests of Spark on S3, and of Kafka, need jars that mvn fetches; without mvn they skip on a laptop and fail in CI.
 ifneq ($(or $(shell command -v mvn),$(filter true,$(CI))),)
-unit: $(S3A_READY)
+unit: $(S3A_READY) $(KAFKA_READY)
 endif
 
 s3a: $(S3A_READY) ## the jars with which Spark opens s3a:// in tests (needs mvn)
+
+kafka: $(KAFKA_READY) ## the jars of the Kafka broker that tests start (needs mvn)
 
 # Without mvn there is no jar: CI then fails, and a laptop skips these tests with a message.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
@@ -153,6 +156,12 @@ $(S3A_READY): tests/s3/s3a.pom.xml
 	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the jars of S3A" >&2; exit 1; }
 	mvn -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/s3a
+	@touch $@
+
+$(KAFKA_READY): tests/kafka/kafka.pom.xml
+	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the jars of Kafka" >&2; exit 1; }
+	mvn -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/kafka
 	@touch $@
 
 # Prints all missing tools at once.

@@ -126,7 +126,7 @@ def all_stages() -> list[Stage]:
     """Return the stages of CI: all tests, each in one stage."""
     ordinary = ("-m", "not jvm")
     return [
-        Stage(name="environments", text="virtual environments and jars", command=make("venvs", "hudi", "s3a")),
+        Stage(name="environments", text="virtual environments and jars", command=make("venvs", "hudi", "s3a", "kafka")),
         Stage(name="checks", text="lint, types, import rules, documentation", command=make("check")),
         Stage(
             name="unit",
@@ -140,7 +140,11 @@ def all_stages() -> list[Stage]:
                 *ordinary, *(f"tests/{name}" for name in ("property", "contract", "simulation", "reliability", "s3"))
             ),
         ),
-        Stage(name="spark", text="Spark, hudi-rs", command=pytest(*ordinary, "tests/spark", "tests/interop")),
+        Stage(
+            name="spark",
+            text="Spark, Kafka, hudi-rs",
+            command=pytest(*ordinary, "tests/spark", "tests/kafka", "tests/interop"),
+        ),
         Stage(name="airflow", text="Airflow", command=pytest("tests/airflow", venv=".venv-airflow")),
         Stage(
             name="hudi",

@@ -16,7 +16,7 @@ from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, SOURCE_FILE, Frame
+from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, RAW, SOURCE_FILE, Frame
 
 REASON = "_lakehouse_reason"
 _ROWS_PER_PART = 50_000
@@ -33,7 +33,8 @@ def select_columns(frame: Frame, select: Sequence[str]) -> Frame:
     if len(stars) > 1:
         raise UserError(f"ingest.select: {' and '.join(map(repr, stars))} both stand for all columns; keep one")
     try:
-        return frame.selectExpr(*select, *(() if stars else INTERNAL))
+        internal = [name for name in INTERNAL if name in frame.columns]
+        return frame.selectExpr(*select, *(() if stars else internal))
     except PySparkException as error:
         raise _select_error(frame, select, error) from error
 
@@ -127,9 +128,10 @@ def first_bad_record(marked: Frame) -> tuple[str, str, str]:
 def write_dead_letters(marked: Frame, storage: Storage, folder: str) -> int:
     """Write every bad record as a JSON line `{reason, source_file, record}` below `folder` and return their number.
 
-    The record is its text if it could not be parsed, otherwise its columns as JSON.
+    The record is its text if it could not be parsed, otherwise its columns as JSON. A message also has `partition`,
+    `offset`, `time`, and the bytes `key` and `value` in base64.
     """
-    lines = _dead_letters(marked).select(F.to_json(F.struct("reason", "source_file", "record")).alias("line"))
+    lines = _dead_letters(marked).select(F.to_json(F.struct("*")).alias("line"))
     with spark_failures("writing dead letters"):
         written = lines.mapInArrow(partial(_write_parts, storage, folder), "rows long").agg(F.sum("rows")).head()
     return int(written[0] or 0) if written is not None else 0
@@ -138,10 +140,16 @@ def write_dead_letters(marked: Frame, storage: Storage, folder: str) -> int:
 def _dead_letters(marked: DataFrame) -> DataFrame:
     columns = [F.col(f"`{name}`") for name in marked.columns if name not in (*INTERNAL, REASON)]
     as_json = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+    raw = F.col(RAW)
+    message = [
+        *(raw[name].alias(name) for name in ("partition", "offset", "time")),
+        *(F.base64(raw[name]).alias(name) for name in ("key", "value")),
+    ]
     return marked.where(F.col(REASON).isNotNull()).select(
         F.col(REASON).alias("reason"),
         F.col(SOURCE_FILE).alias("source_file"),
         F.coalesce(F.col(CORRUPT), as_json).alias("record"),
+        *(message if RAW in marked.columns else ()),
     )
 
 

@@ -36,10 +36,12 @@ Frame = DataFrame
 Schema = StructType
 
 #: Internal columns: the text of a record that could not be parsed, its file, and the number of its set of files.
+#: Records of messages also have their position, time and bytes.
 CORRUPT = "_lakehouse_corrupt"
 SOURCE_FILE = "_lakehouse_source_file"
 FILE_SET = "_lakehouse_file_set"
-INTERNAL = (CORRUPT, SOURCE_FILE, FILE_SET)
+RAW = "_lakehouse_raw"
+INTERNAL = (CORRUPT, SOURCE_FILE, FILE_SET, RAW)
 
 #: Reader options that users cannot set, because other settings decide about bad records and types.
 _RESERVED = {

@@ -88,6 +88,11 @@ class FileSourceSpec:
         return self.format == "parquet"
 
     @property
+    def connections(self) -> tuple[str, ...]:
+        """No connections: storage has options."""
+        return ()
+
+    @property
     def description(self) -> str:
         """What a run reads, such as `json files of landing/orders`."""
         return f"{self.format} files of {self.path}"

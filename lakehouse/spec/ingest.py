@@ -13,6 +13,7 @@ from typing import Any
 
 from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.ingest_keys import INGEST_KEYS, OPERATIONS
+from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.options.event_time import EVENT_TIME_FIELD, LATENESS, SOURCE
 from lakehouse.spec.options.schema import (
     MISSING_COLUMN,
@@ -33,6 +34,7 @@ from lakehouse.spec.yaml_section import Section
 SOURCE_SPECS: dict[str, type[SourceSpec]] = {
     FileSourceSpec.KIND: FileSourceSpec,
     TableSourceSpec.KIND: TableSourceSpec,
+    KafkaSourceSpec.KIND: KafkaSourceSpec,
 }
 #: The order of names in documents and messages. The order in documents must not change: stored documents are compared
 #: with it, and another order counts as a change of the spec.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,73 @@ def connections_of(values: Iterable[str]) -> tuple[str, ...]:
 def connection_variable(connection_id: str) -> str:
     """Return the environment variable in which Airflow keeps a connection."""
     return f"AIRFLOW_CONN_{connection_id.upper()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionFields:
+    """The fields of an Airflow connection; texts are empty if the connection lacks them."""
+
+    host: str = ""
+    port: int | None = None
+    login: str = ""
+    password: str = field(default="", repr=False)
+    schema: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+def connection_fields(connection_id: str, environ: Mapping[str, str], *, name: str) -> ConnectionFields:
+    """Return the fields of an Airflow connection, from its URL or JSON in its environment variable.
+
+    `redact_text` hides its password and the secrets in its extra from now on. Raises SettingError, which starts with
+    the setting `name`, if the variable is not set or unreadable.
+    """
+    variable = connection_variable(connection_id)
+    text = environ.get(variable, "").strip()
+    if not text:
+        raise SettingError(
+            f"{name} names the Airflow connection {connection_id!r}, and {variable} is not set: Airflow's operator "
+            "sets it if the connection exists. Create the connection, or set the variable to its JSON",
+            setting=name,
+        )
+    try:
+        fields = _fields_of_json(text) if text.startswith("{") else _fields_of_url(text)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        # The text may contain a password, so no part of it is shown.
+        raise SettingError(f"{name}: {variable} is neither a URL nor a connection in JSON", setting=name) from None
+    hidden = [fields.password, *(str(value) for key, value in fields.extra.items() if _hides(key))]
+    _resolved.update(part for part in hidden if len(part) >= _LEAST_SECRET)
+    return fields
+
+
+def _hides(key: str) -> bool:
+    return is_secret(key) or any(part in key.lower() for part in ("user.info", ".pem", "jaas"))
+
+
+def _fields_of_json(text: str) -> ConnectionFields:
+    fields = json.loads(text)
+    extra = fields.get("extra") or {}
+    return ConnectionFields(
+        host=str(fields.get("host") or ""),
+        port=int(fields["port"]) if fields.get("port") else None,
+        login=str(fields.get("login") or ""),
+        password=str(fields.get("password") or ""),
+        schema=str(fields.get("schema") or ""),
+        extra=dict(json.loads(extra) if isinstance(extra, str) else extra),
+    )
+
+
+def _fields_of_url(text: str) -> ConnectionFields:
+    url = urlsplit(text)
+    parameters = dict(parse_qsl(url.query, strict_parsing=bool(url.query)))
+    extra = json.loads(parameters.pop("__extra__", "{}"))
+    return ConnectionFields(
+        host=unquote(url.hostname or ""),
+        port=url.port,
+        login=unquote(url.username or ""),
+        password=unquote(url.password or ""),
+        schema=unquote(url.path.lstrip("/")),
+        extra={**extra, **parameters},
+    )
 
 
 def _connection(connection_id: str, environ: Mapping[str, str], key: str) -> str:

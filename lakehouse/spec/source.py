@@ -39,6 +39,10 @@ class SourceSpec(Protocol):
         """Whether the source itself declares the column types, as Parquet does; otherwise text is parsed."""
 
     @property
+    def connections(self) -> tuple[str, ...]:
+        """The ids of the Airflow connections that the source needs."""
+
+    @property
     def description(self) -> str:
         """What a run reads, such as `json files of landing/orders`."""
 

@@ -116,6 +116,11 @@ class TableSourceSpec:
         return self.deletes == APPLY and self.changes != CDC
 
     @property
+    def connections(self) -> tuple[str, ...]:
+        """No connections: storage has options."""
+        return ()
+
+    @property
     def description(self) -> str:
         """What a run reads, such as `changes of lake/raw`."""
         return f"changes of {', '.join(self.tables.values())}"

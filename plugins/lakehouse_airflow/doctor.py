@@ -28,7 +28,12 @@ from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.commands import command_line
-from lakehouse_airflow.job_environment import catalog_variables, connection_variables, spec_variables
+from lakehouse_airflow.job_environment import (
+    catalog_variables,
+    connection_variables,
+    spec_references,
+    spec_variables,
+)
 from lakehouse_airflow.pools import INGEST, POOLS, SERVICES, SETUP, spec_pools
 from lakehouse_airflow.spark_environment import SPARK_MASTER, spark_environment
 from lakehouse_airflow.specs import folders_of_dag, load_specs
@@ -247,7 +252,7 @@ def _spark_report(
     words += [word for name in names for word in ("--check", name)]
     try:
         arguments, variables = command_line(words, environ)
-        values = [value for spec in specs for value in spec.options.values()]
+        values = [value for spec in specs for value in spec_references(spec)]
         for more in (catalog_variables(environ), connection_variables(environ, values), spec_variables(environ)):
             variables |= more
         done = subprocess.run(arguments, env=variables, capture_output=True, text=True, check=False, timeout=_JOB_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from airflow.sdk import BaseHook, get_current_context
 from airflow.sdk.exceptions import AirflowException
 
 from lakehouse.spec.secrets import connection_variable, connections_of
+from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.specs import folders_of_dag
 
 CATALOG_CONNECTION = "lakehouse_catalog"
@@ -45,7 +47,22 @@ def connection_variables(environ: Mapping[str, str], values: Iterable[str] = ())
     listed = [name.strip() for name in environ.get(CONNECTIONS, "").split(",") if name.strip()]
     names = dict.fromkeys([*listed, *connections_of(values)])
     missing = {name: variable for name in names if not environ.get(variable := connection_variable(name))}
-    return {variable: catalog_url(BaseHook.get_connection(name)) for name, variable in missing.items()}
+    return {variable: _connection_text(BaseHook.get_connection(name)) for name, variable in missing.items()}
+
+
+def spec_references(spec: TableSpec) -> list[str]:
+    """Return the values of a spec that may refer to connections: its options, and the connections of its source."""
+    of_source = () if spec.ingest is None else spec.ingest.source.connections
+    return [*spec.options.values(), *(f"airflow:{name}" for name in of_source)]
+
+
+def _connection_text(connection: Any) -> str:
+    """Return a connection as its variable holds it: JSON if it is not one of a database."""
+    if connection.conn_type != "kafka":
+        return catalog_url(connection)
+    names = ("conn_type", "host", "login", "password", "port", "schema")
+    fields = {name: value for name in names if (value := getattr(connection, name))}
+    return json.dumps({**fields, "extra": connection.extra_dejson})
 
 
 def spec_variables(environ: Mapping[str, str]) -> dict[str, str]:

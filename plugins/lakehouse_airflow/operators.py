@@ -49,7 +49,12 @@ from lakehouse.spec.table import load_spec
 from lakehouse_airflow.assets import drop_events
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.forms import check_conf
-from lakehouse_airflow.job_environment import catalog_variables, connection_variables, spec_variables
+from lakehouse_airflow.job_environment import (
+    catalog_variables,
+    connection_variables,
+    spec_references,
+    spec_variables,
+)
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
 from lakehouse_airflow.spark_environment import provide_connection, spark_environment
@@ -315,9 +320,9 @@ def _folder_name(part: str) -> str:
 
 
 def _declared_options(table: str) -> list[str]:
-    """Return the values of the options in a table spec; an empty list if `table` is not a spec."""
+    """Return the values that may refer to connections in a table spec; an empty list if `table` is not a spec."""
     path = Path(table)
-    return [*load_spec(path).options.values()] if path.suffix in (".yaml", ".yml") and path.is_file() else []
+    return spec_references(load_spec(path)) if path.suffix in (".yaml", ".yml") and path.is_file() else []
 
 
 @contextmanager

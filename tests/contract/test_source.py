@@ -37,6 +37,7 @@ from lakehouse.platform.sources.table_plan import TablesPlan
 from lakehouse.platform.sources.tables import TablesSource
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus, interval_text
 from lakehouse.spec.ingest import SOURCE_SPECS, IngestSpec, ingest_mapping
+from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.source import reader_options
 from lakehouse.spec.spec_key import SpecKey
@@ -45,6 +46,7 @@ from lakehouse.spec.table_source import TableSourceSpec
 from lakehouse.spec.yaml_section import Section
 from tests.support.file_ingest import file_ingest
 from tests.support.ingested import BAD, files_source
+from tests.support.memory_topic import MemoryTopic, kafka_source
 
 _numbers = count(1)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,6 +77,11 @@ class LogSpec:
     def declares_types(self) -> bool:
         """Return whether the log declares column types."""
         return True
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """Return no connections."""
+        return ()
 
     @property
     def description(self) -> str:
@@ -327,6 +334,28 @@ class LogLanding(Landing):
         self.records += [(START + timedelta(hours=hour), text) for text in records]
 
 
+class KafkaLanding(Landing):
+    """A topic of two partitions, kept in memory."""
+
+    def __init__(self, by_interval: bool) -> None:
+        super().__init__(by_interval)
+        self.topic = MemoryTopic("orders", partitions=2)
+
+    def section(self) -> IngestSpec:
+        return IngestSpec(
+            source=KafkaSourceSpec(topic=self.topic.name, by_time=self.by_interval),
+            operation="insert",
+            max_bad_records=9,
+        )
+
+    def source(self) -> Source[Any]:
+        return kafka_source(self.spec(), self.topic)
+
+    def put(self, *records: str, hour: int = 0) -> None:
+        for text in records:
+            self.topic.append(text, time_ms=int((START + timedelta(hours=hour)).timestamp() * 1000))
+
+
 @dataclass
 class Crashing:
     """A source whose runs crash after the read and before the commit."""
@@ -353,6 +382,7 @@ LANDINGS: dict[str, Callable[[bool], Landing]] = {
     "files": FilesLanding,
     "log": LogLanding,
     "table": TableLanding,
+    "kafka": KafkaLanding,
 }
 EVERY_SOURCE = pytest.mark.parametrize("kind", LANDINGS)
 
@@ -521,7 +551,7 @@ def test_plan_refuses_an_unreadable_checkpoint_with_its_value(kind: str) -> None
 @EVERY_SOURCE
 def test_plan_by_interval_without_an_interval_is_refused_with_the_setting(kind: str) -> None:
     landing = LANDINGS[kind](True)
-    value = {"files": r"landing/\{start:", "log": "orders", "table": "/source"}[kind]
+    value = {"files": r"landing/\{start:", "log": "orders", "table": "/source", "kafka": "orders"}[kind]
     with pytest.raises(UserError, match=f"{value}.* is read by data interval, and this run has none"):
         landing.source().plan(None, None, full_refresh=False)
 
@@ -548,7 +578,7 @@ def test_spec_accepts_only_the_setting_names_of_its_source(monkeypatch: pytest.M
         parse_spec(f"{head}  topic: orders\n", source="t.yaml")
     with pytest.raises(UserError, match=r"ingest needs 'path'"):
         parse_spec(f"{head}  operation: insert\n", source="t.yaml")
-    with pytest.raises(UserError, match=r"t\.yaml:5: source: 'logs' is not one of files, table, log"):
+    with pytest.raises(UserError, match=r"t\.yaml:5: source: 'logs' is not one of files, table, kafka, log"):
         parse_spec(f"{head}  source: logs\n", source="t.yaml")
 
 

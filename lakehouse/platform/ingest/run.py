@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -102,13 +102,15 @@ class IngestContext:
 class IngestPlan:
     """What a run reads, and what must still hold at its commit.
 
-    `source` is None if a commit holds the data interval already; `reason` says so.
+    `source` is None if a commit holds the data interval already; `reason` says so. `previous` is the extra metadata of
+    the commit with the checkpoint.
     """
 
     reason: str
     precondition: Precondition
     interval: str | None = None
     source: SourcePlan | None = None
+    previous: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_ingest(
@@ -202,16 +204,19 @@ def _run_once(run: IngestContext) -> JobReport:
         return _nothing(run, plan.reason, JobReason.INTERVAL_INGESTED, instant=_own_commit(run, table))
     if not plan.source.units:
         nothing = _nothing(run, plan.reason, instant=_own_commit(run, table))
-        return replace(nothing, missing=plan.source.missing)
+        return replace(nothing, missing=plan.source.missing, warning=plan.source.warning)
     report = _ingested(run, table, plan, plan.source)
-    return replace(report, folders=plan.source.names, missing=plan.source.missing)
+    warning = plan.source.warning
+    if warning:
+        log.warning("table %s: %s", run.spec.table, warning)
+    return replace(report, folders=plan.source.names, missing=plan.source.missing, warning=warning)
 
 
 def _ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> JobReport:
     """Read the planned records and commit their rows."""
     operation = ingest_of(run.spec).operation
     log.info("table %s: %s", run.spec.table, plan.reason)
-    known = _known_columns(run, table)
+    known = replace(_known_columns(run, table), previous=plan.previous)
     box = _dead_letter_box(run, plan, source_plan)
     with (
         run.source.read(source_plan, known=known, dead_letters=box) as read,
@@ -260,10 +265,14 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     reason = skip_reason(interval, committed_at, repeat=section.replace or full_refresh)
     if reason:
         return IngestPlan(reason=reason, precondition=precondition)
-    checkpoint = None if checkpoint_commit is None else checkpoint_commit[1].extra[CHECKPOINT]
-    source_plan = run.source.plan(checkpoint, interval, full_refresh=full_refresh)
+    previous = {} if checkpoint_commit is None else checkpoint_commit[1].extra
+    source_plan = run.source.plan(previous.get(CHECKPOINT), interval, full_refresh=full_refresh)
     return IngestPlan(
-        reason=source_plan.reason, precondition=precondition, interval=marks.get(INTERVAL), source=source_plan
+        reason=source_plan.reason,
+        precondition=precondition,
+        interval=marks.get(INTERVAL),
+        source=source_plan,
+        previous=previous,
     )
 
 
@@ -302,9 +311,10 @@ def _extra(
     run: IngestContext, plan: IngestPlan, source_plan: SourcePlan, batch: Batch, box: DeadLetterBox
 ) -> dict[str, str]:
     """Return the extra metadata of the commit."""
-    extra = {**source_plan.metadata, BAD_RECORDS: str(batch.bad_records)}
-    if source_plan.checkpoint is not None:
-        extra[CHECKPOINT] = source_plan.checkpoint
+    extra = {**source_plan.metadata, **batch.metadata, BAD_RECORDS: str(batch.bad_records)}
+    checkpoint = source_plan.checkpoint if batch.checkpoint is None else batch.checkpoint
+    if checkpoint is not None:
+        extra[CHECKPOINT] = checkpoint
     if plan.interval is not None:
         extra[INTERVAL] = plan.interval
     if batch.bad_records:

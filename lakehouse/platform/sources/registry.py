@@ -7,10 +7,12 @@ from typing import Any
 
 from lakehouse.platform.sources.file_check import check_files_source
 from lakehouse.platform.sources.files import open_files_source
+from lakehouse.platform.sources.kafka import check_kafka_source, open_kafka_source
 from lakehouse.platform.sources.source import Interval, Source
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.platform.sources.tables import check_tables_source, open_tables_source
 from lakehouse.spec.file_source import FileSourceSpec
+from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
 from lakehouse.spec.table_source import TableSourceSpec
 
@@ -18,12 +20,14 @@ from lakehouse.spec.table_source import TableSourceSpec
 SOURCES: dict[str, Callable[[SourceContext], Source[Any]]] = {
     FileSourceSpec.KIND: open_files_source,
     TableSourceSpec.KIND: open_tables_source,
+    KafkaSourceSpec.KIND: open_kafka_source,
 }
 #: Functions that check a source before there is a Spark session, by the `KIND` of its settings. The arguments are the
 #: spec, the data interval, the environment variables and the storage options.
 CHECKS: dict[str, Callable[[TableSpec, Interval | None, Mapping[str, str], Mapping[str, str]], None]] = {
     FileSourceSpec.KIND: check_files_source,
     TableSourceSpec.KIND: check_tables_source,
+    KafkaSourceSpec.KIND: check_kafka_source,
 }
 
 

@@ -38,6 +38,7 @@ class SourcePlan:
         metadata: The source's own entries of the commit's extra metadata.
         names: What is read, as the report lists it, such as folders or topics.
         missing: What was expected and is not there.
+        warning: What changed in the source and needs attention, for the report; empty if nothing.
     """
 
     units: int
@@ -47,6 +48,7 @@ class SourcePlan:
     metadata: Mapping[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +59,13 @@ class KnownColumns:
         policy: The rules for columns that differ from those of the table.
         schema: The columns that earlier runs read; None if there are none.
         is_stored: Whether the table exists and has columns.
+        previous: The extra metadata of the newest commit with a checkpoint; empty if there is none.
     """
 
     policy: SchemaPolicy
     schema: Schema | None = None
     is_stored: bool = False
+    previous: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,8 @@ class Batch:
         views: What the transform reads, if it is not `frame`.
         commits_empty: Whether the run commits its checkpoint although there are no rows.
         replaces: Whether the rows replace all rows of the table.
+        checkpoint: The checkpoint of the commit, if a limit ended the read before the plan's end; None for the plan's.
+        metadata: Entries of the commit's extra metadata that follow from the records; they replace the plan's.
     """
 
     frame: Frame
@@ -110,6 +116,8 @@ class Batch:
     views: Views | None = None
     commits_empty: bool = False
     replaces: bool = False
+    checkpoint: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 PlanT = TypeVar("PlanT", bound=SourcePlan)

@@ -1,0 +1,196 @@
+"""Read planned messages of a Kafka topic with Spark, and write those that cannot become rows to the dead letters.
+
+The messages are read and parsed once and cached, because the number of bad ones must be known before the write. Limits
+of bytes and of time end the tasks before the planned offsets; the batch then carries the checkpoint of what was read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from lakehouse.core.system.clock import SystemClock
+from lakehouse.errors import CorruptTableError, RetryableError, UserError
+from lakehouse.model.document import parse_json
+from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
+from lakehouse.platform.sources.kafka import LAG, KafkaPlan, kafka_source_of, lag_text, offsets_metadata
+from lakehouse.platform.sources.kafka_checkpoint import KafkaCheckpoint
+from lakehouse.platform.sources.kafka_client import RangeReader
+from lakehouse.platform.sources.kafka_plan import split
+from lakehouse.platform.sources.kafka_topic import OffsetRange
+from lakehouse.platform.sources.source import Batch, KnownColumns
+from lakehouse.platform.sources.source_context import ingest_of
+from lakehouse.spark.bad_records import good_rows, mark_bad_records, pin, select_columns, unpin
+from lakehouse.spark.messages import (
+    PartitionFacts,
+    TimeBounds,
+    facts_of,
+    json_records,
+    keep_bytes_of_bad,
+    kept_messages,
+    materialised,
+    raw_records,
+    read_messages,
+    without_metadata,
+)
+from lakehouse.spark.sources import Frame, Session, declared_schema
+from lakehouse.spec.kafka_source import KafkaSourceSpec
+from lakehouse.spec.table import TableSpec
+
+log = logging.getLogger(__name__)
+
+#: Keys of a commit's extra metadata: by partition, the time of the newest message in milliseconds since 1970; and the
+#: number of late messages. Late is a message that is older than the watermark of earlier commits or than the interval.
+WATERMARKS = "lakehouse.ingest.watermarks"
+LATE = "lakehouse.ingest.late"
+#: Offsets of a task: about a second of work. Several tasks may read one partition.
+_TASK_OFFSETS = 250_000
+
+
+@dataclass(frozen=True, slots=True)
+class SparkMessages:
+    """The access of a run to its messages: a Spark session, and the settings of Kafka's client."""
+
+    session: Session
+    client: Mapping[str, str] = field(repr=False)
+
+
+def spark_reader(session: Session, client: Mapping[str, str]) -> Callable[..., AbstractContextManager[Batch | None]]:
+    """Return a `MessageReader` that reads with a Spark session and these settings of Kafka's client."""
+    return partial(_open_messages, SparkMessages(session, client))
+
+
+@contextmanager
+def _open_messages(
+    access: SparkMessages,
+    plan: KafkaPlan,
+    spec: TableSpec,
+    *,
+    known: KnownColumns,
+    dead_letters: DeadLetterBox,
+) -> Iterator[Batch | None]:
+    settings, bounds = kafka_source_of(spec), _bounds(plan, known)
+    is_limited = bool(settings.max_bytes or settings.max_seconds)
+    parts = plan.ranges if is_limited else split(plan.ranges, _TASK_OFFSETS)
+    reader = RangeReader(
+        topic=settings.topic,
+        settings=access.client,
+        parts=parts,
+        max_bytes=-(-settings.max_bytes // len(parts)),
+        deadline_ms=SystemClock().now_ms() + 1000 * settings.max_seconds if settings.max_seconds else 0,
+    )
+    records = _parsed(read_messages(access.session, reader, len(parts)), settings, spec)
+    selected = without_metadata(select_columns(records, ingest_of(spec).select), settings.metadata)
+    marked = keep_bytes_of_bad(mark_bad_records(selected, spec.record_key))
+    if is_limited:
+        marked = materialised(marked)
+    else:
+        pin(marked)
+    try:
+        facts = facts_of(marked, bounds)
+        ends = _read_ends(plan, parts, facts, is_limited)
+        bad = sum(one.bad for one in facts.values())
+        rows = sum(one.records for one in facts.values()) - bad
+        kept = kept_messages(marked, bounds)
+        set_aside(kept, bad, spec.table, dead_letters, allowed=ingest_of(spec).max_bad_records)
+        frame = good_rows(kept)
+        yield Batch(
+            frame=frame,
+            rows=rows,
+            bad_records=bad,
+            schema=frame.schema,
+            checkpoint=_checkpoint(plan, ends, settings) if is_limited else None,
+            metadata=_metadata(plan, facts, ends, known, settings),
+        )
+    finally:
+        unpin(marked)
+
+
+def _parsed(messages: Frame, settings: KafkaSourceSpec, spec: TableSpec) -> Frame:
+    if settings.format == "raw":
+        return raw_records(messages, settings.topic)
+    if not spec.schema:
+        raise UserError(
+            f"table {spec.table}: {settings.format} messages do not declare their columns: add 'schema' to "
+            f"{spec.source or 'the spec'}",
+            table=spec.table,
+        )
+    return json_records(messages, declared_schema(_value_columns(spec)), settings.topic)
+
+
+def _value_columns(spec: TableSpec) -> dict[str, str]:
+    return {name: kind for name, kind in spec.schema.items() if not name.startswith("_kafka_")}
+
+
+def _bounds(plan: KafkaPlan, known: KnownColumns) -> TimeBounds:
+    if plan.interval_ms is not None:
+        return TimeBounds(interval=plan.interval_ms)
+    return TimeBounds(watermarks=_watermarks(known))
+
+
+def _watermarks(known: KnownColumns) -> dict[int, int]:
+    """Return the time of the newest message of earlier commits by partition."""
+    text = known.previous.get(WATERMARKS)
+    if text is None:
+        return {}
+    try:
+        return {int(partition): int(newest) for partition, newest in parse_json(text).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CorruptTableError(f"{WATERMARKS} of the last commit is unreadable ({error}): {text[:120]!r}") from error
+
+
+def _read_ends(
+    plan: KafkaPlan, parts: tuple[OffsetRange, ...], facts: Mapping[int, PartitionFacts], is_limited: bool
+) -> dict[int, int]:
+    """Return the offset after the last one that was read, by partition.
+
+    Raises RetryableError if a range was not read to its end and no limit explains it.
+    """
+    ends: dict[int, int] = {}
+    for one in plan.ranges:
+        wanted = tuple(sorted(part.end for part in parts if part.partition == one.partition))
+        read = facts[one.partition].ends if one.partition in facts else ()
+        if is_limited and len(read) == 1 and one.first < read[0] <= one.end:
+            ends[one.partition] = read[0]
+        elif read == wanted:
+            ends[one.partition] = one.end
+        else:
+            raise RetryableError(
+                f"partition {one.partition} was to be read up to the offsets {wanted}, and was read up to {read}"
+            )
+    return ends
+
+
+def _checkpoint(plan: KafkaPlan, ends: Mapping[int, int], settings: KafkaSourceSpec) -> str:
+    position = {**plan.next, **ends}
+    return KafkaCheckpoint(topic=settings.topic, topic_id=plan.topic_id, next=position).to_json()
+
+
+def _metadata(
+    plan: KafkaPlan,
+    facts: Mapping[int, PartitionFacts],
+    ends: Mapping[int, int],
+    known: KnownColumns,
+    settings: KafkaSourceSpec,
+) -> dict[str, str]:
+    """Return the entries of the commit that follow from the messages."""
+    read = [OffsetRange(partition=one.partition, first=one.first, end=ends[one.partition]) for one in plan.ranges]
+    metadata: dict[str, str] = offsets_metadata(settings.topic, plan.topic_id, read)
+    late = {str(partition): one.late for partition, one in sorted(facts.items()) if one.late}
+    if late:
+        total: dict[str, Any] = {"messages": sum(late.values()), "partitions": late}
+        metadata[LATE] = json.dumps(total)
+        log.warning("topic %s: %s late messages", settings.topic, total["messages"])
+    if plan.interval_ms is None:
+        newest = _watermarks(known)
+        for partition, one in facts.items():
+            if one.newest_ms is not None:
+                newest[partition] = max(one.newest_ms, newest.get(partition, one.newest_ms))
+        metadata[WATERMARKS] = json.dumps({str(partition): newest[partition] for partition in sorted(newest)})
+        metadata[LAG] = lag_text(plan.ends, {**plan.next, **ends})
+    return metadata

@@ -1,0 +1,192 @@
+"""Turns messages of a log, such as a Kafka topic, into DataFrames of records; bad messages are kept with their bytes.
+
+A task reads one range of offsets. After its messages it yields one row with the offset up to which it has read. A run
+can therefore check that every range was read to its end, and continue where a limit ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lakehouse.spark.bad_records import REASON
+from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.sources import CORRUPT, FILE_SET, RAW, SOURCE_FILE, Frame, Schema, Session
+
+#: The columns of messages as tasks read them.
+MESSAGES = pa.schema(
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("time", pa.timestamp("us", "UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("is_end", pa.bool_()),
+    ]
+)
+_MESSAGES = "partition int, offset bigint, time timestamp, key binary, value binary, is_end boolean"
+_PREFIX = "_kafka_"
+
+#: Yields the messages of the ranges whose positions are in the batches.
+RangeFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFacts:
+    """What a run read of one partition.
+
+    Attributes:
+        records: The number of messages that belong to the run.
+        bad: The number of bad ones among them.
+        late: The number of messages that are older than the run's bound.
+        newest_ms: The time of the newest message; None if there are no messages.
+        ends: The offset up to which each range was read, in ascending order.
+    """
+
+    records: int
+    bad: int
+    late: int
+    newest_ms: int | None
+    ends: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBounds:
+    """The times of the messages of a run, in milliseconds since 1970.
+
+    Attributes:
+        interval: The messages to keep are at or after the first time and before the second; None to keep all.
+        watermarks: By partition, the time of the newest message of earlier runs: older messages are late.
+    """
+
+    interval: tuple[int, int] | None = None
+    watermarks: Mapping[int, int] = field(default_factory=dict)
+
+
+def read_messages(session: Session, read: RangeFunction, ranges: int) -> Frame:
+    """Return the messages of all ranges; a task reads one range."""
+    return session.range(0, ranges, 1, max(ranges, 1)).mapInArrow(read, _MESSAGES)
+
+
+def json_records(messages: Frame, schema: Schema, topic: str) -> Frame:
+    """Parse values as JSON objects with the columns of `schema`.
+
+    A message without a value, and a value that is not one object, is a bad record.
+    """
+    parsed = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    options = {"timeZone": "UTC", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    text = F.col("value").cast("string")
+    record = F.from_json(text, parsed, options)
+    columns = [F.col(f"record.{_quoted(column.name)}").alias(column.name) for column in schema]
+    corrupt = F.when(F.ltrim("text").startswith("{"), F.col(f"record.{CORRUPT}")).otherwise(
+        F.coalesce("text", F.lit(""))
+    )
+    with_text = messages.withColumn("text", text).withColumn("record", record)
+    return with_text.select(
+        *columns, *_metadata(topic), F.when(~F.col("is_end"), corrupt).alias(CORRUPT), *_internal(topic)
+    )
+
+
+def raw_records(messages: Frame, topic: str) -> Frame:
+    """Return values unchanged, as the column `value` of bytes."""
+    corrupt = F.lit(None).cast("string").alias(CORRUPT)
+    return messages.select("value", *_metadata(topic), corrupt, *_internal(topic))
+
+
+def without_metadata(records: Frame, keep: Sequence[str]) -> Frame:
+    """Drop the columns of messages that the spec does not name."""
+    names = {f"{_PREFIX}{name}" for name in keep}
+    return records.drop(*(name for name in records.columns if name.startswith(_PREFIX) and name not in names))
+
+
+def keep_bytes_of_bad(marked: Frame) -> Frame:
+    """Drop the bytes of messages that became records, so that the cache does not hold them twice."""
+    is_bad = F.col(REASON).isNotNull()
+    raw = F.col(RAW)
+    return marked.withColumn(
+        RAW, raw.withField("key", F.when(is_bad, raw["key"])).withField("value", F.when(is_bad, raw["value"]))
+    )
+
+
+def materialised(marked: Frame) -> Frame:
+    """Read all messages once; what a limit of time has ended must not be read again with another end."""
+    with spark_failures("reading the messages"):
+        return marked.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+
+
+def facts_of(marked: Frame, bounds: TimeBounds) -> dict[int, PartitionFacts]:
+    """Return what was read of each partition."""
+    raw = F.col(RAW)
+    is_message = ~raw["is_end"]
+    kept = is_message & _inside(bounds)
+    with spark_failures("reading the messages"):
+        rows = (
+            marked.groupBy(raw["partition"].alias("partition"))
+            .agg(
+                F.count(F.when(kept, 1)).alias("records"),
+                F.count(F.when(kept & F.col(REASON).isNotNull(), 1)).alias("bad"),
+                F.count(F.when(is_message & _late(bounds), 1)).alias("late"),
+                F.max(F.when(is_message, F.unix_millis(raw["time"]))).alias("newest"),
+                F.sort_array(F.collect_list(F.when(raw["is_end"], raw["offset"]))).alias("ends"),
+            )
+            .collect()
+        )
+    return {
+        row["partition"]: PartitionFacts(
+            records=row["records"],
+            bad=row["bad"],
+            late=row["late"],
+            newest_ms=row["newest"],
+            ends=tuple(row["ends"]),
+        )
+        for row in rows
+    }
+
+
+def kept_messages(marked: Frame, bounds: TimeBounds) -> Frame:
+    """Return the messages that belong to the run, without the rows with the ends of ranges."""
+    return marked.where(~F.col(RAW)["is_end"] & _inside(bounds))
+
+
+def _inside(bounds: TimeBounds) -> Column:
+    if bounds.interval is None:
+        return F.lit(True)
+    moment = F.unix_millis(F.col(RAW)["time"])
+    return (moment >= bounds.interval[0]) & (moment < bounds.interval[1])
+
+
+def _late(bounds: TimeBounds) -> Column:
+    moment, partition = F.unix_millis(F.col(RAW)["time"]), F.col(RAW)["partition"]
+    if bounds.interval is not None:
+        return moment < bounds.interval[0]
+    late = F.lit(False)
+    for number, newest in bounds.watermarks.items():
+        late = late | ((partition == number) & (moment < newest))
+    return late
+
+
+def _metadata(topic: str) -> list[Column]:
+    values = {
+        "topic": F.lit(topic),
+        "partition": F.col("partition"),
+        "offset": F.col("offset"),
+        "timestamp": F.col("time"),
+        "key": F.col("key").cast("string"),
+    }
+    return [value.alias(f"{_PREFIX}{name}") for name, value in values.items()]
+
+
+def _internal(topic: str) -> list[Column]:
+    place = F.concat(F.lit(f"{topic}["), F.col("partition"), F.lit("]@"), F.col("offset"))
+    raw = F.struct("partition", "offset", "time", "key", F.col("value"), "is_end")
+    return [place.alias(SOURCE_FILE), F.lit(0).alias(FILE_SET), raw.alias(RAW)]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
