@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 
-from tests.bench.data import PARTITION, orders
+from tests.bench.data import KEY, PARTITION, orders
 from tests.bench.measure import Comparison, Side, compare, interleave
 from tests.bench.setting import Setting, create, read
 
@@ -22,23 +23,32 @@ MANY_PARTITIONS, MANY_TARGET = 10_000, 2.0
 def run(setting: Setting) -> list[Comparison]:
     """Measure a partitioned and an unpartitioned table, then one row for each of many partitions."""
     partitions = min(MANY_PARTITIONS, setting.rows)
-    return [*(_measure(setting, partitioned) for partitioned in (True, False)), _measure_many(setting, partitions)]
+    return [
+        *(_measure(setting, partitioned) for partitioned in (True, False)),
+        _measure(setting, False, converted=True),
+        _measure_many(setting, partitions),
+    ]
 
 
-def _measure(setting: Setting, partitioned: bool) -> Comparison:
+def _measure(setting: Setting, partitioned: bool, *, converted: bool = False) -> Comparison:
+    """Compare writes of the same rows; with `converted` Spark hands its rows over, because it filters them first."""
     source = setting.input()
+
+    def rows() -> DataFrame:
+        return read(source).filter(f"{KEY} IS NOT NULL") if converted else read(source)
+
     ours, other = "bulk_insert", "Spark write.parquet"
 
     def write_ours(number: int) -> None:
-        create(setting.fresh("bulk-ours"), partitioned=partitioned).bulk_insert(read(source))
+        create(setting.fresh("bulk-ours"), partitioned=partitioned).bulk_insert(rows())
 
     def write_spark(number: int) -> None:
-        writer = read(source).write
+        writer = rows().write
         writer = writer.partitionBy(PARTITION) if partitioned else writer
         writer.parquet(setting.fresh("bulk-spark"))
 
     samples = interleave([Side(name=ours, run=write_ours), Side(name=other, run=write_spark)], setting.rounds)
-    what = f"bulk_insert, {'20 partitions' if partitioned else 'no partitions'}"
+    what = f"bulk_insert, {'20 partitions' if partitioned else 'no partitions'}{', rows of Spark' if converted else ''}"
     return compare(what, samples, ours, other, TARGET)
 
 

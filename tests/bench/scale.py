@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
@@ -26,6 +27,8 @@ WITH, WITHOUT = "with metadata table", "without"
 _OPTIONS = {WITH: "true", WITHOUT: "false"}
 _MEMORY_MB = 300
 _REQUESTS = 12
+_INDEXED_PARTITIONS = 100
+_KEY_S, _KEY_REQUESTS = 0.2, 4
 _SMALL_OVERHEAD, _LARGE_OVERHEAD = 1.3, 1.1
 _LARGE_FILES = 1_000
 _IN_PROCESS = {"hoodie.write.lock.provider": "InProcessLockProvider"}
@@ -38,6 +41,7 @@ def run(setting: Setting) -> list[Comparison]:
     size = Size(partitions=max(min(setting.rows // (20 * ROWS), 10_000), 20))
     places = {side: _table(setting, side, size) for side in (WITHOUT, WITH)}
     show_lines(_plan_lines(setting, places, size))
+    show_lines(_key_lines(setting))
     show_lines(_commit_lines(places))
     return [_overhead(setting, places, 1), _overhead(setting, places, min(_LARGE_FILES, size.partitions))]
 
@@ -65,7 +69,9 @@ def _conditions(size: Size) -> Mapping[str, tuple[str | None, float, float | Non
 
 
 def _plan_lines(setting: Setting, places: Mapping[str, str], size: Size) -> list[tuple[str, ...]]:
-    lines = [("what", "metadata table", "files", "LIST", "GET", "first s", "again s", "target s", "peak MB", "")]
+    lines = [
+        ("what", "metadata table", "files", "LIST", "GET", "first s", "again s", "cpu s", "target s", "peak MB", "")
+    ]
     for what, (where, *targets) in _conditions(size).items():
         for side, target in zip((WITH, WITHOUT), targets, strict=True):
             found = _measured(places[side], where, setting.rounds)
@@ -82,6 +88,7 @@ def _plan_lines(setting: Setting, places: Mapping[str, str], size: Size) -> list
                     str(found["GET"]),
                     f"{found['first_s']:.3f}",
                     f"{took:.3f}",
+                    f"{found['cpu_s']:.3f}",
                     "" if target is None else f"<= {target}",
                     f"{memory:.0f}",
                     f"MISSED: {', '.join(misses)}" if misses else "",
@@ -89,14 +96,50 @@ def _plan_lines(setting: Setting, places: Mapping[str, str], size: Size) -> list
             )
         if where is None:
             lines.append(
-                ("  Spark lists the files", "no", "", "", "", f"{_spark_lists(places[WITHOUT]):.3f}", *[""] * 4)
+                ("  Spark lists the files", "no", "", "", "", f"{_spark_lists(places[WITHOUT]):.3f}", *[""] * 5)
             )
     return lines
 
 
+def _key_lines(setting: Setting) -> list[tuple[str, ...]]:
+    """Return the plan of a record key by the record index, on a table of a tenth of the rows in 100 partitions."""
+    rows = max(setting.rows // 10, _INDEXED_PARTITIONS)
+    name = f"scale-keys-{rows}"
+    done = setting.home / f"{name}.done"
+    if not done.exists():
+        options = {"hoodie.metadata.global.record.level.index.enable": "true"}
+        table = Table.create(
+            setting.fresh(name), name="keys", record_key="id", partition_by="p", ordering="ts", options=options
+        )
+        numbers = pa.array(range(rows), pa.int64())
+        partitions = pa.array([partition_name(number % _INDEXED_PARTITIONS) for number in range(rows)])
+        keys = pc.binary_join_element_wise("k", numbers.cast(pa.string()), "")
+        table.bulk_insert(pa.table({"id": keys, "p": partitions, "v": numbers, "ts": numbers}))
+        done.touch()
+    found = _measured(str(setting.home / name), f"id = 'k{rows // 2}'", setting.rounds)
+    requests = int(sum(found[verb] for verb in VERBS))
+    misses = [f"time > {_KEY_S}"] if found["again_s"] > _KEY_S else []
+    misses += [f"requests > {_KEY_REQUESTS}"] if requests > _KEY_REQUESTS else []
+    header = ("what", "rows", "files", "requests", "first s", "again s", "cpu s", "target s", "")
+    times = (f"{found['first_s']:.3f}", f"{found['again_s']:.3f}", f"{found['cpu_s']:.3f}", f"<= {_KEY_S}")
+    verdict = f"MISSED: {', '.join(misses)}" if misses else ""
+    return [
+        header,
+        ("plan of a record key, record index", f"{rows:,}", f"{found['files']}", str(requests), *times, verdict),
+    ]
+
+
 def _measured(location: str, where: str | None, rounds: int) -> dict[str, float]:
     """Return what `scale_plan` prints about the plans of one process."""
-    arguments = [sys.executable, "-m", "tests.bench.scale_plan", location, json.dumps(where), str(rounds)]
+    arguments = [
+        sys.executable,
+        "-m",
+        "tests.bench.without_pandas",
+        "tests.bench.scale_plan",
+        location,
+        json.dumps(where),
+        str(rounds),
+    ]
     done = subprocess.run(arguments, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -22,15 +22,18 @@ def main() -> None:
     location, where, rounds = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
     storage = CountingStorage(open_storage(location))
     table = Table.open(location, env=Env(storage=storage))
-    seconds = []
+    seconds, cpu = [], []
     for _ in range(1 + rounds):
         storage.reset()
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), time.process_time()
         plan = table.scan(where=where).plan()
         seconds.append(time.perf_counter() - started)
+        cpu.append(time.process_time() - busy)
     found = {
         "first_s": seconds[0],
         "again_s": statistics.median(seconds[1:]),
+        "first_cpu_s": cpu[0],
+        "cpu_s": statistics.median(cpu[1:]),
         "files": len(plan.plan.slices),
         "peak_mb": _peak_mb(),
         "data_lists": len(storage.listed_data()),

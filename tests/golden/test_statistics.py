@@ -10,13 +10,13 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
+from lakehouse.core.format.partition_statistics import TableStatistics
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable, load_table
 from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.state.partition_statistics import fold, partition_statistics
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.errors import UnsupportedError
-from lakehouse.model.statistics import TableStatistics
 from tests.support.fixture_tables import FixtureTable, load_fixture_tables
 
 PARQUET = [table for table in load_fixture_tables() if table.entry["base_file_format"] == "PARQUET"]

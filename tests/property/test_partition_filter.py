@@ -164,7 +164,7 @@ def test_partition_ranges_of_dates_numbers_and_the_null_partition() -> None:
         hive_style=True,
     )
     paths = pa.array(["day=2026-01-01/n=7", "day=__HIVE_DEFAULT_PARTITION__/n=x", "other"])
-    ranges = partition_ranges(paths, SCHEMA, keys)
+    ranges = partition_ranges(paths, SCHEMA, keys, SCHEMA.names)
     assert ranges["day"].low.to_pylist() == [dt.date(2026, 1, 1), None, None]
     assert ranges["n"].high.to_pylist() == [7, None, None]
     assert pc.equal(ranges["_hoodie_partition_path"].low, paths).to_pylist() == [True, True, True]

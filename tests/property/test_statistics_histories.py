@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.env import Env
-from lakehouse.core.format.partition_statistics import decode_statistics, encode_statistics
+from lakehouse.core.format.partition_statistics import TableStatistics, decode_statistics, encode_statistics
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import load_table
@@ -31,7 +31,6 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import REWRITES
-from lakehouse.model.statistics import TableStatistics
 from tests.support.interleave import Actor, orders
 from tests.support.killed import copy_of
 from tests.support.tables import PATH, SeededIds, Shape, SteadyClock, batch, examples, make_env, make_table, row

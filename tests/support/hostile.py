@@ -23,7 +23,7 @@ from lakehouse.core.format.log.delete_block import decode_deletes, encode_delete
 from lakehouse.core.format.log.record_positions import decode_positions, encode_positions
 from lakehouse.core.format.parquet.bloom_filter import DYNAMIC, SIMPLE, BloomBuilder, BloomFilter
 from lakehouse.core.format.parquet.thrift_compact import decode_struct
-from lakehouse.core.format.partition_statistics import decode_statistics, encode_statistics
+from lakehouse.core.format.partition_statistics import TableStatistics, decode_statistics, encode_statistics
 from lakehouse.core.format.properties import parse_properties
 from lakehouse.core.format.publication import decode_publications, encode_publications
 from lakehouse.core.format.timeline.archive import decode_manifest, read_instants
@@ -44,7 +44,6 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.model.indexing import IndexedPartition, IndexMetadata, IndexPlan
 from lakehouse.model.publication import Publication
-from lakehouse.model.statistics import TableStatistics
 from lakehouse.platform.sources.file_checkpoint import Checkpoint
 from tests.support.fuzz import files_of
 from tests.support.tables import Shape, batch, make_table, row

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.document import parse_json
-from lakehouse.model.statistics import Group, PartitionLife, TableStatistics, TrackedFile
+from lakehouse.model.statistics import PartitionLife
 
+#: Columns of the files of newest slices. `completed` is the completion time of the commit of a file, `rows` the number
+#: of rows that the file adds to its slice.
+TRACKED_FILES = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("name", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("completed", pa.string()),
+        ("rows", pa.int64()),
+    ]
+)
 _KEY = b"lakehouse.statistics"
 _VERSION = 1
 _SCHEMA = pa.schema(
@@ -28,20 +41,37 @@ _SCHEMA = pa.schema(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatistics:
+    """The newest slices of all file groups and the times of their partitions, at one completion time.
+
+    Attributes:
+        files: The files of the newest slice of each file group, as `TRACKED_FILES`.
+        lives: The times of each partition that has files.
+        instants: The writes on the active timeline that are included: requested time -> completion time.
+        folded_up_to: The completion time of the statistics.
+        anchor: While the instant with this requested time is not archived, every archived instant before it is
+            included.
+        latest: The largest time on the timeline.
+    """
+
+    files: pa.Table = field(default_factory=TRACKED_FILES.empty_table)
+    lives: Mapping[str, PartitionLife] = field(default_factory=dict)
+    instants: Mapping[str, str] = field(default_factory=dict)
+    folded_up_to: str = ""
+    anchor: str = ""
+    latest: str = ""
+
+
 def encode_statistics(statistics: TableStatistics, fresh_id: str) -> bytes:
     """Return the bytes of the file; `fresh_id` makes them different from those of any other writer."""
-    # The rows are files of the table, some tens of thousands, not its records.
-    tracked = [t for files in statistics.files.values() for t in files]
-    lives = [statistics.lives[t.file.partition] for t in tracked]
-    columns = {
-        "partition": pa.array([t.file.partition for t in tracked], pa.string()).dictionary_encode(),
-        "file": [t.file.name for t in tracked],
-        "size_bytes": [t.file.size_bytes for t in tracked],
-        "rows": [t.rows for t in tracked],
-        "completed": [t.completed for t in tracked],
-        "created": [life.created for life in lives],
-        "modified": [life.modified for life in lives],
-    }
+    files = statistics.files.combine_chunks()
+    partitions = files.column("partition").combine_chunks().dictionary_encode()
+    lives = [statistics.lives[partition] for partition in partitions.dictionary.to_pylist()]
+    times = [
+        pa.array([getattr(life, name) for life in lives], pa.string()).take(partitions.indices)
+        for name in ("created", "modified")
+    ]
     footer = {
         "version": _VERSION,
         "id": fresh_id,
@@ -50,8 +80,8 @@ def encode_statistics(statistics: TableStatistics, fresh_id: str) -> bytes:
         "anchor": statistics.anchor,
         "latest": statistics.latest,
     }
-    arrays = [pa.array(columns[f.name], f.type) if f.name != "partition" else columns["partition"] for f in _SCHEMA]
-    table = pa.Table.from_arrays(arrays, schema=_SCHEMA.with_metadata({_KEY: json.dumps(footer).encode()}))
+    columns = [partitions, *(files.column(name) for name in ("name", "size_bytes", "rows", "completed")), *times]
+    table = pa.Table.from_arrays(columns, schema=_SCHEMA.with_metadata({_KEY: json.dumps(footer).encode()}))
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue()
@@ -64,19 +94,13 @@ def decode_statistics(data: bytes) -> TableStatistics:
         footer = parse_json((table.schema.metadata or {})[_KEY])
         if footer["version"] != _VERSION:
             raise ValueError(f"version {footer['version']}")
-        columns = [table.column(name).to_pylist() for name in _SCHEMA.names]
-        files: dict[Group, tuple[TrackedFile, ...]] = {}
-        lives: dict[str, PartitionLife] = {}
-        for partition, name, size, rows, completed, created, modified in zip(*columns, strict=True):
-            file = parse_base_file(name, partition, size) or parse_log_file(name, partition, size)
-            if file is None:
-                raise ValueError(f"{name!r} is not a data file name")
-            group = (partition, file.file_id)
-            files[group] = (*files.get(group, ()), TrackedFile(file=file, completed=completed, rows=rows))
-            lives[partition] = PartitionLife(created=created, modified=modified)
+        names = ["partition", "file", "size_bytes", "completed", "rows"]
+        files = table.select(names).rename_columns(TRACKED_FILES.names).cast(TRACKED_FILES).combine_chunks()
+        if any(column.null_count for column in files.columns):
+            raise ValueError("a value is missing")
         return TableStatistics(
             files=files,
-            lives=lives,
+            lives=_lives(table),
             instants=footer["instants"],
             folded_up_to=footer["folded_up_to"],
             anchor=footer["anchor"],
@@ -84,3 +108,16 @@ def decode_statistics(data: bytes) -> TableStatistics:
         )
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptTableError(f"the file of partition statistics is invalid: {error}") from error
+
+
+def _lives(table: pa.Table) -> dict[str, PartitionLife]:
+    """Return the times of each partition; all its rows have the same."""
+    names = ["partition", "created", "modified"]
+    times = table.select(names).cast(pa.schema([(name, pa.string()) for name in names]))
+    rows = times.group_by(names).aggregate([])
+    if pc.any(pc.is_null(rows.column("created"))).as_py() or pc.any(pc.is_null(rows.column("modified"))).as_py():
+        raise ValueError("a partition has no times")
+    return {
+        partition: PartitionLife(created=created, modified=modified)
+        for partition, created, modified in zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+    }

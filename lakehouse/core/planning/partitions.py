@@ -7,7 +7,7 @@ stands for the value `a` and for all values that begin with `a/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -22,7 +22,7 @@ from lakehouse.core.planning.ranges import ColumnRanges, Flags, may_match
 from lakehouse.core.rows.partition_path import DEFAULT_PARTITION, parse_partition_path, segment, unescape
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyConfig
-from lakehouse.model.predicate import And, Comparison, In, Predicate
+from lakehouse.model.predicate import And, Comparison, In, Predicate, columns_of
 
 #: Directories that are listed by their computed names; with more of them the level above is listed instead.
 _MAX_DIRECTORIES = 64
@@ -48,7 +48,7 @@ class PartitionFilter:
 
     def select(self, paths: pa.Array) -> Flags:
         """Return for each partition path whether the partition may have matching rows."""
-        ranges = partition_ranges(paths, self.schema, self.keys)
+        ranges = partition_ranges(paths, self.schema, self.keys, tuple(columns_of(self.where)))
         found = may_match(self.where, ranges, self.schema, len(paths))
         directories = self.computed()
         if directories is None:
@@ -128,11 +128,15 @@ def partition_filter(where: Predicate | None, table: pa.Schema, keys: KeyConfig)
     return PartitionFilter(where=where, schema=full, keys=keys)
 
 
-def partition_ranges(paths: pa.Array, schema: pa.Schema, keys: KeyConfig) -> dict[str, ColumnRanges]:
-    """Return what the path of each partition says about the values of its rows, by column.
+def partition_ranges(
+    paths: pa.Array, schema: pa.Schema, keys: KeyConfig, columns: Collection[str]
+) -> dict[str, ColumnRanges]:
+    """Return what the path of each partition says about the values of its rows, for those of the columns that it tells.
 
     The null partition, TIMESTAMP fields, and types whose text is not unique say nothing.
     """
+    if frozenset(columns).isdisjoint((META_COLUMNS[3], *keys.partition_fields)):
+        return {}
     encoded = paths.dictionary_encode()
     known = encoded.dictionary.cast(pa.string())
     ranges = {META_COLUMNS[3]: ColumnRanges.of_values(known)}

@@ -122,7 +122,7 @@ def files_that_may_match(
     A recorded range has priority over a path: with a global index a row may stay in its partition if its partition
     column changes.
     """
-    ranges = partition_ranges(one_array(files.column("partition")), schema, keys)
+    ranges = partition_ranges(one_array(files.column("partition")), schema, keys, tuple(columns_of(where)))
     for name, found in recorded.items():
         ranges[name] = _first_known(found, ranges[name]) if name in ranges else found
     return may_match(where, ranges, schema, files.num_rows)

@@ -85,7 +85,8 @@ def all_columns(
     files: pa.Table, visible: VisibleTimeline, *, layout: int, named: pa.Table | None = None
 ) -> SliceGroups:
     """Return all slices of all groups; see `all_slices` of `file_system_view` and `latest_columns`."""
-    files = files.filter(pa.array(_counts(files, visible, layout, named)))
+    read = _counts(files, visible, layout, named)
+    files = files if read.all() else files.filter(pa.array(read))
     if not files.num_rows:
         return SliceGroups(slices=EMPTY, first=np.zeros(0, bool), replaced=np.zeros(0, bool), visible=visible)
     files, group = _by_group(files)
@@ -111,7 +112,10 @@ def all_columns(
     slice_of_row = np.concatenate((place[: len(bases)], place[slice_of_log]))
     in_order = _merge_order(files, rows, slice_of_row, ranks)
     starts = np.concatenate(([0], np.cumsum(np.bincount(slice_of_row, minlength=len(order)))))
-    slices = FileSlices(files.take(pa.array(rows[in_order])), starts.astype(np.int64))
+    placed = rows[in_order]
+    # A copy of the files of a large table takes as much memory as the files.
+    same = len(placed) == files.num_rows and np.array_equal(placed, np.arange(len(placed)))
+    slices = FileSlices(files if same else files.take(pa.array(placed)), starts.astype(np.int64))
     groups = slice_group[order]
     first = np.concatenate(([True], groups[1:] != groups[:-1]))
     return SliceGroups(slices=slices, first=first, replaced=_replaced(slices, visible), visible=visible)
@@ -145,6 +149,8 @@ def duplicate_instants(files: pa.Table, *, layout: int) -> frozenset[str]:
     if files.num_rows < 2:
         return frozenset()
     keys = pc.binary_join_element_wise(*_texts(files, "partition", "file_id", "instant"), "\0")
+    if pc.count_distinct(keys).as_py() == len(keys):
+        return frozenset()
     order = pc.array_sort_indices(keys)
     ordered = keys.take(order)
     same = pc.equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False).astype(bool)

@@ -31,6 +31,8 @@ DATA_FILES = pa.schema(
         ("extension", pa.string()),
     ]
 )
+#: File names that are parsed at a time.
+_PARSED_AT_ONCE = 16_384
 # The expressions of `lakehouse.core.format.file_names` in the syntax of RE2; a property test compares them.
 _BASE = r"^(?P<file_id>[^._/]+)_(?P<token>[0-9A-Za-z-]+)_(?P<instant>[0-9]+)\.(?P<extension>parquet|orc|hfile|lance)\z"
 _LOG = (
@@ -53,10 +55,18 @@ def data_files(listing: pa.Table) -> pa.Table:
 
     Files with other names are omitted. Raises UnsupportedError for a log file without write token (Hudi before 0.6).
     """
-    listing = listing.select(LISTING.names).cast(LISTING).combine_chunks()
+    listing = listing.select(LISTING.names).cast(LISTING)
+    if listing.num_rows > _PARSED_AT_ONCE:
+        # The expressions need several times the memory of their input.
+        starts = range(0, listing.num_rows, _PARSED_AT_ONCE)
+        return pa.concat_tables([data_files(listing.slice(at, _PARSED_AT_ONCE)) for at in starts]).combine_chunks()
+    listing = listing.combine_chunks()
     names = _column(listing, "name")
     base = pc.extract_regex(names, _BASE)
     is_base = pc.is_valid(base)
+    if not base.null_count:
+        # Usual in copy-on-write tables; nothing is copied.
+        return _parsed(listing, base, is_log=False)
     bases = _parsed(listing.filter(is_base), base.filter(is_base), is_log=False)
     others = listing.filter(pc.invert(is_base))
     if not others.num_rows:

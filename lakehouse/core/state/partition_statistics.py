@@ -13,16 +13,29 @@ Cleans have no effect, because they delete no file of a newest slice. Services t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
-from lakehouse.core.format.file_names import parse_base_file, parse_log_file
-from lakehouse.core.state.file_system_view import VisibleTimeline, latest_slices, visible_timeline
-from lakehouse.model.commit import COMPACTIONS, REWRITES, CommitMetadata, Operation, WriteStat
-from lakehouse.model.files import BaseFile, LogFile
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.partition_statistics import TRACKED_FILES, TableStatistics
+from lakehouse.core.state.columnar_view import latest_columns
+from lakehouse.core.state.data_files import DATA_FILES, data_files, members, one_array
+from lakehouse.core.state.file_system_view import VisibleTimeline, visible_timeline
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.commit import COMPACTIONS, REWRITES, CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.model.statistics import Group, PartitionLife, PartitionStatistics, TableStatistics, TrackedFile
+from lakehouse.model.statistics import PartitionLife, PartitionStatistics
 
+_Numbers = np.ndarray[Any, Any]
+
+#: Files of newest slices with the parts of their names, and what `TRACKED_FILES` adds.
+_PARSED = pa.schema([*DATA_FILES, *list(TRACKED_FILES)[3:]])
+_NEVER = np.iinfo(np.int64).max
 _LAYOUT = 2
 
 
@@ -62,37 +75,34 @@ def fold(
             replaced group, which stays hidden. If not, unknown groups are groups whose older files were cleaned, and
             `statistics` may have files of older slices.
     """
-    files, lives = dict(statistics.files), dict(statistics.lives)
-    groups: dict[str, set[Group]] = {}
-    for group in files:
-        groups.setdefault(group[0], set()).add(group)
-    replaced: set[Group] = set()
-    touched: set[Group] = set() if complete else set(files)
-    for instant, metadata in commits:
-        removed_groups = {(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids}
-        replaced |= removed_groups
-        for group in removed_groups:
-            files.pop(group, None)
-            groups.get(group[0], set()).discard(group)
-        written: set[str] = set()
-        for stat in metadata.stats:
-            group = (stat.partition, stat.file_id)
-            tracked = _tracked(stat, instant, metadata)
-            if tracked is None or group in replaced or (complete and _is_unknown(metadata, group, files)):
-                continue
-            files[group] = (*files.get(group, ()), tracked)
-            groups.setdefault(stat.partition, set()).add(group)
-            touched.add(group)
-            written.add(stat.partition)
-        for partition in {*written, *metadata.replaced}:
-            if not groups.get(partition):
-                lives.pop(partition, None)
-            elif partition in written:
-                lives[partition] = _lived(lives.get(partition), instant, metadata)
+    written, commit_of = _written(commits)
+    known = parsed_files(statistics.files)
+    everything = pa.concat_tables([known, written]).combine_chunks()
+    # Files of the statistics before precede all commits.
+    commit = np.concatenate((np.full(known.num_rows, -1, np.int64), commit_of))
+    groups = pc.binary_join_element_wise(*(one_array(everything[name]) for name in ("partition", "file_id")), "\0")
+    codes = groups.dictionary_encode()
+    group = codes.indices.to_numpy()
+    replaced_at = _replaced_at(commits, codes.dictionary)
+    counted = commit < replaced_at[group]
+    if complete:
+        counted &= _is_known(commits, commit, group, len(codes.dictionary))
+    life = _Lives(
+        partitions=one_array(everything["partition"]).filter(pa.array(counted)),
+        commit=commit[counted],
+        group=group[counted],
+        replaced_at=replaced_at,
+    )
+    # A replaced group has no newest slice, and its later files belong to none.
+    kept = counted & (replaced_at[group] == _NEVER)
+    touched = np.zeros(len(codes.dictionary), bool)
+    touched[group[kept & (commit >= 0)]] = True
+    changed = kept & (touched[group] | (not complete))
+    files = [everything.filter(pa.array(kept & ~changed)), _newest(everything.filter(pa.array(changed)))]
     instants = {instant.requested: instant.completion for instant in timeline.writes()}
     return TableStatistics(
-        files={**files, **_newest(files, touched)},
-        lives=lives,
+        files=pa.concat_tables([found.select(TRACKED_FILES.names) for found in files]).combine_chunks(),
+        lives=life.after(statistics.lives, commits),
         instants=instants,
         folded_up_to=max((*instants.values(), statistics.folded_up_to)),
         anchor=_anchor(timeline),
@@ -100,16 +110,20 @@ def fold(
     )
 
 
+def parsed_files(files: pa.Table) -> pa.Table:
+    """Return `TRACKED_FILES` with the parts of the names; raise CorruptTableError for another name."""
+    parsed, rows = _parsed(files.select(TRACKED_FILES.names[:3]))
+    if len(rows) != files.num_rows:
+        unknown = np.setdiff1d(np.arange(files.num_rows), rows)[0]
+        raise CorruptTableError(f"{files['name'][int(unknown)].as_py()!r} is not the name of a data file")
+    more = [files.column(name).take(pa.array(rows)) for name in TRACKED_FILES.names[3:]]
+    return pa.table([*parsed.columns, *more], schema=_PARSED)
+
+
 def partition_statistics(statistics: TableStatistics) -> tuple[PartitionStatistics, ...]:
     """Return one entry per partition that has files, ordered by path."""
-    sums: dict[str, tuple[int, int, int]] = {}
-    for (partition, _), tracked in statistics.files.items():
-        size, rows, count = sums.get(partition, (0, 0, 0))
-        sums[partition] = (
-            size + sum(t.file.size_bytes for t in tracked),
-            rows + sum(t.rows for t in tracked),
-            count + len(tracked),
-        )
+    sums = statistics.files.group_by("partition").aggregate([("size_bytes", "sum"), ("rows", "sum"), ("name", "count")])
+    columns = (sums.column(name).to_pylist() for name in ("partition", "size_bytes_sum", "rows_sum", "name_count"))
     return tuple(
         PartitionStatistics(
             partition=partition,
@@ -119,54 +133,171 @@ def partition_statistics(statistics: TableStatistics) -> tuple[PartitionStatisti
             rows=max(rows, 0),
             files=count,
         )
-        for partition, (size, rows, count) in sorted(sums.items())
+        for partition, size, rows, count in sorted(zip(*columns, strict=True))
     )
 
 
-def _lived(before: PartitionLife | None, instant: Instant, metadata: CommitMetadata) -> PartitionLife:
-    if before is None:
-        return PartitionLife(created=instant.requested, modified=instant.requested)
-    # A concurrent writer may have started earlier and completed later.
-    created = min(before.created, instant.requested)
-    if metadata.operation in REWRITES:
-        return replace(before, created=created)
-    return PartitionLife(created=created, modified=max(before.modified, instant.requested))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lives:
+    """Files that commits added, from which the times of partitions follow.
 
+    Attributes:
+        partitions: The partition of each file.
+        commit: The number of the commit of each file; -1 for a file that was there before.
+        group: The number of the group of each file.
+        replaced_at: The number of the commit that replaced each group; `_NEVER` if none did.
+    """
 
-def _is_unknown(metadata: CommitMetadata, group: Group, files: Mapping[Group, object]) -> bool:
-    return metadata.operation in COMPACTIONS and group not in files
+    partitions: pa.Array
+    commit: _Numbers
+    group: _Numbers
+    replaced_at: _Numbers
 
+    def after(
+        self, before: Mapping[str, PartitionLife], commits: Sequence[tuple[Instant, CommitMetadata]]
+    ) -> dict[str, PartitionLife]:
+        """Return the times of the partitions after the commits."""
+        codes = self.partitions.dictionary_encode()
+        partition = codes.indices.to_numpy()
+        names: list[str] = codes.dictionary.to_pylist()
+        emptied = self._emptied(partition, len(names))
+        touched = self._touched(commits)
+        lives = {name: life for name, life in before.items() if name not in touched}
+        is_rewrite = np.array([metadata.operation in REWRITES for _, metadata in commits], bool)
+        pairs = np.unique(np.stack((partition, self.commit)), axis=1)
+        # The commits that wrote to a partition after it was empty last, by partition.
+        pairs = pairs[:, (pairs[1] >= 0) & (pairs[1] > emptied[pairs[0]])]
+        starts = np.flatnonzero(np.diff(pairs[0], prepend=-1)).tolist()
+        alive = self._alive(partition, len(names))
+        requested = [instant.requested for instant, _ in commits]
+        for number in np.flatnonzero(alive & (emptied < 0)).tolist():
+            if names[number] in before:
+                lives[names[number]] = before[names[number]]
+        for start, end in pairwise([*starts, pairs.shape[1]]):
+            name, numbers = names[int(pairs[0, start])], pairs[1, start:end].tolist()
+            if not alive[pairs[0, start]]:
+                continue
+            earlier = before.get(name) if emptied[pairs[0, start]] < 0 else None
+            wrote = [requested[number] for number in numbers if not is_rewrite[number]]
+            first = PartitionLife(created=requested[numbers[0]], modified=requested[numbers[0]])
+            life = earlier or first
+            # A concurrent writer may have started earlier and completed later.
+            lives[name] = PartitionLife(
+                created=min([life.created, *(requested[number] for number in numbers)]),
+                modified=max([life.modified, *wrote]),
+            )
+        return lives
 
-def _tracked(stat: WriteStat, instant: Instant, metadata: CommitMetadata) -> TrackedFile | None:
-    name = stat.path.rpartition("/")[2]
-    base = parse_base_file(name, stat.partition, stat.size_bytes)
-    if base is not None:
-        return TrackedFile(file=base, completed=instant.completion, rows=stat.num_writes)
-    log = parse_log_file(name, stat.partition, stat.size_bytes)
-    if log is None:
-        return None
-    # A log compaction merges log files whose rows are counted already.
-    rows = 0 if metadata.operation == Operation.LOG_COMPACT else stat.num_inserts - stat.num_deletes
-    return TrackedFile(file=log, completed=instant.completion, rows=rows)
+    def _touched(self, commits: Sequence[tuple[Instant, CommitMetadata]]) -> frozenset[str]:
+        """Return the partitions that the commits wrote to or of which they replaced groups."""
+        written = pc.unique(self.partitions.filter(pa.array(self.commit >= 0))).to_pylist()
+        return frozenset((*written, *(name for _, metadata in commits for name in metadata.replaced)))
 
+    def _groups(self, partition: _Numbers) -> tuple[_Numbers, _Numbers, _Numbers]:
+        """Return the partition of each group that has files, its first commit, and the commit that replaced it."""
+        order = np.lexsort((self.commit, self.group))
+        first = order[np.flatnonzero(np.diff(self.group[order], prepend=-1))]
+        return partition[first], self.commit[first], self.replaced_at[self.group[first]]
 
-def _newest(
-    files: Mapping[Group, tuple[TrackedFile, ...]], groups: Iterable[Group]
-) -> dict[Group, tuple[TrackedFile, ...]]:
-    """Return the files of the newest slice of each group."""
-    tracked = {t.file.path: t for group in groups for t in files.get(group, ())}
-    instants = {
-        t.file.instant: Instant(
-            requested=t.file.instant, action=Action.COMMIT, state=State.COMPLETED, completed=t.completed
+    def _alive(self, partition: _Numbers, count: int) -> _Numbers:
+        """Return whether each partition has a group at the end."""
+        of_group, _, replaced_at = self._groups(partition)
+        alive = np.zeros(count, bool)
+        alive[of_group[replaced_at == _NEVER]] = True
+        return alive
+
+    def _emptied(self, partition: _Numbers, count: int) -> _Numbers:
+        """Return the number of the last commit after which each partition had no group; -1 if there is none."""
+        of_group, first, replaced_at = self._groups(partition)
+        emptied = np.full(count, -1, np.int64)
+        if not len(of_group):
+            return emptied
+        ends = replaced_at != _NEVER
+        where = np.concatenate((of_group, of_group[ends]))
+        at = np.concatenate((first, replaced_at[ends]))
+        change = np.concatenate((np.ones(len(first), np.int64), -np.ones(int(ends.sum()), np.int64)))
+        # Events of one commit count together.
+        order = np.lexsort((at, where))
+        where, at, change = where[order], at[order], change[order]
+        is_last = np.concatenate(((where[1:] != where[:-1]) | (at[1:] != at[:-1]), [True]))
+        totals = np.cumsum(change)
+        begins = np.diff(where, prepend=-1) != 0
+        held = totals - np.repeat(
+            totals[begins] - change[begins], np.diff(np.append(np.flatnonzero(begins), len(where)))
         )
-        for t in tracked.values()
+        empty = is_last & (held == 0)
+        np.maximum.at(emptied, where[empty], at[empty])
+        return emptied
+
+
+def _parsed(listing: pa.Table) -> tuple[pa.Table, _Numbers]:
+    """Return the base and log files of a listing with the parts of their names, and their rows in the listing."""
+    rows = pa.array(np.arange(listing.num_rows))
+    numbered = data_files(listing.set_column(2, "size_bytes", rows))
+    numbered = numbered.filter(pc.equal(numbered["suffix"], ""))
+    found = one_array(numbered["size_bytes"])
+    sizes = listing.column("size_bytes").take(found)
+    return numbered.set_column(2, "size_bytes", sizes), found.to_numpy()
+
+
+def _written(commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[pa.Table, _Numbers]:
+    """Return the files of commits as `_PARSED`, and the number of the commit of each."""
+    stats = [stat for _, metadata in commits for stat in metadata.stats]
+    counts = [len(metadata.stats) for _, metadata in commits]
+    listing = pa.table(
+        {
+            "partition": pa.array([stat.partition for stat in stats], pa.string()),
+            "name": pa.array([stat.path.rpartition("/")[2] for stat in stats], pa.string()),
+            "size_bytes": pa.array([stat.size_bytes for stat in stats], pa.int64()),
+        }
+    )
+    parsed, rows = _parsed(listing)
+    commit = np.repeat(np.arange(len(commits)), counts)[rows]
+    # A log compaction merges log files whose rows are counted already.
+    merges = np.array([metadata.operation == Operation.LOG_COMPACT for _, metadata in commits], bool)
+    in_log = np.array([stat.num_inserts - stat.num_deletes for stat in stats], np.int64)[rows]
+    in_base = np.array([stat.num_writes for stat in stats], np.int64)[rows]
+    is_log = one_array(parsed["is_log"]).to_numpy(zero_copy_only=False).astype(bool)
+    completed = pa.array([instant.completion for instant, _ in commits], pa.string()).take(pa.array(commit))
+    added = np.where(is_log, np.where(merges[commit], 0, in_log), in_base)
+    return pa.table([*parsed.columns, completed, pa.array(added)], schema=_PARSED), commit
+
+
+def _replaced_at(commits: Sequence[tuple[Instant, CommitMetadata]], groups: pa.Array) -> _Numbers:
+    """Return the number of the first commit that replaced each group (partition and file id); `_NEVER` without one."""
+    found = np.full(len(groups), _NEVER, np.int64)
+    for number in range(len(commits) - 1, -1, -1):
+        replaced = commits[number][1].replaced
+        wanted = [f"{partition}\0{file_id}" for partition, ids in replaced.items() for file_id in ids]
+        if wanted:
+            found[members(groups, wanted).to_numpy(zero_copy_only=False).astype(bool)] = number
+    return found
+
+
+def _is_known(
+    commits: Sequence[tuple[Instant, CommitMetadata]], commit: _Numbers, group: _Numbers, count: int
+) -> _Numbers:
+    """Return for each file whether its group had files before, or the file does not come from a compaction."""
+    compacts = np.array([metadata.operation in COMPACTIONS for _, metadata in commits] + [False], bool)
+    # The last entry is that of files which were there before.
+    first = np.full(count, _NEVER, np.int64)
+    begins = ~compacts[commit]
+    np.minimum.at(first, group[begins], commit[begins])
+    known: _Numbers = commit >= first[group]
+    return known
+
+
+def _newest(files: pa.Table) -> pa.Table:
+    """Return the files of the newest slice of each group."""
+    if not files.num_rows:
+        return files
+    pairs = files.group_by(["instant", "completed"], use_threads=False).aggregate([])
+    instants = {
+        requested: Instant(requested=requested, action=Action.COMMIT, state=State.COMPLETED, completed=completed)
+        for requested, completed in zip(pairs["instant"].to_pylist(), pairs["completed"].to_pylist(), strict=True)
     }
     visible = VisibleTimeline(instants=instants, archived_before="")
-    newest: dict[Group, tuple[TrackedFile, ...]] = {}
-    for file_slice in latest_slices([t.file for t in tracked.values()], visible, layout=_LAYOUT):
-        files_of_slice: list[BaseFile | LogFile] = [*([file_slice.base] if file_slice.base else []), *file_slice.logs]
-        newest[(file_slice.partition, file_slice.file_id)] = tuple(tracked[file.path] for file in files_of_slice)
-    return newest
+    return latest_columns(files, visible, layout=_LAYOUT).files
 
 
 def _anchor(timeline: Timeline) -> str:

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import instant_name, parse_instant
-from lakehouse.core.format.timeline.commit_metadata import decode_commit
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_extra
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.format.timeline.rollback import decode_rollback_plan
 from lakehouse.core.state.table_config import TableConfig
@@ -26,6 +28,8 @@ from lakehouse.errors import CommitStateUnknownError, CorruptTableError, Lakehou
 from lakehouse.model.archive import ArchivedAction
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
+
+T = TypeVar("T")
 
 _READERS = 8
 #: Archived writes that are decoded at a time, and characters of their extra metadata that are cached.
@@ -43,6 +47,8 @@ class TimelineStore:
         self._env, self._config = env, config
         self._directory = ".hoodie" if config.layout == 1 else f".hoodie/{config.timeline_path}"
         self._commits: dict[str, CommitMetadata] = {}
+        # Extra metadata of large commits whose write statistics were not decoded.
+        self._large_extras: dict[str, Mapping[str, str]] = {}
         self._archived: set[str] = set()
         self._extras: dict[tuple[str, str], str] = {}
         self._extras_size = 0
@@ -100,6 +106,31 @@ class TimelineStore:
                 )
         return self._commits[path]
 
+    def extra(self, instant: Instant) -> Mapping[str, str]:
+        """Return the extra metadata of a completed write, which may be archived; `commit` gives its errors.
+
+        The write statistics of a large commit are not decoded.
+        """
+        path = self.path_of(instant)
+        known = self.known_extra(instant)
+        if known is not None:
+            return known
+        try:
+            data = self._env.storage.get(path)
+        except NotFoundError:
+            return self.commit(instant).extra
+        if len(data) <= _REMEMBERED_BYTES:
+            self._decode(path, data)
+            return self._commits[path].extra
+        extra = self._large_extras[path] = self._named(path, partial(decode_extra, data))
+        return extra
+
+    def known_extra(self, instant: Instant) -> Mapping[str, str] | None:
+        """Return the extra metadata of a completed write that was read before; None if it was not."""
+        path = self.path_of(instant)
+        metadata = self._commits.get(path)
+        return self._large_extras.get(path) if metadata is None else metadata.extra
+
     def remember(self, instant: Instant, data: bytes) -> None:
         """Cache the metadata of a commit of this process, so that its next operation need not read it."""
         if len(data) <= _REMEMBERED_BYTES:
@@ -109,12 +140,21 @@ class TimelineStore:
         """Read the metadata of a commit; return False if it is no longer on the active timeline."""
         path = self.path_of(instant)
         try:
-            self._commits[path] = decode_commit(self._env.storage.get(path))
+            data = self._env.storage.get(path)
         except NotFoundError:
             return False
+        self._decode(path, data)
+        return True
+
+    def _decode(self, path: str, data: bytes) -> None:
+        self._commits[path] = self._named(path, partial(decode_commit, data))
+
+    def _named(self, path: str, decode: Callable[[], T]) -> T:
+        """Return what `decode` returns; its error gets the name of the file."""
+        try:
+            return decode()
         except CorruptTableError as error:
             raise CorruptTableError(f"{self._env.storage.root}/{path}: {error.message}", **error.facts) from error
-        return True
 
     def _fetch_archived(self, instants: Iterable[Instant]) -> None:
         wanted = {instant.requested: instant for instant in instants}

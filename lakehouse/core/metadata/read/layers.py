@@ -37,6 +37,8 @@ SMALL_BYTES = 4 << 20
 DECODED_ROWS = 2000
 #: Bytes that a decoded row takes, at most about.
 _ROW_BYTES = 400
+#: Bytes of entries that are decoded at a time.
+_DECODED_AT_ONCE = 1 << 20
 #: With more prefixes than this, the index of a file finds entries faster than a comparison of all rows.
 _FEW_PREFIXES = 8
 
@@ -63,7 +65,7 @@ class Select:
         """Return the decoded entries of a layer with entries; a small layer is decoded once."""
         has_many = self.prefixes is not None and len(self.prefixes) > _FEW_PREFIXES
         if file.hfile is not None and (file.count > DECODED_ROWS or has_many):
-            return decode(self.entries(file.hfile), schema)
+            return _decoded_in_parts(decode, self.entries(file.hfile), schema)
         if not file.decoded:
             file.decoded.append(decode(file.entries(), schema))
         rows = file.decoded[0]
@@ -265,6 +267,21 @@ class LayerReader:
 
     def _name(self, path: str) -> str:
         return f"{self._storage.root}/{path}"
+
+
+def _decoded_in_parts(decode: Decode, entries: pa.Table, schema: str) -> pa.Table:
+    """Return decoded entries. Decoding needs several times the memory of its input, so large inputs are divided."""
+    rows = entries.num_rows
+    at_once = max(rows * _DECODED_AT_ONCE // max(entries.nbytes, 1), 1)
+    if at_once >= rows:
+        return decode(entries, schema)
+    parts = [decode(entries.slice(at, at_once), schema) for at in range(0, rows, at_once)]
+    del entries
+    found = pa.concat_tables(parts).combine_chunks()
+    parts.clear()
+    # The allocator of Arrow keeps the memory that the parts took.
+    pa.default_memory_pool().release_unused()
+    return found
 
 
 def _decoded_rows(layer: FileLayer | None) -> int:

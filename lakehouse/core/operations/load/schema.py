@@ -25,15 +25,15 @@ def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | No
     """
     writes = table.timeline.writes().where(requested_up_to=up_to).by_completion()
     for instant in reversed(writes):
-        metadata = table.store.commit(instant)
-        if metadata.extra.get("latest_schema"):
+        extra = table.store.extra(instant)
+        if extra.get("latest_schema"):
             raise UnsupportedError(
                 f"{table.env.storage.root}: {instant.requested} evolved the schema by column ids "
                 "(hoodie.schema.on.read.enable), which is not supported: renamed columns would be read as new ones",
                 instant=instant.requested,
             )
-        if metadata.extra.get("schema"):
-            return _with_created_types(table.config, data_columns(avro_to_arrow(metadata.extra["schema"])))
+        if extra.get("schema"):
+            return _with_created_types(table.config, data_columns(avro_to_arrow(extra["schema"])))
     for _, metadata in archived_commits(table, requested_up_to=up_to, containing="schema"):
         if metadata.extra.get("schema"):
             return _with_created_types(table.config, data_columns(avro_to_arrow(metadata.extra["schema"])))
@@ -56,11 +56,11 @@ def known_schema(table: LoadedTable) -> pa.Schema | None:
     if not writes:
         return data_columns(avro_to_arrow(table.config.create_schema)) if table.config.create_schema else None
     for instant in reversed(writes):
-        known = table.store.known_commits([instant])
-        if not known:
+        known = table.store.known_extra(instant)
+        if known is None:
             return None
-        if known[0][1].extra.get("schema"):
-            return _with_created_types(table.config, data_columns(avro_to_arrow(known[0][1].extra["schema"])))
+        if known.get("schema"):
+            return _with_created_types(table.config, data_columns(avro_to_arrow(known["schema"])))
     return None
 
 

@@ -136,6 +136,8 @@ def _kept(table: LoadedTable, key: Hashable, view: Callable[[], _View]) -> _View
 
     def made() -> tuple[tuple[Timeline, _View], int]:
         found = view()
+        # The allocator of Arrow keeps the memory that the view of a large table took.
+        pa.default_memory_pool().release_unused()
         return (table.timeline, found), found[0].files.nbytes
 
     timeline, found = table.metadata.cache.get(("slices", key), made)

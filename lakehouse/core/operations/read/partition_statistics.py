@@ -11,24 +11,33 @@ if it cannot be read, it is rebuilt; if it cannot be written, the operation cont
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakehouse.core.files.base_reader import BaseFileReader
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
-from lakehouse.core.format.partition_statistics import decode_statistics, encode_statistics
+from lakehouse.core.format.partition_statistics import (
+    TRACKED_FILES,
+    TableStatistics,
+    decode_statistics,
+    encode_statistics,
+)
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.slices import load_all_slices, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.state.data_files import file_paths, members, one_array
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import VisibleTimeline, first_write
-from lakehouse.core.state.partition_statistics import commits_to_fold, fold
+from lakehouse.core.state.partition_statistics import commits_to_fold, fold, parsed_files
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Instant, Timeline
-from lakehouse.model.statistics import Group, PartitionLife, TableStatistics, TrackedFile
+from lakehouse.model.statistics import PartitionLife
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +97,9 @@ def _stored(table: LoadedTable) -> tuple[TableStatistics, str | None]:
     except NotFoundError:
         return TableStatistics(), None
     try:
-        return decode_statistics(data), tag
+        statistics = decode_statistics(data)
+        parsed_files(statistics.files)
+        return statistics, tag
     except CorruptTableError as error:
         logger.warning("%s: %s is rebuilt: %s", table.env.storage.root, STATISTICS, error)
         return TableStatistics(), tag
@@ -113,33 +124,28 @@ def _rebuilt(table: LoadedTable) -> TableStatistics:
     known = frozenset(instant.requested for instant, _ in commits)
     visible = load_visible(table)
     # Files of commits that are not available any more are found by the listing.
-    old: dict[Group, tuple[TrackedFile, ...]] = {}
-    for group, slices in load_all_slices(table, visible).by_group().items():
-        files = [t for file_slice in slices for t in _files_without_commit(file_slice, visible, known)]
-        if files:
-            old[group] = tuple(files)
+    old = _files_without_commit(load_all_slices(table, visible).slices, visible, known)
     before = TableStatistics(files=old, lives=_lives_before(table, old, commits, first_write(whole)))
     statistics = fold(before, commits, table.timeline, complete=False)
     return replace(statistics, files=_counted(table.env.storage, statistics.files))
 
 
-def _files_without_commit(file_slice: FileSlice, visible: VisibleTimeline, known: frozenset[str]) -> list[TrackedFile]:
-    """Return the files of a slice that no known commit wrote, with completion times that keep them in this slice."""
-    found: list[BaseFile | LogFile] = [*([file_slice.base] if file_slice.base else []), *file_slice.logs]
-    return [
-        TrackedFile(
-            file=file,
-            completed=max(visible.completion(file.instant), file_slice.base_instant),
-            rows=_UNKNOWN if isinstance(file, BaseFile) else 0,
-        )
-        for file in found
-        if file.instant not in known
-    ]
+def _files_without_commit(slices: FileSlices, visible: VisibleTimeline, known: frozenset[str]) -> pa.Table:
+    """Return the files of slices that no known commit wrote, with completion times that keep them in their slices."""
+    files = slices.files
+    instants = one_array(files.column("instant")).dictionary_encode()
+    completions = pa.array([visible.completion(text) for text in instants.dictionary.to_pylist()], pa.string())
+    completed = completions.take(instants.indices)
+    base_instant = slices.base_instants.take(pa.array(slices.slice_of_file))
+    rows = pc.if_else(files.column("is_log"), pa.scalar(0, pa.int64()), pa.scalar(_UNKNOWN, pa.int64()))
+    later = pc.if_else(pc.greater(completed, base_instant), completed, base_instant)
+    found = pa.table([*files.select(TRACKED_FILES.names[:3]).columns, later, rows], schema=TRACKED_FILES)
+    return found.filter(pc.invert(members(one_array(files.column("instant")), sorted(known))))
 
 
 def _lives_before(
     table: LoadedTable,
-    old: Mapping[Group, Sequence[TrackedFile]],
+    old: pa.Table,
     commits: Iterable[tuple[Instant, CommitMetadata]],
     first: str,
 ) -> dict[str, PartitionLife]:
@@ -149,8 +155,10 @@ def _lives_before(
     commit that created it. The metadata file alone is no evidence, because it stays when all rows are deleted.
     """
     instants: dict[str, list[str]] = {}
-    for (partition, _), files in old.items():
-        instants.setdefault(partition, []).extend(t.file.instant for t in files)
+    names = ["partition", "instant"]
+    pairs = parsed_files(old).group_by(names).aggregate([])
+    for partition, instant in zip(*(pairs.column(name).to_pylist() for name in names), strict=True):
+        instants.setdefault(partition, []).append(instant)
     for _, metadata in commits:
         for stat in metadata.stats:
             if stat.prev_commit is not None and stat.prev_commit < first:
@@ -172,16 +180,15 @@ def _creating_commit(storage: Storage, partition: str) -> list[str]:
         return []
 
 
-def _counted(storage: Storage, files: Mapping[Group, tuple[TrackedFile, ...]]) -> dict[Group, tuple[TrackedFile, ...]]:
+def _counted(storage: Storage, files: pa.Table) -> pa.Table:
     """Return the files with the numbers of rows filled in where no commit states them."""
-    bases = [t for tracked in files.values() for t in tracked if isinstance(t.file, BaseFile)]
-    unknown = [t.file.path for t in bases if t.rows == _UNKNOWN]
+    stated = one_array(files.column("rows"))
+    unknown = pc.and_(pc.equal(stated, _UNKNOWN), pc.invert(pc.starts_with(one_array(files.column("name")), ".")))
+    paths = file_paths(files.filter(unknown)).to_pylist()
     with ThreadPoolExecutor(_READERS) as pool:
-        rows = dict(zip(unknown, pool.map(lambda path: _rows(storage, path), unknown), strict=True))
-    return {
-        group: tuple(replace(t, rows=rows.get(t.file.path, t.rows)) for t in tracked)
-        for group, tracked in files.items()
-    }
+        rows = list(pool.map(lambda path: _rows(storage, path), paths))
+    counted = pc.replace_with_mask(stated, unknown, pa.array(rows, pa.int64()))
+    return files.set_column(files.schema.get_field_index("rows"), "rows", counted)
 
 
 def _rows(storage: Storage, path: str) -> int:

@@ -23,6 +23,7 @@ PARTITIONS = tuple(f"p{number}" for number in range(6))
 OBJECTS = (FileSlice, BaseFile, LogFile, WriteStat)
 PLANNED_GROUPS = 2
 OPTIONS = {
+    "lakehouse.ttl.max.partitions": "4",
     "hoodie.write.lock.provider": "InProcessLockProvider",
     "hoodie.parquet.small.file.limit": "0",
     "hoodie.clustering.plan.strategy.max.num.groups": str(PLANNED_GROUPS),
@@ -83,6 +84,7 @@ PLANNERS: dict[str, Callable[[Table], object]] = {
     "clean": lambda table: table.services.clean.plan(force=True),
     "describe": lambda table: table.describe(),
     "health": lambda table: table.health(),
+    "ttl": lambda table: table.services.ttl.plan(force=True),
     "read": lambda table: table.scan(where="ts >= 0").plan(),
 }
 
@@ -101,9 +103,10 @@ def test_planner_makes_as_many_file_objects_for_a_table_of_more_files(
         # A group of the plan has the files of one partition.
         planned = PLANNED_GROUPS * commits * 2 if planner == "clustering" else 0
         assert made.counts["FileSlice"] == planned // 2
-        # The newest commits tell the schema and the index of the table; a summary shows the newest ten.
+        # The newest commits tell the schema and the index of the table. A summary shows the newest ten, and statistics
+        # of partitions are built from all.
         stats = made.counts.pop("WriteStat", 0)
-        assert stats <= len(PARTITIONS) * (commits if planner == "describe" else 3)
+        assert stats <= len(PARTITIONS) * (commits if planner in ("describe", "ttl") else 3)
         totals.append(made.total - planned)
     assert totals[0] == totals[1]
 

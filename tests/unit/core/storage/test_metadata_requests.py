@@ -84,6 +84,31 @@ def test_bulk_insert_sends_a_fixed_number_of_requests_besides_those_of_file_grou
         assert counts["HEAD"] == 0
 
 
+def test_look_up_of_a_record_key_by_the_record_index_sends_at_most_four_requests(tmp_path: Path) -> None:
+    storage = CountingStorage(LocalStorage(str(tmp_path / "table")))
+    options = {"hoodie.metadata.global.record.level.index.enable": "true", **LOCK}
+    table = Table.create(
+        storage.root,
+        name="t",
+        record_key="id",
+        partition_by="p",
+        ordering="ts",
+        env=Env(storage=storage),
+        options=options,
+    )
+    table.bulk_insert(batch(PARTITIONS, 1))
+    table.upsert(batch(PARTITIONS[:1], 2))
+    table = Table.open(storage.root, env=Env(storage=storage))
+    first = table.scan(where="id = 'c3'").plan()
+    storage.reset()
+    plan = table.scan(where="id = 'b3'").plan()
+    # LIST of both timelines and of no folder of data; the blocks of the index are small, so they stay in memory.
+    assert sum(storage.counts().values()) <= 4
+    assert storage.listed_data() == ()
+    assert [s.partition for s in (*first.plan.slices, *plan.plan.slices)] == ["c", "b"]
+    assert "record_index" in {step.name for step in plan.plan.steps}
+
+
 READS: dict[str, Callable[[Table], object]] = {
     "snapshot": lambda table: table.scan().plan(),
     "partition": lambda table: table.scan(where="p = 'b'").plan(),
