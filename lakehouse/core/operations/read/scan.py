@@ -65,6 +65,8 @@ from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.predicate import Predicate, columns_of
 
 _ATTEMPTS = 4
+#: File groups that an index named and of which no statistics are read.
+_FEW_LOCATED = 8
 #: File slices that a representation of a planned scan has.
 _SHOWN = 1_000
 
@@ -130,7 +132,7 @@ class Scan(Readable):
 class _Selection:
     """The slices that a query reads before pruning, and the steps that led to them.
 
-    `commit_times` limits the rows to these commits, if it is set.
+    `commit_times` limits the rows to these commits, if it is set. `is_located` says that an index named the groups.
     """
 
     table: LoadedTable
@@ -140,6 +142,7 @@ class _Selection:
     slices: FileSlices
     steps: tuple[PlanStep, ...]
     commit_times: frozenset[str] | None = None
+    is_located: bool = False
 
 
 def plan_row_read(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
@@ -186,7 +189,9 @@ def _plan(table: LoadedTable, query: RowQuery, request: ScanRequest) -> Scan:
     if where is not None:
         check_columns(where, with_meta_fields(schema))
         given = PruneInput(table=table, where=where, schema=schema)
-        kept, pruned = prune(given, slices)
+        # Statistics of a few file groups that an index named cost more requests than the groups.
+        if not (selection.is_located and len(slices) <= _FEW_LOCATED):
+            kept, pruned = prune(given, slices)
     plan = ScanPlan(
         slices=kept,
         schema=chosen,
@@ -237,7 +242,15 @@ def _select_version(
         require_uncleaned(table, listing.slices, visible, bound, keep=keep)
     timeline = f"{_version_text(version)} of {count_text(len(table.timeline), 'instant')}"
     slices, steps = _located(listing, choice, timeline)
-    return _Selection(table=table, schema=schema, version=version, listing=listing, slices=slices, steps=steps)
+    return _Selection(
+        table=table,
+        schema=schema,
+        version=version,
+        listing=listing,
+        slices=slices,
+        steps=steps,
+        is_located=choice.groups is not None,
+    )
 
 
 def _select_range(table: LoadedTable, query: Incremental, request: ScanRequest, where: Predicate | None) -> _Selection:
