@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.base_reader import BaseFileReader
+from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
-from lakehouse.core.format.parquet.murmur_hash import KeyBlock, key_blocks
+from lakehouse.core.format.parquet.bloom_probe import BloomProbe
+from lakehouse.core.format.parquet.murmur_hash import key_blocks
 from lakehouse.errors import CorruptTableError, UnsupportedError
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class CandidateKeys:
 
     def __init__(self, keys: pa.ChunkedArray) -> None:
         self._keys = keys
-        self._blocks: list[KeyBlock] | None = None
+        self._probe: BloomProbe | None = None
 
     def of_file(self, reader: BaseFileReader) -> np.ndarray:
         """Return the positions of the keys that the file may contain, ascending."""
@@ -61,30 +62,59 @@ class CandidateKeys:
         positions = np.flatnonzero(mask)
         if not len(positions):
             return positions
-        bloom = _usable_filter(reader)
-        if bloom is None:
-            return positions
-        candidates: np.ndarray = positions[self._may_contain(bloom, positions)]
-        return candidates
-
-    def _may_contain(self, bloom: BloomFilter, positions: np.ndarray) -> np.ndarray:
-        """Return for each of the keys at `positions` whether the filter may contain it."""
         if len(positions) * 2 < len(self._keys):
-            return bloom.might_contain(self._keys.take(pa.array(positions)))
-        if self._blocks is None:
-            self._blocks = list(key_blocks(self._keys))
-        all_keys = bloom.might_contain_blocks(self._blocks)
-        return np.take(all_keys, positions)
+            candidates: np.ndarray = positions[_of_few(reader, self._keys.take(pa.array(positions)))]
+            return candidates
+        may_contain = self.of_filter(reader.path, *_stored_filter(reader))
+        return positions if may_contain is None else positions[may_contain[positions]]
+
+    def of_filter(self, path: str, text: bytes | None, type_code: str | None) -> np.ndarray | None:
+        """Return for each key whether a file may contain it by the text of its filter; None if all keys are possible.
+
+        A filter that cannot be used is logged as a warning.
+        """
+        if not text:
+            return None
+        if self._probe is None:
+            self._probe = BloomProbe(list(key_blocks(self._keys)))
+        try:
+            found = self._probe.candidates(text, type_code)
+            if found is not None:
+                return found
+            bloom = BloomFilter.from_text(text.decode(), type_code)
+        except (CorruptTableError, UnsupportedError, UnicodeDecodeError) as error:
+            _warn(path, error)
+            return None
+        return _murmur(path, bloom, self._keys)
 
 
-def _usable_filter(reader: BaseFileReader) -> BloomFilter | None:
-    """Return the filter of a file; None, with a warning if there is one that cannot be used."""
+def _stored_filter(reader: BaseFileReader) -> tuple[bytes | None, str | None]:
+    """Return the text of the filter in a footer and its type; no text, with a warning, if the footer is not text."""
+    try:
+        text, type_code = (reader.footer(key) for key in BLOOM_FOOTER)
+    except CorruptTableError as error:
+        _warn(reader.path, error)
+        return None, None
+    return None if text is None else text.encode(), type_code
+
+
+def _of_few(reader: BaseFileReader, keys: pa.ChunkedArray) -> np.ndarray:
+    """Return for each of some keys whether the file may contain it."""
     try:
         bloom = reader.bloom_filter()
     except (CorruptTableError, UnsupportedError) as error:
-        logger.warning("%s: all keys are looked up, because its bloom filter cannot be used: %s", reader.path, error)
+        _warn(reader.path, error)
+        bloom = None
+    found = None if bloom is None else _murmur(reader.path, bloom, keys)
+    return np.ones(len(keys), np.bool_) if found is None else found
+
+
+def _murmur(path: str, bloom: BloomFilter, keys: pa.ChunkedArray) -> np.ndarray | None:
+    if not bloom.hashes_murmur:
+        logger.warning("%s: all keys are looked up, because its bloom filter has another hash than murmur", path)
         return None
-    if bloom is not None and not bloom.hashes_murmur:
-        logger.warning("%s: all keys are looked up, because its bloom filter has another hash than murmur", reader.path)
-        return None
-    return bloom
+    return bloom.might_contain(keys)
+
+
+def _warn(path: str, error: Exception) -> None:
+    logger.warning("%s: all keys are looked up, because its bloom filter cannot be used: %s", path, error)

@@ -175,8 +175,8 @@ def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYT
 
 
 def _parts(context: WriteContext, entries: Entries, *, uses_filters: bool = False) -> Iterator[Entries]:
-    # The words of the keys that the filters hash take as much memory as the keys: half of their share in the budget.
-    factor = 1.5 if uses_filters else 1.0
+    # The words of the keys that the filters hash, and their first hashes, take more memory than the keys.
+    factor = 2.5 if uses_filters else 1.0
     return entry_parts(entries, context.policy.memory_budget_bytes, factor * _key_bytes(context, entries))
 
 

@@ -372,6 +372,41 @@ def _clear_misses(hits: Bits, row: Bits, positions: Iterable[I64]) -> None:
         np.bitwise_and(hits, of_key, out=hits)
 
 
+@dataclass(frozen=True, slots=True)
+class FilterLayout:
+    """The shape of a stored filter of one row: the position of its bits in the bytes, and the number of all bytes.
+
+    A SIMPLE filter may be followed by other bytes.
+    """
+
+    num_hashes: int
+    num_bits: int
+    start: int
+    size: int
+
+
+def read_layout(head: bytes, type_code: str | None) -> FilterLayout | None:
+    """Return the layout of a filter by its first bytes; None for one of several rows, or with another hash function.
+
+    Raises CorruptTableError for bytes that are not the headers of a filter.
+    """
+    num_hashes, hash_type, num_bits = _read_header(head, 0)
+    start = _HEADER.size
+    if type_code == DYNAMIC:
+        if len(head) < _HEADER.size + _DYNAMIC.size:
+            raise CorruptTableError(f"dynamic bloom filter of {len(head)} bytes is shorter than its header")
+        entries, in_last, num_rows = _DYNAMIC.unpack_from(head, _HEADER.size)
+        if entries < 1 or in_last < 0 or num_rows < 1:
+            raise CorruptTableError(f"dynamic bloom filter claims {num_rows} rows of {entries} keys, {in_last} last")
+        if num_rows > 1:
+            return None
+        start = _HEADER.size + _DYNAMIC.size
+        if _read_header(head, start) != (num_hashes, hash_type, num_bits):
+            raise CorruptTableError("the row of a dynamic bloom filter differs from the filter in shape")
+        start += _HEADER.size
+    return FilterLayout(num_hashes, num_bits, start, start + _bytes_for(num_bits)) if hash_type == _MURMUR else None
+
+
 def _max_rows(entries: int, dynamic_max: int, type_code: str) -> int:
     return 1 if type_code == SIMPLE else max(1, -(-dynamic_max // entries))
 

@@ -45,19 +45,25 @@ class KeyBlock:
 
     def positions(self, rounds: int, bits: int) -> Iterator[I64]:
         """Yield the bit of each key for every round; the next round overwrites the yielded array."""
-        value = np.zeros(self.size, np.uint32)
-        scratch, rest = np.empty_like(value), np.empty_like(value)
+        scratch = np.empty(self.size, np.uint32)
         index = np.empty(self.size, np.int64)
         modulus = np.uint32(bits)
-        for _ in range(rounds):
-            self._hash(value, scratch)
-            # Java's abs of the signed value. For the least integer it overflows to itself, which is correct unsigned.
-            np.abs(value.view(np.int32), out=rest.view(np.int32))
+        for rest in self.hashes(rounds):
             np.floor_divide(rest, modulus, out=scratch)
             np.multiply(scratch, modulus, out=scratch)
             np.subtract(rest, scratch, out=rest)
             np.copyto(index, rest)
             yield index
+
+    def hashes(self, rounds: int) -> Iterator[U32]:
+        """Yield the hash of each key for every round, modulo bits its bit; the next round overwrites the array."""
+        value = np.zeros(self.size, np.uint32)
+        scratch, rest = np.empty_like(value), np.empty_like(value)
+        for _ in range(rounds):
+            self._hash(value, scratch)
+            # Java's abs of the signed value. For the least integer it overflows to itself, which is correct unsigned.
+            np.abs(value.view(np.int32), out=rest.view(np.int32))
+            yield rest
 
     def take(self, rows: I64) -> KeyBlock:
         """Return the block of the keys at `rows` (ascending, in this block's own order)."""

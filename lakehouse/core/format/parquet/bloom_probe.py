@@ -1,0 +1,97 @@
+"""Ask the stored texts of many bloom filters for the same keys, without decoding the texts (DATA-3.4).
+
+The hashes of a key do not depend on the filter, so the first ones are computed once for all filters. A filter then
+costs a division and one look at a character per key and round; rounds continue only for keys that no round excluded.
+
+    hash modulo bits --> bit of the stored bytes --> character of the text (6 bits each), and the bit in it
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lakehouse.core.format.parquet.bloom_filter import DYNAMIC, SIMPLE, FilterLayout, read_layout
+from lakehouse.core.format.parquet.murmur_hash import KeyBlock
+from lakehouse.errors import CorruptTableError
+
+U32 = NDArray[np.uint32]
+Bits = NDArray[np.uint8]
+#: Rounds that are computed. A filter that is as full as intended lets 1 of 65,536 other keys pass.
+ROUNDS = 16
+#: Rounds after which excluded keys are dropped.
+_STEP = 4
+_BITS_PER_CHARACTER = 6
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_INVALID = 0xFF
+_VALUES = np.full(256, _INVALID, np.uint8)
+_VALUES[np.frombuffer(_ALPHABET, np.uint8)] = np.arange(len(_ALPHABET))
+#: Characters that are enough for both headers of a filter.
+_HEADER_CHARACTERS = 64
+
+
+class BloomProbe:
+    """Keys that many filters are asked for."""
+
+    def __init__(self, blocks: Sequence[KeyBlock]) -> None:
+        self._size = sum(block.size for block in blocks)
+        self._blocks = [(block.order, [value.copy() for value in block.hashes(ROUNDS)]) for block in blocks]
+
+    def candidates(self, text: bytes, type_code: str | None) -> NDArray[np.bool_] | None:
+        """Return for each key whether a filter may contain it; some excluded keys may be among them.
+
+        Returns None for a filter that has to be decoded: one of several rows, or with another hash function.
+
+        Raises:
+            CorruptTableError: The text is not that of a filter.
+        """
+        if type_code not in (None, SIMPLE, DYNAMIC):
+            return None
+        try:
+            head = base64.b64decode(text[:_HEADER_CHARACTERS], validate=True)
+        except binascii.Error as error:
+            raise CorruptTableError(f"bloom filter is not Base64: {error}") from error
+        layout = read_layout(head, type_code)
+        if layout is None:
+            return None
+        stored = np.frombuffer(text, np.uint8)
+        expected = -(-layout.size // 3) * 4
+        if len(stored) < expected or (type_code == DYNAMIC and len(stored) > expected):
+            raise CorruptTableError(
+                f"bloom filter has {len(stored)} characters; its {layout.num_bits} bits need {expected}"
+            )
+        found = np.zeros(self._size, np.bool_)
+        first = 0
+        for order, hashes in self._blocks:
+            size = len(hashes[0])
+            hits = _passing(stored, layout, hashes[: layout.num_hashes])
+            found[first : first + size][hits if order is None else order[hits]] = True
+            first += size
+        return found
+
+
+def _passing(stored: Bits, layout: FilterLayout, hashes: Sequence[U32]) -> NDArray[np.int64]:
+    """Return the keys whose bits are set in all rounds, ascending."""
+    left: Any = None
+    modulus = np.uint32(layout.num_bits)
+    for first in range(0, len(hashes), _STEP):
+        rounds = np.stack([of_round if left is None else of_round[left] for of_round in hashes[first : first + _STEP]])
+        index = (rounds % modulus).astype(np.int64)
+        # Bits of a byte are numbered from the least significant one, those of a character from the most significant.
+        bit = (index | 7) - (index & 7) + 8 * layout.start
+        character = bit // _BITS_PER_CHARACTER
+        values = _VALUES.take(stored.take(character))
+        if values.size and values.max() == _INVALID:
+            raise CorruptTableError("bloom filter is not Base64")
+        shift = (_BITS_PER_CHARACTER - 1 - (bit - character * _BITS_PER_CHARACTER)).astype(np.uint8)
+        kept = np.flatnonzero(np.bitwise_and.reduce((values >> shift) & np.uint8(1), axis=0))
+        left = kept if left is None else left[kept]
+        if not len(left):
+            break
+    assert left is not None, "a filter has at least one hash"
+    return np.asarray(left, np.int64)
