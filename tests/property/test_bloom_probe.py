@@ -1,4 +1,4 @@
-"""A probe of a stored filter never excludes a key of the filter, and excludes the keys that the first hashes exclude."""
+"""A probe of a stored filter never excludes a key of the filter; it excludes the keys that the first hashes exclude."""
 
 from __future__ import annotations
 

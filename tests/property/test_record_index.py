@@ -11,7 +11,8 @@ from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.table.table import Table
 from tests.support.merged_run import MergedRun, merged_histories, merged_shapes
 from tests.support.model import Run, Shape, Verb, histories, shapes
-from tests.support.tables import examples, make_table
+from tests.support.tables import Shape as TableShape
+from tests.support.tables import batch, data_rows, examples, make_table, row
 
 GLOBAL = {
     "hoodie.metadata.enable": "true",
@@ -54,6 +55,18 @@ def indexed_locations(table: Table) -> list[Location]:
     for _ in range(3):
         assert sorted((r["key"], r["partition"], r["file_id"]) for r in metadata.locations(keys).to_pylist()) == found
     return found
+
+
+def test_look_up_finds_keys_that_the_same_process_wrote() -> None:
+    table = make_table(TableShape(index="RECORD_INDEX", options=GLOBAL))
+    for number in range(4):
+        table.upsert(batch([row(f"k{number}-{n}") for n in range(20)]))
+        metadata = metadata_of(table._loaded.refresh())
+        assert metadata is not None
+        keys = pa.array([f"k{m}-{n}" for m in range(number + 1) for n in range(20)])
+        assert sorted(metadata.locations(keys).column("key").to_pylist()) == sorted(keys.to_pylist())
+    table.upsert(batch([row(f"k{number}-{n}", ts=2, v="new") for number in range(4) for n in range(20)]))
+    assert [found["v"] for found in data_rows(table)] == ["new"] * 80
 
 
 @each_kind

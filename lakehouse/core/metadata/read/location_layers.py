@@ -42,7 +42,9 @@ def located(file: FileLayer, select: Select, cache: MetadataCache) -> Located:
     A layer is decoded as a whole when it is searched for the second time.
     """
     if file.hfile is None:
-        return Located(file=file)
+        # The entries of a small block that this process wrote are in memory.
+        text = file.schema
+        return Located(file=file, rows=None if text is None else select.rows(file, decode_locations, text))
     if file.hfile.count > _MOST_ROWS or not file.hfile.count or file.hfile.schema is None:
         return Located(file=file, entries=select.entries(file.hfile))
     key = ("locations", id(file))
