@@ -31,11 +31,13 @@ from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_stati
 from lakehouse.core.format.metadata.records import FILE_ROWS, decode_files, encode_files
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, decode_statistics, encode_statistics, statistics_of
-from lakehouse.core.metadata.change import GROUPS, MetadataChange
+from lakehouse.core.metadata.change import GROUPS, REMOVED, WRITTEN, MetadataChange
 from lakehouse.core.metadata.partitions import column_stats, partition_stats
+from lakehouse.core.metadata.partitions import files as files_module
 from lakehouse.core.metadata.partitions.column_stats import ColumnStatsPartition
 from lakehouse.core.metadata.partitions.few_statistics import form_of, statistic_of
 from lakehouse.core.metadata.partitions.file_statistics import META, bounds_table
+from lakehouse.core.metadata.partitions.files import FilesPartition
 from lakehouse.core.metadata.partitions.partition_stats import PartitionStatsPartition
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit
 from lakehouse.core.metadata.read.few import few_listing, few_statistics
@@ -271,6 +273,37 @@ def test_file_map_as_a_plain_value_has_the_bytes_of_the_kernels(
     stored = encode_files(pa.Table.from_pylist(rows, FILE_ROWS)).column("value")[0].as_py()
     assert encode_file_map(files, partitions=is_list) == stored
     assert decode_file_map(stored) == files
+
+
+@examples(60)
+@given(
+    written=st.lists(st.tuples(PARTITIONS, st.sampled_from("abc")), max_size=4, unique=True),
+    removed=st.lists(st.tuples(PARTITIONS, st.sampled_from("def")), max_size=4, unique=True),
+    gone=st.sets(PARTITIONS, max_size=2),
+    operation=st.sampled_from(["UPSERT", "clean"]),
+)
+def test_records_of_few_files_equal_those_on_tables(
+    written: list[tuple[str, str]], removed: list[tuple[str, str]], gone: set[str], operation: str
+) -> None:
+    change = MetadataChange(
+        operation=operation,
+        written=pa.table([*columns_of(written), [7] * len(written)], schema=WRITTEN),
+        removed=pa.table(columns_of(removed), schema=REMOVED),
+        removed_partitions=tuple(sorted(gone)),
+    )
+    commit = MetadataCommit(env=make_env(), config=CONFIG, instant="9", change=change)
+    few = FilesPartition().update("files", commit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files_module, "_FEW_FILES", -1)
+        whole = FilesPartition().update("files", commit)
+    assert few.deletes.to_pylist() == whole.deletes.to_pylist()
+    rows = [sorted(map(repr, decode_files(u.entries, SCHEMA).to_pylist())) for u in (few, whole)]
+    assert rows[0] == rows[1]
+    assert few.entries["key"].to_pylist() == whole.entries["key"].to_pylist()
+
+
+def columns_of(pairs: list[tuple[str, str]]) -> list[pa.Array]:
+    return [pa.array([pair[at] for pair in pairs], pa.string()) for at in (0, 1)]
 
 
 @examples(100)

@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 from lakehouse.core.format.hfile import reader
 from lakehouse.core.format.hfile.reader import ENTRIES, read_hfile
 from lakehouse.core.format.hfile.writer import Layout, write_hfile
+from lakehouse.core.format.metadata.few_records import UnusualRecordError
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS
 from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.format.metadata.records import BLOOM_ROWS, FILE_ROWS, SECONDARY_ROWS
 from lakehouse.core.format.metadata.schema import SCHEMA
-from lakehouse.core.metadata.record_kinds import BLOOMS, FILES, LOCATIONS, SECONDARY, RecordKind
+from lakehouse.core.format.metadata.statistics import STAT_ROWS, statistics_of
+from lakehouse.core.metadata.read.layers import FileLayer
+from lakehouse.core.metadata.record_kinds import BLOOMS, FILES, LOCATIONS, SECONDARY, STATISTICS, RecordKind
+from lakehouse.core.metadata.services.few_merge import few_merged
 from lakehouse.core.metadata.services.slice_merge import LogLayer, UnorderedError, merged_batches
 from tests.support.referees import referee
 from tests.support.tables import examples
@@ -45,6 +49,17 @@ def locations(keys: list[str], number: int) -> pa.Table:
 
 def secondary(keys: list[str], number: int) -> pa.Table:
     return pa.Table.from_pylist([{"key": key} for key in keys], SECONDARY_ROWS)
+
+
+def statistics(keys: list[str], number: int) -> pa.Table:
+    """Return rows of which those of odd layers replace older ones."""
+    tables = [STAT_ROWS.empty_table()]
+    for key in keys:
+        bounds = {"min": [number], "max": [number + 9], "value_count": [3], "null_count": [0]}
+        sizes = {"size_bytes": [0], "uncompressed_bytes": [0], "tight": [len(key) % 2 == 0 or number % 4 > 0]}
+        rows = pa.table({"name": ["p"], **bounds, **sizes})
+        tables.append(statistics_of(rows, "c", pa.array([key]), version="V2", partition_stats=True))
+    return pa.concat_tables(tables)
 
 
 def blooms(keys: list[str], number: int) -> pa.Table:
@@ -95,6 +110,39 @@ def test_batches_of_a_file_group_equal_the_whole_merge(
     keys = merged["key"].to_pylist()
     assert keys == sorted(set(keys))
     assert values(kind.decode(merged, SCHEMA)) == values(kind.merge(whole))
+
+
+@examples(100)
+@given(
+    name=st.sampled_from(["files", "statistics"]),
+    base=st.one_of(st.none(), st.sets(KEYS, max_size=20)),
+    logs=st.lists(st.tuples(st.sets(KEYS, max_size=12), st.sets(KEYS, max_size=4)), max_size=4),
+)
+def test_merge_of_a_small_file_group_equals_the_merge_of_batches(
+    name: str, base: set[str] | None, logs: list[tuple[set[str], set[str]]]
+) -> None:
+    kind, rows_of = {"files": (FILES, files), "statistics": (STATISTICS, statistics)}[name]
+    file = None
+    if base is not None:
+        stored = kind.encode(rows_of(sorted(base), 0)).cast(ENTRIES)
+        file = read_hfile(write_hfile(stored, schema=SCHEMA, created_ms=1))
+    few = [] if file is None else [FileLayer("base", hfile=file)]
+    layers = []
+    for number, (written, deleted) in enumerate(logs, 1):
+        blocks = [
+            layer(kind, rows_of(sorted(written), number)),
+            LogLayer(entries=ENTRIES.empty_table(), deletes=binary(deleted)),
+        ]
+        layers += blocks
+        few += [FileLayer("log", written=blocks[0].entries), FileLayer("log", deletes=blocks[1].deletes.cast("string"))]
+    merged = pa.concat_tables([ENTRIES.empty_table(), *merged_batches(file, layers, kind)])
+    try:
+        found = few_merged(few, kind)
+    except UnusualRecordError:
+        assert name == "statistics", "records of files are always merged as plain values"
+        return
+    assert found["key"].to_pylist() == sorted(found["key"].to_pylist())
+    assert values(kind.decode(found, SCHEMA)) == values(kind.decode(merged, SCHEMA))
 
 
 def values(rows: pa.Table) -> list[Any]:

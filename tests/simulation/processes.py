@@ -12,17 +12,14 @@ import pytest
 
 from lakehouse.core.engine import local
 from lakehouse.core.env import Env
-from lakehouse.core.metadata import store as metadata_store
 from lakehouse.core.metadata.partitions import file_statistics
-from lakehouse.core.metadata.read import layers as metadata_layers
 from lakehouse.core.metadata.read import table as metadata_table
 from lakehouse.core.metadata.services import compaction as metadata_compaction
-from lakehouse.core.metadata.services import group_files
 from lakehouse.core.metadata.services import log_compaction as metadata_log_compaction
-from lakehouse.core.metadata.write import commit as metadata_commit
 from lakehouse.core.metadata.write import index_build, initialise
 from lakehouse.core.operations.load import listing
 from lakehouse.core.operations.services import clean
+from lakehouse.core.storage import concurrent_requests as requests
 from lakehouse.core.timeline import archived_actions, timeline_store
 from lakehouse.core.timeline import archived_timeline as history
 from lakehouse.core.timeline import table_lock as lock
@@ -35,8 +32,7 @@ from tests.simulation.world import current_world
 
 #: Modules of the metadata table that use threads.
 METADATA = (
-    metadata_store, metadata_commit, initialise, index_build, file_statistics,
-    metadata_layers, metadata_table, metadata_compaction, metadata_log_compaction, group_files,
+    initialise, index_build, file_statistics, metadata_table, metadata_compaction, metadata_log_compaction,
 )  # fmt: skip
 
 
@@ -79,7 +75,7 @@ def _open_lock(env: Env, policy: LockPolicy) -> Lock:
 def simulated() -> Iterator[None]:
     """Apply the patches for the operations of the block."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (local, listing, timeline_store, clean, history, archived_actions, *METADATA):
+        for module in (local, listing, timeline_store, clean, history, archived_actions, requests, *METADATA):
             patch.setattr(module, "ThreadPoolExecutor", _Pool)
         patch.setattr(local, "os", SimpleNamespace(cpu_count=lambda: 2))
         patch.setattr(lock, "open_lock", _open_lock)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout
+from lakehouse.core.format.metadata.few_records import merged_file_maps, merged_statistics
 from lakehouse.core.format.metadata.locations import decode_locations, encode_locations
 from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
 from lakehouse.core.format.metadata.records import (
@@ -39,6 +40,8 @@ class RecordKind:
         decode_parts: Several tables of entries with one schema to rows of each, with one call of the decoder, whose
             cost hardly depends on the number of entries; None if the decoder drops entries.
         layout: How base files with such records are stored.
+        merge_few: The key and the stored versions of a record, oldest first, to the merged record, without kernels;
+            None if the kind has no such function.
     """
 
     decode: Callable[[pa.Table, str], pa.Table]
@@ -46,11 +49,22 @@ class RecordKind:
     encode: Callable[[pa.Table], pa.Table]
     decode_parts: Callable[[Sequence[pa.Table], str], list[pa.Table]] | None = None
     layout: Layout = SCANNED
+    merge_few: Callable[[bytes, Sequence[bytes]], bytes | None] | None = None
 
 
-FILES = RecordKind(decode=decode_files, merge=merge_files, encode=encode_files, decode_parts=decode_file_parts)
+FILES = RecordKind(
+    decode=decode_files,
+    merge=merge_files,
+    encode=encode_files,
+    decode_parts=decode_file_parts,
+    merge_few=merged_file_maps,
+)
 STATISTICS = RecordKind(
-    decode=decode_statistics, merge=merge_statistics, encode=encode_statistics, decode_parts=decode_statistics_parts
+    decode=decode_statistics,
+    merge=merge_statistics,
+    encode=encode_statistics,
+    decode_parts=decode_statistics_parts,
+    merge_few=merged_statistics,
 )
 BLOOMS = RecordKind(decode=decode_blooms, merge=merge_latest, encode=encode_blooms)
 LOCATIONS = RecordKind(decode=decode_locations, merge=merge_latest, encode=encode_locations, layout=LOOKED_UP)

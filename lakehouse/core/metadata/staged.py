@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakehouse.core.files.log_reader import SliceContext
-from lakehouse.core.metadata.write.files import log_bytes
+from lakehouse.core.metadata.write.files import ascending, log_bytes
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import RetryableError
 from lakehouse.model.attempt import Attempt
@@ -76,7 +76,7 @@ class LogStage:
         gone = pa.array([], pa.binary()) if deletes is None else deletes.cast(pa.binary())
         if not entries.num_rows and not len(gone):
             return None
-        data = log_bytes(self.partition, self.instant, entries, gone, self.created_ms)
+        data = log_bytes(self.partition, self.instant, ascending(entries), gone, self.created_ms)
         file_id = self.groups[number]
         path = f"{self.directory}/{file_id}-{attempt.token}.log"
         self.storage.put(path, data)

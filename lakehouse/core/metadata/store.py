@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, metadata_config, metadata_env
 from lakehouse.core.metadata.read.cache import MetadataCache
+from lakehouse.core.metadata.read.layers import DECODED_ROWS, LayerReader
 from lakehouse.core.state.table_config import TableConfig
-from lakehouse.core.storage.protocol import is_temporary
+from lakehouse.core.storage.concurrent_requests import send_all
+from lakehouse.core.storage.protocol import FileInfo, is_temporary
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.timeline_store import TimelineStore
+from lakehouse.model.commit import WriteStat
+from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, Timeline
-
-_LISTERS = 8
 
 
 class MetadataStore:
@@ -39,6 +42,7 @@ class MetadataStore:
         self.definitions: dict[str, Definition] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
         self._builds: frozenset[tuple[str, str]] = frozenset()
+        self._defined: tuple[tuple[str, ...], frozenset[tuple[str, str]], frozenset[str]] | None = None
 
     def groups(self, names: Iterable[str], timeline: Timeline, data: Timeline) -> dict[str, tuple[str, ...]]:
         """Return the sorted file ids of index partitions; the position of a file id is its shard.
@@ -50,8 +54,7 @@ class MetadataStore:
             self._groups, self._builds = {}, builds
         missing = [name for name in names if name not in self._groups]
         if missing:
-            with ThreadPoolExecutor(min(_LISTERS, len(missing))) as pool:
-                self._groups.update(zip(missing, pool.map(self._listed, missing), strict=True))
+            self._groups.update(zip(missing, send_all(self.inner.storage, self._listed, missing), strict=True))
         return {name: self._groups[name] for name in names}
 
     def add_groups(self, name: str, file_ids: Iterable[str]) -> None:
@@ -59,8 +62,52 @@ class MetadataStore:
         self._groups[name] = tuple(sorted({*self._groups.get(name, ()), *file_ids}))
 
     def forget(self) -> None:
-        """Forget the names of file groups, because a partition was dropped or built."""
-        self._groups = {}
+        """Forget the names of file groups and the definitions, because a partition was dropped or built."""
+        self._groups, self._defined = {}, None
+
+    def keep_files(self, names: Iterable[str], before: Timeline, done: Instant, stats: Iterable[WriteStat]) -> None:
+        """Add the files of an instant that this process completed to the listings of folders that readers keep.
+
+        A listing is kept with the completed instants of its time (`before`); another one is not changed.
+        """
+        state = _completions(before)
+        written: dict[str, list[FileInfo]] = {}
+        for stat in stats:
+            info = FileInfo(path=stat.path, size_bytes=stat.size_bytes, modified_ms=0)
+            written.setdefault(stat.partition, []).append(info)
+        for name in names:
+            held = self.cache.peek(("folder", name))
+            if held is not None and held[0] == state:
+                files = [*held[1], *written.get(name, ())]
+                self.cache.put(("folder", name), (state | {(done.requested, done.completion)}, files), 200 * len(files))
+
+    def keep_definitions(self, names: Sequence[str], before: Timeline, done: Instant, data: Timeline) -> None:
+        """Remember that `definitions` are those of the listed partitions after an instant of this process."""
+        after = _completions(before) | {(done.requested, done.completion)}
+        self._defined = (tuple(names), after, _indexings(data))
+
+    def has_definitions(self, names: Sequence[str], timeline: Timeline, data: Timeline) -> bool:
+        """Return whether `definitions` are still those of the listed partitions.
+
+        An index is created by an indexing action and instants of the metadata table, dropped by a change of the listed
+        partitions, and gets columns by a delta commit. Without a change of these, the definitions did not change.
+        """
+        return self._defined == (tuple(names), _completions(timeline), _indexings(data))
+
+    def keep_log(self, done: Instant, stat: WriteStat, entries: pa.Table, deletes: pa.Array) -> None:
+        """Keep the records of a small log file that this process wrote for a completed delta commit."""
+        log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
+        assert log is not None, f"{stat.path} is a log file"
+        if entries.num_rows + len(deletes) <= DECODED_ROWS:
+            self._layers(done).keep_log(log, entries, deletes)
+
+    def keep_base(self, done: Instant, base: BaseFile, entries: pa.Table) -> None:
+        """Keep the records of a small base file that this process wrote for a completed compaction."""
+        self._layers(done).keep_base(base, entries)
+
+    def _layers(self, done: Instant) -> LayerReader:
+        completions = {done.requested: done.completion}
+        return LayerReader(self.inner.storage, self.cache, completions, version=self.config.version)
 
     def remove_files(self, paths: Iterable[str]) -> None:
         """Delete files of the metadata table, by their paths relative to it."""
@@ -83,9 +130,17 @@ class MetadataStore:
         return tuple(sorted({file.file_id for file in parsed if file is not None}))
 
 
+def _completions(timeline: Timeline) -> frozenset[tuple[str, str]]:
+    return frozenset((instant.requested, instant.completion) for instant in timeline if instant.is_completed)
+
+
+def _indexings(data: Timeline) -> frozenset[str]:
+    return frozenset(instant.requested for instant in data.where(action=Action.INDEXING))
+
+
 def _builds(timeline: Timeline, data: Timeline) -> frozenset[tuple[str, str]]:
     """Return the instants at which partitions were built: those of initialisation and of indexing actions."""
-    indexing = {instant.requested for instant in data.where(action=Action.INDEXING)}
+    indexing = _indexings(data)
 
     def is_build(instant: Instant) -> bool:
         return instant.requested.startswith(INIT_PREFIX) or instant.requested in indexing

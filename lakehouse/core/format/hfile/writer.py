@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
@@ -58,6 +58,9 @@ MAX_BLOCK_BYTES = 65536
 MAX_FILE_BYTES = 2**31 - 1
 #: Raw bytes of cells that are built at once.
 _STEP_BYTES = 1 << 25
+#: Cells up to this number are built one by one.
+_FEW_CELLS = 256
+_CELL_HEAD = struct.Struct(">iih")
 _GZIP = 31  # zlib's number for a stream with a header and trailer of gzip
 #: Levels above compress metadata by a few percent more and take twice the time.
 _LEVEL = 4
@@ -110,7 +113,10 @@ def write_hfile(  # parameters: contents and layout of one file
     """
     pieces: list[bytes] = []
     writer = HFileWriter(pieces.append, schema=schema, created_ms=created_ms, layout=layout, bounds=bounds)
-    writer.add(entries)
+    if entries.num_rows <= _FEW_CELLS and entries.nbytes + CELL_BYTES * entries.num_rows <= layout.block_bytes:
+        writer.add_few(*(entries.column(name).to_pylist() for name in ENTRIES.names))
+    else:
+        writer.add(entries)
     writer.close()
     return b"".join(pieces)
 
@@ -157,6 +163,28 @@ class HFileWriter:
         # More cells may follow in the last block.
         self._rest = entries.slice(last)
 
+    def add_few(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Write few entries as the only block of the file: without kernels, whose fixed cost is larger."""
+        if not keys:
+            return
+        for before, after in pairwise(keys):
+            if before >= after:
+                raise ValueError(f"key {after!r} does not follow {before!r} in ascending order")
+        longest = max(map(len, keys))
+        if longest > MAX_KEY_BYTES:
+            raise _too_long(longest)
+        pieces: list[bytes] = []
+        for key, value in zip(keys, values, strict=True):
+            size = len(key) + 2 + len(KEY_SUFFIX)
+            pieces += (_CELL_HEAD.pack(size, len(value), len(key)), key, KEY_SUFFIX, value, b"\0")
+        cells = b"".join(pieces)
+        self._write_block(DATA, cells)
+        self._index.append((0, self._size, keys[0]))
+        self._first_key, self._last_key = keys[0], keys[-1]
+        self._count = len(keys)
+        self._key_bytes, self._value_bytes = sum(map(len, keys)), sum(map(len, values))
+        self._raw_bytes = len(cells)
+
     def close(self) -> int:
         """Write the remaining entries, the index and the trailer; return the size of the file in bytes."""
         if self._rest.num_rows:
@@ -195,7 +223,7 @@ class HFileWriter:
             )
         longest = pc.max(pc.binary_length(keys)).as_py()
         if longest > MAX_KEY_BYTES:
-            raise UnsupportedError(f"a key has {longest} bytes; HFiles of Hudi have keys of at most 32767 bytes")
+            raise _too_long(longest)
         if self._first_key is None:
             self._first_key = keys[0].as_py()
         self._last_key = keys[-1].as_py()
@@ -250,6 +278,10 @@ class HFileWriter:
             bytes_field(1, bytes_field(1, key.encode()) + bytes_field(2, value)) for key, value in pairs.items()
         )
         return INFO_MAGIC + write_varint(len(message)) + message
+
+
+def _too_long(longest: int) -> UnsupportedError:
+    return UnsupportedError(f"a key has {longest} bytes; HFiles of Hudi have keys of at most 32767 bytes")
 
 
 def _lengths(column: Any) -> I64:

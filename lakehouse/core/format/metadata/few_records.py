@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.core.format.metadata.bounds import BOOLEAN, DATA, DOUBLE, FLOAT, NUMBERS
-from lakehouse.core.format.metadata.keys import NON_PARTITIONED, hash64
+from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, NON_PARTITIONED, hash64
 from lakehouse.core.format.metadata.records import FILE_LIST, PARTITION_LIST, PARTITION_STATS, STATS
 from lakehouse.core.format.metadata.schema import WRAPPERS
 
@@ -26,6 +26,8 @@ from lakehouse.core.format.metadata.schema import WRAPPERS
 _HEAD = bytes(6)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _FLAGS = (b"\0", b"\1")
+#: Bytes of records of `files` that are decoded one by one; larger ones have many names.
+FEW_BYTES = 32_768
 
 
 class Bound(NamedTuple):
@@ -127,6 +129,51 @@ def decode_statistic(data: bytes) -> Statistic:
         raise UnusualRecordError
     ordinal, info = typed or (None, None)
     return Statistic(kind, name, column, low, high, values, nulls, size, raw, deleted, tight, ordinal, info)
+
+
+def merged_statistics(key: bytes, versions: Sequence[bytes]) -> bytes | None:
+    """Return the merge of the versions of a record of statistics, oldest first; None if it is deleted.
+
+    Raises:
+        UnusualRecordError: Versions have to be united; `merge_statistics` does that.
+    """
+    newest = decode_statistic(versions[-1])
+    if newest.deleted:
+        return None
+    if len(versions) > 1 and not newest.tight:
+        raise UnusualRecordError
+    return versions[-1]
+
+
+def merged_file_maps(key: bytes, versions: Sequence[bytes]) -> bytes | None:
+    """Return the merge of the versions of a record of `files`, oldest first; None if no file is left.
+
+    Tombstones that met no file are kept.
+    """
+    if len(versions) == 1:
+        return versions[0]
+    if sum(map(len, versions)) > FEW_BYTES:
+        raise UnusualRecordError
+    maps = [decode_file_map(version) for version in versions]
+    files: dict[str, tuple[int, bool]] = {}
+    for newer in maps:
+        add_files(files, newer)
+    if not files and all(maps):
+        return None
+    return encode_file_map(files, partitions=key == ALL_PARTITIONS.encode())
+
+
+def add_files(files: dict[str, tuple[int, bool]], newer: Mapping[str, tuple[int, bool]]) -> None:
+    """Unite the files of two versions of a record: a tombstone removes the file that it meets."""
+    for name, (size, deleted) in newer.items():
+        older = files.get(name)
+        is_live = older is not None and not older[1]
+        if deleted and is_live:
+            del files[name]
+        elif is_live and older is not None:
+            files[name] = (max(older[0], size), False)
+        else:
+            files[name] = (size, deleted)
 
 
 def encode_file_map(files: Mapping[str, tuple[int, bool]], *, partitions: bool = False) -> bytes:

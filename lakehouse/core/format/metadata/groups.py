@@ -16,6 +16,8 @@ from lakehouse.core.format.metadata.keys import as_text, split_secondary_keys
 
 #: The bytes of one entry that Hudi assumes when it estimates the size of a record index.
 _ENTRY_BYTES = 48
+#: Keys up to this number are hashed one by one.
+_FEW_KEYS = 64
 _COLUMN_STATS = "column_stats"
 _SECONDARY = "secondary_index_"
 #: Characters that Hudi's escaping of path names replaces, and the two characters that separate parts of a file name.
@@ -25,6 +27,10 @@ _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 
 def shards(keys: Any, groups: int) -> NDArray[np.int64]:
     """Return the position of the file group of each key among the sorted file groups of its partition."""
+    if len(keys) <= _FEW_KEYS:
+        found = [key if isinstance(key, bytes) else key.encode() for key in keys.to_pylist()]
+        if all(map(bytes.isascii, found)):
+            return np.array([shard_of(key, groups) for key in found], np.int64)
     texts = as_text(keys)
     if groups == 1:
         return np.zeros(len(texts), np.int64)

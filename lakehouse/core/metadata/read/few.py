@@ -12,8 +12,10 @@ from functools import lru_cache
 import pyarrow as pa
 
 from lakehouse.core.format.metadata.few_records import (
+    FEW_BYTES,
     Statistic,
     UnusualRecordError,
+    add_files,
     decode_file_map,
     decode_statistic,
 )
@@ -21,8 +23,8 @@ from lakehouse.core.format.metadata.keys import NON_PARTITIONED
 from lakehouse.core.format.metadata.schema import SCHEMA, record_node
 from lakehouse.core.metadata.read.layers import FileLayer
 
-#: Partitions whose files are looked up one by one, and bytes of their records.
-FEW_KEYS, _FEW_BYTES = 16, 32_768
+#: Partitions whose files are looked up one by one.
+FEW_KEYS = 16
 
 
 def few_statistics(layers: Sequence[FileLayer], keys: Sequence[bytes]) -> dict[bytes, Statistic]:
@@ -67,9 +69,9 @@ def few_listing(layers: Sequence[FileLayer], partitions: Sequence[str], schema: 
             continue
         for key, value in _stored(layer, list(keys)).items():
             size += len(value)
-            if size > _FEW_BYTES:
+            if size > FEW_BYTES:
                 raise UnusualRecordError
-            _add_files(files[key], decode_file_map(value))
+            add_files(files[key], decode_file_map(value))
     rows = [
         (keys[key], name, size_bytes)
         for key, held in files.items()
@@ -80,29 +82,16 @@ def few_listing(layers: Sequence[FileLayer], partitions: Sequence[str], schema: 
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
 
 
-def _add_files(files: dict[str, tuple[int, bool]], newer: dict[str, tuple[int, bool]]) -> None:
-    """Unite the files of two versions of a record: a tombstone removes the file that it meets."""
-    for name, (size, deleted) in newer.items():
-        older = files.get(name)
-        is_live = older is not None and not older[1]
-        if deleted and is_live:
-            del files[name]
-        elif is_live and older is not None:
-            files[name] = (max(older[0], size), False)
-        else:
-            files[name] = (size, deleted)
-
-
 def _stored(layer: FileLayer, keys: Sequence[bytes]) -> dict[bytes, bytes]:
     schema = layer.schema
     if layer.count == 0:
         return {}
-    if schema is None or not _is_current(schema):
+    if schema is None or not is_current(schema):
         raise UnusualRecordError
     return layer.stored(keys)
 
 
 @lru_cache(maxsize=16)
-def _is_current(schema: str) -> bool:
+def is_current(schema: str) -> bool:
     """Return whether records with a schema have the form of those that this package writes."""
     return schema == SCHEMA or record_node(schema) == record_node(SCHEMA)

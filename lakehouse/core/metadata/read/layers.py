@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +23,11 @@ from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.metadata.hfiles import open_hfile
 from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.metadata.read.slices import MetadataSlice
+from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.files import BaseFile, LogFile
 
-_READERS = 8
 _VERSION_6 = 6
 #: Files up to this size are read by one request and kept in memory.
 SMALL_BYTES = 4 << 20
@@ -130,10 +129,14 @@ class FileLayer:
         """Return the values of those of a few keys that the layer has."""
         if self.hfile is not None and self.count > DECODED_ROWS:
             return _by_key(self.hfile.find(pa.array(sorted(keys), pa.binary())))
+        held = self.all_stored()
+        return {key: held[key] for key in keys if key in held}
+
+    def all_stored(self) -> dict[bytes, bytes]:
+        """Return the values of all keys of a small layer; they are kept."""
         if not self.values:
             self.values.append(_by_key(self.entries()))
-        held = self.values[0]
-        return {key: held[key] for key in keys if key in held}
+        return self.values[0]
 
     def deleted(self) -> frozenset[bytes]:
         """Return the deleted keys."""
@@ -163,7 +166,12 @@ class LayerReader:
         """Return what identifies the content of a file. A metadata table that is built again has the same names."""
         return file.path, file.size_bytes, self._completions.get(file.instant, "")
 
-    def keep_written(self, log: LogFile, entries: pa.Table, deletes: pa.Array) -> None:
+    def keep_base(self, base: BaseFile, entries: pa.Table) -> None:
+        """Keep a small base file that this process wrote and completed, so that it is not read."""
+        size = entries.nbytes + _ROW_BYTES * entries.num_rows
+        self._cache.put(self.identity(base), FileLayer(base.path, written=entries), size)
+
+    def keep_log(self, log: LogFile, entries: pa.Table, deletes: pa.Array) -> None:
         """Keep a small log file that this process wrote and completed, so that it is not read."""
         headers = {BlockHeader.INSTANT_TIME: log.instant}
         blocks: list[tuple[LogBlock, FileLayer | None]] = []
@@ -185,8 +193,7 @@ class LayerReader:
         """
         missing = [log for log in slice_.logs if self._cache.peek(self.identity(log)) is None]
         if len(missing) > 1:
-            with ThreadPoolExecutor(_READERS) as pool:
-                list(pool.map(self._log, missing))
+            send_all(self._storage, self._log, missing)
         logs = [self._log(log) for log in slice_.logs]
         placed = [(number, block) for number, log in enumerate(logs) for block, _ in log.blocks]
         if self._version > _VERSION_6:

@@ -13,16 +13,25 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
+import pyarrow as pa
+
+from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.hfile.reader import HFile
 from lakehouse.core.format.hfile.writer import HFileWriter
+from lakehouse.core.format.metadata.few_records import UnusualRecordError
 from lakehouse.core.format.metadata.schema import COMMIT_SCHEMA, SCHEMA
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.core.metadata.hfiles import open_hfile
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import METADATA
+from lakehouse.core.metadata.read.layers import LayerReader
+from lakehouse.core.metadata.read.slices import MetadataSlice
+from lakehouse.core.metadata.read.validity import validity
 from lakehouse.core.metadata.record_kinds import RecordKind, record_kind
+from lakehouse.core.metadata.services.few_merge import few_merged
 from lakehouse.core.metadata.services.group_files import (
     GroupFiles,
     completed_writes,
@@ -32,7 +41,8 @@ from lakehouse.core.metadata.services.group_files import (
 )
 from lakehouse.core.metadata.services.slice_merge import LogLayer, UnorderedError, merged_batches, read_layers
 from lakehouse.core.metadata.store import MetadataStore
-from lakehouse.core.metadata.write.files import base_name, new_token
+from lakehouse.core.metadata.write.files import base_bytes, base_name, new_token
+from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
@@ -44,6 +54,8 @@ logger = logging.getLogger(__name__)
 #: File groups that are rewritten at the same time; each needs the memory of its logs and of a batch.
 _WRITERS = 4
 _MB = 1024 * 1024
+#: Bytes of the files of a group up to which it is merged without kernels.
+_FEW_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +120,7 @@ def compact(state: ServiceState, time: str, lock: TableLock) -> Instant:
         # No delta commit can complete under the lock, so the plan does not depend on the new time.
         plan = _plan(state, groups, "9" * 17)
         instant = store.timeline_store.request(state.timeline, Action.COMPACTION, encode_compaction_plan(plan))
-    return _execute(state, instant, plan, lock)
+    return _execute(state, instant, plan, groups, lock)
 
 
 def finish_compaction(state: ServiceState, pending: Instant, lock: TableLock) -> Instant | None:
@@ -131,7 +143,7 @@ def finish_compaction(state: ServiceState, pending: Instant, lock: TableLock) ->
         lock.check()
         store.timeline_store.remove_pending(replace(pending, state=State.INFLIGHT))
         return None
-    return _execute(state, pending, plan, lock)
+    return _execute(state, pending, plan, groups, lock)
 
 
 def is_executable(plan: CompactionPlan, groups: Iterable[GroupFiles]) -> bool:
@@ -180,14 +192,26 @@ def _plan(state: ServiceState, groups: Iterable[GroupFiles], time: str) -> Compa
     return CompactionPlan(operations=tuple(operations))
 
 
-def _execute(state: ServiceState, instant: Instant, plan: CompactionPlan, lock: TableLock) -> Instant:
+# parameters: the plan with the listed files of its groups, and under which lock
+def _execute(
+    state: ServiceState, instant: Instant, plan: CompactionPlan, groups: Iterable[GroupFiles], lock: TableLock
+) -> Instant:
     store = state.store
     timelines, storage = store.timeline_store, store.inner.storage
     if instant.state is State.REQUESTED:
         instant = timelines.start(instant, b"")
     token = new_token(store.env)
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        stats = list(pool.map(lambda operation: _rewrite(state, instant, operation, token), plan.operations))
+    files = {(group.partition, group.file_id): group for group in groups}
+    rewrites = [
+        partial(_rewrite, state, instant, operation, token, files[operation.partition, operation.file_id])
+        for operation in plan.operations
+    ]
+    if sum(log.size_bytes for group in files.values() for log in group.logs) > _MB:
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            written = list(pool.map(lambda rewrite: rewrite(), rewrites))
+    else:
+        written = send_all(storage, lambda rewrite: rewrite(), rewrites)
+    stats = [stat for stat, _ in written]
     metadata = CommitMetadata(
         operation=Operation.COMPACT,
         stats=tuple(sorted(stats, key=lambda stat: stat.path)),
@@ -199,10 +223,80 @@ def _execute(state: ServiceState, instant: Instant, plan: CompactionPlan, lock: 
     timeline = Timeline((*(known for known in state.timeline if known.key != instant.key), instant))
     done = timelines.complete(instant, timeline, data, lock.below(METADATA))
     logger.info("%s: compacted %d file groups at %s", storage.root, len(stats), done.requested)
+    store.keep_files(state.names, state.timeline, done, metadata.stats)
+    for stat, entries in written:
+        base = parse_base_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
+        if entries is not None and base is not None:
+            store.keep_base(done, base, entries)
     return done
 
 
-def _rewrite(state: ServiceState, instant: Instant, operation: CompactionOperation, token: str) -> WriteStat:
+# parameters: the operation with the listed files of its group, and what names the new file
+def _rewrite(
+    state: ServiceState, instant: Instant, operation: CompactionOperation, token: str, group: GroupFiles
+) -> tuple[WriteStat, pa.Table | None]:
+    """Write the new base file of one file group; return its entries, too, if they are few."""
+    try:
+        return _rewrite_few(state, instant, operation, token, group)
+    except UnusualRecordError:
+        return _rewrite_many(state, instant, operation, token), None
+
+
+# parameters: as of `_rewrite`
+def _rewrite_few(
+    state: ServiceState, instant: Instant, operation: CompactionOperation, token: str, group: GroupFiles
+) -> tuple[WriteStat, pa.Table]:
+    """Write the new base file of a small file group.
+
+    Raises:
+        UnusualRecordError: The file group is not small.
+    """
+    store, partition = state.store, operation.partition
+    wanted = set(operation.log_files)
+    logs = tuple(log for log in group.logs if log.name in wanted)
+    base = next((base for base in group.bases if base.name == operation.data_file), None)
+    if sum(log.size_bytes for log in logs) + (base.size_bytes if base else 0) > _FEW_BYTES:
+        raise UnusualRecordError
+    seen = validity(state.timeline, state.data)
+    reader = LayerReader(store.inner.storage, store.cache, seen.completions, version=store.config.version)
+    layers = reader.layers(MetadataSlice(operation.file_id, base, logs), lambda time: time not in seen.pending)
+    kind = record_kind(partition, state.definitions.get(partition))
+    entries = few_merged(layers, kind)
+    path = f"{partition}/{base_name(operation.file_id, instant.requested, token)}"
+    data = base_bytes(entries, store.env.clock.now_ms(), kind.layout)
+    store.inner.storage.put(path, data)
+    above = layers[1:] if base else layers
+    stat = _stat(
+        operation,
+        path,
+        len(data),
+        (entries.num_rows, layers[0].count if base else None),
+        (sum(layer.count if layer.has_entries else len(layer.deletes or ()) for layer in above), len(above)),
+    )
+    return stat, entries
+
+
+# parameters: the plan, the new file, and the numbers of entries and of log records and blocks
+def _stat(
+    operation: CompactionOperation, path: str, size: int, counts: tuple[int, int | None], logged: tuple[int, int]
+) -> WriteStat:
+    """Return the statistic of a new base file; `counts` has its entries and those of the base file before, if any."""
+    count, before = counts
+    return WriteStat(
+        partition=operation.partition,
+        file_id=operation.file_id,
+        path=path,
+        prev_commit=operation.base_instant,
+        num_writes=count,
+        num_inserts=count if before is None else max(0, count - before),
+        size_bytes=size,
+        log_records=logged[0],
+        log_blocks=logged[1],
+        log_files_compacted=len(operation.log_files),
+    )
+
+
+def _rewrite_many(state: ServiceState, instant: Instant, operation: CompactionOperation, token: str) -> WriteStat:
     """Write the new base file of one file group."""
     store = state.store
     storage, partition = store.inner.storage, operation.partition
@@ -217,18 +311,9 @@ def _rewrite(state: ServiceState, instant: Instant, operation: CompactionOperati
         size, count = _write(state, f"{partition}/{name}", created_ms, kind, (base, layers, False))
     except UnorderedError:
         size, count = _write(state, f"{partition}/{name}", created_ms, kind, (base, layers, True))
-    return WriteStat(
-        partition=partition,
-        file_id=operation.file_id,
-        path=f"{partition}/{name}",
-        prev_commit=operation.base_instant,
-        num_writes=count,
-        num_inserts=count if base is None else max(0, count - base.count),
-        size_bytes=size,
-        log_records=sum(layer.entries.num_rows + len(layer.deletes) for layer in layers),
-        log_blocks=len(layers),
-        log_files_compacted=len(paths),
-    )
+    records = sum(layer.entries.num_rows + len(layer.deletes) for layer in layers)
+    before = None if base is None else base.count
+    return _stat(operation, f"{partition}/{name}", size, (count, before), (records, len(layers)))
 
 
 # parameters: a path, and what the file contains

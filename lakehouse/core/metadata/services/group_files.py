@@ -7,15 +7,13 @@ base b1 (t1)   logs of delta commits that completed after t1 ...   base b2 (t2) 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import FileInfo, Storage
 from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
-
-_LISTERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +43,8 @@ class GroupFiles:
 def list_groups(storage: Storage, partitions: Iterable[str]) -> list[GroupFiles]:
     """Return the file groups of index partitions; one listing for each partition."""
     names = list(partitions)
-    with ThreadPoolExecutor(min(_LISTERS, max(1, len(names)))) as pool:
-        listed = pool.map(lambda name: storage.list_dir(name)[0], names)
-        return [group for name, files in zip(names, listed, strict=True) for group in _groups(name, files)]
+    listed = send_all(storage, lambda name: storage.list_dir(name)[0], names)
+    return [group for name, files in zip(names, listed, strict=True) for group in _groups(name, files)]
 
 
 def _groups(partition: str, files: Iterable[FileInfo]) -> list[GroupFiles]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,10 +34,19 @@ from lakehouse.core.metadata.services.run import run_services
 from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.drop import drop_partitions
-from lakehouse.core.metadata.write.files import INIT_TOKEN, init_log_bytes, log_bytes, log_name, log_stat, new_token
+from lakehouse.core.metadata.write.files import (
+    INIT_TOKEN,
+    ascending,
+    init_log_bytes,
+    log_bytes,
+    log_name,
+    log_stat,
+    new_token,
+)
 from lakehouse.core.metadata.write.live_files import live_files
 from lakehouse.core.metadata.write.rollback import remove_instant, stale_instants
 from lakehouse.core.state.file_system_view import Replaced
+from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import (
@@ -53,7 +62,8 @@ from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
-_WRITERS = 8
+T = TypeVar("T")
+
 _COPY_BYTES = 1 << 20
 _OPERATION = "UPSERT_PREPPED"
 
@@ -94,12 +104,11 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
     names = tuple(dict.fromkeys((*usable, *building)))
     if not names:
         return Opened()
-    with ThreadPoolExecutor(2) as pool:
-        definitions = pool.submit(read_definitions, store.env.storage)
-        timeline = store.timeline_store.load()
-        groups = store.groups(names, timeline, data)
-        store.definitions = definitions.result()
-        return Opened(names=names, timeline=timeline, definitions=store.definitions, groups=groups)
+    timeline = store.timeline_store.load()
+    if not store.has_definitions(names, timeline, data):
+        store.definitions = read_definitions(store.env.storage)
+    groups = store.groups(names, timeline, data)
+    return Opened(names=names, timeline=timeline, definitions=store.definitions, groups=groups)
 
 
 # parameters: the action with its change, and the state of both tables
@@ -136,6 +145,7 @@ def commit_metadata(
         opened = replace(opened, timeline=store.timeline_store.load())
     timeline = run_services(store, opened.definitions, opened.timeline, data, lock)
     opened = replace(opened, timeline=timeline)
+    reader = cache(partial(MetadataTable, store, opened.names, validity(timeline, data)))
     commit = MetadataCommit(
         env=store.env,
         config=store.config,
@@ -150,9 +160,9 @@ def commit_metadata(
             instant.requested < action.requested and instant.action in WRITE_ACTIONS and not instant.is_completed
             for instant in data
         ),
-        live_files=partial(_live_files, store, opened, data, action, change, replaced),
-        stored_ranges=partial(_stored_ranges, store, opened, data),
-        reader=lambda: MetadataTable(store, opened.names, validity(timeline, data)),
+        live_files=partial(_live_files, store, reader, data, action, change, replaced),
+        stored_ranges=partial(_stored_ranges, reader),
+        reader=reader,
     )
     updates = {name: _kind(name).update(name, commit) for name in opened.names}
     changed = {name: update.definition for name, update in updates.items() if update.definition is not None}
@@ -167,7 +177,9 @@ def commit_metadata(
         lock.check()
         remove_instant(store, action.requested, opened.names)
         opened = replace(opened, timeline=store.timeline_store.load())
-    return _write(store, opened, action.requested, updates, lock)
+    recorded = _write(store, opened, action.requested, updates, lock)
+    store.keep_definitions(opened.names, opened.timeline, recorded.instant, data)
+    return recorded
 
 
 def withdraw(store: MetadataStore, recorded: Recorded) -> None:
@@ -217,7 +229,7 @@ def _guarded(store: MetadataStore, opened: Opened, data: Timeline, lock: TableLo
 # parameters: both tables, and the action with its change
 def _live_files(
     store: MetadataStore,
-    opened: Opened,
+    reader: Callable[[], MetadataTable],
     data: Timeline,
     action: Instant,
     change: MetadataChange,
@@ -225,25 +237,18 @@ def _live_files(
     partitions: Sequence[str],
 ) -> pa.Table | None:
     try:
-        metadata = _reader(store, opened, data)
-        return live_files(metadata, data, action, change, replaced, partitions, layout=store.config.layout)
+        return live_files(reader(), data, action, change, replaced, partitions, layout=store.config.layout)
     except MetadataUnusableError as error:
         logger.warning("The statistics of partitions are widened, not computed: %s", error.message)
         return None
 
 
-def _stored_ranges(
-    store: MetadataStore, opened: Opened, data: Timeline, columns: Sequence[str], files: pa.Table
-) -> pa.Table | None:
+def _stored_ranges(reader: Callable[[], MetadataTable], columns: Sequence[str], files: pa.Table) -> pa.Table | None:
     try:
-        return _reader(store, opened, data).ranges(columns, files)
+        return reader().ranges(columns, files)
     except MetadataUnusableError as error:
         logger.warning("The statistics of partitions are widened, not computed: %s", error.message)
         return None
-
-
-def _reader(store: MetadataStore, opened: Opened, data: Timeline) -> MetadataTable:
-    return MetadataTable(store, opened.names, validity(opened.timeline, data))
 
 
 def _kind(name: str) -> IndexPartition:
@@ -269,21 +274,20 @@ def _write(
     paths = tuple(f"{name}/{log_name(file_id, requested, token)}" for name, file_id in names)
     try:
         instant = timelines.begin(requested, Action.DELTACOMMIT)
-        with ThreadPoolExecutor(_WRITERS) as pool:
-            inflight = pool.submit(timelines.start, instant, b"")
-            for name, update in updates.items():
-                list(
-                    pool.map(lambda file_id, name=name: _init_group(store, name, file_id, requested), update.new_groups)
-                )
-            stats = list(pool.map(lambda task: _write_group(store, requested, token, created_ms, task), tasks))
-            stats += pool.map(lambda log: _copy_staged(store, requested, token, *log), staged)
-            instant = inflight.result()
+        created = [(name, file_id) for name, update in updates.items() for file_id in update.new_groups]
+        send_all(store.env.storage, lambda group: _init_group(store, *group, requested), created)
+        writes: list[Callable[[], WriteStat | Instant]] = [lambda: timelines.start(instant, b"")]
+        writes += [partial(_write_group, store, requested, token, created_ms, task) for task in tasks]
+        writes += [partial(_copy_staged, store, requested, token, *log) for log in staged]
+        started, *stats = send_all(store.env.storage, _call, writes)
+        assert isinstance(started, Instant)
+        instant = started
         for name, update in updates.items():
             if update.new_groups:
                 store.add_groups(name, update.new_groups)
         metadata = CommitMetadata(
             operation=_OPERATION,
-            stats=tuple(sorted(stats, key=lambda stat: stat.path)),
+            stats=tuple(sorted((stat for stat in stats if isinstance(stat, WriteStat)), key=lambda stat: stat.path)),
             extra={"schema": COMMIT_SCHEMA},
         )
         data = encode_commit(metadata, table_version=store.config.version)
@@ -301,12 +305,22 @@ def _write(
             f"recorded {requested}: {error}",
             instant=requested,
         ) from error
+    # The statistics do not name the first log files of new file groups, so these folders are listed again.
+    listed = [name for name in opened.names if not updates[name].new_groups]
+    store.keep_files(listed, opened.timeline, done, metadata.stats)
+    sizes = {(stat.partition, stat.file_id): stat for stat in metadata.stats}
+    for task in tasks:
+        store.keep_log(done, sizes[task.partition, task.file_id], task.entries, task.deletes)
     return Recorded(instant=done, paths=paths)
+
+
+def _call(request: Callable[[], T]) -> T:
+    return request()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTask:
-    """The records and deletes of one file group."""
+    """The records of one file group, ascending by key, and its deletes."""
 
     partition: str
     file_id: str
@@ -320,7 +334,10 @@ def _group_tasks(
     """Yield the file groups that an update touches."""
     groups = tuple(sorted({*groups, *update.new_groups}))
     kind = _kind(name)
-    entries = update.entries.combine_chunks()
+    entries = ascending(update.entries).combine_chunks()
+    if len(groups) == 1 and (entries.num_rows or len(update.deletes)):
+        yield GroupTask(partition=name, file_id=groups[0], entries=entries, deletes=update.deletes)
+        return
     of_entries = np.asarray(kind.shards(name, entries.column("key").combine_chunks(), groups, definition))
     of_deletes = np.asarray(kind.shards(name, update.deletes, groups, definition))
     for shard in np.union1d(of_entries, of_deletes):

@@ -5,15 +5,19 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakehouse.core.env import Env
+from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.core.format.hfile.writer import SCANNED, Layout, write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
 from lakehouse.core.format.log.delete_block import encode_deletes
+from lakehouse.core.format.metadata.few_records import few_entries
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.model.commit import WriteStat
 
 #: The token of the log files with which file groups begin.
 INIT_TOKEN = "0-0-0"
 _TOKEN_DIGITS = 7
+#: Entries up to this number are sorted without kernels.
+_FEW_ENTRIES = 256
 
 
 def new_token(env: Env) -> str:
@@ -33,11 +37,14 @@ def base_name(file_id: str, instant: str, token: str) -> str:
 
 
 def log_bytes(partition: str, instant: str, entries: pa.Table, deletes: pa.Array, created_ms: int) -> bytes:
-    """Return a log file with the records of one file group: a data block, then a delete block, if not empty."""
+    """Return a log file with the records of one file group: a data block, then a delete block, if not empty.
+
+    The keys of the entries are ascending.
+    """
     headers = {BlockHeader.INSTANT_TIME: instant, BlockHeader.SCHEMA: SCHEMA}
     blocks = []
     if entries.num_rows:
-        content = write_hfile(entries.sort_by("key"), schema=SCHEMA, created_ms=created_ms)
+        content = write_hfile(entries, schema=SCHEMA, created_ms=created_ms)
         blocks.append(encode_block(BlockType.HFILE_DATA, headers, content))
     if len(deletes):
         # Hudi writes the ordering value 0 as an integer.
@@ -45,6 +52,14 @@ def log_bytes(partition: str, instant: str, entries: pa.Table, deletes: pa.Array
         content = encode_deletes(deletes.cast(pa.string()), partition, ordering)
         blocks.append(encode_block(BlockType.DELETE, headers, content))
     return b"".join(blocks)
+
+
+def ascending(entries: pa.Table) -> pa.Table:
+    """Return entries in the order of their keys, as files have them."""
+    if entries.num_rows > _FEW_ENTRIES:
+        return entries.sort_by("key")
+    pairs = sorted(zip(*(entries.column(name).to_pylist() for name in ENTRIES.names), strict=True))
+    return few_entries([key for key, _ in pairs], [value for _, value in pairs])
 
 
 def init_log_bytes(instant: str) -> bytes:

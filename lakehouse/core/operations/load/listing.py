@@ -14,6 +14,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.partitions import PartitionFilter
 from lakehouse.core.state.data_files import data_files, file_paths, listing_of
 from lakehouse.core.state.file_system_view import DataFile
+from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.nested_tables import HOODIE, nested_tables, without
 from lakehouse.core.storage.protocol import FileInfo, Level, Storage
 from lakehouse.errors import CorruptTableError, UnsupportedError
@@ -82,12 +83,12 @@ def list_files(
 ) -> list[FileInfo]:
     """Return all files below the partitions, data files or not; see `list_data_files` for the arguments."""
     storage = table.env.storage
+    if partitions is not None:
+        wanted = [partition for partition in partitions if keep is None or keep(partition)]
+        listings = dict(zip(wanted, send_all(storage, storage.list_dir, wanted), strict=True))
+        return [file for files, _ in _without_nested(storage, listings).values() for file in files]
     with ThreadPoolExecutor(_LISTERS) as pool:
-        if partitions is not None:
-            wanted = [partition for partition in partitions if keep is None or keep(partition)]
-            listings = dict(zip(wanted, pool.map(storage.list_dir, wanted), strict=True))
-            found = [file for files, _ in _without_nested(storage, listings).values() for file in files]
-        elif keep is not None:
+        if keep is not None:
             found = _list_by_level(storage, pool, keep)
             if isinstance(keep, PartitionFilter):
                 found = _of_partitions(found, keep)

@@ -6,7 +6,7 @@ nothing else names the newest instant.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,12 +16,15 @@ from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.storage.protocol import InputFile, OutputFile
 from lakehouse.core.table.table import Table
 
-#: Requests of a commit besides LIST, one for each file group that it touches and the reads of `partition_stats`:
+#: Requests of a commit besides LIST, and besides one for each file group that it touches:
 #:
-#:     properties 2   index definitions 1   heartbeat 1   markers 2   data timeline 3   metadata timeline 3   cleanup 1
-COMMIT_REQUESTS = 13
+#:     properties 2   heartbeat 1   markers 2   data timeline 3   metadata timeline 3   cleanup 1
+#:
+#: The first commits of a process also read the index definitions and the newest files of the metadata table.
+COMMIT_REQUESTS = 12
 #: A commit touches one file group of `files`, two of `column_stats` and one of `partition_stats`.
 METADATA_GROUPS = 4
 PARTITIONS = ("a", "b", "c", "d")
@@ -66,21 +69,106 @@ def test_commit_lists_no_data_directory_with_a_metadata_table(stored: tuple[Tabl
     assert storage.listed_data() == ()
 
 
+class Recorded(LocalStorage):
+    """A local store that records its requests except LIST: verb and path."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.requests: list[tuple[str, str]] = []
+
+    def get(self, path: str) -> bytes:
+        self.requests.append(("GET", path))
+        return super().get(path)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        self.requests.append(("GET", path))
+        return super().get_range(path, start, length)
+
+    def put(self, path: str, data: bytes) -> None:
+        self.requests.append(("PUT", path))
+        super().put(path, data)
+
+    def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
+        self.requests.append(("PUT", path))
+        return super().create(path, data, unique=unique)
+
+    def open_input(self, path: str) -> InputFile:
+        self.requests.append(("GET", path))
+        return super().open_input(path)
+
+    def open_output(self, path: str) -> OutputFile:
+        self.requests.append(("PUT", path))
+        return super().open_output(path)
+
+    def delete_many(self, paths: Iterable[str]) -> int:
+        asked = list(paths)
+        self.requests += [("DELETE", path) for path in asked[:1]]
+        return super().delete_many(asked)
+
+    def delete(self, path: str) -> bool:
+        self.requests.append(("DELETE", path))
+        return super().delete(path)
+
+    def of_commit(self) -> list[tuple[str, str]]:
+        """Return the requests besides those that read rows, or store them for other tasks of the write."""
+        own = [(verb, path) for verb, path in self.requests if not path.startswith(".hoodie/.staging/")]
+        return [(verb, path) for verb, path in own if verb != "GET" or path.startswith(".hoodie/")]
+
+
+#: Writes that touch one file group of a partition.
+ROWS: dict[str, Callable[[Table, int], object]] = {
+    "bulk_insert": lambda table, number: table.bulk_insert(batch(("a",), 3, start=20 + 10 * number)),
+    "insert": lambda table, number: table.insert(batch(("a",), 3, start=20 + 10 * number)),
+    "upsert": lambda table, number: table.upsert(batch(("a",), 3 + number)),
+    "delete": lambda table, number: table.delete(batch(("a",), 3 + number).slice(number, 1)),
+}
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("verb", ROWS)
+def test_commit_sends_a_fixed_number_of_requests_besides_those_of_file_groups(
+    tmp_path: Path, verb: str, table_type: str
+) -> None:
+    storage = Recorded(str(tmp_path / "table"))
+    table = Table.create(
+        storage.root,
+        name="t",
+        record_key="id",
+        partition_by="p",
+        ordering="ts",
+        table_type=table_type,
+        env=Env(storage=storage),
+    ).with_options(LOCK)
+    table.bulk_insert(batch(PARTITIONS, 1))
+    table.upsert(batch(PARTITIONS[:1], 2))
+    # A process reads the first files of `column_stats` when it supersedes a file for the first time.
+    for number in range(2):
+        ROWS[verb](table, number)
+    for number in range(2, 5):
+        storage.requests.clear()
+        committed = ROWS[verb](table, number)
+        assert isinstance(committed, Committed)
+        requests = storage.of_commit()
+        files = [stat.path for stat in committed.metadata.stats]
+        assert len(files) == 1
+        # A task cannot know whether the metadata file of a partition exists, so it creates the file if it is absent.
+        partition_metadata = [path for _, path in requests if path.endswith(".hoodie_partition_metadata")]
+        groups = len(files) + METADATA_GROUPS
+        assert len(requests) == COMMIT_REQUESTS + groups + len(partition_metadata), requests
+
+
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_bulk_insert_sends_a_fixed_number_of_requests_besides_those_of_file_groups(
+def test_bulk_insert_sends_requests_for_each_file_group_and_partition(
     stored: tuple[Table, CountingStorage], partitions: int
 ) -> None:
     table, storage = stored
     # A task cannot know whether the metadata file of a partition exists, so it creates the file if it is absent.
     file_groups, partition_metadata = partitions + METADATA_GROUPS, partitions
-    # New files widen the bounds in `partition_stats`. Its log files of the two earlier commits are read once; later
-    # commits of the process read only the newest one.
-    for number, statistics_files in enumerate((2, 1, 1)):
+    for number in range(3):
         storage.reset()
         table.bulk_insert(batch(PARTITIONS[:partitions], 3, start=20 + 10 * number))
         counts = storage.counts()
-        requests = COMMIT_REQUESTS + file_groups + partition_metadata + statistics_files
-        assert sum(counts.values()) - counts["LIST"] == requests
+        assert sum(counts.values()) - counts["LIST"] == COMMIT_REQUESTS + file_groups + partition_metadata
         assert counts["HEAD"] == 0
 
 

@@ -1,0 +1,28 @@
+"""Send several requests at the same time, if the store is far away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from lakehouse.core.storage.protocol import Storage
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_THREADS = 8
+_MEMORY = "memory://"
+
+
+def send_all(storage: Storage, request: Callable[[S], T], items: Iterable[S]) -> list[T]:
+    """Return the result of a request for each item, in order.
+
+    Requests to an object store wait for replies, so they are sent by threads. A request for a small file on a local
+    disk or in memory takes less time than the start of a thread, so these are sent one after the other.
+    """
+    found = list(items)
+    if len(found) < 2 or storage.root.startswith(("/", _MEMORY)):
+        return [request(item) for item in found]
+    with ThreadPoolExecutor(min(_THREADS, len(found))) as pool:
+        return list(pool.map(request, found))
