@@ -13,9 +13,13 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from lakehouse.spark.bad_records import REASON
+from lakehouse.spark.debezium import event_columns, image_of, json_event
+from lakehouse.spark.debezium import json_columns as debezium_columns
+from lakehouse.spark.debezium import json_type as debezium_type
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import CORRUPT, FILE_SET, RAW, SOURCE_FILE, Frame, Schema, Session
 
@@ -30,8 +34,8 @@ MESSAGES = pa.schema(
         pa.field("is_end", pa.bool_()),
     ]
 )
-_MESSAGES = "partition int, offset bigint, time timestamp, key binary, value binary, is_end boolean"
 _PREFIX = "_kafka_"
+_JSON_OPTIONS = {"timeZone": "UTC", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 
 #: Yields the messages of the ranges whose positions are in the batches.
 RangeFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
@@ -69,9 +73,15 @@ class TimeBounds:
     watermarks: Mapping[int, int] = field(default_factory=dict)
 
 
-def read_messages(session: Session, read: RangeFunction, ranges: int) -> Frame:
-    """Return the messages of all ranges; a task reads one range."""
-    return session.range(0, ranges, 1, max(ranges, 1)).mapInArrow(read, _MESSAGES)
+def read_messages(session: Session, read: RangeFunction, ranges: int, *, record: Schema | None = None) -> Frame:
+    """Return the messages of all ranges; a task reads one range.
+
+    If `read` decodes values, `record` is their type: there are two more columns, `record` and the text `problem`.
+    """
+    columns = list(from_arrow_schema(MESSAGES))
+    if record is not None:
+        columns += [StructField("record", record), StructField("problem", StringType())]
+    return session.range(0, ranges, 1, max(ranges, 1)).mapInArrow(read, StructType(columns))
 
 
 def json_records(messages: Frame, schema: Schema, topic: str) -> Frame:
@@ -80,9 +90,8 @@ def json_records(messages: Frame, schema: Schema, topic: str) -> Frame:
     A message without a value, and a value that is not one object, is a bad record.
     """
     parsed = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    options = {"timeZone": "UTC", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     text = F.col("value").cast("string")
-    record = F.from_json(text, parsed, options)
+    record = F.from_json(text, parsed, _JSON_OPTIONS)
     columns = [F.col(f"record.{_quoted(column.name)}").alias(column.name) for column in schema]
     corrupt = F.when(F.ltrim("text").startswith("{"), F.col(f"record.{CORRUPT}")).otherwise(
         F.coalesce("text", F.lit(""))
@@ -91,6 +100,47 @@ def json_records(messages: Frame, schema: Schema, topic: str) -> Frame:
     return with_text.select(
         *columns, *_metadata(topic), F.when(~F.col("is_end"), corrupt).alias(CORRUPT), *_internal(topic)
     )
+
+
+def avro_records(messages: Frame, schema: Schema, topic: str) -> Frame:
+    """Return decoded records. A message without a value, and one that does not decode, is a bad record."""
+    columns = [F.col(f"record.{_quoted(column.name)}").alias(column.name) for column in schema]
+    corrupt = F.when(~F.col("is_end") & F.col("value").isNull(), F.lit("")).otherwise(F.col("problem"))
+    return messages.select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), *_internal(topic))
+
+
+def debezium_avro_records(messages: Frame, schema: Schema, topic: str) -> Frame:
+    """Return the rows of decoded change events; messages without a value, which follow deletes, are skipped."""
+    event = F.col("record")
+    columns = event_columns(event, F.col("image"), schema)
+    corrupt = F.col("problem").alias(CORRUPT)
+    return (
+        _with_value(messages)
+        .withColumn("image", image_of(event))
+        .select(*columns, *_metadata(topic), corrupt, *_internal(topic))
+    )
+
+
+def debezium_records(messages: Frame, schema: Schema, topic: str) -> Frame:
+    """Return the rows of change events in JSON; messages without a value, which follow deletes, are skipped."""
+    text = F.col("value").cast("string")
+    parsed = StructType([*debezium_type(schema).fields, StructField(CORRUPT, StringType())])
+    record = F.from_json(text, parsed, _JSON_OPTIONS)
+    parsed_text = _with_value(messages).withColumn("text", text).withColumn("record", record)
+    # Each step is a column of its own, because the next one uses it many times.
+    events = parsed_text.withColumn("event", json_event(F.col("record"), schema))
+    images = events.withColumn("image", image_of(F.col("event")))
+    columns, failed = debezium_columns(F.col("record"), F.col("event"), F.col("image"), schema)
+    corrupt = (
+        F.when(F.col("is_end"), F.lit(None).cast("string"))
+        .when(~F.ltrim("text").startswith("{") | failed, F.col("text"))
+        .otherwise(F.col(f"record.{CORRUPT}"))
+    )
+    return images.select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), *_internal(topic))
+
+
+def _with_value(messages: Frame) -> Frame:
+    return messages.where(F.col("is_end") | F.col("value").isNotNull())
 
 
 def raw_records(messages: Frame, topic: str) -> Frame:

@@ -105,6 +105,11 @@ def schema_of_arrow(schema: pa.Schema) -> Schema:
     return from_arrow_schema(schema)
 
 
+def to_arrow(schema: Schema) -> pa.Schema:
+    """Return a Spark schema as an Arrow schema."""
+    return to_arrow_schema(schema)
+
+
 def schema_to_json(schema: Schema) -> str:
     """Return the schema as text that `schema_from_json` reads back."""
     return schema.json()

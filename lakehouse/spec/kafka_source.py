@@ -17,7 +17,10 @@ from lakehouse.spec.source import reader_options
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.yaml_section import Section
 
-FORMATS = ("json", "raw")
+FORMATS = ("json", "avro", "debezium", "debezium_avro", "raw")
+#: Formats whose schemas are in a schema registry.
+AVRO_FORMATS = ("avro", "debezium_avro")
+DEBEZIUM_FORMATS = ("debezium", "debezium_avro")
 RESETS = ("fail", "earliest")
 #: Columns that a message has beside its value, by their names in `metadata`.
 METADATA = ("topic", "partition", "offset", "timestamp", "key")
@@ -34,7 +37,7 @@ KAFKA_KEYS = (
         default=CONNECTION,
     ),
     SpecKey(
-        name="format", type="choice", text="Format of the values.", example="raw", default=FORMATS[0], choices=FORMATS
+        name="format", type="choice", text="Format of the values.", example="avro", default=FORMATS[0], choices=FORMATS
     ),
     SpecKey(
         name="by_time",

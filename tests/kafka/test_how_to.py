@@ -32,7 +32,7 @@ for child in os.popen(f"ps -o args= --ppid {os.getpid()}"):
 
 
 def test_spec_of_the_page_ingests_a_topic_twice_and_shows_no_secret(kafka: Broker, tmp_path: Path) -> None:
-    (spec,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    spec = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
     (tmp_path / "orders.yaml").write_text(spec)
     kafka.topic(2, "orders")
     values = [json.dumps({"order_id": f"o{n % 3}", "fare": n, "updated_at": "2026-01-01T00:00:00Z"}) for n in range(6)]

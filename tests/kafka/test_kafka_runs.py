@@ -37,6 +37,7 @@ class Topic:
     def __init__(self, spark: SparkSession, broker: Broker, root: Path, partitions: int) -> None:
         self.spark, self.broker = spark, broker
         self.name = broker.topic(partitions)
+        self.connection = {"bootstrap.servers": broker.address}
         self.spec = TableSpec(
             table="orders",
             location=str(root / "table"),
@@ -65,7 +66,8 @@ class Topic:
     def run(self, start: str | None = None, end: str | None = None, **command: Any) -> JobReport:
         """Run once."""
         wanted = JobCommand(verb="ingest", action="run", table="x", interval_start=start, interval_end=end, **command)
-        return run_ingest(self.spark, self.spec, wanted, environ=self.broker.connection)
+        environ = {"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"extra": self.connection})}
+        return run_ingest(self.spark, self.spec, wanted, environ=environ)
 
     @property
     def table(self) -> Table:

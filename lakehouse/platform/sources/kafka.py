@@ -26,8 +26,8 @@ from lakehouse.platform.sources.kafka_plan import TopicChanges, check_changes, l
 from lakehouse.platform.sources.kafka_topic import OffsetRange, TopicLog, TopicState
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
-from lakehouse.spec.kafka_connection import kafka_settings
-from lakehouse.spec.kafka_source import KafkaSourceSpec
+from lakehouse.spec.kafka_connection import kafka_settings, registry_settings
+from lakehouse.spec.kafka_source import AVRO_FORMATS, DEBEZIUM_FORMATS, KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 OFFSETS = "lakehouse.ingest.offsets"
 CHANGES = "lakehouse.ingest.topic_changes"
 LAG = "lakehouse.ingest.lag"
+
+#: The column of Hudi's Debezium payloads with the kind of a change.
+_OPERATION = "_change_operation_type"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +197,7 @@ def open_kafka_source(context: SourceContext) -> KafkaSource:
     """Return the Kafka source of a spec."""
     settings = kafka_source_of(context.spec)
     client = kafka_settings(settings.connection, settings.options, context.environ)
+    check_format(context.spec, client)
     reader: MessageReader = _module("kafka_reader").spark_reader(context.session, client)
     return KafkaSource(spec=context.spec, settings=settings, log=_open_log(settings, client), reader=reader)
 
@@ -208,13 +212,31 @@ def check_kafka_source(
         RetryableError: No broker answers.
     """
     settings = kafka_source_of(spec)
+    check_format(spec, kafka_settings(settings.connection, settings.options, environ))
+    _open_log(settings, kafka_settings(settings.connection, settings.options, environ)).describe()
+
+
+def check_format(spec: TableSpec, client: Mapping[str, str]) -> None:
+    """Raise UserError if the format of the messages needs a setting that the spec or the connection lacks."""
+    settings, place = kafka_source_of(spec), spec.source or "the spec"
     if settings.format != "raw" and not spec.schema:
         raise UserError(
-            f"table {spec.table}: {settings.format} messages do not declare their columns: add 'schema' to "
-            f"{spec.source or 'the spec'}",
+            f"table {spec.table}: which columns of {settings.format} messages are read is not declared: "
+            f"add 'schema' to {place}",
             table=spec.table,
         )
-    _open_log(settings, kafka_settings(settings.connection, settings.options, environ)).describe()
+    if settings.format in AVRO_FORMATS and not registry_settings(client).get("url"):
+        raise UserError(
+            f"table {spec.table}: {settings.format} messages need a schema registry: add schema.registry.url to the "
+            f"extra of the connection {settings.connection!r}",
+            table=spec.table,
+        )
+    if settings.format in DEBEZIUM_FORMATS and (spec.delete_field, spec.delete_marker) != (_OPERATION, "d"):
+        raise UserError(
+            f"table {spec.table}: deletes of Debezium would be stored as rows: add 'delete_field: {_OPERATION}' and "
+            f"'delete_marker: d' to {place}, and the column {_OPERATION} of type string to 'schema'",
+            table=spec.table,
+        )
 
 
 def _open_log(settings: KafkaSourceSpec, client: Mapping[str, str]) -> TopicLog:

@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from lakehouse.core.system.clock import SystemClock
-from lakehouse.errors import CorruptTableError, RetryableError, UserError
+from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.document import parse_json
 from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
 from lakehouse.platform.sources.kafka import LAG, KafkaPlan, kafka_source_of, lag_text, offsets_metadata
+from lakehouse.platform.sources.kafka_avro import AvroDecoder
 from lakehouse.platform.sources.kafka_checkpoint import KafkaCheckpoint
 from lakehouse.platform.sources.kafka_client import RangeReader
 from lakehouse.platform.sources.kafka_plan import split
@@ -26,9 +29,13 @@ from lakehouse.platform.sources.kafka_topic import OffsetRange
 from lakehouse.platform.sources.source import Batch, KnownColumns
 from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spark.bad_records import good_rows, mark_bad_records, pin, select_columns, unpin
+from lakehouse.spark.debezium import event_type
 from lakehouse.spark.messages import (
     PartitionFacts,
     TimeBounds,
+    avro_records,
+    debezium_avro_records,
+    debezium_records,
     facts_of,
     json_records,
     keep_bytes_of_bad,
@@ -38,8 +45,9 @@ from lakehouse.spark.messages import (
     read_messages,
     without_metadata,
 )
-from lakehouse.spark.sources import Frame, Session, declared_schema
-from lakehouse.spec.kafka_source import KafkaSourceSpec
+from lakehouse.spark.sources import Frame, Session, declared_schema, to_arrow
+from lakehouse.spec.kafka_connection import registry_settings
+from lakehouse.spec.kafka_source import AVRO_FORMATS, DEBEZIUM_FORMATS, KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)
@@ -84,9 +92,11 @@ def _open_messages(
         max_bytes=-(-settings.max_bytes // len(parts)),
         deadline_ms=SystemClock().now_ms() + 1000 * settings.max_seconds if settings.max_seconds else 0,
     )
-    records = _parsed(read_messages(access.session, reader, len(parts)), settings, spec)
+    records = _records(access, reader, spec)
     selected = without_metadata(select_columns(records, ingest_of(spec).select), settings.metadata)
-    marked = keep_bytes_of_bad(mark_bad_records(selected, spec.record_key))
+    # A transform may compute the key, so it is checked after the transform.
+    key = spec.record_key if ingest_of(spec).transform is None else ()
+    marked = keep_bytes_of_bad(mark_bad_records(selected, key))
     if is_limited:
         marked = materialised(marked)
     else:
@@ -104,6 +114,7 @@ def _open_messages(
             rows=rows,
             bad_records=bad,
             schema=frame.schema,
+            commits_empty=plan.checkpoint is not None,
             checkpoint=_checkpoint(plan, ends, settings) if is_limited else None,
             metadata=_metadata(plan, facts, ends, known, settings),
         )
@@ -111,16 +122,23 @@ def _open_messages(
         unpin(marked)
 
 
-def _parsed(messages: Frame, settings: KafkaSourceSpec, spec: TableSpec) -> Frame:
+def _records(access: SparkMessages, reader: RangeReader, spec: TableSpec) -> Frame:
+    """Return the messages of the ranges as records of the spec's format."""
+    settings, ranges = kafka_source_of(spec), len(reader.parts)
+    schema = declared_schema(_value_columns(spec))
+    is_debezium = settings.format in DEBEZIUM_FORMATS
+    if settings.format in AVRO_FORMATS:
+        kind = event_type(schema) if is_debezium else schema
+        decoder = AvroDecoder(
+            messages=reader, registry=registry_settings(access.client), target=pa.struct(list(to_arrow(kind)))
+        )
+        messages = read_messages(access.session, decoder, ranges, record=kind)
+        records = debezium_avro_records if is_debezium else avro_records
+        return records(messages, schema, settings.topic)
+    messages = read_messages(access.session, reader, ranges)
     if settings.format == "raw":
         return raw_records(messages, settings.topic)
-    if not spec.schema:
-        raise UserError(
-            f"table {spec.table}: {settings.format} messages do not declare their columns: add 'schema' to "
-            f"{spec.source or 'the spec'}",
-            table=spec.table,
-        )
-    return json_records(messages, declared_schema(_value_columns(spec)), settings.topic)
+    return (debezium_records if is_debezium else json_records)(messages, schema, settings.topic)
 
 
 def _value_columns(spec: TableSpec) -> dict[str, str]:

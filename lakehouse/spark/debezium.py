@@ -1,0 +1,182 @@
+"""Turns change events of Debezium into rows: the row after the change, or before it for a delete.
+
+An event is `{before, after, op, ts_ms, source}`, or the same below `payload` with a description below `schema`. Facts
+about the change become columns if the table's schema names them; their names are those of Hudi's payloads:
+
+    _change_operation_type              op: c, r, u, d
+    _upstream_event_processed_ts_ms     ts_ms
+    _event_origin_ts_ms                 source.ts_ms
+    db_shard_source_partition           source.name
+    db_schema_source_partition          source.schema
+    _event_bin_file, _event_pos         source.file, source.pos, of MySQL; _event_row is source.row
+    _event_seq                          file and position in one text
+    _event_lsn, _event_tx_id, _event_xmin   source.lsn, source.txId, source.xmin, of PostgreSQL
+
+Debezium writes dates as days since 1970, and times as numbers whose unit only `schema` states. A time that is a number
+without `schema`, and a decimal that is not a number or its text, make a message a bad record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DecimalType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from lakehouse.spark.sources import Schema
+
+OPERATION = "_change_operation_type"
+_TEXT, _NUMBER = StringType(), LongType()
+_SOURCE = StructType(
+    [
+        *(StructField(name, _TEXT) for name in ("name", "schema", "file")),
+        *(StructField(name, _NUMBER) for name in ("ts_ms", "pos", "row", "lsn", "txId", "xmin")),
+    ]
+)
+_PATHS = {
+    OPERATION: "op",
+    "_upstream_event_processed_ts_ms": "ts_ms",
+    "_event_origin_ts_ms": "source.ts_ms",
+    "db_shard_source_partition": "source.name",
+    "db_schema_source_partition": "source.schema",
+    "_event_bin_file": "source.file",
+    "_event_pos": "source.pos",
+    "_event_row": "source.row",
+    "_event_lsn": "source.lsn",
+    "_event_tx_id": "source.txId",
+    "_event_xmin": "source.xmin",
+}
+_SEQUENCE = "_event_seq"
+#: The description of an event: for `before` and `after`, the type names of their columns.
+_DESCRIPTION = StructType(
+    [
+        StructField(
+            "fields",
+            ArrayType(
+                StructType(
+                    [
+                        StructField("field", _TEXT),
+                        StructField(
+                            "fields", ArrayType(StructType([StructField("field", _TEXT), StructField("name", _TEXT)]))
+                        ),
+                    ]
+                )
+            ),
+        )
+    ]
+)
+_CONVERTED = (DateType, TimestampType, TimestampNTZType, DecimalType)
+_NUMBERS = r"^-?[0-9]+$"
+
+
+def facts_among(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of columns that state facts about a change instead of values of the row."""
+    return tuple(name for name in names if name in _PATHS or name == _SEQUENCE)
+
+
+def event_type(schema: Schema) -> StructType:
+    """Return the type of an event whose rows have the columns of `schema`, with these types."""
+    own = set(facts_among(schema.names))
+    image = StructType([column for column in schema if column.name not in own])
+    return StructType(
+        [
+            StructField("before", image),
+            StructField("after", image),
+            StructField("op", _TEXT),
+            StructField("ts_ms", _NUMBER),
+            StructField("source", _SOURCE),
+        ]
+    )
+
+
+def image_of(event: Column) -> Column:
+    """Return the row after the change, or before it for a delete."""
+    return F.when(event["op"] == "d", event["before"]).otherwise(event["after"])
+
+
+def event_columns(event: Column, image: Column, schema: Schema) -> list[Column]:
+    """Return the columns of `schema` of an event of `event_type`; `image` is its row."""
+    own = set(facts_among(schema.names))
+    return [
+        (_fact(event, column.name).cast(column.dataType) if column.name in own else image[column.name]).alias(
+            column.name
+        )
+        for column in schema
+    ]
+
+
+def json_type(schema: Schema) -> StructType:
+    """Return the type by which the text of an event is parsed: values that need a conversion stay text."""
+    plain = StructType(
+        [
+            StructField(column.name, _TEXT if isinstance(column.dataType, _CONVERTED) else column.dataType)
+            for column in schema
+        ]
+    )
+    event = event_type(plain)
+    wrapped = [StructField("payload", event)]
+    if any(isinstance(column.dataType, _CONVERTED) for column in schema):
+        wrapped.append(StructField("schema", _DESCRIPTION))
+    return StructType([*event.fields, *wrapped])
+
+
+def json_event(parsed: Column, schema: Schema) -> Column:
+    """Return the event of a text that was parsed by `json_type`."""
+    bare = F.struct(*(parsed[field.name].alias(field.name) for field in event_type(schema)))
+    return F.when(parsed["payload"].isNotNull(), parsed["payload"]).otherwise(bare)
+
+
+def json_columns(parsed: Column, event: Column, image: Column, schema: Schema) -> tuple[list[Column], Column]:
+    """Return the columns of `schema` of an event in JSON, and whether a value of it has no conversion."""
+    columns, failed = [], F.lit(False)
+    own = set(facts_among(schema.names))
+    for column, plain in zip(schema, event_columns(event, image, schema), strict=True):
+        if isinstance(column.dataType, _CONVERTED) and column.name not in own:
+            value = _converted(plain, column.dataType, _type_name(parsed, column.name))
+            failed = failed | (plain.isNotNull() & value.isNull())
+            plain = value.alias(column.name)
+        columns.append(plain)
+    return columns, failed
+
+
+def _fact(event: Column, name: str) -> Column:
+    source = event["source"]
+    if name == _SEQUENCE:
+        return F.concat(source["file"], F.lit("."), source["pos"].cast("string"))
+    path = _PATHS[name]
+    return source[path.removeprefix("source.")] if path.startswith("source.") else event[path]
+
+
+def _type_name(parsed: Column, name: str) -> Column:
+    """Return the type name that the description of the event states for a column, null if there is none."""
+    images = F.filter(parsed["schema"]["fields"], lambda one: one["field"] == "after")
+    own = F.filter(F.get(images, 0)["fields"], lambda one: one["field"] == name)
+    return F.get(own, 0)["name"]
+
+
+def _converted(text: Column, kind: DataType, type_name: Column) -> Column:
+    """Convert the text of a value by Debezium's representation; null if it has no conversion."""
+    if isinstance(kind, DecimalType):
+        return text.try_cast(kind)
+    number = text.rlike(_NUMBERS)
+    if isinstance(kind, DateType):
+        days = F.date_add(F.lit("1970-01-01").cast("date"), text.try_cast("int"))
+        return F.when(number, days).otherwise(text.try_cast(kind))
+    count = text.try_cast("long")
+    unit = F.when(type_name.endswith(".MicroTimestamp"), F.timestamp_micros(count))
+    micros = F.floor(text.try_cast("decimal(20,0)") / 1000).cast("long")
+    unit = unit.when(type_name.endswith(".NanoTimestamp"), F.timestamp_micros(micros))
+    unit = unit.when(type_name.endswith(".Timestamp"), F.timestamp_millis(count))
+    return F.when(number, unit.cast(kind)).otherwise(text.try_cast(kind))
