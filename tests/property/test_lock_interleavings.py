@@ -199,7 +199,7 @@ class DeleteThenCreate:
                 held = self._env.storage.get("lock")
             except NotFoundError:
                 continue
-            if is_active(self._env, held):
+            if is_active(self._env, held, now_ms=self._env.clock.now_ms()):
                 return Held(repr(held))
             self._env.storage.delete("lock")
         return Held("another process")

@@ -25,12 +25,14 @@ def lease_record(env: Env, owner: str, lease_ms: int) -> bytes:
     ).encode()
 
 
-def is_active(env: Env, data: bytes, *, expires_ms: int | None = None, grace_ms: int = 0) -> bool:
+def is_active(env: Env, data: bytes, *, now_ms: int, expires_ms: int | None = None, grace_ms: int = 0) -> bool:
     """Return whether the owner of a lease record may still be active.
 
     Args:
         env: The environment that reads the record.
         data: The record.
+        now_ms: The time of `env.clock` before the record was read, in UTC milliseconds. A process that was suspended
+            after it read the record would otherwise compare an old record with the present time.
         expires_ms: Expiry time of a record that does not parse, in UTC milliseconds; None: it never expires.
         grace_ms: Tolerated difference between the clocks of hosts, in milliseconds.
     """
@@ -38,8 +40,8 @@ def is_active(env: Env, data: bytes, *, expires_ms: int | None = None, grace_ms:
         record = parse_json(data)
         until, process = int(record["until"]), ProcessId.from_record(record)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return expires_ms is None or env.clock.now_ms() <= expires_ms
-    if env.clock.now_ms() > until + grace_ms:
+        return expires_ms is None or now_ms <= expires_ms
+    if now_ms > until + grace_ms:
         return False
     current = env.processes.current()
     return not current.is_comparable(process) or process == current or env.processes.is_running(process)

@@ -69,11 +69,12 @@ class Heartbeat:
 def active_writes(env: Env, policy: TransactionPolicy) -> frozenset[str]:
     """Return the instants with a valid heartbeat. A pending write without one has failed."""
     lease = policy.heartbeat_lease_ms
+    now_ms = env.clock.now_ms()
     files, _ = env.storage.list_dir(_DIRECTORY)
     active = set()
     for file in files:
         try:
-            if is_active(env, env.storage.get(file.path), expires_ms=file.modified_ms + lease):
+            if is_active(env, env.storage.get(file.path), now_ms=now_ms, expires_ms=file.modified_ms + lease):
                 active.add(file.name)
         except NotFoundError:
             continue

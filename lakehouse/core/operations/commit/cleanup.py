@@ -264,11 +264,12 @@ def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tupl
 
 def _is_abandoned(table: LoadedTable, policy: TransactionPolicy, file: FileInfo) -> bool:
     """Return whether the process that creates this unfinished file (usually of a lock) is no longer active."""
+    now_ms = table.env.clock.now_ms()
     try:
         data = table.env.storage.get(file.path)
     except NotFoundError:
         return False
-    return not is_active(table.env, data, expires_ms=file.modified_ms + policy.lock.lease_ms)
+    return not is_active(table.env, data, now_ms=now_ms, expires_ms=file.modified_ms + policy.lock.lease_ms)
 
 
 def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) -> None:

@@ -114,7 +114,6 @@ def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Com
                 if isinstance(metadata, Conflict):
                     return metadata
                 _refuse_if_rolled_back(candidate, timeline)
-                lock.check()
                 tries += 1
                 try:
                     committed = _commit(candidate, metadata, timeline, lock, staged)

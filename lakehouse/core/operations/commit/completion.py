@@ -40,19 +40,21 @@ class Completion:
 
 
 def complete_action(table: LoadedTable, action: Completion, lock: TableLock) -> Instant:
-    """Record the change in the metadata table, then create the completed file; call right after `lock.check()`.
+    """Record the change in the metadata table, check the lock, then create the completed file.
 
-    Raises what `TimelineStore.complete` raises, and UnsupportedError if an index partition cannot be maintained.
+    Raises RetryableError if the lock was lost, what `TimelineStore.complete` raises, and UnsupportedError if an index
+    partition cannot be maintained.
     """
     if action.change is None:
+        lock.check()
         return table.store.complete(action.instant, action.timeline, action.data, lock)
     table.store.refuse_during_restore(action.timeline)
     recorded: Recorded | None = None
     try:
         recorded = _record(table, action, action.change, lock)
         after = "" if recorded is None else recorded.instant.completion
-        if recorded is not None:
-            lock.check()
+        # Right before the file is created: also reading the properties of a table without metadata table takes time.
+        lock.check()
         return table.store.complete(action.instant, action.timeline, action.data, lock, after=after)
     except RetryableError:
         _withdraw(table, action.instant, recorded, lock)

@@ -224,7 +224,6 @@ class IndexExecution:
         metadata = IndexMetadata(partitions=work.plan.partitions)
         inflight = replace(claimed.instant, state=State.INFLIGHT)
         completion = Completion(instant=inflight, timeline=now.timeline, data=encode_index_metadata(metadata))
-        lock.check()
         completed = complete_action(now, completion, lock)
         list_as_usable(now.metadata, names, lock)
         logger.info("%s: completed indexing %s of %s", now.env.storage.root, requested, ", ".join(names))

@@ -72,7 +72,6 @@ def complete_rewrite(
     # The newest commit declares the schema of the table, so columns that writers added since must stay.
     schema = latest_extra(now, "schema") or metadata.extra["schema"]
     metadata = replace(metadata, extra={**metadata.extra, "schema": schema})
-    lock.check()
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
     replaces = instant.action is Action.CLUSTERING
     data = encode_commit(metadata, table_version=table.config.version, replace=replaces)

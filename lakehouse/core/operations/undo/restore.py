@@ -239,7 +239,6 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
     with table_lock(env, policy) as lock:
         timeline = table.store.load()
         _require_pending(table, timeline.current(pending), pending)
-        lock.check()
         data = encode_restore_metadata(metadata, base_path=env.storage.root)
         inflight = replace(pending, state=State.INFLIGHT)
         completed = complete_action(table, Completion(instant=inflight, timeline=timeline, data=data), lock)

@@ -357,7 +357,6 @@ def _execute(
         timeline = store.load()
         current = timeline.current(undoing)
         if current is not None and not current.is_completed:
-            lock.check()
             data = encode_rollback_metadata(metadata, base_path=env.storage.root)
             started_rollback = replace(undoing, state=State.INFLIGHT)
             complete_action(table, Completion(instant=started_rollback, timeline=timeline, data=data), lock)

@@ -46,11 +46,12 @@ class WriterPriority:
             return
         deadline = self._env.clock.now_ms() + _LONGEST_MS
         while self._env.clock.now_ms() < deadline:
+            now_ms = self._env.clock.now_ms()
             try:
                 data = self._env.storage.get(PATH)
             except NotFoundError:
                 data = None
-            if data is None or not is_active(self._env, data, expires_ms=0):
+            if data is None or not is_active(self._env, data, now_ms=now_ms, expires_ms=0):
                 if lost < _LOST:
                     return
                 self.request(lost, try_ms)
@@ -68,9 +69,10 @@ class WriterPriority:
             if self._env.storage.create(PATH, data):
                 self._owner = owner
                 return
+            now_ms = self._env.clock.now_ms()
             found, tag = self._env.storage.get_tagged(PATH)
             if (
-                not is_active(self._env, found, expires_ms=0)
+                not is_active(self._env, found, now_ms=now_ms, expires_ms=0)
                 and self._env.storage.replace_if(PATH, data, tag) is not None
             ):
                 self._owner = owner

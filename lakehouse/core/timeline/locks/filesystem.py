@@ -146,7 +146,9 @@ class FilesystemLock:
         if ours is not None and ours.token <= token:
             # holder.json has decided between the two writers.
             return True
-        return not is_active(self._env, found, expires_ms=self._hudi_expires_ms(), grace_ms=CLOCK_DRIFT_MS)
+        now_ms = self._env.clock.now_ms()
+        expires_ms = self._hudi_expires_ms()
+        return not is_active(self._env, found, now_ms=now_ms, expires_ms=expires_ms, grace_ms=CLOCK_DRIFT_MS)
 
     def _hudi_expires_ms(self) -> int | None:
         """Return when a lock of Hudi expires by its age, in UTC milliseconds; None: never."""

@@ -64,17 +64,17 @@ def test_record_of_an_unobservable_process_is_active_until_it_expires(changed: d
     env = replace(make_env(), processes=Neighbours(pid=1))
     written = json.loads(lease_record(replace(env, processes=Neighbours(pid=2)), "owner", LEASE_MS))
     data = json.dumps({**written, **changed}).encode()
-    assert is_active(env, data) is alive
+    assert is_active(env, data, now_ms=env.clock.now_ms()) is alive
     env.clock.sleep(LEASE_MS / 1000)
-    assert not is_active(env, data)
+    assert not is_active(env, data, now_ms=env.clock.now_ms())
 
 
 def test_record_of_an_earlier_version_is_active_until_it_expires() -> None:
     env = replace(make_env(), processes=Neighbours(pid=1))
     data = json.dumps({"owner": "o", "host": "here", "pid": 2, "until": env.clock.now + LEASE_MS}).encode()
-    assert is_active(env, data)
+    assert is_active(env, data, now_ms=env.clock.now_ms())
     env.clock.sleep(LEASE_MS / 1000)
-    assert not is_active(env, data)
+    assert not is_active(env, data, now_ms=env.clock.now_ms())
 
 
 @pytest.mark.parametrize("pid", [0, -1, -(10**30), 10**30])
@@ -86,8 +86,8 @@ def test_invalid_process_number_is_not_running(pid: int) -> None:
 def test_reused_number_of_this_process_is_not_active() -> None:
     env = make_env()
     earlier = lease_record(replace(env, processes=Neighbours(pid=1, started="1")), "owner", LEASE_MS)
-    assert not is_active(replace(env, processes=Neighbours(pid=1, started="2")), earlier)
-    assert is_active(replace(env, processes=Neighbours(pid=1, started="1")), earlier)
+    assert not is_active(replace(env, processes=Neighbours(pid=1, started="2")), earlier, now_ms=env.clock.now_ms())
+    assert is_active(replace(env, processes=Neighbours(pid=1, started="1")), earlier, now_ms=env.clock.now_ms())
 
 
 @pytest.mark.parametrize("provider", ["filesystem", "sqlalchemy"])

@@ -52,6 +52,20 @@ def test_heartbeat_expires_after_the_tolerable_misses() -> None:
     assert active_writes(env, POLICY) == frozenset()
 
 
+def test_heartbeat_is_not_compared_with_a_time_long_after_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make_env()
+    beating(env)
+    read = env.storage.get
+
+    def read_and_stall(path: str) -> bytes:
+        found = read(path)
+        env.clock.sleep(600)
+        return found
+
+    monkeypatch.setattr(env.storage, "get", read_and_stall)
+    assert active_writes(env, POLICY) == {INSTANT}
+
+
 def test_heartbeat_of_an_ended_process_of_this_host_expires_at_once() -> None:
     env = make_env()
     beating(replace(env, processes=Neighbours(pid=2)))
