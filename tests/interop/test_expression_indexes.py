@@ -81,7 +81,7 @@ def table_of_hudi(hudi: Hudi, folder: Path, kind: str, *names: str, **settings: 
     return location
 
 
-def table_of_ours(folder: Path, kind: str, *names: str, **settings: Any) -> Table:
+def table_of_ours(folder: Path, kind: str, *names: str, version: int = 9) -> Table:
     """Return a table that lakehouse wrote, with indexes that it built beside a writer."""
     table = Table.create(
         str(folder / "rides"),
@@ -90,8 +90,7 @@ def table_of_ours(folder: Path, kind: str, *names: str, **settings: Any) -> Tabl
         partition_by="day",
         ordering="ts",
         table_type=kind,
-        options={"hoodie.parquet.small.file.limit": "0"},
-        **settings,
+        options={"hoodie.parquet.small.file.limit": "0", "hoodie.write.table.version": str(version)},
     )
     table.upsert(FIRST)
     for name in names:
@@ -190,11 +189,10 @@ def test_hudi_uses_and_updates_indexes_that_lakehouse_built(
 
 def test_hudi_skips_files_by_an_index_that_lakehouse_built(hudi: Hudi, tmp_path: Path) -> None:
     table = table_of_ours(tmp_path, "COPY_ON_WRITE", HOUR)
-    (late,) = [s.base for s in table.scan(["id"], "hour(at) = 5").plan.slices if s.base]
-    path = Path(table.location) / late.path
-    path.rename(path.with_suffix(".gone"))
-    found = hudi.query("select id from {table} where hour(at) = 3", table=table.location, **SKIPPING)
-    assert found.column(0).to_pylist() == ["k3"]
+    (other,) = (Path(table.location) / "c").glob("*.parquet")
+    other.rename(other.with_suffix(".gone"))
+    found = hudi.query("select id from {table} where hour(at) = 23", table=table.location, **SKIPPING)
+    assert found.column(0).to_pylist() == ["between"]
     with pytest.raises(HudiError):
         hudi.query("select id from {table} where hour(at) = 5", table=table.location, **SKIPPING)
 
@@ -215,8 +213,16 @@ def test_write_to_a_table_with_an_index_of_hudi_on_an_unknown_function_is_refuse
 def test_indexes_of_version_8_tables_are_built_and_maintained(
     kind: str, hudi: Hudi, metadata_referee: MetadataReferee, tmp_path: Path
 ) -> None:
-    table = table_of_ours(tmp_path, kind, HOUR, DAY, table_version=8)
+    # Hudi 1.2 fails on an index on a function of a timestamp in a table of version 8, also on its own.
+    table = table_of_ours(tmp_path, kind, DAY, version=8)
+    table.services.create_index("ts")
+    assert isinstance(table.services.index.run(), Indexed)
     write_with_lakehouse(table, kind)
     assert_conditions_agree(hudi, table)
-    assert_records_are_those_of_hudi(hudi, metadata_referee, table, HOUR, DAY)
+    assert_records_are_those_of_hudi(hudi, metadata_referee, table, DAY)
     assert_hudi_reads_the_same(hudi, table)
+    for value in (9, 2_000_000_009):
+        found = hudi.query(f"select id from {{table}} where ts = {value}", table=table.location, **SKIPPING)
+        scan = table.scan(["id"], f"ts = {value}")
+        assert scan.explain().step("secondary_index")
+        assert found.column(0).to_pylist() == scan.to_arrow().column(0).to_pylist() != []

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from lakehouse.core.files.secondary_keys import text_refusal
 from lakehouse.core.format.timeline.indexing import decode_index_plan
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
@@ -129,7 +131,7 @@ def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
                 column=index.column,
             )
         kind = schema.field(index.column).type
-        why = text_refusal(kind) if is_secondary else type_refusal(function, index.kind, kind, version)
+        why = text_refusal(kind) if is_secondary else _expression_refusal(index, function, kind, version)
         if why is not None:
             raise UserError(f"{table.env.storage.root}: index {index.name}: {why}", column=index.column)
     return Definition(
@@ -139,6 +141,17 @@ def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
         options={} if is_secondary else {EXPRESSION: index.function, **index.options},
         version=version,
     )
+
+
+def _expression_refusal(index: DeclaredIndex, function: IndexFunction, kind: pa.DataType, version: str) -> str | None:
+    """Return why an index on an expression of a column of this type must not be created; None if it may."""
+    is_of_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    if version == "V1" and is_of_time and index.kind == COLUMN_STATS and function.name != IDENTITY:
+        return (
+            "queries of Apache Hudi 1.2 fail on an index on a function of times in a table of version 8; upgrade the "
+            "table, or use bloom_filters"
+        )
+    return type_refusal(function, index.kind, kind, version)
 
 
 def _require_maintainable(table: LoadedTable, index: DeclaredIndex, function: IndexFunction) -> None:

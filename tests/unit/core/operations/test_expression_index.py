@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,25 @@ def test_index_declared_by_options_is_built_and_dropped(tmp_path: Path) -> None:
     assert dropped.partitions == ("expr_index_by_hour",)
     assert not list((tmp_path / "rides" / ".hoodie" / "metadata" / "expr_index_by_hour").rglob("*.*"))
     table.upsert(rides(("a", "x", 2, 4, "m")))
+    assert_valid(table)
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_version_8_tables_have_indexes_with_records_of_version_1(kind: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path, DAY, kind=kind, options={"hoodie.write.table.version": "8"})
+    table.services.create_index("name")
+    table.upsert(rides(("a", "x", 1, 3, "n"), ("b", "y", 1, None, "m")))
+    assert isinstance(table.services.index.run(), Indexed)
+    table.upsert(rides(("a", "x", 2, 4, "o")))
+    assert table.refresh().config.version == 8
+    assert {row["type_ordinal"] for row in records(table, "expr_index_by_day")} == {None}
+    definitions = json.loads((tmp_path / "rides/.hoodie/.index_defs/index.json").read_text())["indexDefinitions"]
+    assert {definition["version"] for definition in definitions.values()} == {"V1"}
+    assert names_of(table, "hour(at) = 4") == names_of(table, "name = 'o'") == ["a"]
+    assert "expression_index" in [s.name for s in table.scan(["id"], "from_unixtime(ts, 'yyyy-MM-dd') < '2'").explain()]
+    with pytest.raises(UserError, match="fail on an index on a function of times"):
+        table.services.create_expression_index(HOUR)
+    assert table.scan(["id"], "name = 'm'").explain().step("secondary_index")
     assert_valid(table)
 
 
