@@ -73,7 +73,8 @@ class ColumnStatsPartition:
         definition = indexed_columns(commit)
         found = bounds_of_commit(commit, definition.source_fields)
         return Update(
-            entries=_entries(found, commit.config, definition, commit.schema),
+            # A row of a file never changes. While the partition is built, the build may have it as well.
+            entries=_entries(found, commit.config, definition, commit.schema, tight=commit.is_building),
             deletes=_deleted_keys(commit.change.removed, definition.source_fields),
             definition=definition,
         )
@@ -83,20 +84,25 @@ class ColumnStatsPartition:
 
 
 def _entries(
-    files: Sequence[FileBounds], config: TableConfig, definition: Definition, schema: pa.Schema | None
+    files: Sequence[FileBounds],
+    config: TableConfig,
+    definition: Definition,
+    schema: pa.Schema | None,
+    *,
+    tight: bool = False,
 ) -> pa.Table:
     mixed = is_mixed(config)
     held = [file for file in files if _is_complete(file, definition.source_fields, mixed=mixed)]
     if definition.version == "V2" and len(held) * len(definition.source_fields) <= FEW_ROWS:
         with suppress(UnusualRecordError):
-            return _few_entries(held, definition, schema)
+            return _few_entries(held, definition, schema, tight=tight)
     names, partitions = [file.name for file in held], [file.partition for file in held]
     by_type = columns_by_type(definition.source_fields if held else (), indexed_types(schema))
     columns = [column for of_type in by_type.values() for column in of_type]
     keys = _keys(columns, pa.array(partitions, pa.string()), pa.array(names, pa.string()))
     tables, start = [], 0
     for kind, of_type in by_type.items():
-        values = column_values(held, names, of_type, kind, tight=False)
+        values = column_values(held, names, of_type, kind, tight=tight)
         of_rows = pa.array(of_type, pa.string()).take(pa.array(np.repeat(np.arange(len(of_type)), len(held))))
         of_keys = keys.slice(start, values.num_rows)
         tables.append(statistics_of(values, of_rows, of_keys, version=definition.version))
@@ -104,7 +110,9 @@ def _entries(
     return encode_statistics(pa.concat_tables(tables) if tables else STAT_ROWS.empty_table())
 
 
-def _few_entries(files: Sequence[FileBounds], definition: Definition, schema: pa.Schema | None) -> pa.Table:
+def _few_entries(
+    files: Sequence[FileBounds], definition: Definition, schema: pa.Schema | None, *, tight: bool
+) -> pa.Table:
     kinds = indexed_types(schema)
     columns = [
         (hash64_of(column), column, form_of(kinds.get(column, pa.string()))) for column in definition.source_fields
@@ -116,7 +124,7 @@ def _few_entries(files: Sequence[FileBounds], definition: Definition, schema: pa
             found = bounds.get(column) or absent(file)
             keys.append(prefix + suffix)
             values.append(
-                encode_statistic(statistic_of(file.name, column, found, form, tight=False, of_partition=False))
+                encode_statistic(statistic_of(file.name, column, found, form, tight=tight, of_partition=False))
             )
     return few_entries(keys, values)
 

@@ -71,6 +71,8 @@ class MetadataCommit:
         shared: Values that several partitions derive from the change, computed once.
         is_last: No write with a smaller requested time is pending. Such a write could complete later, and its records
             would be merged below those of this action, because records are merged in the order of requested times.
+        is_building: The partition is being built. The base files of the build may contain the files of this action, and
+            its records are merged over them; `is_last` is false.
         live_files: Returns the files of the newest slices of some partitions after the action, with the columns
             `partition` and `name`; None if they cannot be determined.
         stored_ranges: Returns the rows of `column_stats` for some columns of some files; None if it is damaged.
@@ -88,6 +90,7 @@ class MetadataCommit:
     reader: Callable[[], Any] = lambda: None
     shared: dict[str, Any] = field(default_factory=dict)
     is_last: bool = True
+    is_building: bool = False
     live_files: Callable[[Sequence[str]], pa.Table | None] = lambda partitions: None
     stored_ranges: Callable[[Sequence[str], pa.Table], pa.Table | None] = lambda columns, files: None
 

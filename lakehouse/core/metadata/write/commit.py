@@ -74,12 +74,14 @@ class Opened:
 
     Attributes:
         names: The listed index partitions, those that are being built included; () without metadata table.
+        building: Those of them that are being built.
         timeline: The timeline of the metadata table.
         definitions: The index definitions.
         groups: The file ids of each partition.
     """
 
     names: tuple[str, ...] = ()
+    building: tuple[str, ...] = ()
     timeline: Timeline = field(default_factory=Timeline)
     definitions: dict[str, Definition] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -108,7 +110,9 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
     if not store.has_definitions(names, timeline, data):
         store.definitions = read_definitions(store.env.storage)
     groups = store.groups(names, timeline, data)
-    return Opened(names=names, timeline=timeline, definitions=store.definitions, groups=groups)
+    return Opened(
+        names=names, building=tuple(building), timeline=timeline, definitions=store.definitions, groups=groups
+    )
 
 
 # parameters: the action with its change, and the state of both tables
@@ -164,7 +168,8 @@ def commit_metadata(
         stored_ranges=partial(_stored_ranges, reader),
         reader=reader,
     )
-    updates = {name: _kind(name).update(name, commit) for name in opened.names}
+    of_build = replace(commit, is_building=True, is_last=False)
+    updates = {name: _kind(name).update(name, of_build if name in opened.building else commit) for name in opened.names}
     changed = {name: update.definition for name, update in updates.items() if update.definition is not None}
     if any(opened.definitions.get(name) != definition for name, definition in changed.items()):
         # Files that are stored have no row of a new column, and readers take it as all null, which it is.

@@ -302,6 +302,7 @@ def test_write_to_a_table_with_an_index_on_an_unknown_function_names_the_way_out
     table = indexed_table(tmp_path, "COPY_ON_WRITE", HOUR)
     path = tmp_path / "rides" / ".hoodie" / ".index_defs" / "index.json"
     path.write_text(path.read_text().replace('"hour"', '"regexp_extract"'))
+    table = Table.open(table.location)
     with pytest.raises(UnsupportedError, match=r"'regexp_extract' .* is unknown.*`lakehouse index drop`"):
         table.upsert(rides(("k0", "a", 3 * 10**9, 1, "v")))
     table.services.drop_index("by_hour")

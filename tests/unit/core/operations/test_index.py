@@ -280,3 +280,17 @@ def test_metadata_table_is_not_compacted_while_an_index_is_built(tmp_path: Path)
     assert (table.metadata.show().compacted or "") > planned.requested
     assert stored_keys(table, NAME) == indexed_values(table, "v") == {"3$a", "3$b"}
     assert table.metadata.validate().ok
+
+
+def test_statistics_that_are_built_beside_a_writer_contain_all_values(tmp_path: Path) -> None:
+    table = table_with_metadata(tmp_path)
+    table.insert(batch([row("a", ts=100), row("b", ts=200)]))
+    table.services.drop_index("column_stats")
+    table.services.index.schedule()
+    table.insert(batch([row("c", ts=150)]))
+    assert isinstance(table.services.index.run(), Indexed)
+    assert {"column_stats", "partition_stats"} <= set(listed(table)[0])
+    report = table.metadata.validate()
+    assert report.ok, [f"{check!r} {check.examples}" for check in report.checks if not check.ok]
+    for value, key in ((100, "a"), (150, "c"), (200, "b")):
+        assert table.scan(["id"], f"ts = {value}").to_arrow().column(0).to_pylist() == [key]
