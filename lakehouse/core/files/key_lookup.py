@@ -43,7 +43,7 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
         for reader in readers:
             stack.callback(reader.close)
         found = [stack.enter_context(MatchCollector(context, task.entries)) for _ in task.bases]
-        for part in _parts(context, task.entries, uses_filters=task.uses_filters):
+        for part in key_parts(context, task.entries, uses_filters=task.uses_filters):
             keys = staged_keys(context, part)
             bounds = pc.min_max(keys)
             candidates = CandidateKeys(keys) if task.uses_filters else None
@@ -63,7 +63,7 @@ def match_file(
     context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, matches: MatchCollector
 ) -> None:
     """Look the keys of `entries` up in one open base file and add the matching rows to `matches`."""
-    for part in _parts(context, entries):
+    for part in key_parts(context, entries):
         matches.add(find(context, base, reader, StagedKeys(entries=part, keys=staged_keys(context, part))))
 
 
@@ -174,7 +174,8 @@ def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYT
         yield tuple(part)
 
 
-def _parts(context: WriteContext, entries: Entries, *, uses_filters: bool = False) -> Iterator[Entries]:
+def key_parts(context: WriteContext, entries: Entries, *, uses_filters: bool = False) -> Iterator[Entries]:
+    """Divide the entries into parts whose keys fit the budget of a look-up, or of one that asks filters first."""
     # The words of the keys that the filters hash, and their first hashes, take more memory than the keys.
     factor = 2.5 if uses_filters else 1.0
     return entry_parts(entries, context.policy.memory_budget_bytes, factor * _key_bytes(context, entries))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from lakehouse.core.index.file_lookups import plan_groups, plan_tags
+from lakehouse.core.index.file_lookups import plan_filtered_tags, plan_groups
 from lakehouse.core.index.protocol import Groups, IndexSetup, NewUuid
 from lakehouse.core.index.write_tasks import GroupTask, StagedEntry, TagResult, TagTask
 from lakehouse.model.files import FileSlice
@@ -27,8 +27,14 @@ class BloomIndex:
         """Return look-ups in the files of the batch's partitions; none if rows are only added."""
         if not self.setup.looks_up:
             return ()
-        tasks = plan_tags(entries, slices, global_keys=False, parallelism=parallelism, read_logs_of=read_logs_of)
-        return tuple(replace(task, uses_filters=True) for task in tasks)
+        return plan_filtered_tags(
+            self.setup,
+            entries,
+            slices,
+            global_keys=False,
+            parallelism=parallelism,
+            read_logs_of=read_logs_of,
+        )
 
     def groups(
         self,

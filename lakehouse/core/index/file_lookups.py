@@ -55,6 +55,34 @@ def plan_tags(
     return tuple(tasks)
 
 
+# parameters: those of `plan_tags`, and the setup
+def plan_filtered_tags(
+    setup: IndexSetup,
+    entries: Iterable[StagedEntry],
+    slices: Sequence[FileSlice],
+    *,
+    global_keys: bool,
+    parallelism: int,
+    read_logs_of: Groups,
+) -> tuple[TagTask, ...]:
+    """Return the look-ups of a bloom index: files ask their filter first, unless a stored filter was asked before.
+
+    Base files whose stored filter excludes all keys are not searched. Groups in `read_logs_of` are searched in any
+    case, because logs may have other keys than the base file.
+    """
+    staged = list(entries)
+    is_excluded = setup.without_keys - read_logs_of
+    searched = [s for s in slices if s.base is None or (s.partition, s.file_id) not in is_excluded]
+    asked = [s for s in searched if (s.partition, s.file_id) in setup.asked]
+    others = [s for s in searched if (s.partition, s.file_id) not in setup.asked]
+    tasks = [
+        replace(task, uses_filters=uses_filters)
+        for some, uses_filters in ((others, True), (asked, False))
+        for task in plan_tags(staged, some, global_keys=global_keys, parallelism=parallelism, read_logs_of=read_logs_of)
+    ]
+    return tuple(tasks)
+
+
 def plan_groups(
     entries: Iterable[StagedEntry],
     slices: Sequence[FileSlice],

@@ -40,6 +40,8 @@ class IndexSetup:
         replaced: File groups that an overwrite has hidden. Rows written to their ids would not be visible.
         located: The staged rows whose keys have a stored location, by file group; empty for other indexes.
         trusts_locations: Rows are appended to the file groups of their locations without reading these.
+        without_keys: File groups whose base file has no key of the batch, by a stored bloom filter; for bloom indexes.
+        asked: File groups whose stored bloom filter was asked, so that the filter in the file tells nothing more.
     """
 
     sizing: Sizing
@@ -53,6 +55,8 @@ class IndexSetup:
     replaced: Groups = frozenset()
     located: Mapping[tuple[str, str], tuple[LocatedRows, ...]] = field(default_factory=dict)
     trusts_locations: bool = False
+    without_keys: Groups = frozenset()
+    asked: Groups = frozenset()
 
 
 class Index(Protocol):

@@ -46,6 +46,11 @@ class IndexPolicy:
         True,
         "Global bloom index: move a row whose partition changed (true) or update it where it is (false).",
     )
+    bloom_metadata: bool = option(
+        "hoodie.bloom.index.use.metadata",
+        True,
+        "Bloom indexes: read the filters of base files from the metadata table, if it has them; else from the files.",
+    )
     record_moves: bool = option(
         RECORD_MOVES,
         False,

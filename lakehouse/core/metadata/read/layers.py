@@ -19,6 +19,7 @@ from lakehouse.core.format.hfile.reader import HFile, read_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.log.scan import lost_blocks, settle_blocks
+from lakehouse.core.format.metadata.records import decode_blooms
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.metadata.hfiles import open_hfile
 from lakehouse.core.metadata.read.cache import MetadataCache
@@ -61,9 +62,9 @@ class Select:
         return file.entries() if self.prefixes is None else file.find_prefixes(self.prefixes)
 
     def rows(self, file: FileLayer, decode: Decode, schema: str) -> pa.Table:
-        """Return the decoded entries of a layer with entries; a small layer is decoded once."""
+        """Return the decoded entries of a layer with entries; a small layer is decoded once, unless it has filters."""
         has_many = self.prefixes is not None and len(self.prefixes) > _FEW_PREFIXES
-        if file.hfile is not None and (file.count > DECODED_ROWS or has_many):
+        if file.hfile is not None and (file.count > DECODED_ROWS or has_many or decode is decode_blooms):
             return _decoded_in_parts(decode, self.entries(file.hfile), schema)
         if not file.decoded:
             file.decoded.append(decode(file.entries(), schema))

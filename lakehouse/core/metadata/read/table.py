@@ -199,6 +199,11 @@ class MetadataTable:
         slices = self.slices(RECORD_INDEX)
         return TaskLocations(self._store.env.storage, self._store.config, self._validity, slices)
 
+    def task_filters(self) -> TaskFilters:
+        """Return a picklable reader of the bloom filters, for tasks."""
+        slices = self.slices(BLOOM_FILTERS)
+        return TaskFilters(self._store.env.storage, self._store.config, self._validity, slices)
+
     def bloom_filters(self, files: pa.Table) -> pa.Table:
         """Return the bloom filters of base files as `BLOOMS`; files without filter have no row.
 
@@ -532,6 +537,21 @@ class TaskLocations:
         store = MetadataStore(Env(storage=self.storage), self.config)
         table = MetadataTable(store, (RECORD_INDEX,), self.validity, {RECORD_INDEX: self.slices})
         return table.locations(record_keys, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilters:
+    """The bloom filters of one version of a table, as a value that tasks get: it opens the files again."""
+
+    storage: Storage
+    config: TableConfig
+    validity: Validity
+    slices: tuple[MetadataSlice, ...]
+
+    def bloom_filters(self, files: pa.Table) -> pa.Table:
+        """Return the filters of base files, as `MetadataTable.bloom_filters` does."""
+        store = MetadataStore(Env(storage=self.storage), self.config)
+        return MetadataTable(store, (BLOOM_FILTERS,), self.validity, {BLOOM_FILTERS: self.slices}).bloom_filters(files)
 
 
 def _decoded(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema) -> Layer:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.files.filtered_files import FilteredFiles, filter_files, plan_filters, united
 from lakehouse.core.files.hash_ranges import divide_run
 from lakehouse.core.files.located_keys import locate, plan_locating
 from lakehouse.core.files.log_reader import OPERATION
@@ -21,8 +22,9 @@ from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.registry import create_index
 from lakehouse.core.index.resizes import PendingResize, RingResize
 from lakehouse.core.index.write_tasks import LocatedRows, Sizing, StagedEntry, StagedRun
-from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.metadata.read.table import BLOOM_FILTERS, MetadataTable
 from lakehouse.core.operations.load.hashing import require_rings
+from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.record_locations import with_record_locations
 from lakehouse.core.operations.load.resizes import ring_resizes
 from lakehouse.core.operations.load.slices import Listing, load_listing, load_visible
@@ -32,13 +34,15 @@ from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.model.files import FileSlice
-from lakehouse.model.index_type import GLOBAL_SIMPLE, SIMPLE, IndexType
+from lakehouse.model.index_type import BLOOM, GLOBAL_BLOOM, GLOBAL_SIMPLE, SIMPLE, IndexType
 
 logger = logging.getLogger(__name__)
 
 #: Keys that this process looks up: it keeps files of the metadata table, and tasks on Spark start in about 0.1 s.
 ROWS_HERE = 500_000
 THREADS = 4
+#: Bloom filters that this process asks.
+_FILTERS_HERE = 1_000
 
 Located = Mapping[Group, tuple[LocatedRows, ...]]
 
@@ -77,14 +81,17 @@ def plan_search(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch:
             return search
         index_type = GLOBAL_SIMPLE if index_type.is_global else SIMPLE
     setup, runs = _setup(attempt, index_type, runs)
-    index = create_index(index_type, setup)
     if attempt.request.replaces:
+        index = create_index(index_type, setup)
         return KeySearch(index=index, runs=runs, listing=None, read_logs_of=frozenset())
     everywhere = context.global_keys and looks_up
     partitions = None if everywhere else sorted({e.partition for run in runs for e in run.entries})
     # The metadata table also names files that were lost, whose rows are to be skipped.
     listing = load_listing(table, partitions, on_storage=attempt.policies.write.skips_damage)
     changed = _groups_with_changed_keys(table, context, listing.slices)
+    if looks_up and index_type.name in (BLOOM.name, GLOBAL_BLOOM.name):
+        setup = _filtered(attempt, setup, [e for run in runs for e in run.entries], listing.slices)
+    index = create_index(index_type, setup)
     return KeySearch(index=index, runs=runs, listing=listing, read_logs_of=changed, resizes=setup.resizes)
 
 
@@ -143,6 +150,32 @@ def _located(
         for group, rows in keys.groups.items():
             groups[group] = (*groups.get(group, ()), rows)
     return groups
+
+
+def _filtered(
+    attempt: WriteAttempt, setup: IndexSetup, entries: Sequence[StagedEntry], slices: Sequence[FileSlice]
+) -> IndexSetup:
+    """Return the setup with what the bloom filters of the metadata table say about the keys of the batch."""
+    if not attempt.policies.index.bloom_metadata:
+        return setup
+    group_of = {(s.partition, s.base.name): (s.partition, s.file_id) for s in slices if s.base is not None}
+    engine, context = attempt.engine, attempt.context
+    tasks = plan_filters(entries, list(group_of), parallelism=engine.parallelism)
+
+    def ask(metadata: MetadataTable) -> list[FilteredFiles]:
+        if sum(entry.rows for entry in entries) <= ROWS_HERE and len(group_of) <= _FILTERS_HERE:
+            return LocalEngine(THREADS).run(partial(filter_files, context, metadata), tasks)
+        return attempt.engine.run(partial(filter_files, context, metadata.task_filters()), tasks, light=True)
+
+    found = from_metadata(attempt.table, BLOOM_FILTERS, ask)
+    if found is None:
+        return setup
+    files = united(found)
+    return replace(
+        setup,
+        without_keys=frozenset(group_of[file] for file in files.excluded),
+        asked=frozenset(group_of[file] for file in files.asked),
+    )
 
 
 def _groups_with_changed_keys(

@@ -1,0 +1,70 @@
+"""Bloom indexes with filters in the metadata table: files without keys of the batch are not opened (MDT-13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakehouse.core.operations.write import staged
+from lakehouse.core.table.table import Table
+from tests.support.tables import Shape, batch, data_rows, make_table, row
+
+FILTERS = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.parquet.small.file.limit": "0",
+}
+TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
+
+
+def three_files(index: str, type_: str, **options: str) -> Table:
+    """Return a table of one partition with three files of two keys each."""
+    table = make_table(Shape(index=index, type=type_, fills_small_files=False, options={**FILTERS, **options}))
+    for number in range(3):
+        table.insert(batch([row(f"{number}-a"), row(f"{number}-b")]))
+    return table
+
+
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return a list to which each searched base file adds whether its own filter is asked."""
+    found: list[bool] = []
+    real = staged._tag
+
+    def tag(context: Any, read: Any, attempt: Any, task: Any) -> Any:
+        found.extend([task.uses_filters] * (len(task.bases) + len(task.slices)))
+        return real(context, read, attempt, task)
+
+    monkeypatch.setattr(staged, "_tag", tag)
+    return found
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("index", ["BLOOM", "GLOBAL_BLOOM"])
+def test_upsert_opens_only_files_that_stored_filters_do_not_exclude(
+    index: str, type_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = three_files(index, type_)
+    files = searched(monkeypatch)
+    table.upsert(batch([row("1-a", ts=2, v="new"), row("new", v="new")]))
+    assert files == [False]
+    found = {r["id"]: r["v"] for r in data_rows(table)}
+    assert found == dict.fromkeys(["0-a", "0-b", "1-b", "2-a", "2-b"]) | {"1-a": "new", "new": "new"}
+
+
+@pytest.mark.parametrize("options", [{"hoodie.bloom.index.use.metadata": "false"}, FILTERS], ids=["files", "metadata"])
+def test_upsert_asks_filters_of_files_unless_the_metadata_table_has_them(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = three_files("BLOOM", "COPY_ON_WRITE", **options)
+    files = searched(monkeypatch)
+    table.upsert(batch([row("2-b", ts=2, v="new")]))
+    assert files == ([True] * 3 if options is not FILTERS else [False])
+    assert sorted(r["id"] for r in data_rows(table)) == ["0-a", "0-b", "1-a", "1-b", "2-a", "2-b"]
+
+
+def test_delete_finds_its_keys_by_stored_filters() -> None:
+    table = three_files("BLOOM", "MERGE_ON_READ")
+    table.delete(batch([row("0-a"), row("2-b"), row("none")]))
+    table.upsert(batch([row("0-a", ts=9, v="again")]))
+    assert {r["id"] for r in data_rows(table)} == {"0-a", "0-b", "1-a", "1-b", "2-a"}
