@@ -93,11 +93,20 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedKeysContext:
-    """The settings of the tasks that find changed keys; `directory` is that of their files, relative to the table."""
+    """The settings of the tasks that find changed keys.
+
+    `directory` is that of their files: relative to the table, or to `output` if that is given.
+    """
 
     read: SliceContext
     sharding: Sharding
     directory: str
+    output: Storage | None = None
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of the files of changed keys."""
+        return self.output or self.read.storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +123,7 @@ def find_changed_keys(
 ) -> ChangedKeysFile | None:
     """Write the changed keys of file groups to one file; return None if no key changes."""
     path = f"{context.directory}/{attempt.token}.arrow"
-    return write_divided(context.read.storage, path, _divided(context.sharding, groups, context.read))
+    return write_divided(context.storage, path, _divided(context.sharding, groups, context.read))
 
 
 def write_divided(storage: Storage, path: str, pieces: Iterator[tuple[int, pa.RecordBatch]]) -> ChangedKeysFile | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -252,6 +252,15 @@ class MetadataTable:
             groups = self.slices(partition)
             merged = self._merged(partition, [(slice_, Select()) for slice_ in groups], check=True)
             return merged
+
+    def records_of_groups(self, partition: str) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the ids of file groups with their records as `records` returns them; one group is in memory."""
+        with reading():
+            groups = self.slices(partition)
+        for slice_ in groups:
+            with reading():
+                rows = self._merged(partition, [(slice_, Select())], check=True)
+            yield slice_.file_id, rows
 
     def layers(self, partition: str, file_id: str) -> list[FileLayer]:
         """Return the layers of a file group, oldest first."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
@@ -35,6 +34,7 @@ from lakehouse.core.metadata.write.initialise import (
     index_definitions,
     ordered_kinds,
     record_build,
+    write_base_files,
 )
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.table_lock import TableLock
@@ -100,10 +100,8 @@ def build_base_files(store: MetadataStore, name: str, build: TableFiles, data: T
         return []
     left = [path for path in store.inner.storage.list_names(name) if path.endswith(f"_{build.instant}.hfile")]
     store.remove_unfinished([name], build.instant)
-    files, stats = base_files(store, name, kind, groups, build, new_token(store.env))
+    stats = write_base_files(store, base_files(store, name, kind, groups, build, new_token(store.env)))
     delete_leftovers(store.env.storage, [f"{METADATA}/{name}/{path}" for path in left])
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        list(pool.map(lambda file: store.inner.storage.put(*file), files.items()))
     return stats
 
 

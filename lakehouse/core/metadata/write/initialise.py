@@ -7,8 +7,9 @@ commit has a time that no other instant has. The properties name the partition a
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,7 +44,7 @@ from lakehouse.core.metadata.write.files import (
 )
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties, update_properties
-from lakehouse.errors import UserError
+from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Action, Instant, State, Timeline
 
@@ -123,9 +124,19 @@ def build_partitions(
         used.add(instant)
         build = replace(table, instant=instant, definitions=definitions)
         lock.check()
-        files, stats = _partition_files(store, name, kind, build, token)
-        timeline = record_build(store, instant, (files, stats), timeline, lock)
-        logger.info("%s: built the index partition %s, %d files", storage.root, name, len(files))
+        groups = list(kind.group_ids(name, build))
+        store.timeline_store.begin(instant, Action.DELTACOMMIT)
+        try:
+            stats = write_base_files(store, base_files(store, name, kind, groups, build, token))
+        except LakehouseError:
+            # Base files of a pending instant have no effect. The next build may have the same time.
+            left = [path for path in store.inner.storage.list_names(name) if f"_{instant}." in path]
+            store.remove_files(f"{name}/{path}" for path in left)
+            store.timeline_store.remove_pending(replace(_requested(instant), state=State.INFLIGHT))
+            raise
+        made = (group_files(name, groups, instant), stats)
+        timeline = record_build(store, instant, made, timeline, lock)
+        logger.info("%s: built the index partition %s, %d base files", storage.root, name, len(stats))
     lock.check()
     built = Built(names=tuple(names), definitions=definitions)
     update_properties(store.env, built.properties(usable))
@@ -189,23 +200,35 @@ def _partition_files(
     """Return path -> content of the files of a new partition, and the statistics of its base files."""
     groups = list(kind.group_ids(name, build))
     files = group_files(name, groups, build.instant)
-    bases, stats = base_files(store, name, kind, groups, build, token)
-    return {**files, **bases}, stats
+    bases = list(base_files(store, name, kind, groups, build, token))
+    return {**files, **{path: data for path, data, _ in bases}}, [stat for _, _, stat in bases]
 
 
 # parameters: the partition, its kind and groups, and the snapshot from which it is built
 def base_files(
     store: MetadataStore, name: str, kind: IndexPartition, groups: Sequence[str], build: TableFiles, token: str
-) -> tuple[dict[str, bytes], list[WriteStat]]:
-    """Return path -> content of the base files of a partition, for groups with records, and their statistics."""
-    files: dict[str, bytes] = {}
-    stats, created_ms = [], store.env.clock.now_ms()
+) -> Iterator[tuple[str, bytes, WriteStat]]:
+    """Yield path, content and statistics of the base files of a partition, for groups with records."""
+    created_ms = store.env.clock.now_ms()
     layout = record_kind(name, build.definitions.get(name)).layout
     for file_id, of_group in _records_of_groups(name, kind, build, groups):
         path = f"{name}/{base_name(file_id, build.instant, token)}"
-        files[path] = base_bytes(of_group, created_ms, layout)
-        stats.append(base_stat(name, file_id, path.rpartition("/")[2], len(files[path]), of_group.num_rows))
-    return files, stats
+        data = base_bytes(of_group, created_ms, layout)
+        yield path, data, base_stat(name, file_id, path.rpartition("/")[2], len(data), of_group.num_rows)
+
+
+def write_base_files(store: MetadataStore, files: Iterable[tuple[str, bytes, WriteStat]]) -> list[WriteStat]:
+    """Write base files while the next ones are made, and return their statistics; few files are in memory at once."""
+    stats, running = list[WriteStat](), deque[Future[None]]()
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        for path, data, stat in files:
+            if len(running) == _WRITERS:
+                running.popleft().result()
+            running.append(pool.submit(store.inner.storage.put, path, data))
+            stats.append(stat)
+        for one in running:
+            one.result()
+    return stats
 
 
 def _records_of_groups(

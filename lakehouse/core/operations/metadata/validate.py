@@ -11,18 +11,29 @@ Every partition is built again in memory and compared with what readers of the m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.changed_keys import slice_keys
+from lakehouse.core.files.changed_keys import (
+    ChangedKeysContext,
+    ChangedKeysFile,
+    Sharding,
+    changed_keys_of,
+    find_changed_keys,
+)
+from lakehouse.core.format.metadata.groups import data_partitions_of_groups
 from lakehouse.core.format.metadata.records import STATS
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.format.metadata.statistics import typed_statistics
+from lakehouse.core.metadata.key_changes import stored_groups
 from lakehouse.core.metadata.partitions.expression_index import function_of
 from lakehouse.core.metadata.partitions.file_statistics import indexed_types
 from lakehouse.core.metadata.partitions.protocol import TableFiles
@@ -35,6 +46,7 @@ from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.table_files import table_files
 from lakehouse.core.planning.indexing import FILES, PARTITION_STATS, RECORD_INDEX, in_build_order
+from lakehouse.core.storage.local import LocalStorage
 from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.indexing import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_PREFIX, SECONDARY_PREFIX
 from lakehouse.model.metadata_report import MetadataCheck, MetadataReport
@@ -43,6 +55,7 @@ from lakehouse.spec.options.policies import Policies
 #: Comparisons of a table that other writers change meanwhile.
 _TRIES = 3
 _EXAMPLES = 5
+_READERS = 8
 _BOUNDS = ("min", "max")
 _PLACES = pa.schema([("key", pa.string()), ("partition", pa.string()), ("file_id", pa.string())])
 #: What is compared beside the key. Statistics have more columns, which depend on the writer.
@@ -111,7 +124,7 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
     files = replace(files, definitions=definitions)
     if name == RECORD_INDEX:
         # Its build writes files of its tasks, and a validation writes nothing.
-        return _check_locations(metadata.records(name), files, by_partition=metadata.is_partitioned_record_index)
+        return _check_locations(metadata, files)
     stored, records = metadata.records(name), record_kind(name, definitions.get(name))
     expected = records.decode(kind.build(name, files).sort_by("key"), SCHEMA)
     allowed = expected
@@ -130,20 +143,50 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
     return replace(check, allows_surplus=True)
 
 
-def _check_locations(stored: pa.Table, files: TableFiles, *, by_partition: bool) -> MetadataCheck:
-    assert files.read is not None or not len(files.slices), "a table with slices has a schema"
-    pieces = [_PLACES.empty_table()]
-    for piece in files.slices:
-        assert files.read is not None, "a table with slices has a schema"
-        for keys in slice_keys(files.read, piece):
-            columns = [keys, *(pa.repeat(pa.scalar(text), len(keys)) for text in (piece.partition, piece.file_id))]
-            pieces.append(pa.table(columns, _PLACES))
-    expected = pa.concat_tables(pieces)
-    stored = stored.select(_PLACES.names).cast(_PLACES)
-    if by_partition:
-        # A record key may be in several partitions.
-        stored, expected = (_with_partition(rows) for rows in (stored, expected))
-    return _check(RECORD_INDEX, stored, expected, ("partition", "file_id"))
+def _check_locations(metadata: MetadataTable, files: TableFiles) -> MetadataCheck:
+    """Compare the record index one file group after the other.
+
+    The keys of all rows are divided by file group in temporary files of this machine, so that memory is bounded by a
+    file group. Nothing is written to the table.
+    """
+    by_partition = metadata.is_partitioned_record_index
+    ids = [slice_.file_id for slice_ in metadata.slices(RECORD_INDEX)]
+    groups = data_partitions_of_groups(RECORD_INDEX, ids) if by_partition else {"": ids}
+    sharding = Sharding(is_partitioned=by_partition, groups={name: tuple(of) for name, of in groups.items()})
+    numbers = {file_id: number for number, file_id in enumerate(sharding.file_ids)}
+    checks = [MetadataCheck(partition=RECORD_INDEX)]
+    with TemporaryDirectory(prefix="lakehouse-keys-") as folder:
+        found: list[ChangedKeysFile | None] = []
+        context = None
+        if files.read is not None:
+            context = ChangedKeysContext(
+                read=files.read, sharding=sharding, directory="keys", output=LocalStorage(folder)
+            )
+            tasks = [(group,) for group in stored_groups(files.slices, files.config.timezone)]
+            found = LocalEngine(_READERS).run(partial(find_changed_keys, context), tasks)
+        written = [file for file in found if file is not None]
+        for file_id, rows in metadata.records_of_groups(RECORD_INDEX):
+            stored = rows.select(_PLACES.names).cast(_PLACES)
+            expected = _PLACES.empty_table()
+            if context is not None:
+                expected = changed_keys_of(context.storage, written, numbers[file_id]).select(_PLACES.names)
+            if by_partition:
+                # A record key may be in several partitions.
+                stored, expected = (_with_partition(places) for places in (stored, expected))
+            checks.append(_check(RECORD_INDEX, stored, expected, ("partition", "file_id")))
+    return _united(checks)
+
+
+def _united(checks: Sequence[MetadataCheck]) -> MetadataCheck:
+    """Return one check of the parts of an index partition."""
+    return replace(
+        checks[0],
+        records=sum(check.records for check in checks),
+        missing=sum(check.missing for check in checks),
+        surplus=sum(check.surplus for check in checks),
+        different=sum(check.different for check in checks),
+        examples=tuple(text for check in checks for text in check.examples)[:_EXAMPLES],
+    )
 
 
 def _with_partition(rows: pa.Table) -> pa.Table:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakehouse.cli.main import main
-from lakehouse.core.metadata.place import PARTITIONS_KEY
+from lakehouse.core.files import changed_keys
+from lakehouse.core.metadata.partitions import record_index
+from lakehouse.core.metadata.place import METADATA, PARTITIONS_KEY
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.metadata import validate
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import update_properties
-from lakehouse.errors import CorruptTableError
+from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.metadata_report import MetadataCheck
 from tests.support.indexes import table_with_metadata
+from tests.support.metadata_check import check_metadata
 from tests.support.tables import batch, row
+
+RECORD_INDEXED = {
+    "hoodie.metadata.global.record.level.index.enable": "true",
+    "hoodie.metadata.global.record.level.index.min.filegroup.count": "4",
+}
 
 
 def filled(folder: Path, **shape: object) -> Table:
@@ -127,3 +140,51 @@ def test_commands_print_documents(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "files" in json.loads(capsys.readouterr().out)["partitions"]
     assert main(["metadata", "show", "--table", table.location]) == 0
     assert "secondary_index_v" in capsys.readouterr().out
+
+
+def test_failed_rebuild_leaves_no_files_and_no_instant_and_the_next_one_completes(tmp_path: Path) -> None:
+    table = table_with_metadata(tmp_path)
+    table.insert(batch([row("k1"), row("k2", p="b"), row("k1", p="b")]))
+    with pytest.raises(UserError, match="record key 'k1' is in file group"):
+        table.with_options(RECORD_INDEXED).metadata.rebuild()
+    storage = table.refresh().env.storage
+    assert [file.path for file in storage.list(f"{METADATA}/record_index")] == []
+    assert not any("inflight" in name or "requested" in name for name in pending_of(storage))
+    table.delete(batch([row("k1", p="b")]).select(["id", "p"]))
+    table.with_options(RECORD_INDEXED).metadata.rebuild()
+    check_metadata(table)
+    assert check_of(table, "record_index").records == 2
+
+
+def test_record_index_is_compared_and_built_one_file_group_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_with_metadata(tmp_path)
+    table.insert(batch([row(f"k{n}", p="ab"[n % 2]) for n in range(60)]))
+    table = table.with_options(RECORD_INDEXED)
+    sizes: list[int] = []
+    changed_keys_of = changed_keys.changed_keys_of
+
+    def measured(*args: Any) -> pa.Table:
+        found = changed_keys_of(*args)
+        sizes.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr(validate, "changed_keys_of", measured)
+    monkeypatch.setattr(record_index, "changed_keys_of", measured)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    table.metadata.rebuild()
+    assert sum(sizes) == 60 and len(sizes) == 4 and max(sizes) < 30
+    sizes.clear()
+    assert check_of(table, "record_index").records == 60
+    assert sum(sizes) == 60 and len(sizes) == 4 and max(sizes) < 30
+    assert list(temporary.iterdir()) == []
+
+
+def pending_of(storage: Storage) -> list[str]:
+    """Return the files of pending instants of the metadata table."""
+    names = storage.list_names(f"{METADATA}/.hoodie/timeline")
+    done = {name.partition("_")[0] for name in names if "_" in name}
+    return [name for name in names if name.partition(".")[0].partition("_")[0] not in done]
