@@ -1,4 +1,4 @@
-"""Mutants of the 40 most important lines: for each one a named test must fail.
+"""Mutants of the 52 most important lines: for each one a named test must fail.
 
 A mutant replaces a text that occurs once in its file. A mutant survives if its tests pass, and is out of date if its
 text does not occur. Both fail the run, because no test then protects the line.
@@ -53,6 +53,9 @@ BLOCKS = "tests/unit/core/format/test_log_blocks.py"
 RESTORE = "tests/unit/core/operations/test_restore.py"
 CLAIMS = "tests/unit/core/timeline/test_claims.py"
 BOUNDARY = "tests/unit/core/state/test_archive_boundary.py"
+RECORDING = "tests/unit/core/metadata/test_recording.py"
+READING = "tests/unit/core/metadata/test_reading.py"
+STATISTICS = "tests/unit/core/metadata/test_statistics.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     # Conflict check.
@@ -233,6 +236,59 @@ MUTANTS: tuple[Mutant, ...] = (
         "        return [(number, block) for _, number, block in corrupt]\n",
         "        return []\n",
         DAMAGE,
+    ),
+    # Metadata table: what a commit records, and in which order.
+    Mutant(
+        "core/operations/commit/completion.py",
+        "        recorded = _record(table, action, action.change, lock)\n",
+        "        early = table.store.complete(action.instant, action.timeline, action.data, lock)\n"
+        "        recorded = _record(table, action, action.change, lock)\n"
+        "        return early\n",
+        RECORDING,
+    ),
+    Mutant(
+        "core/operations/commit/completion.py",
+        "        if recorded is not None:\n            lock.check()\n",
+        "",
+        RECORDING,
+    ),
+    Mutant("core/metadata/partitions/files.py", ", _tombstones(removed)]", "]", RECORDING),
+    Mutant(
+        "core/metadata/partitions/column_stats.py",
+        "deletes=_deleted_keys(commit.change.removed, definition.source_fields)",
+        "deletes=_deleted_keys(commit.change.removed.slice(0, 0), definition.source_fields)",
+        STATISTICS,
+    ),
+    Mutant(
+        "core/metadata/partitions/record_index.py",
+        "changed += removed_groups(staging.replaced(), operation)",
+        "pass",
+        "tests/unit/core/metadata/test_metadata_check.py",
+    ),
+    Mutant(
+        "core/metadata/write/commit.py",
+        "if refused and not lock.policy.metadata.auto_delete:",
+        "if False:",
+        RECORDING,
+    ),
+    Mutant("core/metadata/write/rollback.py", "        timelines.withdraw(recorded)\n", "        pass\n", RECORDING),
+    Mutant(
+        "core/operations/undo/rollback.py",
+        "        if not roll_back_metadata(table.metadata, undoing.requested, plan.target, lock):\n",
+        "        if False:\n",
+        RECORDING,
+    ),
+    # Metadata table: what a reader sees.
+    Mutant("core/metadata/read/validity.py", "instant not in self.pending and ", "", READING),
+    Mutant("core/metadata/read/validity.py", " and instant[:_DIGITS] <= self.newest", "", READING),
+    Mutant(
+        "core/metadata/read/validity.py", "        and i.requested not in recorded\n", "        and False\n", READING
+    ),
+    Mutant(
+        "core/format/metadata/merge.py",
+        "np.where(older == _LIVE, _ABSENT, _TOMBSTONE), _LIVE)",
+        "np.where(older == _LIVE, _LIVE, _TOMBSTONE), _LIVE)",
+        "tests/unit/core/format/metadata/test_merge.py",
     ),
 )
 

@@ -40,6 +40,8 @@ def test_metadata_of_all_indexes_equals_the_files(kind: str) -> None:
     check_metadata(table)
     table.delete(["k2"])
     check_metadata(table)
+    table.insert_overwrite(batch([row("k4", p="c")]))
+    check_metadata(table)
     assert set(metadata_table(table).usable) == {
         "files", "column_stats", "partition_stats", "bloom_filters", "record_index",
     }  # fmt: skip

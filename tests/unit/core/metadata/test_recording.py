@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from lakehouse.core.metadata.place import METADATA
 from lakehouse.core.operations.undo.rollback import rollback
+from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import update_properties
 from lakehouse.errors import UnsupportedError
@@ -31,6 +35,20 @@ def test_new_table_lists_its_metadata_table_before_the_first_write() -> None:
     assert "files" in partitions(storage)
     assert records(storage, "files")["__all_partitions__"]["filesystemMetadata"] == {}
     assert listing(storage) == {}
+
+
+def test_action_completes_after_its_delta_commit_and_the_lock_is_checked_before_both() -> None:
+    table = table_of()
+    env = table.refresh().env
+    traced = FaultyStorage(env.storage)
+    Table.open(table.location, env=replace(env, storage=traced)).insert(batch([row("k1")]))
+    steps = {
+        r"get_tagged \.hoodie/lock": "check",
+        r"create \.hoodie/metadata/\.hoodie/timeline/\d+_\d+\.deltacommit": "delta commit",
+        r"create \.hoodie/timeline/\d+_\d+\.commit": "commit",
+    }
+    found = [name for step in traced.trace for pattern, name in steps.items() if re.fullmatch(pattern, step)]
+    assert found[-4:] == ["check", "delta commit", "check", "commit"]
 
 
 @pytest.mark.parametrize("kind", TYPES)
