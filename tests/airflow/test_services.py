@@ -101,13 +101,27 @@ for name, kind in (("orders", "MERGE_ON_READ"), ("items", "COPY_ON_WRITE")):
     for value in range(6):
         table.upsert(pa.table({"id": ["a", "b"], "day": ["2026-03-01", "2026-03-02"], "v": [value] * 2}))
     catalog.register_table(f"sales.{name}", place)
+    if name == "items":
+        table.services.create_index("v")
 catalog.set_policy("sales", "clean", {"commits_retained": 1})
+
+# A table without metadata table has no index to build, and its timeline is archived without a compaction of it.
+place = f"{sys.argv[1]}/events"
+table = Table.create(
+    place, name="events", record_key=["id"], partition_by=["day"], options={"hoodie.metadata.enable": "false"}
+)
+for value in range(5):
+    table.upsert(pa.table({"id": ["a", "b"], "day": ["2026-03-01", "2026-03-02"], "v": [value] * 2}))
+catalog.register_table("web.events", place)
+catalog.set_policy("web", "clean", {"commits_retained": 1})
+catalog.set_policy("web", "archive", {"min_commits": 2, "max_commits": 3})
+catalog.set_policy("web", "ttl", {"max_partitions": 1})
 """
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create two tables in a catalog: one is due for compaction, the other one for clean."""
+    """Create tables in a catalog: one is due for compaction, one for clean and index, one for ttl and archive."""
     if not (SPARK_HOME / "bin" / "spark-submit").exists():
         pytest.skip("missing: .venv with Spark; run 'make venvs'")
     home = tmp_path_factory.mktemp("lake")
@@ -138,6 +152,17 @@ def run_dag(service: str, **conf: Any) -> dict[str, list[str]]:
     return states
 
 
+def completed(table: Path, action: str) -> set[str]:
+    """Return the names of the completed instants of an action."""
+    return {path.name for path in (table / ".hoodie" / "timeline").glob(f"*_*.{action}")}
+
+
+def listed_indexes(table: Path) -> str:
+    """Return the property that lists the usable partitions of the metadata table."""
+    lines = (table / ".hoodie" / "hoodie.properties").read_text().splitlines()
+    return next(line for line in lines if line.startswith("hoodie.table.metadata.partitions="))
+
+
 @pytest.mark.slow
 def test_due_services_run_and_are_explained(lake: Path, database: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(lake))
@@ -152,6 +177,14 @@ def test_due_services_run_and_are_explained(lake: Path, database: None, monkeypa
     assert run_dag("compaction") == {"due": ["success"], "run": ["skipped"]}
     assert run_dag("clean", tables=["sales.items"]) == {"due": ["success"], "run": ["success"]}
     assert len(list((lake / "items").rglob("*.parquet"))) < 12
+    assert run_dag("index") == {"due": ["success"], "run": ["success"]}
+    assert "secondary_index_v" in listed_indexes(lake / "items")
+    assert run_dag("index") == {"due": ["success"], "run": ["skipped"]}
+    assert run_dag("ttl") == {"due": ["success"], "run": ["success"]}
+    assert len(completed(lake / "events", "replacecommit")) == 1
+    before = completed(lake / "events", "commit")
+    assert run_dag("archive", tables=["web.events"]) == {"due": ["success"], "run": ["success"]}
+    assert completed(lake / "events", "commit") < before
     words = ("services", "explain", "--table", "sales.orders", "--service", "compaction", "--output", "json")
     (last,) = TableExplanation.from_json(python(lake, "-m", "lakehouse", *words)).services["compaction"].last_runs
     assert last.state == "committed" and last.run.startswith("services.compaction/")

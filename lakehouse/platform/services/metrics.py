@@ -83,7 +83,7 @@ METRICS = (
     Metric(
         name="table.pending_plans",
         kind="gauge",
-        text="Pending plans of compaction, clustering and clean.",
+        text="Pending plans of compaction, clustering, clean and index builds.",
         attributes=_TABLE,
     ),
     Metric(name="table.pending_writes", kind="gauge", text="Pending and failed writes.", attributes=_TABLE),

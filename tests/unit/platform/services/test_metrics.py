@@ -67,10 +67,16 @@ def test_metrics_contain_tables_decisions_and_runs(
     table = Table.create(str(tmp_path / "t"), name="t", record_key=["id"], table_type="MERGE_ON_READ")
     for value in range(6):
         table.upsert(pa.table({"id": ["a"], "v": [value]}))
+    table.services.create_index("v")
     logs = sum(path.stat().st_size for path in (tmp_path / "t").glob(".*.log.*"))
     with load_catalog() as catalog:
         catalog.register_table("sales.t", str(tmp_path / "t"))
-    for words in ("services health", "services due --service compaction", "compaction run --table sales.t"):
+    for words in (
+        "services health",
+        "services due --service compaction",
+        "compaction run --table sales.t",
+        "index run --table sales.t",
+    ):
         assert main(words.split()) == 0, capsys.readouterr().err
     found = collector.found()
     mine = ("table=sales.t",)
@@ -84,6 +90,9 @@ def test_metrics_contain_tables_decisions_and_runs(
     assert found["lakehouse.service.run_seconds"][ran] > 0
     assert found["lakehouse.service.predicted_seconds"][("service=compaction", *mine)] >= 10
     assert found["lakehouse.commits"][("service=compaction", *mine)] == 1
+    assert found["lakehouse.service.runs"][("service=index", "state=committed", *mine)] == 1
+    assert found["lakehouse.commits"][("service=index", *mine)] == 1
+    assert found["lakehouse.rows"][("service=index", *mine)] == 2, "a location, and an entry of the secondary index"
 
 
 def test_metrics_count_conflicts(collector: Collector) -> None:
