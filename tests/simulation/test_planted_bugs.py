@@ -15,7 +15,6 @@ from lakehouse.core.operations.commit import complete as commit
 from lakehouse.core.operations.commit.cleanup import marked_files
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read import damage
 from lakehouse.core.operations.services import clean, compaction, log_compaction, rewrite
 from lakehouse.core.operations.services import plan_executor as executor
 from lakehouse.core.operations.undo import restore, rollback
@@ -226,9 +225,6 @@ BUGS: dict[str, Bug] = {
     ),
     "a restore skips the oldest write that it has to roll back": Bug(
         _restores_too_little, cast=("write", "write", "restore"), seed=11
-    ),
-    "a file that clean deleted is reported as damaged": Bug(
-        _attribute(damage, "_confirmed", lambda table, listing, found, *_: found), seed=483
     ),
     "a rollback continues after its lock was lost": Bug(
         _rolls_back_without_lock, _merges, Plan(("stall",), 0.08), ("undo", "undo", "write", "write"), 300
