@@ -34,6 +34,7 @@ BENCHES = (
     "service_batches",
     "sync",
     "publication",
+    "sources",
 )
 
 

@@ -26,6 +26,7 @@ from lakehouse.core.operations.read.queries import instant_text
 from lakehouse.core.planning.cdc import UNCHANGING
 from lakehouse.core.table.table import Table
 from lakehouse.errors import SourceChangedError, UserError
+from lakehouse.model.index_type import stored_index_type
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
@@ -160,6 +161,7 @@ class TablesSource:
 def open_tables_source(context: SourceContext) -> TablesSource:
     """Return the tables source of a spec, with `${VAR}` in its locations replaced."""
     settings = table_source_of(context.spec)
+    check_partitions(context.spec, settings)
     return TablesSource(
         spec=context.spec,
         settings=settings,
@@ -179,6 +181,7 @@ def check_tables_source(
         RetryableError: A storage does not answer.
     """
     settings = table_source_of(spec)
+    check_partitions(spec, settings)
     if settings.by_interval and interval is None:
         raise UserError(
             f"ingest.tables of table {spec.table} is read by data interval, and this run has none. Give "
@@ -189,6 +192,19 @@ def check_tables_source(
         table = Table.open(location, storage_options=storage_options)
         if view in settings.tables:
             require_change_data(table.refresh(), settings)
+
+
+def check_partitions(spec: TableSpec, settings: TableSourceSpec) -> None:
+    """Raise UserError if rows to delete cannot be told from rows that only moved inside of their partition."""
+    timed = next((column.name for column in spec.partition_by if column.type == "TIMESTAMP"), None)
+    if timed is None or not settings.applies_deletes or stored_index_type(spec.write_options()).is_global:
+        return
+    raise UserError(
+        f"table {spec.table}: partition column {timed!r} is of type TIMESTAMP, and deletes: apply compares values of "
+        "partition columns. Let the transform compute a column with the text of the partition, use a global index, or "
+        "write deletes: ignore",
+        column=timed,
+    )
 
 
 def table_source_of(spec: TableSpec) -> TableSourceSpec:
