@@ -150,7 +150,9 @@ class Timeline(Readable):
 
     def current(self, instant: Instant) -> Instant | None:
         """Return the instant with the same identity in its present state; None if the timeline does not have it."""
-        return next((known for known in self.instants if known.key == instant.key), None)
+        key = instant.key
+        # Most instants have another time, so the time is compared first.
+        return next((known for known in self.instants if known.requested == key[0] and known.key == key), None)
 
     def savepoints(self) -> frozenset[str]:
         """Return the requested times of the commits with a savepoint."""
@@ -181,7 +183,8 @@ class Timeline(Readable):
             )
         action = instant.action.completed_as if state is State.COMPLETED else instant.action
         moved = replace(instant, state=state, completed=completed, action=action)
-        rest = tuple(i for i in self.instants if i.key != instant.key)
+        key = instant.key
+        rest = tuple(i for i in self.instants if i.requested != key[0] or i.key != key)
         return Timeline((*rest, moved))
 
     def _shown(self) -> Shown:
