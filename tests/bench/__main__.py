@@ -35,6 +35,7 @@ BENCHES = (
     "sync",
     "publication",
     "sources",
+    "kafka",
 )
 
 

@@ -25,7 +25,7 @@ from lakehouse.platform.ingest.run import DEAD_LETTERS, IngestContext, ingest
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.file_listing import FileSelection
 from lakehouse.platform.sources.files import FilesSource
-from lakehouse.platform.sources.source import Batch
+from lakehouse.platform.sources.source import Batch, Source
 from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.table import PartitionField, TableSpec
 from tests.support.file_ingest import file_ingest, files_of
@@ -115,6 +115,10 @@ class Landing:
             ),
         )
 
+    def source(self) -> Source[Any]:
+        """Return the source of a run."""
+        return files_source(self.spec)
+
     def land(self, name: str, rows: int, bad: int, day: int = 0) -> None:
         """Create a landing file with `rows` valid records and `bad` invalid lines."""
         ids = [f"{name}-{number}" for number in range(rows)]
@@ -149,7 +153,7 @@ class Landing:
         )
         return ingest(
             IngestContext(
-                source=files_source(self.spec),
+                source=self.source(),
                 spec=self.spec,
                 command=command,
                 options=self.spec.write_options(),

@@ -150,12 +150,21 @@ class Broker:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker with one node for all tests of a process."""
-    java = shutil.which("java")
-    if java is None or not any(JARS.glob("kafka_*.jar")):
+    if shutil.which("java") is None or not any(JARS.glob("kafka_*.jar")):
         pytest.skip("missing: jars of Kafka; `make kafka` fetches them with mvn")
     if find_spec("confluent_kafka") is None:
         pytest.skip("missing: confluent-kafka; install lakehouse-tables[kafka]")
-    place, port, controller = tmp_path_factory.mktemp("kafka"), free_port(), free_port()
+    with broker_at(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@contextmanager
+def broker_at(place: Path) -> Iterator[Broker]:
+    """Run a broker with one node, whose files are in the folder `place`, for the time of a `with` block."""
+    place.mkdir(parents=True, exist_ok=True)
+    java = shutil.which("java")
+    assert java is not None, "java is not on the PATH"
+    port, controller = free_port(), free_port()
     settings = {
         "process.roles": "broker,controller",
         "node.id": 1,

@@ -1,0 +1,84 @@
+"""Ingestion of a Kafka topic end to end, beside reading and parsing the same messages with the same reader."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from lakehouse.platform.ingest.run import run_ingest
+from lakehouse.platform.sources.kafka_client import KafkaLog, RangeReader
+from lakehouse.platform.sources.kafka_plan import split
+from lakehouse.platform.sources.kafka_topic import OffsetRange
+from lakehouse.spark.messages import json_records, read_messages
+from lakehouse.spark.sources import declared_schema
+from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.kafka_source import KafkaSourceSpec
+from lakehouse.spec.table import IndexSpec, TableSpec
+from tests.bench.measure import Comparison, Side, compare, interleave, show_lines
+from tests.bench.setting import Setting, spark
+from tests.support.kafka import Broker, Message, broker_at
+
+#: The messages do not depend on `--rows` above this number: a broker with one disk holds them.
+MOST_MESSAGES = 500_000
+PARTITIONS = 4
+TARGET = 2.0
+_SCHEMA = {"id": "bigint", "city": "string", "fare": "double", "note": "string", "ts": "bigint"}
+
+
+def run(setting: Setting) -> list[Comparison]:
+    """Compare the run of an ingestion with a read of its messages."""
+    count = min(setting.rows, MOST_MESSAGES)
+    with broker_at(Path(setting.fresh("kafka"))) as broker:
+        topic, size = filled(broker, count)
+        spec = TableSpec(
+            table="orders",
+            location=setting.fresh("kafka-table"),
+            record_key=("id",),
+            ordering=("ts",),
+            type="MERGE_ON_READ",
+            index=IndexSpec(type="BUCKET", buckets=4),
+            schema=_SCHEMA,
+            ingest=IngestSpec(source=KafkaSourceSpec(topic=topic)),
+        )
+
+        def ingest(number: int) -> None:
+            wanted = JobCommand(verb="ingest", action="run", table="x")
+            placed = replace(spec, location=setting.fresh(f"kafka-table-{number}"))
+            report = run_ingest(spark(), placed, wanted, environ=broker.connection)
+            assert report.rows == count, f"{report.rows} of {count} messages"
+
+        def parse(_: int) -> None:
+            settings = {"bootstrap.servers": broker.address}
+            state = KafkaLog(topic, settings).describe()
+            ranges = [OffsetRange(partition=p.partition, first=p.first, end=p.end) for p in state.partitions]
+            reader = RangeReader(topic=topic, settings=settings, parts=split(ranges, 250_000))
+            messages = read_messages(spark(), reader, len(reader.parts))
+            json_records(messages, declared_schema(_SCHEMA), topic).write.format("noop").mode("overwrite").save()
+
+        sides = [Side(name="ingest", run=ingest), Side(name="read and parse", run=parse)]
+        samples = interleave(sides, setting.rounds)
+    lines = [("side", "rows/s of CPU", "MB/s of CPU")]
+    for name, found in samples.items():
+        cpu = sorted(one.cpu_s for one in found)[len(found) // 2]
+        lines.append((name, f"{count / cpu:,.0f}", f"{size / cpu / 1e6:.1f}"))
+    show_lines(lines)
+    what = f"ingest {count:,} JSON messages into merge-on-read by bucket"
+    return [compare(what, samples, "ingest", "read and parse", TARGET)]
+
+
+def filled(broker: Broker, count: int) -> tuple[str, int]:
+    """Return a topic with messages of about 130 bytes, and their size in bytes."""
+    topic, size = broker.topic(PARTITIONS), 0
+    fares = np.random.default_rng(1).integers(0, 10_000, count).tolist()
+    messages = []
+    for number, fare in enumerate(fares):
+        row = {"id": number, "city": f"city-{number % 100}", "fare": fare / 100, "note": "x" * 60, "ts": number}
+        value = json.dumps(row)
+        size += len(value)
+        messages.append(Message(value=value, partition=number % PARTITIONS))
+    broker.send(topic, messages, **{"linger.ms": "50", "queue.buffering.max.messages": "2000000"})
+    return topic, size
