@@ -156,10 +156,10 @@ def without_metadata(records: Frame, keep: Sequence[str]) -> Frame:
 
 
 def keep_bytes_of_bad(marked: Frame) -> Frame:
-    """Drop the bytes of messages that became records, so that the cache does not hold them twice."""
+    """Drop bytes and place of messages that became records, so that the cache does not hold them."""
     is_bad = F.col(REASON).isNotNull()
     raw = F.col(RAW)
-    return marked.withColumn(
+    return marked.withColumn(SOURCE_FILE, F.when(is_bad, F.col(SOURCE_FILE))).withColumn(
         RAW, raw.withField("key", F.when(is_bad, raw["key"])).withField("value", F.when(is_bad, raw["value"]))
     )
 
