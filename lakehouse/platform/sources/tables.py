@@ -195,7 +195,7 @@ def check_tables_source(
 
 
 def check_partitions(spec: TableSpec, settings: TableSourceSpec) -> None:
-    """Raise UserError if rows to delete cannot be told from rows that only moved inside of their partition."""
+    """Raise UserError if values of partition columns do not show whether a row stayed in its partition."""
     timed = next((column.name for column in spec.partition_by if column.type == "TIMESTAMP"), None)
     if timed is None or not settings.applies_deletes or stored_index_type(spec.write_options()).is_global:
         return
