@@ -39,7 +39,7 @@ INDEXES: dict[str, dict[str, str]] = {
     "bloom index, filters in metadata": {"hoodie.index.type": "BLOOM", **_FILTERS},
     "record index": {"hoodie.index.type": "RECORD_INDEX", **_RECORD_INDEX},
 }
-#: Hudi reads filters of footers unless it is told otherwise.
+#: The default of Hudi is to read the filters in footers.
 HUDI_INDEXES = ("simple index", "bloom index", "record index")
 #: Inserts open new file groups, so that all tables keep their files.
 _FILES = {"hoodie.parquet.small.file.limit": "0"}
