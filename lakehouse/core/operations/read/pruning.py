@@ -6,6 +6,7 @@ write a function of the type `PruneStep` and add it to `STEPS`.
     paths          values in partition paths, where the listing was not limited by them
     column_stats   column ranges in the metadata table
     expression_index   ranges or bloom filters of the results of functions, in the metadata table
+    bloom_filters  bloom filters of record keys in the metadata table
     commits        column ranges in commits of the active timeline, if the metadata table has none
     archive        column ranges in archived commits, for files whose range is not known yet
     footers        column ranges in Parquet footers, the last resort
@@ -28,7 +29,9 @@ from lakehouse.core.operations.read.file_metadata import (
     decided_by_path,
     footer_ranges,
 )
+from lakehouse.core.operations.read.key_filters import slices_by_key
 from lakehouse.core.operations.read.metadata_ranges import file_ranges
+from lakehouse.core.operations.read.partitions import keys_of
 from lakehouse.core.planning.explain import PlanStep
 from lakehouse.core.planning.ranges import ColumnRanges, Flags
 from lakehouse.core.planning.scan import files_that_may_match, recorded_ranges, unknown_files
@@ -101,6 +104,17 @@ def by_expression_indexes(given: PruneInput, slices: FileSlices) -> Pruned | Non
     return Pruned(keep, f"{', '.join(names)}: results of functions exclude {count_text(_excluded(keep), 'slice')}")
 
 
+def by_bloom_filters(given: PruneInput, slices: FileSlices) -> Pruned | None:
+    """Prune by the bloom filters of record keys, if the condition names the only keys with which it can hold."""
+    keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
+    found = None if keys is None else slices_by_key(given.table, slices, keys)
+    if found is None:
+        return None
+    keep, asked = found
+    filters, excluded = count_text(asked, "bloom filter"), count_text(_excluded(keep), "slice")
+    return Pruned(keep, f"{filters} of record keys exclude {excluded}")
+
+
 def by_commit_ranges(given: PruneInput, slices: FileSlices) -> Pruned | None:
     """Prune by column ranges in commits of the active timeline."""
     if given.stated or decided_by_path(given.table, given.where):
@@ -137,6 +151,7 @@ STEPS: tuple[tuple[str, PruneStep], ...] = (
     ("paths", by_paths),
     ("column_stats", by_column_stats),
     ("expression_index", by_expression_indexes),
+    ("bloom_filters", by_bloom_filters),
     ("commits", by_commit_ranges),
     ("archive", by_archived_ranges),
     ("footers", by_footers),
