@@ -61,7 +61,7 @@ METADATA_STEPS = {
     "compaction": (
         "upsert",
         {"hoodie.metadata.compact.max.delta.commits": "2"},
-        r"create .*/metadata/.*(compaction.inflight|_\d+\.commit)|close .*column_stats/.*\.hfile",
+        r"create .*/metadata/.*(compaction.inflight|_\d+\.commit)|(close|put) .*column_stats/.*\.hfile",
     ),
     "rollback": (
         "rollback of failed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -12,16 +13,6 @@ import pytest
 
 from lakehouse.core.engine import local
 from lakehouse.core.env import Env
-from lakehouse.core.metadata.partitions import file_statistics
-from lakehouse.core.metadata.read import table as metadata_table
-from lakehouse.core.metadata.services import compaction as metadata_compaction
-from lakehouse.core.metadata.services import log_compaction as metadata_log_compaction
-from lakehouse.core.metadata.write import index_build, initialise
-from lakehouse.core.operations.load import listing
-from lakehouse.core.operations.services import clean
-from lakehouse.core.storage import concurrent_requests as requests
-from lakehouse.core.timeline import archived_actions, timeline_store
-from lakehouse.core.timeline import archived_timeline as history
 from lakehouse.core.timeline import table_lock as lock
 from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock
 from lakehouse.core.timeline.locks.lease_record import LeaseRecordCodec
@@ -29,11 +20,6 @@ from lakehouse.core.timeline.locks.protocol import Lock
 from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.spec.options.lock import LockPolicy
 from tests.simulation.world import current_world
-
-#: Modules of the metadata table that use threads.
-METADATA = (
-    initialise, index_build, file_statistics, metadata_table, metadata_compaction, metadata_log_compaction,
-)  # fmt: skip
 
 
 class _Pool:
@@ -75,8 +61,9 @@ def _open_lock(env: Env, policy: LockPolicy) -> Lock:
 def simulated() -> Iterator[None]:
     """Apply the patches for the operations of the block."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (local, listing, timeline_store, clean, history, archived_actions, requests, *METADATA):
-            patch.setattr(module, "ThreadPoolExecutor", _Pool)
+        for name, module in sorted(sys.modules.items()):
+            if name.startswith("lakehouse.core.") and hasattr(module, "ThreadPoolExecutor"):
+                patch.setattr(module, "ThreadPoolExecutor", _Pool)
         patch.setattr(local, "os", SimpleNamespace(cpu_count=lambda: 2))
         patch.setattr(lock, "open_lock", _open_lock)
         yield
