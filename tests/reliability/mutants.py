@@ -248,9 +248,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "core/operations/commit/completion.py",
-        "        if recorded is not None:\n            lock.check()\n",
-        "",
-        RECORDING,
+        "        lock.check()\n        return table.store.complete(action.instant, action.timeline, action.data",
+        "        return table.store.complete(action.instant, action.timeline, action.data",
+        f"{RECORDING} tests/unit/core/operations/test_completion.py",
     ),
     Mutant("core/metadata/partitions/files.py", ", _tombstones(removed)]", "]", RECORDING),
     Mutant(

@@ -119,6 +119,15 @@ class MetadataStore:
         listed = ((name, file) for name in names for file in list_names(name))
         self.remove_files(f"{name}/{file}" for name, file in listed if is_temporary(file) and of_instant in file)
 
+    def remove_abandoned(self, lease_ms: int) -> None:
+        """Delete temporary files that killed processes left on the timeline, as of its last load.
+
+        Files of the timeline are created under the lock, so one that is older than its lease is abandoned.
+        """
+        now_ms = self.env.clock.now_ms()
+        found = self.timeline_store.unfinished
+        delete_leftovers(self.inner.storage, [file.path for file in found if now_ms > file.modified_ms + lease_ms])
+
     def is_log_compaction(self, delta: Instant) -> bool:
         """Return whether a delta commit of the last load is a completed log compaction, by its requested file."""
         return any(known.action is Action.LOGCOMPACTION for known in self.timeline_store.pending_files(delta))

@@ -138,6 +138,7 @@ def commit_metadata(
     opened = _guarded(store, open_metadata(store, data), data, lock)
     if not opened.names:
         return None
+    store.remove_abandoned(lock.policy.lock.lease_ms)
     missing = missing_instants(opened.timeline, data)
     if missing:
         raise MetadataBehindError(

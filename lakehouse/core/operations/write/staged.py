@@ -34,7 +34,7 @@ from lakehouse.core.operations.load.hashing import load_rings
 from lakehouse.core.operations.load.pending import pending_clustering
 from lakehouse.core.operations.load.resizes import ring_resizes
 from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.read.damage import check_listing
+from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict, uses_early_detection
@@ -112,7 +112,13 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGro
     if listing is not None:
         # Rewriting a file group from a base file that is not its newest one would lose the commits in between.
         rewritten = [task.base.instant for task in tasks if task.base and not task.appends]
-        check_listing(table, listing, skips=skips, completed_after=min(rewritten, default=None))
+        try:
+            check_listing(table, listing, skips=skips, completed_after=min(rewritten, default=None))
+        except ChangedWhileListedError as error:
+            if not attempt.policies.transaction.many_writers:
+                raise
+            newest = tuple(table.reload().timeline.writes().by_completion())[-1]
+            return Conflict(winner=newest, reason=f"other writers changed the table while it was listed: {error}")
     written = _write_groups(attempt, read, tasks, staged_bytes=sum(run.size_bytes for run in runs))
     return replace(written, resizes=tuple(pending)) if isinstance(written, WrittenGroups) else written
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,7 @@ from lakehouse.core.timeline.table_properties import update_properties
 from lakehouse.errors import UnsupportedError
 from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.metadata_files import check_listing, listing, partitions, records
-from tests.support.tables import Shape, batch, data_rows, make_table, row
+from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_table, row
 from tests.unit.core.operations.test_rollback import TYPES, times
 
 ENABLED = {"hoodie.metadata.enable": "true"}
@@ -121,3 +123,14 @@ def test_partition_without_files_is_taken_out_of_the_properties() -> None:
     table.insert(batch([row("k2")]))
     assert partitions(env.storage) == ()
     assert len(data_rows(table)) == 2
+
+
+def test_commit_removes_abandoned_temporary_files_of_the_metadata_timeline(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id", schema=SCHEMA)
+    timeline = tmp_path / "t" / METADATA / ".hoodie" / "timeline"
+    old, young = (timeline / f".2026010100000000{n}_20260101000000009~deltacommit.17-{n}.tmp" for n in (1, 2))
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    table.insert(batch([row("k1")]))
+    assert not old.exists() and young.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from lakehouse.core.operations.load.table import load_table
 from lakehouse.core.operations.read import damage
 from lakehouse.core.operations.services.plan_executor import ClaimedPlan
 from lakehouse.core.operations.services.planned_files import planned_files_exist
+from lakehouse.core.operations.write import staged
 from lakehouse.core.planning.damage import find_damage
 from lakehouse.core.state.data_files import LISTING, listing_of
 from lakehouse.core.state.file_system_view import Replaced, visible_timeline
@@ -263,6 +265,31 @@ def test_listing_older_than_the_timeline_is_repeated_without_damage() -> None:
     assert listing.slices == ()
     with pytest.raises(RetryableError, match="was removed while the table was read"):
         damage.check_listing(before, listing, skips=False)
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_write_is_tried_again_if_the_table_changed_while_it_was_listed(
+    many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mode = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"} if many else {}
+    table = make_table(Shape(options=mode))
+    table.insert(batch([row("k", v="1")]))
+    check, calls = staged.check_listing, list[int]()
+
+    def changed_once(*given: Any, **named: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise damage.ChangedWhileListedError("a file was removed while the table was read; run again")
+        return check(*given, **named)
+
+    monkeypatch.setattr(staged, "check_listing", changed_once)
+    if many:
+        outcome = table.upsert(batch([row("k", v="2", ts=2)]))
+        assert isinstance(outcome, Committed) and outcome.conflicts == 1
+    else:
+        with pytest.raises(RetryableError, match="run again"):
+            table.upsert(batch([row("k", v="2", ts=2)]))
+    assert [found["v"] for found in data_rows(table)] == ["2" if many else "1"]
 
 
 T1, T2, T3, T4 = (f"2026010100000{n}000" for n in range(1, 5))
