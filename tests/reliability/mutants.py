@@ -248,8 +248,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "core/operations/commit/completion.py",
-        "        lock.check()\n        return table.store.complete(action.instant, action.timeline, action.data",
-        "        return table.store.complete(action.instant, action.timeline, action.data",
+        "        lock.check()\n        return table.store.complete("
+        "action.instant, action.timeline, action.data, lock, after=after)",
+        "        return table.store.complete(action.instant, action.timeline, action.data, lock, after=after)",
         f"{RECORDING} tests/unit/core/operations/test_completion.py",
     ),
     Mutant("core/metadata/partitions/files.py", ", _tombstones(removed)]", "]", RECORDING),
