@@ -223,19 +223,19 @@ def test_hudi_and_hudi_rs_use_the_table_after_a_clean_of_lakehouse(kind: str, hu
     assert_hudi_reads_the_same(hudi, table)
 
 
-def test_clean_disables_the_metadata_table_and_hudi_rebuilds_it(hudi: Hudi, tmp_path: Path) -> None:
+def test_clean_keeps_the_metadata_table_of_hudi_and_hudi_continues_it(hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
     for number in range(4):
         rows = batch([row(f"k{n}", p="ab"[n % 2], ts=number, v=f"v{number}") for n in range(4)])
         hudi.write(location, rows, BASE | PARTITIONED, mode="append" if number else "overwrite")
     table = Table.open(location, options={"hoodie.clean.commits.retained": "1"})
-    assert table.config.metadata_partitions
+    listed = table.config.metadata_partitions
     outcome = table.services.clean.run()
     assert isinstance(outcome, Cleaned) and outcome.files == 4
-    # The metadata table lists deleted files, so lakehouse disables it and Hudi rebuilds it.
-    assert not Table.open(location).config.metadata_partitions
+    assert listed and Table.open(location).config.metadata_partitions == listed
+    assert table.metadata.validate().ok
     assert_hudi_reads_the_same(hudi, table)
     hudi.write(location, batch([row("k0", p="a", ts=9, v="theirs")]), BASE | PARTITIONED)
-    assert Table.open(location).config.metadata_partitions
+    assert table.metadata.validate().ok
     assert {r["id"]: r["v"] for r in data_rows(table, ["id", "v"])}["k0"] == "theirs"
     assert_hudi_reads_the_same(hudi, table)
