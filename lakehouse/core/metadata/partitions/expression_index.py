@@ -10,7 +10,7 @@ on the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -169,20 +169,8 @@ def has_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
-def stage_of_expression(
-    name: str, definition: Definition | None, config: TableConfig
-) -> Callable[[Staging], StagedUpdate] | None:
-    """Return the function that prepares the records of an index on an expression; None for other partitions.
-
-    An index that cannot be maintained has none: the guard refuses the commit, or drops the index.
-    """
-    kind = ExpressionIndexPartition()
-    if not kind.is_named(name) or definition is None or kind.refusal(name, config, definition) is not None:
-        return None
-    return partial(_stage, name, definition)
-
-
-def _stage(name: str, definition: Definition, staging: Staging) -> StagedUpdate:
+def stage_expression(name: str, definition: Definition, staging: Staging) -> StagedUpdate:
+    """Measure the results of the function in the new files, or encode their filters as log files."""
     expression = _expression(staging.storage, definition, staging.read.table)
     files = _written(staging.commit.stats)
     if definition.index_type == COLUMN_STATS:

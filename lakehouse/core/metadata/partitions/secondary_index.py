@@ -9,7 +9,7 @@ reader checks the value of each row. A missing entry would hide a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -119,20 +119,8 @@ class SecondaryIndexPartition:
         return pa.array(secondary_shards(keys, len(groups), definition.version))
 
 
-def stage_of_secondary(
-    name: str, definition: Definition | None, config: TableConfig
-) -> Callable[[Staging], StagedUpdate] | None:
-    """Return the function that prepares the records of a secondary index; None for other partitions.
-
-    An index that cannot be maintained has none: the guard refuses the commit, or drops the index.
-    """
-    kind = SecondaryIndexPartition()
-    if not kind.is_named(name) or definition is None or kind.refusal(name, config, definition) is not None:
-        return None
-    return partial(_stage, name, definition)
-
-
-def _stage(name: str, definition: Definition, staging: Staging) -> StagedUpdate:
+def stage_secondary(name: str, definition: Definition, staging: Staging) -> StagedUpdate:
+    """Find the values that a commit changes, and encode them as log files, one per file group of the index."""
     commit = staging.commit
     if commit.operation in REWRITES:
         return StagedUpdate(groups=staging.groups, source=_source(definition))

@@ -15,10 +15,11 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.metadata.key_changes import instant_ms
 from lakehouse.core.metadata.partitions.bloom_filters import BLOOM_FILTERS, stage_filters
-from lakehouse.core.metadata.partitions.expression_index import stage_of_expression
+from lakehouse.core.metadata.partitions.expression_index import stage_expression
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import RECORD_INDEX, is_partitioned_by, stage_records
-from lakehouse.core.metadata.partitions.secondary_index import stage_of_secondary
+from lakehouse.core.metadata.partitions.registry import partition_named
+from lakehouse.core.metadata.partitions.secondary_index import stage_secondary
 from lakehouse.core.metadata.place import listed_partitions
 from lakehouse.core.metadata.staged import StagedUpdate, Staging
 from lakehouse.core.metadata.write.commit import open_metadata
@@ -36,8 +37,11 @@ from lakehouse.model.instant import Instant
 from lakehouse.spec.options.policies import Policies
 
 STAGES: Mapping[str, Callable[[Staging], StagedUpdate]] = {BLOOM_FILTERS: stage_filters, RECORD_INDEX: stage_records}
-#: How the names of indexes begin that users declare.
-_DECLARED = (EXPRESSION_PREFIX, SECONDARY_PREFIX)
+#: Indexes that users declare, by the prefix of their names.
+_DECLARED: Mapping[str, Callable[[str, Definition, Staging], StagedUpdate]] = {
+    EXPRESSION_PREFIX: stage_expression,
+    SECONDARY_PREFIX: stage_secondary,
+}
 #: Rows whose keys are read by this process. A task on Spark starts in about 0.1 s.
 _ROWS_HERE = 200_000
 #: Footers that are read by this process.
@@ -69,7 +73,7 @@ class IndexStaging:
         With `again` the properties are read again, because an index was created or dropped meanwhile.
         """
         listed = {name for names in listed_partitions(self.table.config.raw) for name in names}
-        if not again and not any(name in STAGES or name.startswith(_DECLARED) for name in listed):
+        if not again and not any(name in STAGES or name.startswith(tuple(_DECLARED)) for name in listed):
             return {}
         opened = open_metadata(self.table.metadata, self.table.store.load() if again else self.table.timeline)
         staged = {}
@@ -119,8 +123,15 @@ class IndexStaging:
 def _stage_of_declared(
     name: str, definition: Definition | None, config: TableConfig
 ) -> Callable[[Staging], StagedUpdate] | None:
-    """Return the function that prepares the records of an index that users declare; None if it needs none."""
-    return stage_of_expression(name, definition, config) or stage_of_secondary(name, definition, config)
+    """Return the function that prepares the records of an index that users declare; None for other partitions.
+
+    An index that cannot be maintained has none: the guard refuses the commit, or drops the index.
+    """
+    stage = next((stage for prefix, stage in _DECLARED.items() if name.startswith(prefix)), None)
+    kind = partition_named(name)
+    if stage is None or kind is None or definition is None or kind.refusal(name, config, definition) is not None:
+        return None
+    return partial(stage, name, definition)
 
 
 def _run_near_data(engine: Engine, function: Callable[[Attempt, Any], Any], tasks: Sequence[Any]) -> list[Any]:
