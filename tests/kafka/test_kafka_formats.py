@@ -69,7 +69,7 @@ def rows(topic: Topic, *names: str) -> list[dict[str, Any]]:
 
 
 def letters(topic: Topic) -> dict[int, dict[str, Any]]:
-    """Return the dead letters of the newest commit by offset."""
+    """Return the dead letters that the newest commit refers to, by offset."""
     store = open_storage(topic.extra()[DEAD_LETTERS])
     lines = [line for file in store.list("") for line in store.get(file.path).decode().splitlines()]
     return {letter["offset"]: letter for letter in map(json.loads, lines)}

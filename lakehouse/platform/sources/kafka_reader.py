@@ -1,4 +1,4 @@
-"""Read planned messages of a Kafka topic with Spark, and write those that cannot become rows to the dead letters.
+"""Read planned messages of a Kafka topic with Spark, and store messages that cannot be parsed as dead letters.
 
 The messages are read and parsed once and cached, because the number of bad ones must be known before the write. Limits
 of bytes and of time end the tasks before the planned offsets; the batch then carries the checkpoint of what was read.

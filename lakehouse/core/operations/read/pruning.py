@@ -3,13 +3,13 @@
 A step looks at the slices that the steps before it left and says which of them may have matching rows. To add a step,
 write a function of the type `PruneStep` and add it to `STEPS`.
 
-    paths          values in partition paths, where the listing was not limited by them
-    column_stats   column ranges in the metadata table
+    paths              values in partition paths, where the listing was not limited by them
+    column_stats       column ranges in the metadata table
     expression_index   ranges or bloom filters of the results of functions, in the metadata table
-    bloom_filters  bloom filters of record keys in the metadata table
-    commits        column ranges in commits of the active timeline, if the metadata table has none
-    archive        column ranges in archived commits, for files whose range is not known yet
-    footers        column ranges in Parquet footers, the last resort
+    bloom_filters      bloom filters of record keys in the metadata table
+    commits            column ranges in commits of the active timeline, if the metadata table has none
+    archive            column ranges in archived commits, for files whose range is not known yet
+    footers            column ranges in Parquet footers, the last resort
 """
 
 from __future__ import annotations
