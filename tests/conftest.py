@@ -41,7 +41,19 @@ if IN_SPARK_ENVIRONMENT:
 SUPPORT = Path(__file__).parent / "support"
 pytest_plugins = [
     f"tests.support.{name}"
-    for name in ("spark", "s3", "stores", "postgresql", "zookeeper", "hive", "hive_spark", "locks", "kafka")
+    for name in (
+        "spark",
+        "s3",
+        "stores",
+        "postgresql",
+        "zookeeper",
+        "hive",
+        "hive_spark",
+        "locks",
+        "kafka",
+        "mysql",
+        "mariadb",
+    )
     if (IN_SPARK_ENVIRONMENT or name == "hive") and (SUPPORT / f"{name}.py").exists()
 ]
 

@@ -126,7 +126,11 @@ def all_stages() -> list[Stage]:
     """Return the stages of CI: all tests, each in one stage."""
     ordinary = ("-m", "not jvm")
     return [
-        Stage(name="environments", text="virtual environments and jars", command=make("venvs", "hudi", "s3a", "kafka")),
+        Stage(
+            name="environments",
+            text="virtual environments and jars",
+            command=make("venvs", "hudi", "s3a", "kafka", "mysql"),
+        ),
         Stage(name="checks", text="lint, types, import rules, documentation", command=make("check")),
         Stage(
             name="unit",
@@ -142,8 +146,8 @@ def all_stages() -> list[Stage]:
         ),
         Stage(
             name="spark",
-            text="Spark, Kafka, hudi-rs",
-            command=pytest(*ordinary, "tests/spark", "tests/kafka", "tests/interop"),
+            text="Spark, Kafka, databases, hudi-rs",
+            command=pytest(*ordinary, "tests/spark", "tests/kafka", "tests/databases", "tests/interop"),
         ),
         Stage(name="airflow", text="Airflow", command=pytest("tests/airflow", venv=".venv-airflow")),
         Stage(
