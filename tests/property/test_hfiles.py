@@ -89,7 +89,7 @@ def test_look_ups_return_the_matching_entries(
 
 @examples(50)
 @given(contents=CONTENTS, layout=LAYOUTS, cuts=st.lists(st.integers(0, 60), max_size=4))
-def test_entries_in_several_batches_give_the_same_bytes(
+def test_entries_in_several_batches_give_the_same_blocks(
     contents: dict[bytes, bytes], layout: Layout, cuts: list[int]
 ) -> None:
     pieces: list[bytes] = []
@@ -98,7 +98,14 @@ def test_entries_in_several_batches_give_the_same_bytes(
     for start, end in pairwise(bounds):
         writer.add(entries.slice(start, end - start))
     assert writer.close() == sum(map(len, pieces))
-    assert b"".join(pieces) == written(contents, layout, bounds=True)
+    data, expected = b"".join(pieces), written(contents, layout, bounds=True)
+    assert blocks_of(data) == blocks_of(expected)
+    # The gzip streams of a file with one block may differ, because parts of it were compressed before.
+    assert layout.compression == "gz" or data == expected
+
+
+def blocks_of(data: bytes) -> list[tuple[str, bytes]]:
+    return [(block.type, block.data) for block in referee("hfile").parse(data).blocks]
 
 
 @pytest.mark.parametrize("step", [1, 1000])

@@ -158,7 +158,7 @@ def outcome(kind: Any, name: str, commit: MetadataCommit) -> Any:
         return "refused"  # Both ways name a column without known bounds, maybe not the same one.
     except NotFoundError:
         return "read"  # Bounds of texts are read from the files, which do not exist here.
-    entries = dict(zip(*(update.entries.column(n).to_pylist() for n in ("key", "value")), strict=True))
+    entries = dict(zip(*(update.all_entries().column(n).to_pylist() for n in ("key", "value")), strict=True))
     return entries, sorted(update.deletes.to_pylist())
 
 
@@ -297,9 +297,9 @@ def test_records_of_few_files_equal_those_on_tables(
         patch.setattr(files_module, "_FEW_FILES", -1)
         whole = FilesPartition().update("files", commit)
     assert few.deletes.to_pylist() == whole.deletes.to_pylist()
-    rows = [sorted(map(repr, decode_files(u.entries, SCHEMA).to_pylist())) for u in (few, whole)]
+    rows = [sorted(map(repr, decode_files(u.all_entries(), SCHEMA).to_pylist())) for u in (few, whole)]
     assert rows[0] == rows[1]
-    assert few.entries["key"].to_pylist() == whole.entries["key"].to_pylist()
+    assert sorted(few.few) == whole.entries["key"].to_pylist()
 
 
 def columns_of(pairs: list[tuple[str, str]]) -> list[pa.Array]:

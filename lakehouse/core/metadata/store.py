@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -94,6 +94,12 @@ class MetadataStore:
         """
         return self._defined == (tuple(names), _completions(timeline), _indexings(data))
 
+    def keep_few(self, done: Instant, stat: WriteStat, few: Mapping[bytes, bytes], deletes: Sequence[bytes]) -> None:
+        """Keep the records of a log file as `keep_log` does, from plain values."""
+        log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
+        assert log is not None, f"{stat.path} is a log file"
+        self._layers(done).keep_few(log, few, deletes)
+
     def keep_log(self, done: Instant, stat: WriteStat, entries: pa.Table, deletes: pa.Array) -> None:
         """Keep the records of a small log file that this process wrote for a completed delta commit."""
         log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
@@ -101,9 +107,9 @@ class MetadataStore:
         if entries.num_rows + len(deletes) <= DECODED_ROWS:
             self._layers(done).keep_log(log, entries, deletes)
 
-    def keep_base(self, done: Instant, base: BaseFile, entries: pa.Table) -> None:
+    def keep_base(self, done: Instant, base: BaseFile, records: Mapping[bytes, bytes]) -> None:
         """Keep the records of a small base file that this process wrote for a completed compaction."""
-        self._layers(done).keep_base(base, entries)
+        self._layers(done).keep_base(base, records)
 
     def _layers(self, done: Instant) -> LayerReader:
         completions = {done.requested: done.completion}

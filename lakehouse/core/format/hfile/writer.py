@@ -12,7 +12,6 @@ The size of blocks decides the cost of a look-up, which reads a whole block for 
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,27 +22,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lakehouse.core.format.hfile.few_writer import MAX_FEW_KEY_BYTES, few_hfile
 from lakehouse.core.format.hfile.key_order import is_ascending
 from lakehouse.core.format.hfile.layout import (
-    BYTES_PER_CHECKSUM,
     CELL_BYTES,
-    CRC32,
     DATA,
     FILE_INFO,
     GZ,
-    HEADER,
-    HEADER_BYTES,
     INFO_MAGIC,
     KEY_SUFFIX,
     MAX_KEY_BYTES,
-    NO_CHECKSUM,
     NONE,
     ROOT_INDEX,
     Trailer,
     bytes_field,
-    checksum_bytes,
     encode_trailer,
-    write_hadoop_vint,
+    framed_block,
+    gzipped,
+    index_entry,
+    info_numbers,
     write_varint,
 )
 from lakehouse.core.format.hfile.reader import ENTRIES
@@ -60,10 +57,6 @@ MAX_FILE_BYTES = 2**31 - 1
 _STEP_BYTES = 1 << 25
 #: Cells up to this number are built one by one.
 _FEW_CELLS = 256
-_CELL_HEAD = struct.Struct(">iih")
-_GZIP = 31  # zlib's number for a stream with a header and trailer of gzip
-#: Levels above compress metadata by a few percent more and take twice the time.
-_LEVEL = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +104,50 @@ def write_hfile(  # parameters: contents and layout of one file
         ValueError: The keys are not ascending, or the blocks of the layout are too large.
         UnsupportedError: A key or the file is longer than the format allows.
     """
+    if entries.num_rows <= _FEW_CELLS and entries.nbytes + CELL_BYTES * entries.num_rows <= layout.block_bytes:
+        keys, values = (entries.column(name).to_pylist() for name in ENTRIES.names)
+        if max(map(len, keys), default=0) <= MAX_FEW_KEY_BYTES:
+            return write_few(keys, values, schema=schema, created_ms=created_ms, layout=layout, bounds=bounds)
     pieces: list[bytes] = []
     writer = HFileWriter(pieces.append, schema=schema, created_ms=created_ms, layout=layout, bounds=bounds)
-    if entries.num_rows <= _FEW_CELLS and entries.nbytes + CELL_BYTES * entries.num_rows <= layout.block_bytes:
-        writer.add_few(*(entries.column(name).to_pylist() for name in ENTRIES.names))
-    else:
-        writer.add(entries)
+    writer.add(entries)
     writer.close()
     return b"".join(pieces)
+
+
+def write_few(  # parameters: contents and layout of one file
+    keys: Sequence[bytes],
+    values: Sequence[bytes],
+    *,
+    schema: str,
+    created_ms: int,
+    layout: Layout = SCANNED,
+    bounds: bool = False,
+) -> bytes:
+    """Return the bytes of an HFile as `write_hfile` does, of entries that fit into one block (`fits_one_block`)."""
+    _check_layout(layout)
+    return few_hfile(
+        keys,
+        values,
+        schema=schema,
+        created_ms=created_ms,
+        compressed=layout.compression == "gz",
+        checksums=layout.checksums,
+        bounds=bounds,
+    )
+
+
+def fits_one_block(keys: Sequence[bytes], values: Sequence[bytes], layout: Layout = SCANNED) -> bool:
+    """Return whether `write_few` writes these entries."""
+    size = sum(map(len, keys)) + sum(map(len, values)) + CELL_BYTES * len(keys)
+    return (
+        len(keys) <= _FEW_CELLS and size <= layout.block_bytes and max(map(len, keys), default=0) <= MAX_FEW_KEY_BYTES
+    )
+
+
+def _check_layout(layout: Layout) -> None:
+    if not CELL_BYTES <= layout.block_bytes <= MAX_BLOCK_BYTES:
+        raise ValueError(f"block_bytes is {layout.block_bytes}; Hudi reads blocks of at most 65536 bytes completely")
 
 
 class HFileWriter:
@@ -130,10 +159,7 @@ class HFileWriter:
     def __init__(
         self, sink: Callable[[bytes], object], *, schema: str, created_ms: int, layout: Layout, bounds: bool
     ) -> None:
-        if not CELL_BYTES <= layout.block_bytes <= MAX_BLOCK_BYTES:
-            raise ValueError(
-                f"block_bytes is {layout.block_bytes}; Hudi reads blocks of at most 65536 bytes completely"
-            )
+        _check_layout(layout)
         self._sink = sink
         self._schema = schema
         self._created_ms = created_ms
@@ -163,38 +189,13 @@ class HFileWriter:
         # More cells may follow in the last block.
         self._rest = entries.slice(last)
 
-    def add_few(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Write few entries as the only block of the file: without kernels, whose fixed cost is larger."""
-        if not keys:
-            return
-        for before, after in pairwise(keys):
-            if before >= after:
-                raise ValueError(f"key {after!r} does not follow {before!r} in ascending order")
-        longest = max(map(len, keys))
-        if longest > MAX_KEY_BYTES:
-            raise _too_long(longest)
-        pieces: list[bytes] = []
-        for key, value in zip(keys, values, strict=True):
-            size = len(key) + 2 + len(KEY_SUFFIX)
-            pieces += (_CELL_HEAD.pack(size, len(value), len(key)), key, KEY_SUFFIX, value, b"\0")
-        cells = b"".join(pieces)
-        self._write_block(DATA, cells)
-        self._index.append((0, self._size, keys[0]))
-        self._first_key, self._last_key = keys[0], keys[-1]
-        self._count = len(keys)
-        self._key_bytes, self._value_bytes = sum(map(len, keys)), sum(map(len, values))
-        self._raw_bytes = len(cells)
-
     def close(self) -> int:
         """Write the remaining entries, the index and the trailer; return the size of the file in bytes."""
         if self._rest.num_rows:
             keys, values = (self._rest.column(name).combine_chunks() for name in ENTRIES.names)
             self._write_blocks(keys, values, [0, len(keys)])
         load_on_open = self._size
-        index = b"".join(
-            struct.pack(">qi", offset, size) + write_hadoop_vint(len(key) + 2) + struct.pack(">h", len(key)) + key
-            for offset, size, key in self._index
-        )
+        index = b"".join(index_entry(*entry) for entry in self._index)
         self._write_block(ROOT_INDEX, index)
         self._write_block(ROOT_INDEX, b"")
         info_offset = self._size
@@ -245,14 +246,9 @@ class HFileWriter:
         self._raw_bytes += len(cells)
 
     def _write_block(self, magic: bytes, raw: Any) -> None:
-        payload = _gzip(raw) if self._codec == GZ else raw
-        length = HEADER_BYTES + len(payload)
-        checksums = checksum_bytes(length)
+        payload = gzipped(raw) if self._codec == GZ else raw
         has_checksums = self._codec == NONE and self._layout.checksums
-        kind = CRC32 if has_checksums else NO_CHECKSUM
-        header = HEADER.pack(magic, len(payload) + checksums, len(raw), -1, kind, BYTES_PER_CHECKSUM, length)
-        block = b"".join((header, payload))
-        self._put(block + (_crc32(block) if has_checksums else bytes(checksums)))
+        self._put(framed_block(magic, payload, len(raw), checksums=has_checksums))
 
     def _put(self, data: bytes) -> None:
         self._size += len(data)
@@ -262,14 +258,9 @@ class HFileWriter:
 
     def _info(self) -> bytes:
         last = self._last_key
-        count = max(self._count, 1)
         pairs = {
             "hfile.LASTKEY": b"" if last is None else struct.pack(">h", len(last)) + last,
-            "hfile.AVG_KEY_LEN": struct.pack(">i", self._key_bytes // count),
-            "hfile.AVG_VALUE_LEN": struct.pack(">i", self._value_bytes // count),
-            "hfile.CREATE_TIME_TS": struct.pack(">q", self._created_ms),
-            "KEY_VALUE_VERSION": struct.pack(">i", 1),
-            "MAX_MEMSTORE_TS_KEY": struct.pack(">q", 0),
+            **info_numbers(self._count, (self._key_bytes, self._value_bytes), self._created_ms),
             "schema": self._schema.encode(),
         }
         if self._has_bounds:
@@ -324,13 +315,3 @@ def _cells(keys: Any, values: Any, key_lengths: I64, value_lengths: I64) -> Any:
     suffix, end, separator = (pa.scalar(text, large) for text in (KEY_SUFFIX, b"\0", b""))
     joined = pc.binary_join_element_wise(prefix, keys.cast(large), suffix, values.cast(large), end, separator)
     return memoryview(joined.buffers()[2])
-
-
-def _gzip(raw: Any) -> bytes:
-    stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    return stream.compress(raw) + stream.flush()
-
-
-def _crc32(block: bytes) -> bytes:
-    pieces = range(0, len(block), BYTES_PER_CHECKSUM)
-    return b"".join(zlib.crc32(block[start : start + BYTES_PER_CHECKSUM]).to_bytes(4, "big") for start in pieces)

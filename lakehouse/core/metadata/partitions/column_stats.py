@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,6 @@ import pyarrow.compute as pc
 from lakehouse.core.format.metadata.few_records import (
     UnusualRecordError,
     encode_statistic,
-    few_entries,
     file_suffix,
     hash64_of,
 )
@@ -67,14 +67,15 @@ class ColumnStatsPartition:
 
     def build(self, name: str, table: TableFiles) -> pa.Table:
         definition = table.definitions[COLUMN_STATS]
-        return _entries(bounds_of_files(table, definition.source_fields), table.config, definition, table.schema)
+        files = bounds_of_files(table, definition.source_fields)
+        return _entries(_complete(files, table.config, definition), definition, table.schema)
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
         definition = indexed_columns(commit)
         found = bounds_of_commit(commit, definition.source_fields)
         return Update(
             # A row of a file never changes. While the partition is built, the build may have it as well.
-            entries=_entries(found, commit.config, definition, commit.schema, tight=commit.is_building),
+            **_records(found, commit.config, definition, commit.schema, tight=commit.is_building),
             deletes=_deleted_keys(commit.change.removed, definition.source_fields),
             definition=definition,
         )
@@ -83,19 +84,25 @@ class ColumnStatsPartition:
         return pa.array(shards(keys, len(groups)))
 
 
-def _entries(
-    files: Sequence[FileBounds],
-    config: TableConfig,
-    definition: Definition,
-    schema: pa.Schema | None,
-    *,
-    tight: bool = False,
-) -> pa.Table:
-    mixed = is_mixed(config)
-    held = [file for file in files if _is_complete(file, definition.source_fields, mixed=mixed)]
+def _records(
+    files: Sequence[FileBounds], config: TableConfig, definition: Definition, schema: pa.Schema | None, *, tight: bool
+) -> dict[str, Any]:
+    """Return the rows of the files of a commit as arguments of `Update`: `few` or `entries`."""
+    held = _complete(files, config, definition)
     if definition.version == "V2" and len(held) * len(definition.source_fields) <= FEW_ROWS:
         with suppress(UnusualRecordError):
-            return _few_entries(held, definition, schema, tight=tight)
+            return {"few": _few_records(held, definition, schema, tight=tight)}
+    return {"entries": _entries(held, definition, schema, tight=tight)}
+
+
+def _complete(files: Sequence[FileBounds], config: TableConfig, definition: Definition) -> list[FileBounds]:
+    mixed = is_mixed(config)
+    return [file for file in files if _is_complete(file, definition.source_fields, mixed=mixed)]
+
+
+def _entries(
+    held: Sequence[FileBounds], definition: Definition, schema: pa.Schema | None, *, tight: bool = False
+) -> pa.Table:
     names, partitions = [file.name for file in held], [file.partition for file in held]
     by_type = columns_by_type(definition.source_fields if held else (), indexed_types(schema))
     columns = [column for of_type in by_type.values() for column in of_type]
@@ -110,23 +117,21 @@ def _entries(
     return encode_statistics(pa.concat_tables(tables) if tables else STAT_ROWS.empty_table())
 
 
-def _few_entries(
+def _few_records(
     files: Sequence[FileBounds], definition: Definition, schema: pa.Schema | None, *, tight: bool
-) -> pa.Table:
+) -> dict[bytes, bytes]:
     kinds = indexed_types(schema)
     columns = [
         (hash64_of(column), column, form_of(kinds.get(column, pa.string()))) for column in definition.source_fields
     ]
-    keys, values = [], []
+    found: dict[bytes, bytes] = {}
     for file in files:
         suffix, bounds = file_suffix(file.partition, file.name), file.bounds or {}
         for prefix, column, form in columns:
-            found = bounds.get(column) or absent(file)
-            keys.append(prefix + suffix)
-            values.append(
-                encode_statistic(statistic_of(file.name, column, found, form, tight=tight, of_partition=False))
-            )
-    return few_entries(keys, values)
+            of_column = bounds.get(column) or absent(file)
+            row = statistic_of(file.name, column, of_column, form, tight=tight, of_partition=False)
+            found[prefix + suffix] = encode_statistic(row)
+    return found
 
 
 def _is_complete(file: FileBounds, columns: Sequence[str], *, mixed: bool) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.metadata.few_records import encode_file_map, few_entries
+from lakehouse.core.format.metadata.few_records import encode_file_map
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
 from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, NON_PARTITIONED, identifiers
 from lakehouse.core.format.metadata.records import FILE_ROWS, encode_files
@@ -76,14 +76,12 @@ def _few_update(change: MetadataChange) -> Update:
     for partition, name in zip(*(column.to_pylist() for column in change.removed.columns), strict=True):
         if (partition or NON_PARTITIONED) not in gone:
             records.setdefault(partition or NON_PARTITIONED, {})[name] = (0, True)
-    entries = [(key.encode(), encode_file_map(files)) for key, files in records.items()]
+    few = {key.encode(): encode_file_map(files) for key, files in records.items()}
     if change.operation != _CLEAN or gone:
         listed = gone if change.operation == _CLEAN else touched
         names = dict.fromkeys(listed, (0, change.operation == _CLEAN))
-        entries.append((ALL_PARTITIONS.encode(), encode_file_map(names, partitions=True)))
-    entries.sort()
-    deletes = pa.array([key.encode() for key in gone], pa.binary())
-    return Update(entries=few_entries([key for key, _ in entries], [value for _, value in entries]), deletes=deletes)
+        few[ALL_PARTITIONS.encode()] = encode_file_map(names, partitions=True)
+    return Update(few=few, deletes=pa.array([key.encode() for key in gone], pa.binary()))
 
 
 def _partition_rows(partitions: pa.Array, *, deleted: bool = False) -> pa.Table:

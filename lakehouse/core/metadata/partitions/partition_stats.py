@@ -26,7 +26,6 @@ from lakehouse.core.format.metadata.few_records import (
     Statistic,
     UnusualRecordError,
     encode_statistic,
-    few_entries,
     partition_key,
 )
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
@@ -163,7 +162,7 @@ def _few_update(
         rows[place] = widened_row(stored.get(keys[place]), row, form) if commit.is_last else row
     deletes = [partition_key(column, partition) for column in columns for partition in sorted(gone)]
     return Update(
-        entries=few_entries([partition_key(*place) for place in rows], [*map(encode_statistic, rows.values())]),
+        few={partition_key(*place): encode_statistic(row) for place, row in rows.items()},
         deletes=pa.array(deletes, pa.binary()),
     )
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.env import Env
 from lakehouse.core.files.log_reader import SliceContext
+from lakehouse.core.format.metadata.few_records import few_entries
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.state.table_config import TableConfig
@@ -40,6 +41,8 @@ class Update:
 
     Attributes:
         entries: New records: key, value.
+        few: New records of a small change as plain values, instead of `entries`. Each key is of ASCII characters, and
+            its hash selects the file group (`shard_of`).
         deletes: Keys of deleted records.
         new_groups: File ids of file groups that the action creates, as in a partitioned record index.
         definition: The changed index definition, such as with a new column; None if it stays.
@@ -47,10 +50,15 @@ class Update:
     """
 
     entries: pa.Table = field(default_factory=ENTRIES.empty_table)
+    few: Mapping[bytes, bytes] = field(default_factory=dict)
     deletes: pa.Array = field(default_factory=lambda: pa.array([], KEYS))
     new_groups: tuple[str, ...] = ()
     definition: Definition | None = None
     staged: tuple[StagedLog, ...] = ()
+
+    def all_entries(self) -> pa.Table:
+        """Return the new records, few or many: key, value."""
+        return few_entries([*self.few], [*self.few.values()]) if self.few else self.entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from lakehouse.core.format.hfile.reader import HFile, read_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.log.scan import lost_blocks, settle_blocks
+from lakehouse.core.format.metadata.few_records import few_entries
 from lakehouse.core.format.metadata.records import decode_blooms
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.metadata.hfiles import open_hfile
@@ -89,6 +90,7 @@ class FileLayer:
         hfile: The entries; None for a delete block, and for a block that this process wrote.
         deletes: The deleted keys as text; None for entries.
         written: The entries of a small block that this process wrote, with the schema `SCHEMA`.
+        few: The same as plain values, ascending by key.
         decoded: All entries as rows, if they were decoded; the kind of a record depends on the file only.
         values: All entries by key, if they were looked up one by one.
     """
@@ -97,17 +99,20 @@ class FileLayer:
     hfile: HFile | None = None
     deletes: pa.Array | None = None
     written: pa.Table | None = None
+    few: Mapping[bytes, bytes] | None = None
     decoded: list[pa.Table] = field(default_factory=list, compare=False)
     values: list[dict[bytes, bytes]] = field(default_factory=list, compare=False)
 
     @property
     def has_entries(self) -> bool:
         """Whether this is not a delete block."""
-        return self.hfile is not None or self.written is not None
+        return self.hfile is not None or self.few is not None or self.written is not None
 
     @property
     def count(self) -> int:
         """The number of entries; 0 for a delete block."""
+        if self.few is not None:
+            return len(self.few)
         if self.written is not None:
             return int(self.written.num_rows)
         return 0 if self.hfile is None else self.hfile.count
@@ -115,12 +120,14 @@ class FileLayer:
     @property
     def schema(self) -> str | None:
         """The Avro schema of the values as JSON, if the file has it."""
-        if self.written is not None:
+        if self.few is not None or self.written is not None:
             return SCHEMA
         return None if self.hfile is None else self.hfile.schema
 
     def entries(self) -> pa.Table:
         """Return all entries."""
+        if self.few is not None:
+            return few_entries([*self.few], [*self.few.values()])
         if self.written is not None:
             return self.written
         assert self.hfile is not None, "delete blocks have no entries"
@@ -133,8 +140,10 @@ class FileLayer:
         held = self.all_stored()
         return {key: held[key] for key in keys if key in held}
 
-    def all_stored(self) -> dict[bytes, bytes]:
+    def all_stored(self) -> Mapping[bytes, bytes]:
         """Return the values of all keys of a small layer; they are kept."""
+        if self.few is not None:
+            return self.few
         if not self.values:
             self.values.append(_by_key(self.entries()))
         return self.values[0]
@@ -156,6 +165,18 @@ class _Log:
     blocks: tuple[tuple[LogBlock, FileLayer | None], ...]
 
 
+def _written(log: LogFile, layers: Sequence[FileLayer]) -> _Log:
+    """Return a log file that this process wrote, with one layer for each block."""
+    headers = {BlockHeader.INSTANT_TIME: log.instant}
+    kinds = [BlockType.HFILE_DATA if layer.has_entries else BlockType.DELETE for layer in layers]
+    blocks = [LogBlock(kind=kind, headers=headers, offset=0, length=0) for kind in kinds]
+    return _Log(tuple(zip(blocks, layers, strict=True)))
+
+
+def _few_size(records: Mapping[bytes, bytes]) -> int:
+    return sum(map(len, records)) + sum(map(len, records.values())) + _ROW_BYTES * len(records)
+
+
 class LayerReader:
     """Opens the files of metadata slices; opened files stay in the cache."""
 
@@ -167,23 +188,24 @@ class LayerReader:
         """Return what identifies the content of a file. A metadata table that is built again has the same names."""
         return file.path, file.size_bytes, self._completions.get(file.instant, "")
 
-    def keep_base(self, base: BaseFile, entries: pa.Table) -> None:
+    def keep_base(self, base: BaseFile, records: Mapping[bytes, bytes]) -> None:
         """Keep a small base file that this process wrote and completed, so that it is not read."""
-        size = entries.nbytes + _ROW_BYTES * entries.num_rows
-        self._cache.put(self.identity(base), FileLayer(base.path, written=entries), size)
+        self._cache.put(self.identity(base), FileLayer(base.path, few=records), _few_size(records))
+
+    def keep_few(self, log: LogFile, few: Mapping[bytes, bytes], deletes: Sequence[bytes]) -> None:
+        """Keep a log file as `keep_log` does, from plain values."""
+        layers = [FileLayer(log.path, few=few)] if few else []
+        if deletes:
+            layers.append(FileLayer(log.path, deletes=pa.array([key.decode() for key in deletes], pa.string())))
+        self._cache.put(self.identity(log), _written(log, layers), _few_size(few) + 100 * len(deletes))
 
     def keep_log(self, log: LogFile, entries: pa.Table, deletes: pa.Array) -> None:
         """Keep a small log file that this process wrote and completed, so that it is not read."""
-        headers = {BlockHeader.INSTANT_TIME: log.instant}
-        blocks: list[tuple[LogBlock, FileLayer | None]] = []
-        if entries.num_rows:
-            block = LogBlock(kind=BlockType.HFILE_DATA, headers=headers, offset=0, length=0)
-            blocks.append((block, FileLayer(log.path, written=entries)))
+        layers = [FileLayer(log.path, written=entries)] if entries.num_rows else []
         if len(deletes):
-            block = LogBlock(kind=BlockType.DELETE, headers=headers, offset=0, length=0)
-            blocks.append((block, FileLayer(log.path, deletes=deletes.cast(pa.string()))))
+            layers.append(FileLayer(log.path, deletes=deletes.cast(pa.string())))
         size = entries.nbytes + deletes.nbytes + _ROW_BYTES * entries.num_rows
-        self._cache.put(self.identity(log), _Log(tuple(blocks)), size)
+        self._cache.put(self.identity(log), _written(log, layers), size)
 
     def layers(self, slice_: MetadataSlice, is_valid: Callable[[str], bool]) -> list[FileLayer]:
         """Return the layers that a reader merges, oldest first.

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-import pyarrow as pa
-
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.hfile.reader import HFile
 from lakehouse.core.format.hfile.writer import HFileWriter
@@ -41,7 +39,7 @@ from lakehouse.core.metadata.services.group_files import (
 )
 from lakehouse.core.metadata.services.slice_merge import LogLayer, UnorderedError, merged_batches, read_layers
 from lakehouse.core.metadata.store import MetadataStore
-from lakehouse.core.metadata.write.files import base_bytes, base_name, new_token
+from lakehouse.core.metadata.write.files import base_name, few_base_bytes, new_token
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
@@ -224,18 +222,18 @@ def _execute(
     done = timelines.complete(instant, timeline, data, lock.below(METADATA))
     logger.info("%s: compacted %d file groups at %s", storage.root, len(stats), done.requested)
     store.keep_files(state.names, state.timeline, done, metadata.stats)
-    for stat, entries in written:
+    for stat, records in written:
         base = parse_base_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
-        if entries is not None and base is not None:
-            store.keep_base(done, base, entries)
+        if records is not None and base is not None:
+            store.keep_base(done, base, records)
     return done
 
 
 # parameters: the operation with the listed files of its group, and what names the new file
 def _rewrite(
     state: ServiceState, instant: Instant, operation: CompactionOperation, token: str, group: GroupFiles
-) -> tuple[WriteStat, pa.Table | None]:
-    """Write the new base file of one file group; return its entries, too, if they are few."""
+) -> tuple[WriteStat, Mapping[bytes, bytes] | None]:
+    """Write the new base file of one file group; return its records, too, if they are few."""
     try:
         return _rewrite_few(state, instant, operation, token, group)
     except UnusualRecordError:
@@ -245,7 +243,7 @@ def _rewrite(
 # parameters: as of `_rewrite`
 def _rewrite_few(
     state: ServiceState, instant: Instant, operation: CompactionOperation, token: str, group: GroupFiles
-) -> tuple[WriteStat, pa.Table]:
+) -> tuple[WriteStat, Mapping[bytes, bytes]]:
     """Write the new base file of a small file group.
 
     Raises:
@@ -261,19 +259,19 @@ def _rewrite_few(
     reader = LayerReader(store.inner.storage, store.cache, seen.completions, version=store.config.version)
     layers = reader.layers(MetadataSlice(operation.file_id, base, logs), lambda time: time not in seen.pending)
     kind = record_kind(partition, state.definitions.get(partition))
-    entries = few_merged(layers, kind)
+    records = few_merged(layers, kind)
     path = f"{partition}/{base_name(operation.file_id, instant.requested, token)}"
-    data = base_bytes(entries, store.env.clock.now_ms(), kind.layout)
+    data = few_base_bytes(records, store.env.clock.now_ms(), kind.layout)
     store.inner.storage.put(path, data)
     above = layers[1:] if base else layers
     stat = _stat(
         operation,
         path,
         len(data),
-        (entries.num_rows, layers[0].count if base else None),
+        (len(records), layers[0].count if base else None),
         (sum(layer.count if layer.has_entries else len(layer.deletes or ()) for layer in above), len(above)),
     )
-    return stat, entries
+    return stat, records
 
 
 # parameters: the plan, the new file, and the numbers of entries and of log records and blocks

@@ -6,11 +6,9 @@ that of `slice_merge`, which a property test compares.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import pyarrow as pa
-
-from lakehouse.core.format.metadata.few_records import UnusualRecordError, few_entries
+from lakehouse.core.format.metadata.few_records import UnusualRecordError
 from lakehouse.core.metadata.read.few import is_current
 from lakehouse.core.metadata.read.layers import FileLayer
 from lakehouse.core.metadata.record_kinds import RecordKind
@@ -19,8 +17,8 @@ from lakehouse.core.metadata.record_kinds import RecordKind
 FEW_LOGGED, FEW_STORED = 512, 2_000
 
 
-def few_merged(layers: Sequence[FileLayer], kind: RecordKind) -> pa.Table:
-    """Return the merged entries of a file group, ascending.
+def few_merged(layers: Sequence[FileLayer], kind: RecordKind) -> dict[bytes, bytes]:
+    """Return the merged records of a file group, ascending by key.
 
     Args:
         layers: The base file, if there is one, and the blocks of the log files, oldest first.
@@ -44,10 +42,5 @@ def few_merged(layers: Sequence[FileLayer], kind: RecordKind) -> pa.Table:
                 raise UnusualRecordError
             for key, value in layer.all_stored().items():
                 versions.setdefault(key, []).append(value)
-    return _entries(versions, merge)
-
-
-def _entries(versions: dict[bytes, list[bytes]], merge: Callable[[bytes, Sequence[bytes]], bytes | None]) -> pa.Table:
-    merged = [(key, merge(key, versions[key])) for key in sorted(versions)]
-    kept = [(key, value) for key, value in merged if value is not None]
-    return few_entries([key for key, _ in kept], [value for _, value in kept])
+    merged = ((key, merge(key, versions[key])) for key in sorted(versions))
+    return {key: value for key, value in merged if value is not None}

@@ -9,7 +9,7 @@ The data instant completes afterwards. Until then readers ignore the delta commi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.format.avro.schema import avro_to_arrow
+from lakehouse.core.format.hfile.writer import fits_one_block
+from lakehouse.core.format.metadata.groups import shard_of
 from lakehouse.core.format.metadata.schema import COMMIT_SCHEMA
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.metadata.change import MetadataChange
@@ -37,6 +39,7 @@ from lakehouse.core.metadata.write.drop import drop_partitions
 from lakehouse.core.metadata.write.files import (
     INIT_TOKEN,
     ascending,
+    few_log_bytes,
     init_log_bytes,
     log_bytes,
     log_name,
@@ -316,7 +319,11 @@ def _write(
     store.keep_files(listed, opened.timeline, done, metadata.stats)
     sizes = {(stat.partition, stat.file_id): stat for stat in metadata.stats}
     for task in tasks:
-        store.keep_log(done, sizes[task.partition, task.file_id], task.entries, task.deletes)
+        stat = sizes[task.partition, task.file_id]
+        if isinstance(task, FewTask):
+            store.keep_few(done, stat, task.few, task.deletes)
+        else:
+            store.keep_log(done, stat, task.entries, task.deletes)
     return Recorded(instant=done, paths=paths)
 
 
@@ -334,13 +341,47 @@ class GroupTask:
     deletes: pa.Array
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewTask:
+    """The records of one file group as plain values, ascending by key, and its deletes."""
+
+    partition: str
+    file_id: str
+    few: Mapping[bytes, bytes]
+    deletes: Sequence[bytes]
+
+
+def _few_tasks(name: str, update: Update, groups: Sequence[str]) -> list[FewTask] | None:
+    """Return the file groups that a small update touches; None if its records have to be written as tables."""
+    if update.entries.num_rows or update.new_groups:
+        return None
+    deletes = update.deletes.to_pylist() if len(update.deletes) else []
+    if len(groups) > 1 and not all(map(bytes.isascii, (*update.few, *deletes))):
+        return None
+    of_group: dict[int, tuple[dict[bytes, bytes], list[bytes]]] = {}
+    for key in sorted(update.few):
+        of_group.setdefault(shard_of(key, len(groups)), ({}, []))[0][key] = update.few[key]
+    for key in deletes:
+        of_group.setdefault(shard_of(key, len(groups)), ({}, []))[1].append(key)
+    if not all(fits_one_block([*few], [*few.values()]) for few, _ in of_group.values()):
+        return None
+    return [
+        FewTask(partition=name, file_id=groups[number], few=few, deletes=gone)
+        for number, (few, gone) in sorted(of_group.items())
+    ]
+
+
 def _group_tasks(
     name: str, update: Update, groups: Sequence[str], definition: Definition | None
-) -> Iterable[GroupTask]:
+) -> Iterable[GroupTask | FewTask]:
     """Yield the file groups that an update touches."""
+    few = _few_tasks(name, update, groups)
+    if few is not None:
+        yield from few
+        return
     groups = tuple(sorted({*groups, *update.new_groups}))
     kind = _kind(name)
-    entries = ascending(update.entries).combine_chunks()
+    entries = ascending(update.all_entries()).combine_chunks()
     if len(groups) == 1 and (entries.num_rows or len(update.deletes)):
         yield GroupTask(partition=name, file_id=groups[0], entries=entries, deletes=update.deletes)
         return
@@ -355,11 +396,17 @@ def _group_tasks(
         )
 
 
-def _write_group(store: MetadataStore, requested: str, token: str, created_ms: int, task: GroupTask) -> WriteStat:
+def _write_group(
+    store: MetadataStore, requested: str, token: str, created_ms: int, task: GroupTask | FewTask
+) -> WriteStat:
     name = log_name(task.file_id, requested, token)
-    data = log_bytes(task.partition, requested, task.entries, task.deletes, created_ms)
+    if isinstance(task, FewTask):
+        data = few_log_bytes(task.partition, requested, task.few, task.deletes, created_ms)
+        counts = (len(task.few), len(task.deletes))
+    else:
+        data = log_bytes(task.partition, requested, task.entries, task.deletes, created_ms)
+        counts = (task.entries.num_rows, len(task.deletes))
     store.inner.storage.put(f"{task.partition}/{name}", data)
-    counts = (task.entries.num_rows, len(task.deletes))
     return log_stat(task.partition, task.file_id, name, requested, size_bytes=len(data), counts=counts)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pyarrow as pa
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.hfile.reader import ENTRIES
-from lakehouse.core.format.hfile.writer import SCANNED, Layout, write_hfile
+from lakehouse.core.format.hfile.writer import SCANNED, Layout, fits_one_block, write_few, write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
 from lakehouse.core.format.log.delete_block import encode_deletes
 from lakehouse.core.format.metadata.few_records import few_entries
@@ -62,6 +64,20 @@ def ascending(entries: pa.Table) -> pa.Table:
     return few_entries([key for key, _ in pairs], [value for _, value in pairs])
 
 
+def few_log_bytes(
+    partition: str, instant: str, few: Mapping[bytes, bytes], deletes: Sequence[bytes], created_ms: int
+) -> bytes:
+    """Return a log file as `log_bytes` does, with records as plain values that `fits_one_block` accepts."""
+    blocks = []
+    if few:
+        headers = {BlockHeader.INSTANT_TIME: instant, BlockHeader.SCHEMA: SCHEMA}
+        content = write_few([*few], [*few.values()], schema=SCHEMA, created_ms=created_ms)
+        blocks.append(encode_block(BlockType.HFILE_DATA, headers, content))
+    if deletes:
+        blocks.append(log_bytes(partition, instant, ENTRIES.empty_table(), pa.array(deletes, pa.binary()), created_ms))
+    return b"".join(blocks)
+
+
 def init_log_bytes(instant: str) -> bytes:
     """Return the log file with which a file group begins: a delete block without keys."""
     content = encode_deletes(pa.array([], pa.string()), "")
@@ -71,6 +87,14 @@ def init_log_bytes(instant: str) -> bytes:
 def base_bytes(entries: pa.Table, created_ms: int, layout: Layout = SCANNED) -> bytes:
     """Return a base file with these records; `record_kind` has the layout of an index partition."""
     return write_hfile(entries.sort_by("key"), schema=SCHEMA, created_ms=created_ms, layout=layout, bounds=True)
+
+
+def few_base_bytes(records: Mapping[bytes, bytes], created_ms: int, layout: Layout) -> bytes:
+    """Return a base file as `base_bytes` does, of plain values that ascend by key."""
+    keys, values = [*records], [*records.values()]
+    if fits_one_block(keys, values, layout):
+        return write_few(keys, values, schema=SCHEMA, created_ms=created_ms, layout=layout, bounds=True)
+    return base_bytes(few_entries(keys, values), created_ms, layout)
 
 
 # parameters: the columns of a write statistic

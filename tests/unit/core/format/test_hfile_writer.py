@@ -67,10 +67,10 @@ def test_writer_refuses_keys_longer_than_the_format_allows() -> None:
 
 
 def test_writer_refuses_a_file_that_hudi_cannot_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "MAX_FILE_BYTES", 5000)
-    written(table_of([b"a"]))
+    monkeypatch.setattr(writer, "MAX_FILE_BYTES", 75_000)
+    written(table_of([b"a"], [bytes(70_000)]))
     with pytest.raises(UnsupportedError, match="use more file groups"):
-        written(table_of([b"a"], [bytes(1000)]))
+        written(table_of([b"a"], [bytes(75_000)]))
 
 
 def test_value_larger_than_a_block_has_a_block_of_its_own() -> None:
