@@ -45,6 +45,7 @@ class ColumnDrift:
             had the new type (`promoted`, `rounded`, `widened_to_text`).
         before: Type of the table's column before the batch, empty if the type did not change.
         after: Its type after the batch.
+        example: The start of a value that was dropped, as JSON; empty if it is unknown.
     """
 
     column: str
@@ -52,19 +53,22 @@ class ColumnDrift:
     rows: int = 0
     before: str = ""
     after: str = ""
+    example: str = ""
 
     def __str__(self) -> str:
         types = f" from {self.before} to {self.after}" if self.before else ""
-        return f"{self.column}: {self.change}{types} ({self.rows} rows)"
+        example = f", such as {self.example}" if self.example else ""
+        return f"{self.column}: {self.change}{types} ({self.rows} rows{example})"
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the drift as values of JSON."""
-        return {**asdict(self), "change": str(self.change)}
+        """Return the drift as values of JSON; an example only if there is one."""
+        values = {**asdict(self), "change": str(self.change)}
+        return values if self.example else {name: value for name, value in values.items() if name != "example"}
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> ColumnDrift:
         """Return the drift of a mapping made by `to_mapping`; names of later versions are ignored."""
-        known = {name: mapping[name] for name in ("column", "rows", "before", "after") if name in mapping}
+        known = {name: mapping[name] for name in ("column", "rows", "before", "after", "example") if name in mapping}
         return cls(change=Drift(mapping["change"]), **known)
 
 

@@ -86,10 +86,15 @@ def facts_among(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in _PATHS or name == _SEQUENCE)
 
 
+def row_type(schema: Schema) -> StructType:
+    """Return the columns of a row before or after a change: those of `schema` that are not facts about the change."""
+    own = set(facts_among(schema.names))
+    return StructType([column for column in schema if column.name not in own])
+
+
 def event_type(schema: Schema) -> StructType:
     """Return the type of an event whose rows have the columns of `schema`, with these types."""
-    own = set(facts_among(schema.names))
-    image = StructType([column for column in schema if column.name not in own])
+    image = row_type(schema)
     return StructType(
         [
             StructField("before", image),

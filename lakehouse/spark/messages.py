@@ -34,6 +34,8 @@ MESSAGES = pa.schema(
         pa.field("is_end", pa.bool_()),
     ]
 )
+#: The columns that decoders add after the record: why it is bad, and at the end of a range the unread fields.
+DECODED = (pa.field("problem", pa.string()), pa.field("unread", pa.string()))
 _PREFIX = "_kafka_"
 _JSON_OPTIONS = {"timeZone": "UTC", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 
@@ -51,6 +53,7 @@ class PartitionFacts:
         late: The number of messages that are older than the run's bound.
         newest_ms: The time of the newest message; None if there are no messages.
         ends: The offset up to which each range was read, in ascending order.
+        unread: Texts of tasks about fields that were not read.
     """
 
     records: int
@@ -58,6 +61,7 @@ class PartitionFacts:
     late: int
     newest_ms: int | None
     ends: tuple[int, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,29 +80,33 @@ class TimeBounds:
 def read_messages(session: Session, read: RangeFunction, ranges: int, *, record: Schema | None = None) -> Frame:
     """Return the messages of all ranges; a task reads one range.
 
-    If `read` decodes values, `record` is their type: there are two more columns, `record` and the text `problem`.
+    If `read` decodes values, `record` is their type, and there are the columns `record`, `problem` and `unread`.
     """
     columns = list(from_arrow_schema(MESSAGES))
     if record is not None:
-        columns += [StructField("record", record), StructField("problem", StringType())]
+        columns += [StructField("record", record), *from_arrow_schema(pa.schema(DECODED))]
     return session.range(0, ranges, 1, max(ranges, 1)).mapInArrow(read, StructType(columns))
 
 
 def json_records(messages: Frame, schema: Schema, topic: str) -> Frame:
-    """Parse values as JSON objects with the columns of `schema`.
+    """Return records with the columns of `schema`; values without a decoded `record` are parsed here as JSON objects.
 
     A message without a value, and a value that is not one object, is a bad record.
     """
     parsed = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    text = F.col("value").cast("string")
-    record = F.from_json(text, parsed, _JSON_OPTIONS)
-    columns = [F.col(f"record.{_quoted(column.name)}").alias(column.name) for column in schema]
-    corrupt = F.when(F.ltrim("text").startswith("{"), F.col(f"record.{CORRUPT}")).otherwise(
-        F.coalesce("text", F.lit(""))
-    )
-    with_text = messages.withColumn("text", text).withColumn("record", record)
-    return with_text.select(
-        *columns, *_metadata(topic), F.when(~F.col("is_end"), corrupt).alias(CORRUPT), *_internal(topic)
+    text = F.when(F.col("record").isNull(), F.col("value").cast("string"))
+    # The column is used many times, so it is computed once, and only for values without a record.
+    slow = F.when(F.col("record").isNull() & ~F.col("is_end"), F.from_json("text", parsed, _JSON_OPTIONS))
+    columns = [
+        F.coalesce(F.col(f"record.{_quoted(column.name)}"), F.col(f"slow.{_quoted(column.name)}")).alias(column.name)
+        for column in schema
+    ]
+    corrupt = F.when(F.ltrim("text").startswith("{"), F.col(f"slow.{CORRUPT}")).otherwise(F.coalesce("text", F.lit("")))
+    is_slow = F.col("record").isNull() & ~F.col("is_end")
+    return (
+        messages.withColumn("text", text)
+        .withColumn("slow", slow)
+        .select(*columns, *_metadata(topic), F.when(is_slow, corrupt).alias(CORRUPT), *_internal(topic, "unread"))
     )
 
 
@@ -106,7 +114,7 @@ def avro_records(messages: Frame, schema: Schema, topic: str) -> Frame:
     """Return decoded records. A message without a value, and one that does not decode, is a bad record."""
     columns = [F.col(f"record.{_quoted(column.name)}").alias(column.name) for column in schema]
     corrupt = F.when(~F.col("is_end") & F.col("value").isNull(), F.lit("")).otherwise(F.col("problem"))
-    return messages.select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), *_internal(topic))
+    return messages.select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), *_internal(topic, "unread"))
 
 
 def debezium_avro_records(messages: Frame, schema: Schema, topic: str) -> Frame:
@@ -117,7 +125,7 @@ def debezium_avro_records(messages: Frame, schema: Schema, topic: str) -> Frame:
     return (
         _with_value(messages)
         .withColumn("image", image_of(event))
-        .select(*columns, *_metadata(topic), corrupt, *_internal(topic))
+        .select(*columns, *_metadata(topic), corrupt, *_internal(topic, "unread"))
     )
 
 
@@ -136,7 +144,7 @@ def debezium_records(messages: Frame, schema: Schema, topic: str) -> Frame:
         .when(~F.ltrim("text").startswith("{") | failed, F.col("text"))
         .otherwise(F.col(f"record.{CORRUPT}"))
     )
-    return images.select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), *_internal(topic))
+    return images.select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), *_internal(topic, "unread"))
 
 
 def _with_value(messages: Frame) -> Frame:
@@ -184,6 +192,7 @@ def facts_of(marked: Frame, bounds: TimeBounds) -> dict[int, PartitionFacts]:
                 F.count(F.when(is_message & _late(bounds), 1)).alias("late"),
                 F.max(F.when(is_message, F.unix_millis(raw["time"]))).alias("newest"),
                 F.sort_array(F.collect_list(F.when(raw["is_end"], raw["offset"]))).alias("ends"),
+                F.collect_list(raw["unread"]).alias("unread"),
             )
             .collect()
         )
@@ -194,6 +203,7 @@ def facts_of(marked: Frame, bounds: TimeBounds) -> dict[int, PartitionFacts]:
             late=row["late"],
             newest_ms=row["newest"],
             ends=tuple(row["ends"]),
+            unread=tuple(row["unread"]),
         )
         for row in rows
     }
@@ -232,9 +242,10 @@ def _metadata(topic: str) -> list[Column]:
     return [value.alias(f"{_PREFIX}{name}") for name, value in values.items()]
 
 
-def _internal(topic: str) -> list[Column]:
+def _internal(topic: str, unread: str = "") -> list[Column]:
     place = F.concat(F.lit(f"{topic}["), F.col("partition"), F.lit("]@"), F.col("offset"))
-    raw = F.struct("partition", "offset", "time", "key", F.col("value"), "is_end")
+    text = F.col(unread) if unread else F.lit(None).cast("string")
+    raw = F.struct("partition", "offset", "time", "key", F.col("value"), "is_end", text.alias("unread"))
     return [place.alias(SOURCE_FILE), F.lit(0).alias(FILE_SET), raw.alias(RAW)]
 
 

@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from lakehouse.platform.ingest.run import run_ingest
+from lakehouse.platform.sources.json_values import JsonDecoder
 from lakehouse.platform.sources.kafka_client import KafkaLog, RangeReader
 from lakehouse.platform.sources.kafka_plan import split
 from lakehouse.platform.sources.kafka_topic import OffsetRange
 from lakehouse.spark.messages import json_records, read_messages
-from lakehouse.spark.sources import declared_schema
+from lakehouse.spark.sources import declared_schema, to_arrow
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.kafka_source import KafkaSourceSpec
@@ -56,8 +58,10 @@ def run(setting: Setting) -> list[Comparison]:
             state = KafkaLog(topic, settings).describe()
             ranges = [OffsetRange(partition=p.partition, first=p.first, end=p.end) for p in state.partitions]
             reader = RangeReader(topic=topic, settings=settings, parts=split(ranges, 250_000))
-            messages = read_messages(spark(), reader, len(reader.parts))
-            json_records(messages, declared_schema(_SCHEMA), topic).write.format("noop").mode("overwrite").save()
+            schema = declared_schema(_SCHEMA)
+            parser = JsonDecoder(messages=reader, target=pa.struct(list(to_arrow(schema))))
+            messages = read_messages(spark(), parser, len(reader.parts), record=schema)
+            json_records(messages, schema, topic).write.format("noop").mode("overwrite").save()
 
         sides = [Side(name="ingest", run=ingest), Side(name="read and parse", run=parse)]
         samples = interleave(sides, setting.rounds)

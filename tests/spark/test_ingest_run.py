@@ -28,10 +28,10 @@ from lakehouse.platform.ingest.run import (
     DEAD_LETTERS,
     INTERVAL,
     RUN_ID,
-    SCHEMA,
     run_ingest,
 )
 from lakehouse.platform.sources.files import FILES
+from lakehouse.platform.sources.source import SCHEMA
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.table import PartitionField, TableSpec, load_spec
 from tests.support.file_ingest import changed_ingest, file_ingest

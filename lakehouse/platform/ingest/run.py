@@ -40,12 +40,13 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError
+from lakehouse.model.drift import Drift
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
 from lakehouse.platform.ingest.transform import transformed
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.registry import open_source
-from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, Source, SourcePlan
+from lakehouse.platform.sources.source import SCHEMA, Batch, Interval, KnownColumns, Source, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spark.sources import (
     Schema,
@@ -69,7 +70,6 @@ CHECKPOINT = "lakehouse.ingest.checkpoint"
 INTERVAL = "lakehouse.ingest.interval"
 BAD_RECORDS = "lakehouse.ingest.bad_records"
 DEAD_LETTERS = "lakehouse.ingest.dead_letters"
-SCHEMA = "lakehouse.ingest.schema"
 RUN_ID = "lakehouse.ingest.run_id"
 
 _COMBINE = "hoodie.combine.before.insert"
@@ -206,10 +206,21 @@ def _run_once(run: IngestContext) -> JobReport:
         nothing = _nothing(run, plan.reason, instant=_own_commit(run, table))
         return replace(nothing, missing=plan.source.missing, warning=plan.source.warning)
     report = _ingested(run, table, plan, plan.source)
-    warning = plan.source.warning
+    warning = "; ".join((*((plan.source.warning,) if plan.source.warning else ()), *_unread(report)))
     if warning:
         log.warning("table %s: %s", run.spec.table, warning)
     return replace(report, folders=plan.source.names, missing=plan.source.missing, warning=warning)
+
+
+def _unread(report: JobReport) -> tuple[str, ...]:
+    """Return a sentence about each field of records that was dropped."""
+    return tuple(
+        f"field {one.column} of {one.rows} records is not read"
+        + (f", such as {one.example}" if one.example else "")
+        + ": declare it in 'schema', or set new_column"
+        for one in report.drift
+        if one.change is Drift.IGNORED
+    )
 
 
 def _ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> JobReport:
@@ -289,7 +300,12 @@ def _known_columns(run: IngestContext, table: Table | None) -> KnownColumns:
     keys = {key: text for key, text in run.options.items() if key not in CREATE_OPTIONS}
     schema = None if table is None else _known_schema(run.spec, table)
     is_stored = table is not None and bool(len(table.schema))
-    return KnownColumns(policy=parse_options(keys).schema, schema=schema, is_stored=is_stored)
+    return KnownColumns(
+        policy=parse_options(keys).schema,
+        schema=schema,
+        is_stored=is_stored,
+        table=schema_of_arrow(table.schema) if table is not None and is_stored else None,
+    )
 
 
 def _known_schema(spec: TableSpec, table: Table) -> Schema | None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.drift import BatchColumns
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
 from lakehouse.platform.sources.source import Batch, Views
@@ -68,7 +69,8 @@ def transformed(
             frame=rows,
             rows=records - bad,
             bad_records=batch.bad_records + bad,
-            columns=None,
+            # Only what the source did not read is a fact about the input; the transform makes other columns.
+            columns=None if batch.columns is None else BatchColumns(rows=records - bad, drift=batch.columns.drift),
             views=None,
             replaces=views.replaces,
         )

@@ -3,8 +3,8 @@
     byte 0 | schema id, 4 bytes, most significant first | the record
 
 The values of a batch are decoded by schema id, all at once. If that fails, the batch is halved until the bad messages
-are found. Columns are taken by name: those that the writer's schema lacks are null, others are not read. Debezium's
-types, which the schema states as `connect.name`, become dates and times.
+are found. Columns are taken by name: those that the writer's schema lacks are null, and those that only the writer's
+schema has are collected. Debezium's types, which the schema states as `connect.name`, become dates and times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from lakehouse.core.format.avro.decode import decode_avro_values
 from lakehouse.core.format.avro.nodes import AvroNode, avro_nodes
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.model.document import parse_json
-from lakehouse.spark.messages import MESSAGES
+from lakehouse.platform.sources.unread_fields import UnreadFields
+from lakehouse.spark.messages import DECODED, MESSAGES
 
 _MAGIC, _HEADER = 0, 5
 _TIMEOUT_S = 30.0
@@ -64,20 +65,30 @@ class AvroDecoder:
         messages: Yields batches of `MESSAGES`.
         registry: The settings of the schema registry, `url` and optionally `basic.auth.user.info`.
         target: The type of a record.
+        rows: The fields of a record, the first of which with a value has the columns of the row; empty for the record.
     """
 
     messages: Any
     registry: Mapping[str, str] = field(repr=False)
     target: pa.StructType
+    rows: tuple[str, ...] = ()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the messages with the decoded `record` and the `problem` of those that cannot be decoded."""
-        schema = pa.schema([*MESSAGES, pa.field("record", self.target), pa.field("problem", pa.string())])
+        """Yield the messages with `record`, the `problem` of those that cannot be decoded, and the `unread` fields."""
+        schema = pa.schema([*MESSAGES, pa.field("record", self.target), *DECODED])
+        unread = self._no_fields()
         for batch in self.messages(batches):
-            records, problems = self._decoded(batch.column("value"))
-            yield pa.RecordBatch.from_arrays([*batch.columns, records, problems], schema=schema)
+            records, problems = self._decoded(batch.column("value"), unread)
+            text = None
+            if len(batch) == 1 and batch.column("is_end")[0].as_py():
+                text, unread = unread.to_json(), self._no_fields()
+            texts = pa.repeat(pa.scalar(text, pa.string()), len(batch))
+            yield pa.RecordBatch.from_arrays([*batch.columns, records, problems, texts], schema=schema)
 
-    def _decoded(self, values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    def _no_fields(self) -> UnreadFields:
+        return UnreadFields(self.target.field(self.rows[0]).type if self.rows else self.target, infers=False)
+
+    def _decoded(self, values: pa.Array, unread: UnreadFields) -> tuple[pa.Array, pa.Array]:
         """Return the records and the problems of values; both are null for a value that is null."""
         present = np.flatnonzero(np.asarray(values.is_valid()))
         given = values.take(pa.array(present))
@@ -86,7 +97,7 @@ class AvroDecoder:
         problems = np.full(len(values), None, object)
         for schema_id in np.unique(ids).tolist():
             group = np.flatnonzero(ids == schema_id)
-            for part, records, problem in self._decoded_group(given, group, schema_id):
+            for part, records, problem in self._decoded_group(given, group, schema_id, unread):
                 if records is None:
                     problems[present[part]] = problem
                 else:
@@ -99,7 +110,7 @@ class AvroDecoder:
         return stored.take(pa.array(order, mask=order < 0)), pa.array(problems, pa.string())
 
     def _decoded_group(
-        self, values: pa.Array, group: np.ndarray[Any, Any], schema_id: int
+        self, values: pa.Array, group: np.ndarray[Any, Any], schema_id: int, unread: UnreadFields
     ) -> Iterator[tuple[Any, pa.Array | None, str]]:
         """Yield parts of a group with their records, or with the problem of a single message."""
         try:
@@ -111,7 +122,7 @@ class AvroDecoder:
         while waiting:
             part = waiting.pop()
             try:
-                yield part, self._records(values.take(pa.array(part)), schema), ""
+                yield part, self._records(values.take(pa.array(part)), schema, unread), ""
             except (LakehouseError, BadMessageError, pa.ArrowException, ValueError, IndexError, OverflowError) as error:
                 if len(part) == 1:
                     yield part, None, f"does not decode: {error}"[:300]
@@ -119,16 +130,34 @@ class AvroDecoder:
                     middle = len(part) // 2
                     waiting += [part[middle:], part[:middle]]
 
-    def _records(self, values: pa.Array, schema: _Schema) -> pa.Array:
+    def _records(self, values: pa.Array, schema: _Schema, unread: UnreadFields) -> pa.Array:
         bodies = pc.binary_slice(values, _HEADER)
-        names = [column.name for column in schema.node.arrow if column.name in {one.name for one in self.target}]
+        wanted = {one.name for one in self.target}
+        names = [column.name for column in schema.node.arrow if column.name in wanted]
         if not names:
             raise BadMessageError("has none of the declared columns")
+        if not self.rows:
+            # Columns that the table lacks are decoded too, for their examples and the number of their values.
+            names = [column.name for column in schema.node.arrow]
         table = decode_avro_values(bodies, schema.node, names)
-        struct = pa.StructArray.from_arrays(
-            [column.combine_chunks() for column in table.columns], fields=list(table.schema)
-        )
-        return _conformed(struct, self.target, schema.declared, schema.named)
+        columns = [column.combine_chunks() for column in table.columns]
+        struct = pa.StructArray.from_arrays(columns, fields=list(table.schema))
+        conformed = _conformed(struct, self.target, schema.declared, schema.named)
+        self._collect(struct, unread)
+        return conformed
+
+    def _collect(self, records: pa.StructArray, unread: UnreadFields) -> None:
+        """Collect the fields of records or, of events, of their rows."""
+        if not self.rows:
+            unread.add_array(records)
+            return
+        is_left = records.is_valid()
+        for name in self.rows:
+            if records.type.get_field_index(name) >= 0:
+                rows = _child(records, name)
+                own = pc.and_(is_left, rows.is_valid())
+                unread.add_array(rows.filter(own))
+                is_left = pc.and_not(is_left, own)
 
     def _schema(self, schema_id: int) -> _Schema:
         if schema_id < 0:

@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,16 +20,19 @@ from lakehouse.core.system.clock import SystemClock
 from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.document import parse_json
 from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
+from lakehouse.platform.sources.json_values import JsonDecoder
 from lakehouse.platform.sources.kafka import LAG, KafkaPlan, kafka_source_of, lag_text, offsets_metadata
 from lakehouse.platform.sources.kafka_avro import AvroDecoder
 from lakehouse.platform.sources.kafka_checkpoint import KafkaCheckpoint
 from lakehouse.platform.sources.kafka_client import RangeReader
 from lakehouse.platform.sources.kafka_plan import split
 from lakehouse.platform.sources.kafka_topic import OffsetRange
-from lakehouse.platform.sources.source import Batch, KnownColumns
+from lakehouse.platform.sources.new_fields import unread_drift, value_columns, with_new_columns
+from lakehouse.platform.sources.source import SCHEMA, Batch, KnownColumns
 from lakehouse.platform.sources.source_context import ingest_of
+from lakehouse.platform.sources.unread_fields import merged
 from lakehouse.spark.bad_records import good_rows, mark_bad_records, pin, select_columns, unpin
-from lakehouse.spark.debezium import event_type
+from lakehouse.spark.debezium import event_type, row_type
 from lakehouse.spark.messages import (
     PartitionFacts,
     TimeBounds,
@@ -45,7 +48,7 @@ from lakehouse.spark.messages import (
     read_messages,
     without_metadata,
 )
-from lakehouse.spark.sources import Frame, Session, declared_schema, to_arrow
+from lakehouse.spark.sources import Frame, Schema, Session, describe, schema_to_json, to_arrow
 from lakehouse.spec.kafka_connection import registry_settings
 from lakehouse.spec.kafka_source import AVRO_FORMATS, DEBEZIUM_FORMATS, KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
@@ -56,6 +59,8 @@ log = logging.getLogger(__name__)
 #: number of late messages. Late is a message that is older than the watermark of earlier commits or than the interval.
 WATERMARKS = "lakehouse.ingest.watermarks"
 LATE = "lakehouse.ingest.late"
+#: The paths in a Debezium message to a row; with a description of its types, the event is in `payload`.
+_DEBEZIUM_ROWS = (("after",), ("before",), ("payload", "after"), ("payload", "before"))
 #: Offsets of a task: about a second of work. Several tasks may read one partition.
 _TASK_OFFSETS = 250_000
 
@@ -82,67 +87,125 @@ def _open_messages(
     known: KnownColumns,
     dead_letters: DeadLetterBox,
 ) -> Iterator[Batch | None]:
-    settings, bounds = kafka_source_of(spec), _bounds(plan, known)
-    is_limited = bool(settings.max_bytes or settings.max_seconds)
-    parts = plan.ranges if is_limited else split(plan.ranges, _TASK_OFFSETS)
-    reader = RangeReader(
-        topic=settings.topic,
-        settings=access.client,
-        parts=parts,
-        max_bytes=-(-settings.max_bytes // len(parts)),
-        deadline_ms=SystemClock().now_ms() + 1000 * settings.max_seconds if settings.max_seconds else 0,
-    )
-    records = _records(access, reader, spec)
-    selected = without_metadata(select_columns(records, ingest_of(spec).select), settings.metadata)
-    # A transform may compute the key, so it is checked after the transform.
-    key = spec.record_key if ingest_of(spec).transform is None else ()
-    marked = keep_bytes_of_bad(mark_bad_records(selected, key))
-    if is_limited:
-        marked = materialised(marked)
-    else:
-        pin(marked)
+    settings = kafka_source_of(spec)
+    schema, bounds = value_columns(spec, known), _bounds(plan, known)
+    reading = _Reading(access, plan, spec, schema, bounds)
     try:
-        facts = facts_of(marked, bounds)
-        ends = _read_ends(plan, parts, facts, is_limited)
-        bad = sum(one.bad for one in facts.values())
-        rows = sum(one.records for one in facts.values()) - bad
-        kept = kept_messages(marked, bounds)
+        ends = reading.ends
+        has_types = settings.format not in DEBEZIUM_FORMATS
+        wider = with_new_columns(schema, reading.unread, spec, known, has_types=has_types)
+        if wider != schema:
+            log.info("table %s: reading the messages again with new columns: %s", spec.table, describe(wider))
+            reading.close()
+            reading = _Reading(access, plan, spec, wider, bounds, ends)
+        kept = kept_messages(reading.marked, bounds)
+        bad = sum(one.bad for one in reading.facts.values())
+        rows = sum(one.records for one in reading.facts.values()) - bad
         set_aside(kept, bad, spec.table, dead_letters, allowed=ingest_of(spec).max_bad_records)
         frame = good_rows(kept)
+        metadata = _metadata(plan, reading.facts, ends, known, settings)
+        if set(wider.names) - set(spec.schema):
+            metadata[SCHEMA] = schema_to_json(wider)
         yield Batch(
             frame=frame,
             rows=rows,
             bad_records=bad,
             schema=frame.schema,
+            columns=unread_drift(reading.unread, rows),
             commits_empty=plan.checkpoint is not None,
-            checkpoint=_checkpoint(plan, ends, settings) if is_limited else None,
-            metadata=_metadata(plan, facts, ends, known, settings),
+            checkpoint=_checkpoint(plan, ends, settings) if _is_limited(settings) else None,
+            metadata=metadata,
         )
     finally:
-        unpin(marked)
+        reading.close()
 
 
-def _records(access: SparkMessages, reader: RangeReader, spec: TableSpec) -> Frame:
+class _Reading:
+    """The messages of a plan, parsed with some columns and cached until `close`.
+
+    `ends` has the offset after the last one that was read, by partition. If it is given, the messages up to it are
+    read; otherwise those that the limits of the spec allow.
+    """
+
+    def __init__(
+        self,
+        access: SparkMessages,
+        plan: KafkaPlan,
+        spec: TableSpec,
+        schema: Schema,
+        bounds: TimeBounds,
+        ends: Mapping[int, int] | None = None,
+    ) -> None:  # parameters: a reading has five inputs, and the ends of an earlier one
+        settings = kafka_source_of(spec)
+        is_limited = _is_limited(settings) and ends is None
+        ranges = plan.ranges if ends is None else tuple(replace(one, end=ends[one.partition]) for one in plan.ranges)
+        parts = ranges if is_limited else split(ranges, _TASK_OFFSETS)
+        reader = RangeReader(
+            topic=settings.topic,
+            settings=access.client,
+            parts=parts,
+            max_bytes=-(-settings.max_bytes // len(parts)) if is_limited else 0,
+            deadline_ms=_deadline(settings) if is_limited else 0,
+        )
+        records = _records(access, reader, spec, schema, bounds)
+        selected = without_metadata(select_columns(records, ingest_of(spec).select), settings.metadata)
+        # A transform may compute the key, so it is checked after the transform.
+        key = spec.record_key if ingest_of(spec).transform is None else ()
+        marked = keep_bytes_of_bad(mark_bad_records(selected, key))
+        if is_limited:
+            marked = materialised(marked)
+        else:
+            pin(marked)
+        self.marked = marked
+        try:
+            self.facts = facts_of(marked, bounds)
+            self.ends = _read_ends(ranges, parts, self.facts, is_limited)
+            self.unread = merged(text for one in self.facts.values() for text in one.unread)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the cached messages."""
+        unpin(self.marked)
+
+
+def _is_limited(settings: KafkaSourceSpec) -> bool:
+    """Return whether a limit may end the tasks before the planned offsets."""
+    return bool(settings.max_bytes or settings.max_seconds)
+
+
+def _deadline(settings: KafkaSourceSpec) -> int:
+    return SystemClock().now_ms() + 1000 * settings.max_seconds if settings.max_seconds else 0
+
+
+def _records(access: SparkMessages, reader: RangeReader, spec: TableSpec, schema: Schema, bounds: TimeBounds) -> Frame:
     """Return the messages of the ranges as records of the spec's format."""
     settings, ranges = kafka_source_of(spec), len(reader.parts)
-    schema = declared_schema(_value_columns(spec))
     is_debezium = settings.format in DEBEZIUM_FORMATS
     if settings.format in AVRO_FORMATS:
         kind = event_type(schema) if is_debezium else schema
         decoder = AvroDecoder(
-            messages=reader, registry=registry_settings(access.client), target=pa.struct(list(to_arrow(kind)))
+            messages=reader,
+            registry=registry_settings(access.client),
+            target=pa.struct(list(to_arrow(kind))),
+            rows=("after", "before") if is_debezium else (),
         )
         messages = read_messages(access.session, decoder, ranges, record=kind)
         records = debezium_avro_records if is_debezium else avro_records
         return records(messages, schema, settings.topic)
-    messages = read_messages(access.session, reader, ranges)
     if settings.format == "raw":
-        return raw_records(messages, settings.topic)
+        return raw_records(read_messages(access.session, reader, ranges), settings.topic)
+    row = row_type(schema) if is_debezium else schema
+    parser = JsonDecoder(
+        messages=reader,
+        target=pa.struct(list(to_arrow(row))),
+        paths=_DEBEZIUM_ROWS if is_debezium else ((),),
+        parses=not is_debezium,
+        interval_ms=bounds.interval,
+    )
+    messages = read_messages(access.session, parser, ranges, record=row)
     return (debezium_records if is_debezium else json_records)(messages, schema, settings.topic)
-
-
-def _value_columns(spec: TableSpec) -> dict[str, str]:
-    return {name: kind for name, kind in spec.schema.items() if not name.startswith("_kafka_")}
 
 
 def _bounds(plan: KafkaPlan, known: KnownColumns) -> TimeBounds:
@@ -163,14 +226,17 @@ def _watermarks(known: KnownColumns) -> dict[int, int]:
 
 
 def _read_ends(
-    plan: KafkaPlan, parts: tuple[OffsetRange, ...], facts: Mapping[int, PartitionFacts], is_limited: bool
+    ranges: tuple[OffsetRange, ...],
+    parts: tuple[OffsetRange, ...],
+    facts: Mapping[int, PartitionFacts],
+    is_limited: bool,
 ) -> dict[int, int]:
     """Return the offset after the last one that was read, by partition.
 
     Raises RetryableError if a range was not read to its end and no limit explains it.
     """
     ends: dict[int, int] = {}
-    for one in plan.ranges:
+    for one in ranges:
         wanted = tuple(sorted(part.end for part in parts if part.partition == one.partition))
         read = facts[one.partition].ends if one.partition in facts else ()
         if is_limited and len(read) == 1 and one.first < read[0] <= one.end:

@@ -22,6 +22,9 @@ from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.spark.sources import Frame, Schema
 from lakehouse.spec.options.schema import SchemaPolicy
 
+#: Key of a commit's extra metadata: the columns by which the source was read, if the spec does not declare them all.
+SCHEMA = "lakehouse.ingest.schema"
+
 #: First moment of a data interval, and first moment after it; both with a time zone.
 Interval = tuple[datetime, datetime]
 
@@ -60,12 +63,14 @@ class KnownColumns:
         schema: The columns that earlier runs read; None if there are none.
         is_stored: Whether the table exists and has columns.
         previous: The extra metadata of the newest commit with a checkpoint; empty if there is none.
+        table: The columns of the table; None if it does not exist or has none.
     """
 
     policy: SchemaPolicy
     schema: Schema | None = None
     is_stored: bool = False
     previous: Mapping[str, str] = field(default_factory=dict)
+    table: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,108 @@
+"""Decide about fields of records that no column takes: they become columns, are reported, or end the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lakehouse.errors import UserError
+from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift
+from lakehouse.platform.sources.source import SCHEMA, KnownColumns
+from lakehouse.platform.sources.source_context import ingest_of
+from lakehouse.platform.sources.unread_fields import OTHERS, UnreadField, with_fields
+from lakehouse.spark.columns import new_fields
+from lakehouse.spark.sources import (
+    Schema,
+    column_of,
+    declared_schema,
+    schema_from_json,
+    schema_of,
+    schema_of_arrow,
+    to_arrow,
+)
+from lakehouse.spec.options.schema import NEW_COLUMN
+from lakehouse.spec.table import TableSpec
+
+#: Names of columns that belong to the platform and not to the records.
+_OWN = ("_hoodie_", "_kafka_", "_lakehouse_")
+
+
+def value_columns(spec: TableSpec, known: KnownColumns) -> Schema:
+    """Return the columns to read from records: those of the spec, and those that earlier runs added.
+
+    Rows that are stored unchanged have the table's columns. With `select` or a transform the table has other columns;
+    the newest commit then says which ones were read.
+    """
+    declared = declared_schema({name: kind for name, kind in spec.schema.items() if not name.startswith(_OWN)})
+    section = ingest_of(spec)
+    if section.select or section.transform is not None:
+        text = known.previous.get(SCHEMA)
+        earlier = schema_from_json(text) if text is not None else ()
+    else:
+        earlier = known.table or ()
+    names = {name.lower() for name in declared.names}
+    more = [one for one in earlier if one.name.lower() not in names and not one.name.startswith(_OWN)]
+    types = {one.name: one.dataType for one in earlier}
+    # A declared column may have got fields inside of it.
+    columns = [
+        column_of(declared, one.name, new_fields(one.dataType, types.get(one.name, one.dataType), one.name)[0])
+        for one in declared
+    ]
+    return schema_of([*columns, *more])
+
+
+def with_new_columns(
+    schema: Schema, fields: Sequence[UnreadField], spec: TableSpec, known: KnownColumns, *, has_types: bool = True
+) -> Schema:
+    """Return the columns with those of new fields, or the same columns if new fields are only reported.
+
+    Args:
+        schema: The columns that were read.
+        fields: The fields that were not read.
+        spec: The spec of the table.
+        known: The rule for new columns.
+        has_types: Whether the types of the fields follow from their values.
+
+    Raises:
+        UserError: The rule is to fail, or a new column differs from another one only in case.
+    """
+    rule = known.policy.new_column
+    if not fields:
+        return schema
+    if rule == "fail":
+        one = fields[0]
+        raise UserError(
+            f"field {one.name!r} of {one.records} records, such as {one.example}, is not among the columns of table "
+            f"{spec.table}; nothing was written. Add it to 'schema', or set new_column in 'ingest' ({NEW_COLUMN}) to "
+            "add it, or to ignore it",
+            column=one.name,
+        )
+    select = ingest_of(spec).select
+    if rule != "add" or not has_types or (select and not any(text.strip().startswith("*") for text in select)):
+        return schema
+    typed = [one for one in fields if one.path != OTHERS and str(one.type) != "null"]
+    _check_case(typed, schema, spec)
+    target = with_fields(pa.struct(list(to_arrow(schema))), typed)
+    return schema_of_arrow(pa.schema(list(target)))
+
+
+def unread_drift(fields: Sequence[UnreadField], rows: int) -> BatchColumns | None:
+    """Return fields that were not read as column drift of a batch; None if there are none."""
+    if not fields:
+        return None
+    drift = [ColumnDrift(column=f.name, change=Drift.IGNORED, rows=f.records, example=f.example) for f in fields]
+    return BatchColumns(rows=rows, drift=tuple(drift))
+
+
+def _check_case(fields: Sequence[UnreadField], schema: Schema, spec: TableSpec) -> None:
+    """Raise UserError for a new column that differs from another column only in case: a table cannot have both."""
+    seen = {name.lower(): name for name in schema.names}
+    for one in fields:
+        other = seen.setdefault(one.name.lower(), one.name)
+        if other != one.name:
+            raise UserError(
+                f"field {one.name!r} of {one.records} records, such as {one.example}, differs from {other!r} only in "
+                f"case, and table {spec.table} cannot have both. Rename it, or set new_column: ignore in 'ingest'",
+                column=one.name,
+            )
