@@ -7,9 +7,12 @@ from enum import StrEnum
 from hashlib import sha1
 
 from lakehouse.errors import UnsupportedError
+from lakehouse.model.column_groups import ColumnGroups
 
 UNAVAILABLE = "__debezium_unavailable_value"
 MERGER_PROPERTY = "hoodie.record.merge.property.lakehouse.merger"
+#: The merger of tables with column groups; it runs without permission.
+GROUP_MERGER = "lakehouse.core.rows.column_groups:merge_groups"
 
 
 class MergeMode(StrEnum):
@@ -42,6 +45,7 @@ class MergeRule:
         merger: The function `package.module:function` that merges rows in mode CUSTOM.
         merger_allowed: Whether the caller or the deployment allows the merger. A table may name any function, so it is
             not called otherwise.
+        groups: The column groups, which `GROUP_MERGER` merges.
         by_parts: Whether the ordering column has texts `<file>.<position>`, whose two numbers are compared.
         foreign: A description of the table's merger if it cannot run here; the rule then merges nothing (see
             `require_runnable`).
@@ -55,6 +59,7 @@ class MergeRule:
     delete_marker: str | None = None
     merger: str | None = None
     merger_allowed: bool = False
+    groups: ColumnGroups = ()
     by_parts: bool = False
     foreign: str = ""
 
@@ -69,8 +74,14 @@ class MergeRule:
         return self.partial is not PartialMode.NONE or self.merger is not None
 
     def columns(self) -> tuple[str, ...]:
-        """Return the columns that a merge needs beside those of the query; a `merger` needs all columns."""
-        return tuple(dict.fromkeys((*self.compared, *((self.delete_field,) if self.delete_field else ()))))
+        """Return the columns that a merge needs beside those of the query (see `needs_all_columns`)."""
+        deletes = (self.delete_field,) if self.delete_field else ()
+        return tuple(dict.fromkeys((*self.compared, *deletes, *(group.ordering for group in self.groups))))
+
+    @property
+    def needs_all_columns(self) -> bool:
+        """Whether a merge needs all columns of the table, because any of them may influence its result."""
+        return self.merger is not None and not self.groups
 
 
 def require_runnable(rule: MergeRule) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.errors import SettingError, UserError
+from lakehouse.model.column_groups import declared_groups
 from lakehouse.model.index_type import INDEX_TYPE, INDEX_TYPES, SIMPLE, IndexType, index_type
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.model.texts import text_list
@@ -90,6 +91,7 @@ class TableSpec:
         key_generator: The key generator; None to derive it from the columns.
         merge_mode: Whether ordering columns, commit times or a merger decide between versions of a record.
         merger: The function `package.module:function` of the merge mode CUSTOM.
+        column_groups: Columns by their ordering column, for tables that several writers fill.
         partial_update: IGNORE_DEFAULTS keeps stored values if the newer version has null, FILL_UNAVAILABLE if it has
             `unavailable_value`.
         unavailable_value: The text of FILL_UNAVAILABLE; None for Debezium's.
@@ -114,6 +116,7 @@ class TableSpec:
     key_generator: KeyGeneratorType | None = None
     merge_mode: str | None = None
     merger: str | None = None
+    column_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     partial_update: str | None = None
     unavailable_value: str | None = None
     delete_field: str | None = None
@@ -176,6 +179,8 @@ class TableSpec:
         for name in ("merge_mode", *_MERGING, "delete_retention"):
             if getattr(self, name) is not None:
                 mapping[name] = getattr(self, name)
+        if self.column_groups:
+            mapping["column_groups"] = {name: list(columns) for name, columns in self.column_groups.items()}
         if self.index is not None:
             index = {"type": self.index.type, "buckets": self.index.buckets, "hash_field": list(self.index.hash_fields)}
             index["partitions"] = dict(self.index.partitions)
@@ -220,6 +225,7 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
         key_generator=KeyGeneratorType(generator) if generator else None,
         merge_mode=section.choice("merge_mode", ("", *MERGE_MODES), "") or None,
         merger=section.text("merger") or None,
+        column_groups=_column_groups(section),
         partial_update=section.choice("partial_update", ("", *PARTIAL_UPDATES), "") or None,
         unavailable_value=section.text("unavailable_value") or None,
         delete_field=section.text("delete_field") or None,
@@ -501,9 +507,35 @@ def _check_deletes(spec: TableSpec, section: Section) -> None:
         raise section.error(error.message, "delete_retention") from error
 
 
+def _column_groups(section: Section) -> dict[str, tuple[str, ...]]:
+    detail = section.section("column_groups", "column_groups")
+    return {} if detail is None else {name: detail.names(name) for name in detail.lines}
+
+
+def _check_groups(spec: TableSpec, section: Section) -> None:
+    """Raise UserError for column groups that contradict each other or another setting."""
+    if not spec.column_groups:
+        return
+    for name in ("ordering", "merger", "partial_update", "merge_mode"):
+        if getattr(spec, name):
+            raise section.error(
+                f"{name}: 'column_groups' decides between versions of a record. Keep one of the two.", name
+            )
+    deletes = (spec.delete_field,) if spec.delete_field else ()
+    reserved = (*spec.record_key, *(column.name for column in spec.partition_by), *deletes)
+    try:
+        declared_groups(spec.column_groups, reserved)
+    except UserError as error:
+        raise section.error(f"{error.message}.", "column_groups") from error
+
+
 def _check_merging(spec: TableSpec, section: Section) -> None:
+    _check_groups(spec, section)
     if spec.merge_mode == "CUSTOM" and not spec.merger:
-        raise section.error("merge_mode: CUSTOM needs 'merger', a function: package.module:function.", "merge_mode")
+        raise section.error(
+            "merge_mode: CUSTOM needs 'merger', a function: package.module:function. 'column_groups' implies CUSTOM.",
+            "merge_mode",
+        )
     if spec.merger and spec.merge_mode not in (None, "CUSTOM"):
         raise section.error(f"merger: merge_mode {spec.merge_mode} never calls a merger; CUSTOM does.", "merger")
     if spec.merger and not _MERGER.fullmatch(spec.merger):

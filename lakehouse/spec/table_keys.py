@@ -69,6 +69,12 @@ TABLE_KEYS = (
         needs="merge_mode: CUSTOM",
     ),
     SpecKey(
+        name="column_groups",
+        type="mapping of ordering columns to columns",
+        text="Columns that several writers fill; the values of a group are those with its greatest ordering value.",
+        example="{paid_at: [amount, currency]}",
+    ),
+    SpecKey(
         name="partial_update",
         type="choice",
         text="Which values of a newer version keep the stored ones: null, or `unavailable_value`.",

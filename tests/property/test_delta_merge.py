@@ -80,7 +80,8 @@ class Version:
         row: Its values by column.
         order: Its ordering values in comparable form.
         provided: The columns that the entry has values for; None means all.
-        default: Whether it is a delete without ordering value.
+        default: Whether it is a delete without ordering value, or, with a merger, a record that follows a delete and
+            replaces all older versions.
         block: The number of the log block that holds it.
     """
 
@@ -138,8 +139,10 @@ class ReferenceMerge:
         """Merge two versions of one key."""
         both = older.kind == newer.kind == RECORD
         if both and self.rule.merger:
-            return self._by_merger(older, newer)
+            return newer if newer.default else self._by_merger(older, newer)
         high, low = (newer, older) if self._newer_wins(older, newer) else (older, newer)
+        if self.rule.merger and high is newer and newer.kind == RECORD:
+            return replace(newer, default=True)
         return self._filled(high, low) if both else high
 
     def _newer_wins(self, older: Version, newer: Version) -> bool:
@@ -174,7 +177,8 @@ class ReferenceMerge:
         }
         row["n"] = (older.row["n"] or 0) + (row["n"] or 0)
         row.update({name: newer.row[name] for name in META})
-        return self.version(RECORD, row, self._union(newer, older))
+        merged = self.version(RECORD, row, self._union(newer, older))
+        return replace(merged, default=merged.default or older.default)
 
     @staticmethod
     def _union(one: Version, other: Version) -> frozenset[str] | None:
@@ -310,7 +314,7 @@ def state_of(entries: pa.Table, sets: ColumnSets) -> dict[str, str]:
     for row in entries.to_pylist():
         kind, default, columns = row.pop(KIND), row.pop(DEFAULT), row.pop(COLUMNS)
         assert row[KEY] not in state, "the merge returned two entries for one key"
-        state[row[KEY]] = "deleted" if default else f"{kind} {column_names(sets.sets[columns])} {seen(row)}"
+        state[row[KEY]] = text_of(kind, default, sets.sets[columns], row)
     return state
 
 
@@ -319,8 +323,15 @@ def reference_state(versions: dict[str, Version], case: Case) -> dict[str, str]:
     state = {}
     for key, version in versions.items():
         row = pa.Table.from_pylist([version.row], schema=case.schema).to_pylist()[0]
-        state[key] = "deleted" if version.default else f"{version.kind} {column_names(version.provided)} {seen(row)}"
+        state[key] = text_of(version.kind, version.default, version.provided, row)
     return state
+
+
+def text_of(kind: int, default: bool, provided: frozenset[str] | None, row: dict[str, Any]) -> str:
+    """Return an entry as text. All deletes without ordering value have the same text."""
+    if default and kind != RECORD:
+        return "deleted"
+    return f"{kind} {'replacing ' if default else ''}{column_names(provided)} {seen(row)}"
 
 
 def column_names(names: frozenset[str] | None) -> list[str] | None:

@@ -19,7 +19,7 @@ from lakehouse.core.files.markers import TaskMarkers, compaction_markers
 from lakehouse.core.files.slice_log_merge import LogMerge
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.log.blocks import BlockType, LogBlock
-from lakehouse.core.rows.log_entries import COLUMNS, CONTROL, DEFAULT, DELETE, KIND, ColumnSets
+from lakehouse.core.rows.log_entries import COLUMNS, CONTROL, DEFAULT, DELETE, KIND, RECORD, ColumnSets
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
@@ -69,6 +69,11 @@ def _append(context: CompactionContext, writer: LogWriter, entries: pa.Table, se
     if ordered.num_rows:
         writer.add_deletes(ordered.column(KEY), delete_ordering(ordered, context.read.rule))
     rows = entries.filter(pc.not_equal(entries.column(KIND), DELETE))
+    replacing = pc.and_(pc.equal(rows.column(KIND), RECORD), rows.column(DEFAULT))
+    if pc.any(replacing).as_py():
+        # A file has its deletes behind its rows, and a reader has to meet these deletes before the records.
+        writer.add_deletes(rows.column(KEY).filter(replacing), None)
+        writer.roll()
     data = rows.drop_columns(CONTROL.names)
     for number in pc.unique(rows.column(COLUMNS)).to_pylist():
         provided = sets.sets[number]

@@ -113,7 +113,7 @@ class SliceContext:
 
         A custom merger needs all columns.
         """
-        if self.rule.merger is not None:
+        if self.rule.needs_all_columns:
             return self.table
         wanted = {KEY, *self.rule.columns(), DELETED_COLUMN, OPERATION, *columns.names}
         if self.commit_times is not None:

@@ -206,7 +206,7 @@ class LogWriter:
             self._blocks[names] = _DataBlock(self._context, names)
         self._blocks[names].write(rows)
         if sum(block.size_bytes for block in self._blocks.values()) >= self._context.max_log_bytes:
-            self._roll()
+            self.roll()
 
     def add_deletes(self, keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> None:
         """Append keys to delete: always, or with `ordering` only if the delete is not older than the stored row."""
@@ -217,11 +217,11 @@ class LogWriter:
         self._deletes.append((texts, values))
         self._delete_bytes += texts.nbytes + (0 if values is None else values.nbytes)
         if self._delete_bytes > max(self._context.policy.memory_budget_bytes // 8, _COPY_BYTES):
-            self._roll()
+            self.roll()
 
     def finish(self) -> list[WriteStat]:
         """Write the last file and return the write statistics of all files."""
-        self._roll()
+        self.roll()
         if self._gaps is not None and self._stats and self._gaps.nulled.rows:
             self._stats[-1] = replace(self._stats[-1], nulled=dict(self._gaps.nulled.rows))
         return self._stats
@@ -267,7 +267,7 @@ class LogWriter:
         ]
         return pa.table([*meta, *(rows.column(name) for name in names)], names=[*META_COLUMNS, *names])
 
-    def _roll(self) -> None:
+    def roll(self) -> None:
         """Write the collected rows as one log file; the next file has the next version."""
         if not self._blocks and not self._deletes:
             return

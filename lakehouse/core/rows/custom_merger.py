@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.rows.log_entries import COLUMNS, KEY, ColumnSets, Control, record_entries, without_control
+from lakehouse.core.rows.column_groups import merge_groups
+from lakehouse.core.rows.log_entries import COLUMNS, DEFAULT, KEY, ColumnSets, Control, record_entries, without_control
 from lakehouse.core.rows.record_pairs import merged_columns
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.merge import MergeRule, require_runnable
@@ -55,11 +56,16 @@ def merge_records(older: pa.Table, newer: pa.Table, rule: MergeRule, sets: Colum
     data = without_control(newer.schema)
     shown = [name for name in data.names if name == KEY or name not in META_COLUMNS]
     given = _filled(newer.select(shown), older, ours.columns, sets)
-    merged = _apply(rule.merger, older.select(shown), given)
+    if rule.groups:
+        merged = merge_groups(older.select(shown), given, rule.groups)
+    else:
+        merged = _apply(rule.merger, older.select(shown), given)
     merged = pa.table([(merged if n in shown else newer).column(n) for n in data.names], schema=data)
     columns = merged_columns(ours.columns, theirs.columns, np.ones(newer.num_rows, dtype=bool), sets)
     entries = record_entries(merged, rule, table=data)
-    made = [pa.array(columns) if name == COLUMNS else entries.column(name) for name in newer.column_names]
+    # What replaces all older versions still does so after it was merged with newer ones.
+    control = {COLUMNS: pa.array(columns), DEFAULT: pa.array(Control.of(entries).default | theirs.default)}
+    made = [control.get(name, entries.column(name)) for name in newer.column_names]
     return pa.table(made, schema=newer.schema)
 
 

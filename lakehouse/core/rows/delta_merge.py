@@ -20,7 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.rows.custom_merger import merge_records
-from lakehouse.core.rows.log_entries import DELETE, KEY, ColumnSets, Control, with_control, without_control
+from lakehouse.core.rows.log_entries import (
+    DEFAULT,
+    DELETE,
+    KEY,
+    RECORD,
+    ColumnSets,
+    Control,
+    with_control,
+    without_control,
+)
 from lakehouse.core.rows.ordering import at_least, ordering_columns, ranks
 from lakehouse.core.rows.partial_update import from_lower, gaps
 from lakehouse.core.rows.record_pairs import both_records, merged_columns, newer_wins
@@ -178,8 +187,19 @@ def _merge_by_function(versions: pa.Table, rounds: _Rounds, rule: MergeRule, set
         ours, theirs = Control.of(newer), Control.of(older)
         later = at_least(ordering_columns(newer, rule), ordering_columns(older, rule), size)
         both = both_records(ours, theirs)
+        wins = newer_wins(rule, ours, theirs, later)
+        newer = _replacing(newer, ours, wins & (theirs.kind != RECORD))
         merged = merge_records(older.filter(pa.array(both)), newer.filter(pa.array(both)), rule, sets)
-        place = np.arange(size) + np.where(newer_wins(rule, ours, theirs, later), size, 0)
+        place = np.arange(size) + np.where(wins, size, 0)
         place[both] = 2 * size + np.arange(merged.num_rows)
         state = pa.concat_tables([older, newer, merged]).take(pa.array(place))
     return pa.concat_tables([*done, state])
+
+
+def _replacing(newer: pa.Table, control: Control, after: np.ndarray) -> pa.Table:
+    """Return entries in which the records `after` a delete replace all older versions.
+
+    Otherwise the final merge would merge them with the deleted record of the base file.
+    """
+    default = control.default | (after & (control.kind == RECORD))
+    return newer.set_column(newer.schema.get_field_index(DEFAULT), DEFAULT, pa.array(default))

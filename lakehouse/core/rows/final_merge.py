@@ -67,9 +67,15 @@ def inserted_rows(entries: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _merged(base: pa.Table, entries: pa.Table, rule: MergeRule, sets: ColumnSets) -> pa.Table:
-    schema = _plain(base.schema)
+    """Return the merged records; an entry that follows a delete stays as it is."""
+    schema, control = _plain(base.schema), Control.of(entries)
     older = with_control(_conform(base, schema), Control.of_records(base.num_rows))
-    return merge_records(older, with_control(_conform(entries, schema), Control.of(entries)), rule, sets)
+    newer = with_control(_conform(entries, schema), control)
+    merged = merge_records(older, newer, rule, sets)
+    if not control.default.any():
+        return merged
+    place = np.arange(base.num_rows) + np.where(control.default, base.num_rows, 0)
+    return pa.concat_tables([merged, newer]).take(pa.array(place))
 
 
 def _completed(

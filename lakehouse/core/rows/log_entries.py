@@ -2,7 +2,8 @@
 
     requested columns of the table (also meta columns; always `_hoodie_record_key`; null if a row does not provide one)
     __kind     int8    RECORD, DELETED_RECORD (a data row flagged as a delete), DELETE (an entry of a delete block)
-    __default  bool    the entry is a delete without ordering value (null, or the int 0 that represents it)
+    __default  bool    a delete without ordering value (null, or the int 0 that represents it); or, if a custom merger
+                       merges records, a record that follows a delete and replaces all older versions
     __columns  int32   the columns that the row provides: an index into a `ColumnSets`; 0 = all
 
 Rows are in processing order: a later row is newer.

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lakehouse.errors import UnsupportedError, UserError
-from lakehouse.model.merge import MERGER_PROPERTY, UNAVAILABLE, MergeMode, MergeRule, PartialMode, merge_strategy_id
+from lakehouse.model.column_groups import GROUPS_PROPERTY, groups_text, parse_groups
+from lakehouse.model.merge import (
+    GROUP_MERGER,
+    MERGER_PROPERTY,
+    UNAVAILABLE,
+    MergeMode,
+    MergeRule,
+    PartialMode,
+    merge_strategy_id,
+)
 
 _COMMIT, _EVENT = MergeMode.COMMIT_TIME_ORDERING, MergeMode.EVENT_TIME_ORDERING
 _STRATEGIES = {
@@ -77,6 +86,8 @@ def parse_merge_rule(raw: Mapping[str, str], version: int) -> MergeRule:
     mode = declared_mode(raw, version)
     if mode is not MergeMode.CUSTOM:
         rule = MergeRule(mode=mode)
+    elif raw.get(GROUPS_PROPERTY):
+        rule = MergeRule(mode=mode, merger=GROUP_MERGER, groups=parse_groups(raw[GROUPS_PROPERTY]))
     elif raw.get(MERGER_PROPERTY):
         rule = MergeRule(mode=mode, merger=raw[MERGER_PROPERTY])
     else:
@@ -104,6 +115,8 @@ def merge_properties(rule: MergeRule, version: int) -> dict[str, str]:
     if rule.merger:
         raw["hoodie.record.merge.strategy.id"] = merge_strategy_id(rule.merger)
         raw[MERGER_PROPERTY] = rule.merger
+    if rule.groups:
+        raw[GROUPS_PROPERTY] = groups_text(rule.groups)
     if version >= 9:
         return {**raw, **_version_nine(rule)}
     _refuse_before_nine(rule, version)

@@ -75,7 +75,8 @@ class TableConfig:
         rule = parse_merge_rule(self.raw, self.version)
         if rule.merger is None:
             return rule
-        return replace(rule, merger_allowed=is_allowed(rule.merger, self.allowed_functions))
+        is_runnable = bool(rule.groups) or is_allowed(rule.merger, self.allowed_functions)
+        return replace(rule, merger_allowed=is_runnable)
 
 
 def parse_table_config(

@@ -11,6 +11,7 @@ from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import UserError
+from lakehouse.model.column_groups import declared_groups, groups_text
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.table import TableSpec
@@ -70,6 +71,7 @@ def _declared(spec: TableSpec) -> dict[str, Any]:
         "timestamp": _timestamp(spec),
         "merge_mode": spec.merge_mode,
         "merger": spec.merger,
+        "column_groups": spec.column_groups,
         "partial_update": spec.partial_update,
         "unavailable_value": spec.unavailable_value,
         "delete_field": spec.delete_field,
@@ -113,6 +115,9 @@ def _check_agreement(spec: TableSpec, config: TableConfig) -> None:
         for name, (declared, stored) in merging.items()
         if declared is not None
     }
+    if spec.column_groups or rule.groups:
+        groups = declared_groups(spec.column_groups)
+        pairs["column_groups"] = ((groups_text(groups),), (groups_text(rule.groups),))
     for name, (declared, stored) in pairs.items():
         if declared != stored:
             raise UserError(

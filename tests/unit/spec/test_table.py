@@ -139,6 +139,8 @@ def test_merge_settings_are_parsed_and_round_trip() -> None:
     own = parse(f"{MINIMAL}merge_mode: custom\nmerger: mergers.retention:merge\n")
     assert (own.merge_mode, own.merger) == ("CUSTOM", "mergers.retention:merge")
     assert parse(f"{MINIMAL}merger: own:merge\n").merge_mode is None
+    groups = parse(f"{MINIMAL}column_groups: {{paid_at: [amount, currency], rider_at: rider}}\n")
+    assert groups.column_groups == {"paid_at": ("amount", "currency"), "rider_at": ("rider",)}
     postgres = parse(
         f"{MINIMAL}ordering: _event_lsn\npartial_update: fill_unavailable\nunavailable_value: '?'\n"
         "delete_field: _change_operation_type\ndelete_marker: d\n"
@@ -198,6 +200,9 @@ def test_timestamp_partition_accepts_input_and_output_formats() -> None:
         ),
         ("merger: a.b.c", "merger: 'a.b.c' is not of the form package.module:function"),
         ("merger: 'a.b:c()'", "is not of the form"),
+        ("column_groups: {at: v}\nordering: w", "5: ordering: 'column_groups' decides"),
+        ("column_groups: {at: [v, v]}", "4: column_groups: column 'v' is named twice"),
+        ("column_groups: {at: []}", "the group of 'at' has no columns"),
         ("merger: a:b\npartial_update: IGNORE_DEFAULTS", "5: partial_update: a merger fills gaps itself"),
         ("partial_update: IGNORE_DEFAULT", "Did you mean 'IGNORE_DEFAULTS'?"),
         ("unavailable_value: x", "unavailable_value: needs 'partial_update: FILL_UNAVAILABLE'"),

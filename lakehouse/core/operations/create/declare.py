@@ -17,9 +17,10 @@ from lakehouse.core.state.table_config import (
     new_table_properties,
 )
 from lakehouse.errors import UnsupportedError, UserError, nearest
+from lakehouse.model.column_groups import ColumnGroups, declared_groups
 from lakehouse.model.index_type import BUCKET_ENGINE, INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
-from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode
+from lakehouse.model.merge import GROUP_MERGER, UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
 from lakehouse.spec.options.creation import CREATE_OPTIONS
@@ -65,6 +66,8 @@ class TableDeclaration:
             COMMIT_TIME_ORDERING (the later commit wins; the default without), or CUSTOM (`merger` decides; the default
             with `merger`).
         merger: `package.module:function`, see `rows.custom_merger`; it must be importable in all tasks.
+        column_groups: Columns by their ordering column. The values of a group come from the version with the greatest
+            value of its ordering column, so that several writers can fill one record (`model.column_groups`).
         partial_update: IGNORE_DEFAULTS (a null keeps the value of the other version) or FILL_UNAVAILABLE (a text or
             bytes equal to `unavailable_value` does).
         unavailable_value: The value that means "not available"; None means the marker of Debezium.
@@ -84,6 +87,7 @@ class TableDeclaration:
     timestamp: TimestampFormat | None = None
     merge_mode: str | None = None
     merger: str | None = None
+    column_groups: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     partial_update: str | None = None
     unavailable_value: str | None = None
     delete_field: str | None = None
@@ -188,7 +192,8 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
 
     Raises UserError for contradictory values, and for a merger that cannot be loaded.
     """
-    ordering, merger = declaration.ordering_columns, declaration.merger
+    groups = _groups(declaration)
+    ordering, merger = declaration.ordering_columns, GROUP_MERGER if groups else declaration.merger
     default = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
     mode = (declaration.merge_mode or (MergeMode.CUSTOM if merger else default)).upper()
     partial = (declaration.partial_update or PartialMode.NONE).upper()
@@ -200,12 +205,15 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
         raise UserError("merge mode EVENT_TIME_ORDERING needs an ordering column")
     if mode == MergeMode.CUSTOM and not merger:
         raise UserError("merge mode CUSTOM needs a merger, a function named as package.module:function")
+    if groups and mode != MergeMode.CUSTOM:
+        raise UserError(f"column_groups: merge mode {mode} does not merge by groups; leave merge_mode out")
     if merger and mode != MergeMode.CUSTOM:
         raise UserError(f"merger {merger!r} would never be called by merge mode {mode}; merge mode CUSTOM calls it")
     if partial not in PartialMode.__members__:
         raise UserError(f"partial update mode {partial!r} is unknown.{nearest(partial, PartialMode)}")
     if merger and partial != PartialMode.NONE:
-        raise UserError(f"partial update mode {partial} and merger {merger!r} contradict: a merger fills gaps itself")
+        fills = "column groups fill" if groups else f"a merger ({merger!r}) fills"
+        raise UserError(f"partial update mode {partial} contradicts the other settings: {fills} gaps")
     if declaration.unavailable_value is not None and partial != PartialMode.FILL_UNAVAILABLE:
         raise UserError(f"unavailable value {declaration.unavailable_value!r} needs partial update FILL_UNAVAILABLE")
     if bool(declaration.delete_field) != bool(declaration.delete_marker):
@@ -220,7 +228,23 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
         delete_field=declaration.delete_field,
         delete_marker=declaration.delete_marker,
         merger=merger,
+        merger_allowed=bool(groups),
+        groups=groups,
     )
+
+
+def _groups(declaration: TableDeclaration) -> ColumnGroups:
+    """Return the declared column groups; raise UserError if they contradict the other columns or settings."""
+    if not declaration.column_groups:
+        return ()
+    if declaration.merger:
+        raise UserError(f"column_groups and merger {declaration.merger!r} both decide between versions; keep one")
+    if declaration.ordering_columns:
+        raise UserError(
+            f"column_groups: each group has its own ordering column; remove ordering "
+            f"({', '.join(declaration.ordering_columns)})"
+        )
+    return declared_groups(declaration.column_groups, reserved=declaration.named_columns)
 
 
 def require_merger(config: TableConfig) -> None:

@@ -29,6 +29,7 @@ from lakehouse.core.planning import conflict
 from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.planning.schema import Role, SchemaPlan, evolve, first_schema, incoming_columns, provided_columns
 from lakehouse.core.rows.absent_columns import LACKS
+from lakehouse.core.rows.column_groups import check_groups
 from lakehouse.core.rows.deduplicate import check_orderable
 from lakehouse.core.rows.event_time import check_event_time
 from lakehouse.core.rows.keys import required_columns
@@ -252,7 +253,8 @@ def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None
     if event_time:
         check_event_time(batch, event_time)
     check_delete_column(batch)
-    for name in rule.ordering:
+    check_groups(batch.names, rule.groups)
+    for name in (*rule.ordering, *(group.ordering for group in rule.groups if group.ordering in batch.names)):
         check_orderable(batch, name)
 
 
@@ -383,7 +385,7 @@ def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
     named = (
         (Role.KEY, keys.record_key_fields),
         (Role.PARTITION, keys.partition_fields),
-        (Role.ORDERING, rule.ordering),
+        (Role.ORDERING, (*rule.ordering, *(group.ordering for group in rule.groups))),
     )
     for role, names in named:
         for name in names:

@@ -300,7 +300,7 @@ def test_custom_merger_merges_version_by_version() -> None:
 def test_deletes_are_decided_by_event_time_before_a_custom_merger_runs() -> None:
     rule = custom("broken")
     assert merged_entry(put("a", 9, "old"), drop("a", 8), rule=rule) == [(RECORD, False, 9, "old")]
-    assert merged_entry(put("a", 9, "old"), drop("a"), put("a", 1, "new"), rule=rule) == [(RECORD, False, 1, "new")]
+    assert merged_entry(put("a", 9, "old"), drop("a"), put("a", 1, "new"), rule=rule) == [(RECORD, True, 1, "new")]
 
 
 @pytest.mark.parametrize(
