@@ -54,6 +54,10 @@ class CleanedHistoryError(UserError):
     """A clean removed files of an earlier time that the read needs."""
 
 
+class SnapshotNeededError(UserError):
+    """The log of a source does not say which rows changed, or is gone: read a table, or all, again."""
+
+
 class UnsupportedError(UserError):
     """The table or the request uses a feature that this package does not support; the message names it."""
 
@@ -64,6 +68,10 @@ class CorruptTableError(LakehouseError):
     """Stored bytes contradict the table format: stop and ask an operator."""
 
     exit_code = 65
+
+
+class CorruptLogError(LakehouseError):
+    """Bytes of the log of a source contradict its protocol: stop and ask an operator of the source."""
 
 
 class RetryableError(LakehouseError):

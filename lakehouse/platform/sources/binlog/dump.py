@@ -1,0 +1,275 @@
+"""Reads the binlog of a server through PyMySQL's connection. It needs the extra `mysql`.
+
+A server has one dump for each server id: another reader with the same id ends the first one. Each reader therefore
+needs an id of its own. Reading ends at the log's end, and does not wait for more.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import pymysql
+from pymysql.constants import COMMAND
+
+from lakehouse.core.system.clock import SystemClock
+from lakehouse.errors import CorruptLogError, RetryableError, SnapshotNeededError, UserError
+from lakehouse.platform.sources.binlog.changes import DecodedLog, TableName
+from lakehouse.platform.sources.binlog.columns import SourceColumn
+from lakehouse.platform.sources.binlog.decoder import Decoder, DecoderSettings
+from lakehouse.platform.sources.binlog.positions import MYSQL, BinlogPosition, MysqlGtids, covers
+
+#: Returns a new connection of PyMySQL.
+Connect = Callable[[], Any]
+_DUMP_GTID = 0x1E
+_NON_BLOCKING = 1
+_FIRST_OFFSET = 4
+_OK, _ERROR, _END = 0x00, 0xFF, 0xFE
+_LARGEST_PACKET = 0xFFFFFF
+_READ_BYTES = 1 << 20
+_HEARTBEAT_NS = 10_000_000_000
+_LOG_GONE, _ACCESS_DENIED = 1236, (1044, 1045, 1142, 1227)
+_CLOCK = SystemClock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRead:
+    """What to read of a log.
+
+    Attributes:
+        start: The place to start from: its GTIDs, or its file and offset if it has none.
+        server_id: The id of this reader, which no other reader and no server of the group has.
+        wants: Whether the changes of a table are wanted.
+        until: The first place at which reading can end; None for the end of the log.
+        limit_bytes: Reading ends with the transaction that exceeds this number of bytes; None for no limit.
+        limit_s: Reading ends with the transaction that exceeds this time; None for no limit.
+        batch_bytes: The bytes of the log after which changes are given.
+        timeout_s: The longest time without a packet.
+        keys: See `DecoderSettings`.
+        catalog: See `DecoderSettings`.
+        zero_dates: See `DecoderSettings`.
+    """
+
+    start: BinlogPosition
+    server_id: int
+    wants: Callable[[TableName], bool]
+    until: BinlogPosition | None = None
+    limit_bytes: int | None = None
+    limit_s: float | None = None
+    batch_bytes: int = 64 << 20
+    timeout_s: float = 60.0
+    keys: Mapping[TableName, Sequence[str]] = field(default_factory=dict)
+    catalog: Mapping[TableName, Sequence[SourceColumn]] = field(default_factory=dict)
+    zero_dates: str = "null"
+
+
+def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
+    """Yield the changes of the log from a place, in batches of whole transactions; the last batch can be empty.
+
+    Raises:
+        SnapshotNeededError: The server does not have the log from the place on any more, or the log does not say which
+            rows changed.
+        RetryableError: The connection was lost, the server does not answer, or the log ends before `until`.
+        UserError: The account lacks a right, or the log lacks metadata.
+        UnsupportedError, CorruptLogError: See `Decoder.feed`.
+    """
+    connection = _connected(connect)
+    try:
+        has_checksum, collations = _prepared(connection, read)
+        settings = DecoderSettings(
+            flavor=read.start.flavor,
+            wants=read.wants,
+            collations=collations,
+            keys=read.keys,
+            catalog=read.catalog,
+            zero_dates=read.zero_dates,
+            checksum=has_checksum,
+        )
+        decoder = Decoder(settings, read.start)
+        if read.until is not None and _is_reached(read.start, read.until):
+            yield decoder.take()
+            return
+        yield from _decoded(open_dump(connection, read), decoder, read)
+    finally:
+        # The dump goes on, so the connection cannot be used for anything else, not even to quit.
+        connection._force_close()
+
+
+def _decoded(events: Iterator[bytes], decoder: Decoder, read: LogRead) -> Iterator[DecodedLog]:
+    started, size, given = _CLOCK.monotonic_s(), 0, 0
+    until, limit, latest = read.until, read.limit_bytes, read.limit_s
+    feed, batch = decoder.feed, read.batch_bytes
+    for event in events:
+        feed(event)
+        size += len(event)
+        if not decoder.at_border:
+            continue
+        if until is not None and _is_reached(decoder.position, until):
+            yield decoder.take()
+            return
+        if (limit is not None and size >= limit) or (latest is not None and _CLOCK.monotonic_s() - started >= latest):
+            yield decoder.take()
+            return
+        if size - given >= batch:
+            given = size
+            yield decoder.take()
+    if until is not None and not _is_reached(decoder.position, until):
+        raise RetryableError(
+            f"the binlog ends at {_shown(decoder.position)}, before {_shown(until)}; the server may have been replaced"
+        )
+    yield decoder.take()
+
+
+def _is_reached(position: BinlogPosition, until: BinlogPosition) -> bool:
+    """Return whether a place is at or behind another one; by file and offset if both have one, which is faster."""
+    if position.file and until.file:
+        return position.order >= until.order
+    return covers(position, until)
+
+
+def _shown(position: BinlogPosition) -> str:
+    return position.gtid or f"{position.file}:{position.offset}"
+
+
+def _connected(connect: Connect) -> Any:
+    try:
+        return connect()
+    except pymysql.err.OperationalError as error:
+        raise _translated(error) from error
+
+
+def _prepared(connection: Any, read: LogRead) -> tuple[bool, dict[int, str]]:
+    """Set the variables of the session that a dump needs; return whether events have checksums, and the collations."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select @@global.binlog_checksum")
+            checksum = str(cursor.fetchone()[0])
+            cursor.execute("set @master_binlog_checksum = @@global.binlog_checksum")
+            cursor.execute(f"set @master_heartbeat_period = {_HEARTBEAT_NS}")
+            if read.start.flavor == MYSQL:
+                # A server ends dumps with the same UUID, or without one those with the same server id.
+                cursor.execute("set @slave_uuid = %s", (str(UUID(int=read.server_id)),))
+            else:
+                # Without this capability, GTID events come as events without meaning.
+                cursor.execute("set @mariadb_slave_capability = 4")
+                if read.start.gtid or not read.start.file:
+                    cursor.execute("set @slave_connect_state = %s", (read.start.gtid,))
+            return checksum.upper() != "NONE", _collations(cursor, read.start.flavor)
+    except pymysql.err.MySQLError as error:
+        raise _translated(error) from error
+
+
+def _collations(cursor: Any, flavor: str) -> dict[int, str]:
+    found: dict[int, str] = {}
+    cursor.execute("select id, character_set_name from information_schema.collations where id is not null")
+    found.update((int(number), str(name)) for number, name in cursor.fetchall() if name is not None)
+    if flavor != MYSQL:
+        # MariaDB from 10.10: collations without a character set of their own have an id for each character set.
+        cursor.execute(
+            "select 1 from information_schema.columns where table_schema = 'information_schema' and "
+            "table_name = 'COLLATION_CHARACTER_SET_APPLICABILITY' and column_name = 'ID'"
+        )
+        if cursor.fetchone() is not None:
+            cursor.execute(
+                "select id, character_set_name from information_schema.collation_character_set_applicability "
+                "where id is not null"
+            )
+            found.update((int(number), str(name)) for number, name in cursor.fetchall())
+    return found
+
+
+def open_dump(connection: Any, read: LogRead) -> Iterator[bytes]:
+    """Send the command of a dump and yield its events, from their headers to their checksums."""
+    start = read.start
+    if start.flavor == MYSQL and (start.gtid or not start.file):
+        command, body = _DUMP_GTID, _gtid_command(start, read.server_id)
+    else:
+        offset = start.offset if not start.gtid and start.file else _FIRST_OFFSET
+        name = b"" if start.gtid else start.file.encode()
+        command = COMMAND.COM_BINLOG_DUMP
+        body = struct.pack("<IHI", offset, _NON_BLOCKING, read.server_id) + name
+    try:
+        connection._next_seq_id = 0
+        connection._write_bytes(struct.pack("<IB", len(body) + 1, command) + body)
+        connection._sock.settimeout(read.timeout_s)
+        yield from _packets(connection._rfile.read1)
+    except pymysql.err.MySQLError as error:
+        raise _translated(error) from error
+    except OSError as error:
+        raise RetryableError(f"the connection to the server was lost while its binlog was read: {error}") from error
+
+
+def _gtid_command(start: BinlogPosition, server_id: int) -> bytes:
+    gtids = MysqlGtids.parse(start.gtid)
+    parts = [struct.pack("<Q", len(gtids.intervals))]
+    for uuid, ranges in gtids.intervals.items():
+        parts += [UUID(uuid).bytes, struct.pack("<Q", len(ranges))]
+        parts += [struct.pack("<qq", first, end) for first, end in ranges]
+    data = b"".join(parts)
+    return struct.pack("<HIIQI", _NON_BLOCKING, server_id, 0, _FIRST_OFFSET, len(data)) + data
+
+
+def _packets(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Yield the contents of packets until the one that ends the log."""
+    buffer, place = b"", 0
+    large: list[bytes] = []
+    while True:
+        available = len(buffer) - place
+        size = -1
+        if available >= 4:
+            size = buffer[place] | buffer[place + 1] << 8 | buffer[place + 2] << 16
+        if size < 0 or available < size + 4:
+            parts, missing = [buffer[place:]], (size + 4 if size >= 0 else 4) - available
+            while missing > 0:
+                more = read(_READ_BYTES)
+                if not more:
+                    raise RetryableError("the server closed the connection while its binlog was read")
+                parts.append(more)
+                missing -= len(more)
+            buffer, place = b"".join(parts), 0
+            continue
+        first, stop = place + 4, place + 4 + size
+        place = stop
+        if size == _LARGEST_PACKET or large:
+            # A packet of the largest size goes on in the next one.
+            large.append(buffer[first:stop])
+            if size == _LARGEST_PACKET:
+                continue
+            whole, large = b"".join(large), []
+            yield _checked(whole, 0, len(whole))
+            continue
+        if size and buffer[first] == _OK:
+            yield buffer[first + 1 : stop]
+            continue
+        if size and buffer[first] == _END and size < 9:
+            return
+        yield _checked(buffer, first, stop)
+
+
+def _checked(packet: bytes, first: int, stop: int) -> bytes:
+    if first < stop and packet[first] == _OK:
+        return packet[first + 1 : stop]
+    if first < stop and packet[first] == _ERROR:
+        (code,) = struct.unpack_from("<H", packet, first + 1)
+        text = packet[first + 3 : stop].decode("utf-8", "replace")
+        # A mark and five characters of the state precede the message.
+        raise pymysql.err.OperationalError(code, text[6:] if text.startswith("#") else text)
+    raise CorruptLogError(f"a packet of {stop - first} bytes is no event of a binlog")
+
+
+def _translated(error: Exception) -> Exception:
+    """Return an error of PyMySQL as one of this package."""
+    code = error.args[0] if error.args else 0
+    text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    if code in _ACCESS_DENIED:
+        return UserError(
+            f"the server denies the account to read its binlog: {text}. Grant REPLICATION SLAVE and REPLICATION CLIENT"
+        )
+    if code == _LOG_GONE and "same server" not in text:
+        return SnapshotNeededError(
+            f"the server cannot continue its binlog where the last run ended: {text}. Read the tables again"
+        )
+    return RetryableError(f"the server does not answer as it should ({code}): {text}")

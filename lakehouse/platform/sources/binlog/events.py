@@ -1,0 +1,119 @@
+"""Types of binlog events of MySQL and MariaDB, their headers and checksums."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from lakehouse.errors import CorruptLogError
+
+HEADER_BYTES = 19
+CHECKSUM_BYTES = 4
+#: The header: time in seconds, type, server id, size, end of the event in the file, flags.
+_HEADER = struct.Struct("<IBIIIH")
+_CHECKSUM = struct.Struct("<I")
+
+QUERY, STOP, ROTATE, FORMAT_DESCRIPTION, XID, BEGIN_LOAD_QUERY, EXECUTE_LOAD_QUERY = 2, 3, 4, 15, 16, 17, 18
+TABLE_MAP, INCIDENT, HEARTBEAT, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE = 19, 26, 27, 33, 34, 35, 38
+PARTIAL_UPDATE_ROWS, TRANSACTION_PAYLOAD, HEARTBEAT_2, TAGGED_GTID = 39, 40, 41, 42
+MARIADB_GTID, MARIADB_GTID_LIST, MARIADB_QUERY_COMPRESSED = 162, 163, 165
+#: Row events: whether they have extra data in the header (version 2), and whether their rows are compressed.
+WRITE_ROWS = {23: (False, False), 30: (True, False), 166: (False, True), 169: (True, True)}
+UPDATE_ROWS = {24: (False, False), 31: (True, False), 167: (False, True), 170: (True, True)}
+DELETE_ROWS = {25: (False, False), 32: (True, False), 168: (False, True), 171: (True, True)}
+#: Events that change no rows by themselves. The statements that follow values of variables are looked at.
+IGNORED = {
+    STOP: "STOP",
+    5: "INTVAR",
+    9: "APPEND_BLOCK",
+    11: "DELETE_FILE",
+    13: "RAND",
+    14: "USER_VAR",
+    BEGIN_LOAD_QUERY: "BEGIN_LOAD_QUERY",
+    28: "IGNORABLE",
+    29: "ROWS_QUERY",
+    36: "TRANSACTION_CONTEXT",
+    37: "VIEW_CHANGE",
+    160: "ANNOTATE_ROWS",
+    161: "BINLOG_CHECKPOINT",
+    164: "START_ENCRYPTION",
+}
+#: Events that are known and not supported, with the way out.
+REFUSED = {
+    TRANSACTION_PAYLOAD: (
+        "TRANSACTION_PAYLOAD (compressed transactions of MySQL)",
+        "set binlog_transaction_compression=OFF on the server",
+    ),
+    TAGGED_GTID: ("GTID_TAGGED (GTIDs with tags)", "do not set gtid_next to AUTOMATIC:<tag> on the server"),
+    INCIDENT: ("INCIDENT (the server lost events)", "read the tables again"),
+}
+
+
+class Header(NamedTuple):
+    """The header of an event: time in seconds, type, server, size, end in the file, flags."""
+
+    time_s: int
+    kind: int
+    server: int
+    size: int
+    end: int
+    flags: int
+
+
+def header_of(event: bytes) -> Header:
+    """Return the header of an event; raise CorruptLogError if the event is shorter or longer than it says."""
+    if len(event) < HEADER_BYTES:
+        raise CorruptLogError(f"an event of the binlog has {len(event)} bytes, less than a header")
+    header = Header(*_HEADER.unpack_from(event))
+    if header.size != len(event):
+        raise CorruptLogError(
+            f"an event of type {header.kind} that ends at {header.end:,} has {len(event):,} bytes; its header says "
+            f"{header.size:,}"
+        )
+    return header
+
+
+def check(event: bytes, header: Header) -> None:
+    """Raise CorruptLogError if the checksum of an event, its last four bytes, is wrong."""
+    size = len(event) - CHECKSUM_BYTES
+    (expected,) = _CHECKSUM.unpack_from(event, size)
+    found = zlib.crc32(memoryview(event)[:size])
+    if found != expected:
+        raise CorruptLogError(
+            f"the checksum of an event of type {header.kind} that ends at {header.end:,} is {found:08x}; the event "
+            f"says {expected:08x}. The log or the connection is damaged"
+        )
+
+
+def decompressed(data: bytes, place: int, end: int) -> bytes:
+    """Return the data that MariaDB compressed in an event: the size of the length in a byte, the length, zlib data."""
+    if place >= end:
+        raise CorruptLogError("a compressed event of MariaDB ends before its data")
+    head = data[place]
+    size_bytes = head & 0x07
+    if (head & 0xF0) != 0x80 or not 1 <= size_bytes <= 4:
+        raise CorruptLogError(f"a compressed event of MariaDB begins with 0x{head:02x}; its algorithm is not known")
+    size = int.from_bytes(data[place + 1 : place + 1 + size_bytes], "big")
+    unpack = zlib.decompressobj()
+    try:
+        found = unpack.decompress(memoryview(data)[place + 1 + size_bytes : end], size + 1)
+    except zlib.error as error:
+        raise CorruptLogError(f"a compressed event of MariaDB cannot be decompressed: {error}") from error
+    if len(found) != size or not unpack.eof or unpack.unused_data:
+        raise CorruptLogError(f"a compressed event of MariaDB has {len(found):,} bytes of rows; it says {size:,}")
+    return found
+
+
+def length_encoded(data: bytes, place: int) -> tuple[int, int]:
+    """Return a length-encoded number and the place behind it; raise CorruptLogError if the data end before."""
+    try:
+        first = data[place]
+        if first < 0xFB:
+            return first, place + 1
+        width = {0xFC: 2, 0xFD: 3, 0xFE: 8}[first]
+    except (IndexError, KeyError) as error:
+        raise CorruptLogError(f"there is no length-encoded number at byte {place} of an event") from error
+    if len(data) < place + 1 + width:
+        raise CorruptLogError(f"an event ends within a number at byte {place}")
+    return int.from_bytes(data[place + 1 : place + 1 + width], "little"), place + 1 + width

@@ -1,0 +1,319 @@
+"""What the statements of query events do to tables. Statements are divided into tokens; nothing else is parsed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lakehouse.platform.sources.binlog.changes import TableName
+
+BEGIN, COMMIT, ROLLBACK, SAVEPOINT, ROLLBACK_TO, XA = "begin", "commit", "rollback", "savepoint", "rollback_to", "xa"
+DML, DDL, OTHER = "dml", "ddl", "other"
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|/\*(?![!M]).*?\*/|--[ \t\r\n][^\n]*|--$|\#[^\n]*)
+    |(?P<hint>/\*M?!\d*|\*/)
+    |(?P<name>`(?:[^`]|``)*`)
+    |(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    |(?P<word>[\w$@\u0080-\U0010ffff]+)
+    |(?P<sign>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+#: Statements that change rows, and the words behind the names of their tables.
+_DML = {
+    "insert": ("values", "value", "set", "select", "(", "on"),
+    "replace": ("values", "value", "set", "select", "(", "on"),
+    "update": ("set",),
+    "delete": ("where", "order", "limit", "returning"),
+    "load": (),
+    "with": (),
+    "table": (),
+}
+#: Statements that call functions, which can change any table.
+_CALLS = ("call", "do", "select", "values", "(")
+#: Words between a verb and the name of its table.
+_FILLERS = ("if", "not", "exists", "ignore", "online", "offline", "or", "replace", "temporary")
+#: Clauses of ALTER TABLE that change no row, by their first words.
+_HARMLESS = (
+    ("add", "index"),
+    ("add", "key"),
+    ("add", "unique"),
+    ("add", "fulltext"),
+    ("add", "spatial"),
+    ("add", "constraint"),
+    ("add", "foreign"),
+    ("add", "check"),
+    ("drop", "index"),
+    ("drop", "key"),
+    ("drop", "foreign"),
+    ("drop", "constraint"),
+    ("drop", "check"),
+    ("rename", "index"),
+    ("rename", "key"),
+    ("alter", "index"),
+    ("comment",),
+    ("auto_increment",),
+    ("algorithm",),
+    ("lock",),
+    ("engine",),
+    ("row_format",),
+    ("force",),
+    ("disable",),
+    ("enable",),
+    ("analyze",),
+    ("rebuild",),
+    ("optimize",),
+    ("check",),
+    ("reorganize",),
+    ("stats_persistent",),
+    ("page_compressed",),
+)
+# Status variables of a query event that precede its character set: their bytes, or a text with its length before.
+_CHARSET, _STATUS_BYTES, _STATUS_TEXTS = 4, {0: 4, 1: 8, 3: 4}, (6,)
+_INDEX_WORDS = {"index", "key", "unique", "fulltext", "spatial", "constraint", "foreign", "check", "primary"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatement:
+    """A statement that creates, changes or removes a table (see `SchemaEvent`)."""
+
+    kind: str
+    table: TableName
+    renamed_to: TableName | None = None
+    changes_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a statement is.
+
+    Attributes:
+        kind: One of the constants of this module.
+        tables: What a statement of kind `DDL` does to tables, in its order.
+        names: The tables that a statement of kind `DML` can name; also other names, such as those of columns.
+        is_opaque: Whether a statement of kind `DML` can change any table.
+    """
+
+    kind: str
+    tables: tuple[TableStatement, ...] = ()
+    names: frozenset[TableName] = frozenset()
+    is_opaque: bool = False
+
+
+class _Tokens:
+    """The tokens of a statement. Names are without quotes, words in lower case."""
+
+    def __init__(self, text: str, database: str) -> None:
+        self.database = database
+        self.items = list(_tokens(text))
+        self.place = 0
+
+    def word(self, ahead: int = 0) -> str:
+        """Return the word at the place in lower case; empty for another token, also for a quoted name."""
+        place = self.place + ahead
+        kind, text = self.items[place] if place < len(self.items) else ("", "")
+        return text.lower() if kind in ("word", "sign") else ""
+
+    def skip(self, *words: str) -> bool:
+        """Step over words that follow one another; return whether they are there."""
+        if all(self.word(n) == word for n, word in enumerate(words)):
+            self.place += len(words)
+            return True
+        return False
+
+    def skip_any(self, words: Sequence[str]) -> None:
+        """Step over words of a list."""
+        while self.word() in words:
+            self.place += 1
+
+    def name(self) -> str:
+        """Return the name at the place and step over it."""
+        kind, text = self.items[self.place] if self.place < len(self.items) else ("", "")
+        self.place += 1
+        return text[1:-1].replace("``", "`") if kind == "name" else text
+
+    def table(self) -> TableName:
+        """Return the name of a table at the place, of the default database if it has none, and step over it."""
+        first = self.name()
+        if self.word() == ".":
+            self.place += 1
+            return TableName(first, self.name())
+        return TableName(self.database, first)
+
+    def tables(self) -> Iterator[TableName]:
+        """Yield the names of tables with commas between."""
+        yield self.table()
+        while self.skip(","):
+            yield self.table()
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup or ""
+        if kind not in ("space", "hint"):
+            yield kind, match[0]
+
+
+def classify(text: str, database: str) -> Statement:
+    """Return what a statement is; `database` is its default database."""
+    tokens = _Tokens(text, database)
+    first, second = tokens.word(), tokens.word(1)
+    if first == "begin" or (first, second) == ("start", "transaction"):
+        return Statement(kind=BEGIN)
+    if first == "commit":
+        return Statement(kind=COMMIT)
+    if first == "rollback":
+        is_partial = any(tokens.word(n) == "to" for n in (1, 2))
+        return Statement(kind=ROLLBACK_TO if is_partial else ROLLBACK)
+    if first in ("savepoint", "release"):
+        return Statement(kind=SAVEPOINT)
+    if first == "xa":
+        return Statement(kind=XA)
+    if first in _CALLS:
+        return Statement(kind=DML, is_opaque=True)
+    if first in _DML:
+        return Statement(kind=DML, names=_named(tokens, _DML[first]))
+    found = tuple(_table_statements(tokens))
+    return Statement(kind=DDL if found else OTHER, tables=found)
+
+
+def charset_of(status: bytes, collations: Mapping[int, str]) -> str:
+    """Return the character set of a statement from the status variables of its event; utf8mb4 if they lack it."""
+    place = 0
+    while place < len(status):
+        code = status[place]
+        if code == _CHARSET:
+            found = collations.get(int.from_bytes(status[place + 1 : place + 3], "little"), "utf8mb4")
+            return "utf8mb4" if found == "binary" else found
+        if code in _STATUS_TEXTS:
+            place += 2 + status[place + 1]
+        elif code in _STATUS_BYTES:
+            place += 1 + _STATUS_BYTES[code]
+        else:
+            break
+    return "utf8mb4"
+
+
+def _named(tokens: _Tokens, ends: Sequence[str]) -> frozenset[TableName]:
+    """Return each name, or pair of names with a point between, that can be a table, before the first word of `ends`."""
+    found = set()
+    for place, (kind, text) in enumerate(tokens.items):
+        if kind in ("word", "sign") and text.lower() in ends:
+            break
+        if kind in ("name", "word"):
+            tokens.place = place
+            found.add(tokens.table())
+    return frozenset(found)
+
+
+def _table_statements(tokens: _Tokens) -> Iterator[TableStatement]:
+    if tokens.skip("truncate"):
+        tokens.skip("table")
+        yield TableStatement(kind="truncate", table=tokens.table())
+    elif tokens.skip("drop"):
+        yield from _drop(tokens)
+    elif tokens.skip("rename", "table") or tokens.skip("rename", "tables"):
+        yield from _rename(tokens)
+    elif tokens.skip("create"):
+        is_temporary = "temporary" in (tokens.word(n) for n in range(3))
+        is_replacing = tokens.word() == "or"
+        tokens.skip_any(_FILLERS)
+        if tokens.skip("table") and not is_temporary:
+            tokens.skip_any(_FILLERS)
+            yield TableStatement(kind="create", table=tokens.table(), changes_rows=is_replacing)
+    elif tokens.skip("alter"):
+        tokens.skip_any(_FILLERS)
+        if tokens.skip("table"):
+            yield from _alter(tokens)
+
+
+def _drop(tokens: _Tokens) -> Iterator[TableStatement]:
+    if tokens.skip("temporary"):
+        return
+    if tokens.skip("database") or tokens.skip("schema"):
+        tokens.skip("if", "exists")
+        yield TableStatement(kind="drop", table=TableName(tokens.name(), "*"))
+    elif tokens.skip("table") or tokens.skip("tables"):
+        tokens.skip("if", "exists")
+        for table in tokens.tables():
+            yield TableStatement(kind="drop", table=table)
+
+
+def _rename(tokens: _Tokens) -> Iterator[TableStatement]:
+    tokens.skip("if", "exists")
+    while True:
+        old = tokens.table()
+        # MariaDB: WAIT n or NOWAIT before TO.
+        while tokens.word() not in ("to", ""):
+            tokens.place += 1
+        if not tokens.skip("to"):
+            return
+        yield TableStatement(kind="rename", table=old, renamed_to=tokens.table())
+        if not tokens.skip(","):
+            return
+
+
+def _alter(tokens: _Tokens) -> Iterator[TableStatement]:
+    tokens.skip("if", "exists")
+    table = tokens.table()
+    if tokens.skip("wait"):
+        tokens.place += 1
+    tokens.skip("nowait")
+    new_name, removes, changes = None, False, False
+    for clause in _clauses(tokens):
+        words = [text.lower() if kind in ("word", "sign") else "" for kind, text in clause]
+        if words[:1] == ["rename"] and words[1:2] not in (["column"], ["index"], ["key"]):
+            inner = _Tokens("", tokens.database)
+            inner.items = clause[2 if words[1:2] in (["to"], ["as"], ["="]) else 1 :]
+            new_name = inner.table()
+        elif words[:2] in (["truncate", "partition"], ["drop", "partition"], ["exchange", "partition"]) or (
+            words[:1] in (["discard"], ["import"], ["convert"]) and words[1:2] != ["to"]
+        ):
+            removes = True
+        else:
+            changes |= not _is_harmless(words)
+    if removes:
+        yield TableStatement(kind="truncate", table=table, changes_rows=True)
+    elif new_name is None or changes:
+        yield TableStatement(kind="alter", table=table, changes_rows=changes)
+    if new_name is not None:
+        yield TableStatement(kind="rename", table=table, renamed_to=new_name)
+
+
+def _clauses(tokens: _Tokens) -> Iterator[list[tuple[str, str]]]:
+    """Yield the clauses of ALTER TABLE: what commas outside of parentheses separate."""
+    depth = 0
+    clause: list[tuple[str, str]] = []
+    for kind, text in tokens.items[tokens.place :]:
+        if kind == "sign":
+            depth += (text == "(") - (text == ")")
+        if kind == "sign" and text == "," and depth == 0:
+            yield clause
+            clause = []
+        elif not (kind == "sign" and text == ";"):
+            clause.append((kind, text))
+    if clause:
+        yield clause
+
+
+def _is_harmless(words: Sequence[str]) -> bool:
+    """Return whether a clause leaves the values of all rows as they are."""
+    if any(tuple(words[: len(known)]) == known for known in _HARMLESS):
+        return True
+    if words[:1] == ["drop"]:
+        # A column that is gone. A primary key that is gone changes what a key is.
+        return words[1:2] != ["primary"] and words[1:2] != ["system"] and words[1:2] != ["partition"]
+    if words[:1] == ["add"] and not set(words[1:3]) & _INDEX_WORDS:
+        # Existing rows have null in a new column, except if it says otherwise.
+        if words[1:2] in (["partition"], ["system"], ["period"]):
+            return words[1] == "partition"
+        text = " ".join(words)
+        has_value = re.search(r"\bdefault (?!null\b)|\bas \(|\bgenerated\b|\bauto_increment\b|\bserial\b", text)
+        return (
+            "not null" not in text
+            and "default ''" not in text
+            and has_value is None
+            and "default " not in text.replace("default null", "")
+        )
+    return False
