@@ -136,15 +136,20 @@ def test_limits_divide_a_backlog_into_runs_that_continue_each_other(topic: Topic
     topic.rows_of(0, 10)
     topic.rows_of(10, 12, partition=1)
     topic.change(max_messages=6)
-    assert topic.run().rows == 6
+    first = topic.run()
+    assert first.rows == 6
     assert json.loads(topic.extra()[LAG])["offsets"] == 6
+    (lag,) = first.lag
+    assert (lag.source, lag.unit, lag.left) == (f"kafka:{topic.name}", "offsets", 6)
+    assert lag.seconds is not None and lag.seconds > 0
     topic.change(max_messages=0, max_bytes=60)
     assert topic.run().rows == 3
     assert json.loads(topic.extra()[OFFSETS])["partitions"] == {"0": [4, 7]}
     topic.change(max_bytes=0, max_seconds=60)
     assert topic.run().rows == 3
     assert topic.keys() == list(range(12))
-    assert topic.run().status is JobStatus.NOTHING_TO_DO
+    last = topic.run()
+    assert (last.status, [(one.left, one.seconds) for one in last.lag]) == (JobStatus.NOTHING_TO_DO, [(0, 0.0)])
 
 
 def test_columns_of_messages_reach_the_table_if_the_spec_names_them(topic: Topic, kafka: Broker) -> None:

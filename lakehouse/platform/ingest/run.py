@@ -204,7 +204,7 @@ def _run_once(run: IngestContext) -> JobReport:
         return _nothing(run, plan.reason, JobReason.INTERVAL_INGESTED, instant=_own_commit(run, table))
     if not plan.source.units:
         nothing = _nothing(run, plan.reason, instant=_own_commit(run, table))
-        return replace(nothing, missing=plan.source.missing, warning=plan.source.warning)
+        return replace(nothing, missing=plan.source.missing, warning=plan.source.warning, lag=plan.source.lag)
     report = _ingested(run, table, plan, plan.source)
     warning = "; ".join((*((plan.source.warning,) if plan.source.warning else ()), *_unread(report)))
     if warning:
@@ -251,7 +251,8 @@ def _ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_
             raise
         if others and isinstance(outcome, Committed):
             _delete_unnamed_letters(table, box, others)
-        return _report(run, outcome, batch)
+        lag = source_plan.lag if batch.lag is None else batch.lag
+        return replace(_report(run, outcome, batch), lag=lag)
 
 
 def _plan(run: IngestContext, table: Table | None) -> IngestPlan:

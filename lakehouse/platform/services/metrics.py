@@ -27,6 +27,7 @@ _MB = 1024 * 1024
 _SIZES = tuple(float(size * _MB) for size in (1, 4, 16, 32, 64, 96, 128, 256, 512, 1024))
 _SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 _TABLE, _SERVICE, _RUN = ("table",), ("table", "service"), ("table", "service", "state")
+_SOURCE = ("table", "source", "unit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,19 @@ METRICS = (
     Metric(name="table.pending_writes", kind="gauge", text="Pending and failed writes.", attributes=_TABLE),
     Metric(name="table.instants", kind="gauge", text="Instants on the active timeline.", attributes=_TABLE),
     Metric(name="table.rollbacks", kind="gauge", text="Rollbacks on the active timeline.", attributes=_TABLE),
+    Metric(
+        name="source.lag",
+        kind="gauge",
+        text="Units of a source, such as offsets or files, that no commit has after a run.",
+        attributes=_SOURCE,
+    ),
+    Metric(
+        name="source.lag_seconds",
+        kind="gauge",
+        text="Age of the newest record that was read, if units are left.",
+        attributes=_SOURCE,
+        unit="s",
+    ),
     Metric(
         name="service.due",
         kind="gauge",
@@ -156,6 +170,11 @@ class Metrics:
             self._record("service.predicted_seconds", predicted_s, **labels)
         if report.conflicts:
             self._record("conflicts", report.conflicts, **labels)
+        for lag in report.lag:
+            of_source = {"table": report.table, "source": lag.source, "unit": lag.unit}
+            self._record("source.lag", lag.left, **of_source)
+            if lag.seconds is not None:
+                self._record("source.lag_seconds", lag.seconds, **of_source)
         if report.status is JobStatus.COMMITTED:
             for what, number in (("commits", 1), ("rows", report.rows), ("bytes", report.bytes)):
                 self._record(what, number, **labels)

@@ -26,6 +26,7 @@ from lakehouse.platform.sources.kafka_plan import TopicChanges, check_changes, l
 from lakehouse.platform.sources.kafka_topic import OffsetRange, TopicLog, TopicState
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
+from lakehouse.spec.contracts.job import SourceLag
 from lakehouse.spec.kafka_connection import kafka_settings, registry_settings
 from lakehouse.spec.kafka_source import AVRO_FORMATS, DEBEZIUM_FORMATS, KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
@@ -162,10 +163,11 @@ class KafkaSource:
             fingerprint=_fingerprint(state, ranges) if ranges else "",
             checkpoint=checkpoint.to_json() if ranges and following is not None else None,
             metadata=offsets_metadata(state.topic, state.topic_id, ranges)
-            | ({LAG: lag_text(ends, position)} if following is not None else {})
+            | ({LAG: lag_text(left(ends, position))} if following is not None else {})
             | ({CHANGES: json.dumps(sentences)} if sentences else {}),
             names=(f"topic {state.topic}",) if ranges else (),
             warning="; ".join(sentences),
+            lag=() if following is None else (source_lag(state.topic, left(ends, position)),),
             topic_id=state.topic_id,
             ranges=ranges,
             ends=ends,
@@ -180,10 +182,22 @@ def offsets_metadata(topic: str, topic_id: str, ranges: Sequence[OffsetRange]) -
     return {OFFSETS: json.dumps({"topic": topic, "topic_id": topic_id, "partitions": by_partition})}
 
 
-def lag_text(ends: Mapping[int, int], following: Mapping[int, int]) -> str:
-    """Return the number of offsets behind a position, by partition and in total, as JSON."""
-    lags = {str(partition): ends[partition] - following[partition] for partition in sorted(ends)}
-    return json.dumps({"offsets": sum(lags.values()), "partitions": {name: lag for name, lag in lags.items() if lag}})
+def left(ends: Mapping[int, int], following: Mapping[int, int]) -> dict[int, int]:
+    """Return the number of offsets behind a position, by partition, without those of 0."""
+    lags = {partition: ends[partition] - following[partition] for partition in sorted(ends)}
+    return {partition: lag for partition, lag in lags.items() if lag}
+
+
+def lag_text(lags: Mapping[int, int]) -> str:
+    """Return numbers of offsets by partition, and their sum, as JSON."""
+    by_name = {str(partition): lag for partition, lag in lags.items()}
+    return json.dumps({"offsets": sum(lags.values()), "partitions": by_name})
+
+
+def source_lag(topic: str, lags: Mapping[int, int], seconds: float | None = None) -> SourceLag:
+    """Return the offsets that are left; `seconds` is the age of the newest message that was read, if it is known."""
+    total = sum(lags.values())
+    return SourceLag(source=f"kafka:{topic}", unit="offsets", left=total, seconds=seconds if total else 0.0)
 
 
 def kafka_source_of(spec: TableSpec) -> KafkaSourceSpec:

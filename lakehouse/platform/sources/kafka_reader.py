@@ -21,7 +21,15 @@ from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.document import parse_json
 from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
 from lakehouse.platform.sources.json_values import JsonDecoder
-from lakehouse.platform.sources.kafka import LAG, KafkaPlan, kafka_source_of, lag_text, offsets_metadata
+from lakehouse.platform.sources.kafka import (
+    LAG,
+    KafkaPlan,
+    kafka_source_of,
+    lag_text,
+    left,
+    offsets_metadata,
+    source_lag,
+)
 from lakehouse.platform.sources.kafka_avro import AvroDecoder
 from lakehouse.platform.sources.kafka_checkpoint import KafkaCheckpoint
 from lakehouse.platform.sources.kafka_client import RangeReader
@@ -49,6 +57,7 @@ from lakehouse.spark.messages import (
     without_metadata,
 )
 from lakehouse.spark.sources import Frame, Schema, Session, describe, schema_to_json, to_arrow
+from lakehouse.spec.contracts.job import SourceLag
 from lakehouse.spec.kafka_connection import registry_settings
 from lakehouse.spec.kafka_source import AVRO_FORMATS, DEBEZIUM_FORMATS, KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
@@ -115,6 +124,7 @@ def _open_messages(
             commits_empty=plan.checkpoint is not None,
             checkpoint=_checkpoint(plan, ends, settings) if _is_limited(settings) else None,
             metadata=metadata,
+            lag=_lag(plan, reading.facts, ends, settings),
         )
     finally:
         reading.close()
@@ -255,6 +265,19 @@ def _checkpoint(plan: KafkaPlan, ends: Mapping[int, int], settings: KafkaSourceS
     return KafkaCheckpoint(topic=settings.topic, topic_id=plan.topic_id, next=position).to_json()
 
 
+def _lag(
+    plan: KafkaPlan, facts: Mapping[int, PartitionFacts], ends: Mapping[int, int], settings: KafkaSourceSpec
+) -> tuple[SourceLag, ...] | None:
+    """Return the offsets after those that were read, with the age of the oldest end of a partition."""
+    if plan.interval_ms is not None:
+        return None
+    lags = left(plan.ends, {**plan.next, **ends})
+    newest = [facts[one].newest_ms for one in lags if one in facts]
+    known = [moment for moment in newest if moment is not None]
+    seconds = max(0.0, (SystemClock().now_ms() - min(known)) / 1000) if known else None
+    return (source_lag(settings.topic, lags, seconds),)
+
+
 def _metadata(
     plan: KafkaPlan,
     facts: Mapping[int, PartitionFacts],
@@ -276,5 +299,5 @@ def _metadata(
             if one.newest_ms is not None:
                 newest[partition] = max(one.newest_ms, newest.get(partition, one.newest_ms))
         metadata[WATERMARKS] = json.dumps({str(partition): newest[partition] for partition in sorted(newest)})
-        metadata[LAG] = lag_text(plan.ends, {**plan.next, **ends})
+        metadata[LAG] = lag_text(left(plan.ends, {**plan.next, **ends}))
     return metadata

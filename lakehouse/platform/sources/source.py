@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 from lakehouse.model.drift import BatchColumns
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.spark.sources import Frame, Schema
+from lakehouse.spec.contracts.job import SourceLag
 from lakehouse.spec.options.schema import SchemaPolicy
 
 #: Key of a commit's extra metadata: the columns by which the source was read, if the spec does not declare them all.
@@ -42,6 +43,7 @@ class SourcePlan:
         names: What is read, as the report lists it, such as folders or topics.
         missing: What was expected and is not there.
         warning: What changed in the source and needs attention, for the report; empty if nothing.
+        lag: What the source has beyond the planned records.
     """
 
     units: int
@@ -52,6 +54,7 @@ class SourcePlan:
     names: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     warning: str = ""
+    lag: tuple[SourceLag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,7 @@ class Batch:
         replaces: Whether the rows replace all rows of the table.
         checkpoint: The checkpoint of the commit, if a limit ended the read before the plan's end; None for the plan's.
         metadata: Entries of the commit's extra metadata that follow from the records; they replace the plan's.
+        lag: What the source has beyond the records that were read; None for the plan's.
     """
 
     frame: Frame
@@ -123,6 +127,7 @@ class Batch:
     replaces: bool = False
     checkpoint: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    lag: tuple[SourceLag, ...] | None = None
 
 
 PlanT = TypeVar("PlanT", bound=SourcePlan)

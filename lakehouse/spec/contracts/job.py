@@ -286,6 +286,23 @@ class JobError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLag:
+    """How far a table is behind one of its sources after a run.
+
+    Attributes:
+        source: The kind and the name of the source, such as `kafka:orders`.
+        unit: What `left` counts, such as `offsets`, `files` or `bytes`.
+        left: The number of units that the source had when the run was planned, and that no commit has.
+        seconds: The age of the newest record that was read, if units are left; 0 if none are, None if it is unknown.
+    """
+
+    source: str
+    unit: str
+    left: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport(Document):
     """The outcome of a job: a file that the job writes, and the XCom value of its Airflow task.
 
@@ -313,6 +330,7 @@ class JobReport(Document):
         folders: Folders and files of the source that were ingested.
         missing: Folders of the source that had no data and were skipped.
         drift: Columns in which the rows differed from the table.
+        lag: How far the table is behind its sources after the run.
     """
 
     status: JobStatus
@@ -338,6 +356,7 @@ class JobReport(Document):
     folders: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     drift: tuple[ColumnDrift, ...] = ()
+    lag: tuple[SourceLag, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.status is JobStatus.FAILED) != (self.error is not None):

@@ -64,6 +64,10 @@ def _facts(report: JobReport) -> Iterable[tuple[str, str]]:
         yield "late rows dropped", f"{report.late_rows_dropped:,}, older than the delete of their key"
     for column in report.drift:
         yield "column", _drift(column)
+    for lag in report.lag:
+        if lag.left:
+            age = "" if lag.seconds is None else f", the newest record that was read is {lag.seconds:,.0f} s old"
+            yield "left for later runs", f"{lag.left:,} {lag.unit} of {lag.source}{age}"
     if report.conflicts:
         yield "retries after conflicts with other writers", f"{report.conflicts}"
     if not report.parts:
@@ -77,4 +81,6 @@ def _names(names: Sequence[str]) -> str:
 
 def _drift(drift: ColumnDrift) -> str:
     types = f" from {drift.before} to {drift.after}" if drift.before else ""
-    return f"{drift.column} {_DRIFT[drift.change]}{types} ({drift.rows:,} {'row' if drift.rows == 1 else 'rows'})"
+    example = f", such as {drift.example}" if drift.example else ""
+    rows = f"{drift.rows:,} {'row' if drift.rows == 1 else 'rows'}{example}"
+    return f"{drift.column} {_DRIFT[drift.change]}{types} ({rows})"

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from lakehouse import Table, load_catalog
 from lakehouse.cli.main import main
 from lakehouse.platform.services.metrics import metrics
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus, SourceLag
 
 
 class Collector:
@@ -99,6 +99,22 @@ def test_metrics_count_conflicts(collector: Collector) -> None:
     with metrics() as measures:
         measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t", conflicts=3))
     assert collector.found()["lakehouse.conflicts"][("service=ingest", "table=t")] == 3
+
+
+def test_metrics_contain_the_lag_of_each_source(collector: Collector) -> None:
+    lag = (
+        SourceLag(source="kafka:orders", unit="offsets", left=7, seconds=2.5),
+        SourceLag(source="files:landing", unit="files", left=3),
+    )
+    with metrics() as measures:
+        measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t", lag=lag))
+    found = collector.found()
+    topic, landing = (
+        ("source=kafka:orders", "table=t", "unit=offsets"),
+        ("source=files:landing", "table=t", "unit=files"),
+    )
+    assert found["lakehouse.source.lag"] == {topic: 7, landing: 3}
+    assert found["lakehouse.source.lag_seconds"] == {topic: 2.5}
 
 
 def test_unreachable_collector_does_not_stop_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,16 @@ from lakehouse.errors import (
     UserError,
 )
 from lakehouse.model.drift import ColumnDrift, Drift
-from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReason, JobReport, JobStatus, combined
+from lakehouse.spec.contracts.job import (
+    ErrorCode,
+    JobCommand,
+    JobError,
+    JobReason,
+    JobReport,
+    JobStatus,
+    SourceLag,
+    combined,
+)
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 nouns = st.from_regex(r"[a-z][a-z_]{0,10}", fullmatch=True)
@@ -146,7 +155,8 @@ def test_batch_report_fails_if_one_table_fails_and_is_retryable_if_one_error_is(
 
 counts = st.integers(0, 10**15)
 errors = st.builds(JobError, kind=nouns, message=st.text(), retryable=st.booleans(), code=st.sampled_from(ErrorCode))
-drifts = st.builds(ColumnDrift, column=st.text(), change=st.sampled_from(Drift), rows=counts)
+drifts = st.builds(ColumnDrift, column=st.text(), change=st.sampled_from(Drift), rows=counts, example=st.text())
+lags = st.builds(SourceLag, source=st.text(), unit=st.text(), left=counts, seconds=st.none() | st.floats(0, 1e6))
 
 
 @st.composite
@@ -165,6 +175,7 @@ def reports(draw: st.DrawFn, inner: bool = False) -> JobReport:
         code=draw(st.sampled_from(JobReason)),
         drift=tuple(draw(st.lists(drifts, max_size=2))),
         missing=tuple(draw(st.lists(st.text(), max_size=2))),
+        lag=tuple(draw(st.lists(lags, max_size=2))),
         error=draw(errors) if status is JobStatus.FAILED else None,
         parts=() if inner else tuple(draw(st.lists(reports(inner=True), max_size=2))),
     )

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.errors import UserError
 from lakehouse.model.drift import ColumnDrift, Drift
-from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus, combined
+from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus, SourceLag, combined
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.quantities import size_text
 
@@ -48,7 +48,11 @@ def test_report_text_has_one_line_per_fact_and_none_for_zeros() -> None:
         drift=(
             ColumnDrift(column="tip", change=Drift.ADDED, rows=7),
             ColumnDrift(column="fare", change=Drift.PROMOTED, rows=9, before="int", after="bigint"),
-            ColumnDrift(column="note", change=Drift.IGNORED, rows=1),
+            ColumnDrift(column="note", change=Drift.IGNORED, rows=1, example='"x"'),
+        ),
+        lag=(
+            SourceLag(source="kafka:orders", unit="offsets", left=1200, seconds=61.4),
+            SourceLag(source="kafka:fares", unit="offsets", left=0, seconds=0.0),
         ),
         warning="metastore sync: no answer",
     )
@@ -63,7 +67,8 @@ def test_report_text_has_one_line_per_fact_and_none_for_zeros() -> None:
         "  late rows dropped: 1, older than the delete of their key",
         "  column: tip added to the table (7 rows)",
         "  column: fare promoted from int to bigint (9 rows)",
-        "  column: note ignored, its values were dropped (1 row)",
+        '  column: note ignored, its values were dropped (1 row, such as "x")',
+        "  left for later runs: 1,200 offsets of kafka:orders, the newest record that was read is 61 s old",
         "  retries after conflicts with other writers: 1",
         "  warning: metastore sync: no answer",
     ]
