@@ -27,3 +27,15 @@ def open_hfile(storage: Storage, path: str) -> HFile:
         return file.read(length)
 
     return HFile(read, size, name=name)
+
+
+def mapped_file(storage: Storage, path: str) -> memoryview | None:
+    """Return the bytes of a file that is mapped into memory as long as the value exists; None if it cannot be mapped.
+
+    Raises NotFoundError if the file does not exist.
+    """
+    file = storage.open_input(path)
+    if isinstance(file, pa.MemoryMappedFile):
+        return memoryview(file.read_buffer(file.size()))
+    file.close()
+    return None

@@ -1,8 +1,8 @@
 """Search keys in the cells of data blocks, without decoding the cells that follow the key (MDT-1.3).
 
-Each key is searched in one block, from its first cell to the cell with the key. One step compares the current cell of
-many keys with a few NumPy operations. The caller has verified the contents of the blocks by a checksum, because the
-cells after a found key are not looked at.
+Each key is searched in one block, from its first cell to the cell with the key or with a greater one. One step compares
+the current cell of many keys with a few NumPy operations. The caller has verified the contents of the blocks by a
+checksum, because the cells after a found key are not looked at.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ MAX_KEY_BYTES = 256
 _LANES = 4096
 _WORD = 8
 _CONTENT_AT = 10
-_CELL_HEAD = np.dtype([("key", ">i4"), ("value", ">i4"), ("content", ">i2"), ("word", ">u8")])
+_CELL_HEAD = np.dtype([("key", ">u4"), ("value", ">u4"), ("content", ">u2"), ("word", ">u8")])
+#: Searched keys stay beside the others until they are one of this number.
+_KEPT_DONE = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,31 +111,40 @@ def _steps(  # parameters: those of `search`, and the numbers of some keys
     at, end = starts[lanes], ends[lanes]
     word: Any = wanted.words[lanes, 0]
     length, mask = wanted.lengths[lanes], wanted.masks[lanes]
+    # A cell with at least this many bytes of content has only content below the mask.
+    compared = np.minimum(length, _WORD)
+    is_done = at >= end
     while True:
-        going = at < end
-        if not going.all():
+        open_lanes = len(at) - np.count_nonzero(is_done)
+        if open_lanes * _KEPT_DONE <= len(at) * (_KEPT_DONE - 1):
+            if open_lanes == 0:
+                return found
+            going = ~is_done
             at, end, lanes = at[going], end[going], lanes[going]
-            word, length, mask = word[going], length[going], mask[going]
-        if len(at) == 0:
-            return found
+            word, length, mask, compared = word[going], length[going], mask[going], compared[going]
+            is_done = is_done[going]
         if (end - at < CELL_BYTES).any():
             raise corrupt(name, "a cell exceeds its block")
         head = load(data, at, "V18").view(_CELL_HEAD)
+        # Negative lengths become large ones, which exceed the block.
         key, value = head["key"].astype(np.int64), head["value"].astype(np.int64)
+        content, first = head["content"].astype(np.int64), head["word"].astype(np.uint64) & mask
         after = at + key + value + 9
-        if (key < _CONTENT_AT).any() or (value < 0).any() or (after > end).any():
+        if (after > end).any():
             raise corrupt(name, "a cell exceeds its block")
-        content = head["content"].astype(np.int64)
         if (content != key - 2 - len(KEY_SUFFIX)).any():
             raise BareKeysError
-        hits = np.flatnonzero((content == length) & ((head["word"] & mask) == word))
+        hits = np.flatnonzero((first == word) & (content == length) & ~is_done)
+        # Keys ascend, so the wanted key does not follow a greater one.
+        is_done |= (first > word) & (content >= compared)
         if len(hits):
             hits = hits[_same_rest(data, at[hits], wanted, lanes[hits])]
         if len(hits):
             begins = at[hits] + 8 + key[hits]
             found.append(Found(lanes[hits], begins, begins + value[hits]))
-            after[hits] = end[hits]
-        at = after
+            is_done[hits] = True
+        is_done |= after == end
+        at = np.where(is_done, at, after)
 
 
 def _same_rest(data: U8, at: I64, wanted: Wanted, lanes: I64) -> NDArray[np.bool_]:

@@ -103,6 +103,11 @@ class HFile:
         return self._info
 
     @property
+    def is_compressed(self) -> bool:
+        """Whether blocks are compressed."""
+        return self._trailer.codec == GZ
+
+    @property
     def count(self) -> int:
         """The number of entries that the trailer declares."""
         return self._trailer.entries
@@ -140,6 +145,15 @@ class HFile:
             yield batch
         if total != self.count:
             raise corrupt(self._name, f"it has {total} entries and declares {self.count}")
+
+    def opened(self) -> OpenedEntries:
+        """Return all entries for many look-ups; values stay in the file, or in its decompressed blocks."""
+        cells, none = self._cells(np.arange(len(self._index))), np.zeros(0, np.int64)
+        keys = slices(cells.data, cells.keys, cells.key_ends)
+        if len(cells) != self.count:
+            raise corrupt(self._name, f"it has {len(cells)} entries and declares {self.count}")
+        self._check_order(keys)
+        return OpenedEntries(keys, Cells(cells.data, none, none, cells.values, cells.value_ends), is_ascending(keys))
 
     def find(self, keys: Any) -> pa.Table:
         """Return the entries of the given keys (binary or string array), ascending; missing keys have no row."""
@@ -406,6 +420,35 @@ class HFile:
         if len(data) != length:
             raise corrupt(self._name, f"it ends at byte {offset + len(data)}, {self._size} expected")
         return data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedEntries:
+    """The keys of a file as an array, in the order of the file, and the places of the values."""
+
+    keys: Any
+    cells: Cells
+    is_ascending: bool
+
+    @property
+    def nbytes(self) -> int:
+        """The size in memory, without a file that is mapped or in memory for another reason."""
+        return int(self.keys.nbytes) + 2 * self.cells.values.nbytes + int(self.cells.data.nbytes)
+
+    def find(self, keys: Any) -> pa.Table:
+        """Return the entries of keys, which are ascending binary values; missing keys have no row."""
+        if self.is_ascending:
+            place = _search(self.keys, keys, "left")
+            inside = np.flatnonzero(place < len(self.keys))
+            same = np.asarray(pc.equal(self.keys.take(pa.array(place[inside])), keys.take(pa.array(inside))))
+            rows = place[inside[same]]
+        else:
+            place = pc.index_in(keys, value_set=self.keys).drop_null().to_numpy(zero_copy_only=False)
+            rows = place.astype(np.int64)
+        order = np.argsort(rows)
+        values = slices(self.cells.data, self.cells.values[rows[order]], self.cells.value_ends[rows[order]])
+        found = pa.Table.from_arrays([self.keys.take(pa.array(rows[order])), values], schema=ENTRIES)
+        return found if self.is_ascending else found.take(pc.array_sort_indices(found.column("key").combine_chunks()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -74,12 +74,12 @@ class Layout:
     checksums: bool = True
 
 
-#: For partitions that are mostly read completely, and for log blocks.
+#: For partitions that are mostly read completely, and for most log blocks.
 SCANNED = Layout()
-#: For base files that are read by key: record_index and secondary indexes. A key costs one block of 4 KB and no
-#: decompression. In 50 million locations, 100,000 random keys cost 0.8 s of CPU time the first time and 0.4 s once the
-#: files are mapped (benchmark key_look_up). Blocks of 64 KB with gzip cost 50 times as much; such files are less than
-#: half as large.
+#: For files that are read by key: base files of record_index and secondary indexes, large log files of record_index.
+#: A key costs one block of 4 KB and no decompression. In 50 million locations, 100,000 random keys cost 0.8 s of CPU
+#: time the first time and 0.4 s once the files are mapped (benchmark key_look_up). Blocks of 64 KB with gzip cost 50
+#: times as much; such files are less than half as large.
 LOOKED_UP = Layout(block_bytes=4096, compression="none")
 
 

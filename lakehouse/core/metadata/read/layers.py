@@ -6,7 +6,6 @@ contain them; log files are small and are kept in memory.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +21,7 @@ from lakehouse.core.format.log.scan import lost_blocks, settle_blocks
 from lakehouse.core.format.metadata.few_records import few_entries
 from lakehouse.core.format.metadata.records import decode_blooms
 from lakehouse.core.format.metadata.schema import SCHEMA
-from lakehouse.core.metadata.hfiles import open_hfile
+from lakehouse.core.metadata.hfiles import mapped_file, open_hfile
 from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.metadata.read.slices import MetadataSlice
 from lakehouse.core.storage.concurrent_requests import send_all
@@ -31,7 +30,7 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.files import BaseFile, LogFile
 
 _VERSION_6 = 6
-#: Files up to this size are read by one request and kept in memory.
+#: Files up to this size are read by one request and kept in memory. Larger ones of a local storage are mapped.
 SMALL_BYTES = 4 << 20
 
 #: Files up to this number of entries are decoded once, as a whole.
@@ -253,16 +252,19 @@ class LayerReader:
 
     def _log(self, log: LogFile) -> _Log:
         def opened() -> tuple[_Log, int]:
-            if log.size_bytes > SMALL_BYTES:
+            data = mapped_file(self._storage, log.path) if log.size_bytes > SMALL_BYTES else None
+            is_mapped = data is not None
+            if log.size_bytes <= SMALL_BYTES:
+                data = memoryview(self._storage.get(log.path))
+            if data is None:
                 with self._storage.open_input(log.path) as file:
                     blocks = scan_blocks(file)
-                layers = [self._layer(log.path, block, None) for block in blocks]
             else:
-                data = self._storage.get(log.path)
-                blocks = scan_blocks(io.BytesIO(data))
-                layers = [self._layer(log.path, block, memoryview(data)) for block in blocks]
+                blocks = scan_blocks(pa.BufferReader(pa.py_buffer(data)))
+            layers = [self._layer(log.path, block, data) for block in blocks]
             rows = sum(_decoded_rows(layer) for layer in layers)
-            return _Log(tuple(zip(blocks, layers, strict=True))), min(log.size_bytes, SMALL_BYTES) + _ROW_BYTES * rows
+            size = log.size_bytes >> 8 if is_mapped else min(log.size_bytes, SMALL_BYTES)
+            return _Log(tuple(zip(blocks, layers, strict=True))), size + _ROW_BYTES * rows
 
         try:
             return self._cache.get(self.identity(log), opened)

@@ -1,19 +1,20 @@
 """Look record keys up in the layers of a record index (MDT-4, MDT-5.3).
 
-A log file of the record index is compressed, and the keys of a batch are in all of its blocks. A process that looks
-keys up again and again, such as a stream, therefore keeps the locations of a log file decoded. A process that looks
-keys up once decodes only the entries that it finds.
+Layers are searched from the newest one to the oldest one, and only found entries are decoded. Large log files of this
+release are not compressed, so a look-up reads the blocks that can have its keys. Those of Apache Hudi are compressed,
+and the keys of a batch are in all of their blocks; a process keeps their entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.hfile.reader import OpenedEntries
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
 from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.metadata.read.cache import MetadataCache
@@ -22,43 +23,73 @@ from lakehouse.errors import CorruptTableError
 
 #: Files with more entries are searched in their blocks each time.
 _MOST_ROWS = 100_000
-_SMALL = pa.dictionary(pa.int32(), pa.string())
-#: Few distinct partitions and file ids occur in one file.
-_KEPT = pa.schema([("key", pa.binary()), ("partition", _SMALL), ("file_id", _SMALL), ("instant_ms", pa.int64())])
+#: A look-up of more keys than this share of the entries reads nearly all compressed blocks of a file.
+_SHARE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """The entries of a layer that a look-up found, or their rows if the layer is kept decoded."""
+    """The entries of a layer that a look-up found, or their rows if the layer is in memory as rows."""
 
     file: FileLayer
     entries: pa.Table | None = None
     rows: pa.Table | None = None
 
+    @property
+    def keys(self) -> Any:
+        """The found keys as binary values."""
+        found = self.rows if self.rows is not None else self.entries
+        if found is None:
+            return pa.array([], pa.binary())
+        return found.column("key").cast(pa.binary())
 
-def located(file: FileLayer, select: Select, cache: MetadataCache) -> Located:
-    """Return what a layer has for the keys of `select`, which are sorted binary values.
 
-    A layer is decoded as a whole when it is searched for the second time.
+def located_in_layers(files: Sequence[FileLayer], keys: Any, cache: MetadataCache) -> list[Located]:
+    """Return what the layers of a file group have for keys, which are sorted binary values.
+
+    The newest record of a key is its location. So layers are searched from the newest one to the oldest one, each for
+    the keys that no newer layer has or deletes. No key is in two of the results.
     """
+    found = []
+    for file in reversed(files):
+        if not len(keys):
+            break
+        one = _located(file, keys, cache)
+        decided = one.keys if file.has_entries else file.deletes
+        if decided is not None and len(decided):
+            keys = keys.filter(pc.invert(pc.is_in(keys, value_set=_one(decided.cast(pa.binary())))))
+        found.append(one)
+    return found
+
+
+def _located(file: FileLayer, keys: Any, cache: MetadataCache) -> Located:
+    """Return what a layer has for keys, which are sorted binary values.
+
+    The entries of a compressed log file are kept when a look-up reads most of its blocks, or searches it for the second
+    time. Blocks that are not compressed are searched where they are.
+    """
+    select = Select(keys=keys)
     if file.hfile is None:
         # The entries of a small block that this process wrote are in memory.
         text = file.schema
         return Located(file=file, rows=None if text is None else select.rows(file, decode_locations, text))
-    if file.hfile.count > _MOST_ROWS or not file.hfile.count or file.hfile.schema is None:
+    is_dense = len(keys) * _SHARE >= file.hfile.count
+    if not 0 < file.hfile.count <= _MOST_ROWS or not (is_dense or file.hfile.is_compressed):
         return Located(file=file, entries=select.entries(file.hfile))
     key = ("locations", id(file))
     held = cache.peek(key)
     # The kept value has the file, so that no other one gets its identity.
-    if held is None or held[0] is not file:
+    is_known = held is not None and held[0] is file
+    if not is_known and not is_dense:
         cache.put(key, (file, None), 0)
         return Located(file=file, entries=select.entries(file.hfile))
-    kept: pa.Table | None = held[1]
+    kept: OpenedEntries | None = held[1] if is_known else None
     if kept is None:
-        kept = _kept(decode_locations(file.hfile.entries(), file.hfile.schema))
-        cache.put(key, (file, kept), kept.nbytes)
-    assert select.keys is not None, "a look-up of locations has keys"
-    return Located(file=file, rows=_searched(kept, select.keys))
+        kept = file.hfile.opened()
+        # The bytes of a file that is not compressed are counted already.
+        shared = 0 if file.hfile.is_compressed else int(kept.cells.data.nbytes)
+        cache.put(key, (file, kept), kept.nbytes - shared)
+    return Located(file=file, entries=kept.find(keys))
 
 
 def decoded_together(found: Sequence[Located]) -> list[Layer]:
@@ -95,22 +126,6 @@ def _schema(file: FileLayer) -> str:
     return text
 
 
-def _kept(rows: pa.Table) -> pa.Table:
-    """Return rows as they are kept, ascending by the bytes of their keys."""
-    columns = [
-        rows.column("key").cast(pa.binary()),
-        rows.column("partition").dictionary_encode(),
-        rows.column("file_id").dictionary_encode(),
-        rows.column("instant_ms"),
-    ]
-    return pa.table(columns, schema=_KEPT).combine_chunks()
-
-
-def _searched(kept: pa.Table, keys: pa.Array) -> pa.Table:
-    """Return the rows of the keys; rows and keys ascend by bytes."""
-    stored = kept.column("key").combine_chunks()
-    stored = stored.chunk(0) if isinstance(stored, pa.ChunkedArray) else stored
-    place = np.asarray(pc.search_sorted(stored, keys)).astype(np.int64)
-    inside = np.flatnonzero(place < len(stored))
-    same = np.asarray(pc.equal(stored.take(pa.array(place[inside])), keys.take(pa.array(inside))))
-    return kept.take(pa.array(place[inside[same]])).cast(LOCATION_ROWS)
+def _one(column: Any) -> Any:
+    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found

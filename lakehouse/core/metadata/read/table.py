@@ -40,7 +40,7 @@ from lakehouse.core.metadata.read.layers import (
     Select,
     sorted_keys,
 )
-from lakehouse.core.metadata.read.location_layers import Located, decoded_together, located
+from lakehouse.core.metadata.read.location_layers import Located, decoded_together, located_in_layers
 from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
 from lakehouse.core.metadata.read.validity import Validity
@@ -484,7 +484,7 @@ class MetadataTable:
             return pa.concat_tables(list(pool.map(merged, tasks)))
 
     def _joint_locations(self, tasks: Sequence[tuple[MetadataSlice, Select]]) -> pa.Table | None:
-        """Return the merged locations of keys, decoded by one call for all files; None if a file is damaged.
+        """Return the newest locations of keys, decoded by one call for all files; None if a file is damaged.
 
         The decoder takes several milliseconds for any number of entries, and each file group has several layers.
         """
@@ -492,7 +492,7 @@ class MetadataTable:
         def selected(task: tuple[MetadataSlice, Select]) -> list[Located]:
             slice_, select = task
             files = self._layers.layers(slice_, self._validity.is_valid)
-            return [located(file, select, self._store.cache) for file in files]
+            return located_in_layers(files, select.keys, self._store.cache)
 
         try:
             with ThreadPoolExecutor(min(_READERS, len(tasks))) as pool:
@@ -500,12 +500,7 @@ class MetadataTable:
             layers = decoded_together([one for of_task in found for one in of_task])
         except CorruptTableError:
             return None
-        merged, start = [LOCATION_ROWS.empty_table()], 0
-        for of_task in found:
-            if of_task:
-                merged.append(merge_latest(layers[start : start + len(of_task)]))
-            start += len(of_task)
-        return pa.concat_tables(merged)
+        return pa.concat_tables([LOCATION_ROWS.empty_table(), *(layer.rows for layer in layers)])
 
     def _check_shards(self, partition: str, slice_: MetadataSlice, rows: pa.Table, number: int, count: int) -> None:
         if _partitioned((slice_,)) and partition == RECORD_INDEX:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.hfile.reader import ENTRIES
-from lakehouse.core.format.hfile.writer import SCANNED, Layout, fits_one_block, write_few, write_hfile
+from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout, fits_one_block, write_few, write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
 from lakehouse.core.format.log.delete_block import encode_deletes
 from lakehouse.core.format.metadata.few_records import few_entries
@@ -20,6 +20,9 @@ INIT_TOKEN = "0-0-0"
 _TOKEN_DIGITS = 7
 #: Entries up to this number are sorted without kernels.
 _FEW_ENTRIES = 256
+_RECORD_INDEX = "record_index"
+#: Locations up to this number are read by one request; readers keep them.
+_FEW_LOCATIONS = 2000
 
 
 def new_token(env: Env) -> str:
@@ -41,12 +44,14 @@ def base_name(file_id: str, instant: str, token: str) -> str:
 def log_bytes(partition: str, instant: str, entries: pa.Table, deletes: pa.Array, created_ms: int) -> bytes:
     """Return a log file with the records of one file group: a data block, then a delete block, if not empty.
 
-    The keys of the entries are ascending.
+    The keys of the entries are ascending. Large files of the record index are looked up by key as their base files are.
     """
+    is_looked_up = partition == _RECORD_INDEX and entries.num_rows > _FEW_LOCATIONS
+    layout = LOOKED_UP if is_looked_up else SCANNED
     headers = {BlockHeader.INSTANT_TIME: instant, BlockHeader.SCHEMA: SCHEMA}
     blocks = []
     if entries.num_rows:
-        content = write_hfile(entries, schema=SCHEMA, created_ms=created_ms)
+        content = write_hfile(entries, schema=SCHEMA, created_ms=created_ms, layout=layout)
         blocks.append(encode_block(BlockType.HFILE_DATA, headers, content))
     if len(deletes):
         # Hudi writes the ordering value 0 as an integer.
