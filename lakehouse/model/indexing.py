@@ -50,6 +50,18 @@ class IndexMetadata:
 
 #: Prefixes of the partitions of the metadata table that have an index with a name.
 SECONDARY_PREFIX, EXPRESSION_PREFIX = "secondary_index_", "expr_index_"
+#: The arguments behind the column of the functions that have several; others have a format.
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "substring": ("pos", "len"),
+    "regexp_extract": ("pattern", "idx"),
+    "regexp_replace": ("pattern", "replacement"),
+    "date_add": ("days",),
+    "date_sub": ("days",),
+    "trim": ("trimString",),
+    "ltrim": ("trimString",),
+    "rtrim": ("trimString",),
+}
+FORMAT_ARGUMENT = ("format",)
 SECONDARY_INDEX, COLUMN_STATS, BLOOM_FILTERS = "secondary_index", "column_stats", "bloom_filters"
 IDENTITY = "identity"
 
@@ -78,9 +90,9 @@ class DeclaredIndex(Readable):
         return f"{SECONDARY_PREFIX if self.kind == SECONDARY_INDEX else EXPRESSION_PREFIX}{self.name}"
 
     def _shown(self) -> Shown:
-        pattern = self.options.get("format")
-        argument = f"{self.column}, {pattern}" if pattern else self.column
-        of = self.column if self.kind == SECONDARY_INDEX else f"{self.function}({argument})"
+        names = ARGUMENTS.get(self.function, FORMAT_ARGUMENT)
+        arguments = ", ".join([self.column, *(self.options[name] for name in names if name in self.options)])
+        of = self.column if self.kind == SECONDARY_INDEX else f"{self.function}({arguments})"
         return Shown(f"index {self.name}: {self.kind} of {of}", {})
 
 

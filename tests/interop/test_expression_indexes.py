@@ -197,12 +197,14 @@ def test_hudi_skips_files_by_an_index_that_lakehouse_built(hudi: Hudi, tmp_path:
         hudi.query("select id from {table} where hour(at) = 5", table=table.location, **SKIPPING)
 
 
-def test_write_to_a_table_with_an_index_of_hudi_on_an_unknown_function_is_refused(hudi: Hudi, tmp_path: Path) -> None:
+def test_write_to_a_table_with_an_index_of_hudi_on_an_unknown_pattern_is_refused(hudi: Hudi, tmp_path: Path) -> None:
     location = table_of_hudi(hudi, tmp_path, "COPY_ON_WRITE")
-    statement = "create index tail on {table} using column_stats(id) options(expr='substring', pos='2', len='1')"
-    hudi.sql(statement, table=location, **LOCK)
+    options = "expr='regexp_extract', pattern='(?i)K', idx='0'"
+    hudi.sql(f"create index tail on {{table}} using column_stats(id) options({options})", table=location, **LOCK)
     table = Table.open(location)
-    with pytest.raises(UnsupportedError, match=r"expr_index_tail.*'substring'.*`lakehouse index drop`"):
+    with pytest.raises(
+        UnsupportedError, match=r"expr_index_tail.*'\(\?i\)K'.*is not supported.*`lakehouse index drop`"
+    ):
         table.upsert(rides(("k0", "a", 2_000_000_000, 1)))
     table.services.drop_index("tail")
     table.upsert(rides(("k0", "a", 2_000_000_000, 1)))

@@ -27,6 +27,8 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
+from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
+from lakehouse.spec.options.index import MERGE_THRESHOLD, SPLIT_THRESHOLD
 from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.killed import Host
 from tests.support.tables import DELETED, Shape, batch, data_rows, examples, make_env, make_table, row
@@ -46,6 +48,15 @@ SHAPES = {
         ("MERGE_ON_READ", "GLOBAL_SIMPLE", 9),
     )
 }
+#: Buckets that hold few rows, so that they split during the test.
+SHAPES["mor-ring-9"] = Shape(
+    type="MERGE_ON_READ",
+    index="BUCKET",
+    rows_per_file=200,
+    options={**RETENTION, BUCKET_ENGINE: CONSISTENT_HASHING, "hoodie.bucket.index.max.num.buckets": "16"},
+)
+#: Options with which all buckets split.
+SPLITTING = {SPLIT_THRESHOLD: "0.2", MERGE_THRESHOLD: "0", "hoodie.parquet.max.file.size": "1000"}
 #: Two event lists of a key: (ordering value, whether it is a delete). The newest event is a row or a delete.
 EVENTS = ([(1, False), (4, False), (3, True)], [(1, False), (2, True), (3, False), (4, True)])
 
@@ -93,8 +104,10 @@ def compact_logs(table: Table) -> None:
 
 
 def cluster(table: Table) -> None:
-    """Cluster the table if its index allows it."""
-    if table.config.raw.get("hoodie.index.type") != "BUCKET":
+    """Cluster the table if its index allows it; with consistent hashing the buckets split."""
+    if table.config.raw.get(BUCKET_ENGINE) == CONSISTENT_HASHING:
+        table.with_options(SPLITTING).services.clustering.run(force=True)
+    elif table.config.raw.get("hoodie.index.type") != "BUCKET":
         table.services.clustering.run(force=True)
 
 
@@ -226,7 +239,7 @@ BOTH_WAYS = pytest.mark.parametrize("late_is_first", [True, False], ids=["row-in
 
 
 @BOTH_WAYS
-@pytest.mark.parametrize("name", ["cow-simple-9", "cow-bucket-9", "mor-simple-9", "mor-bucket-8"])
+@pytest.mark.parametrize("name", ["cow-simple-9", "cow-bucket-9", "mor-simple-9", "mor-bucket-8", "mor-ring-9"])
 def test_late_row_is_dropped_when_its_delete_is_written_concurrently(name: str, late_is_first: bool) -> None:
     times = 0
     for number in itertools.count(1, 4):
@@ -240,14 +253,14 @@ def test_late_row_is_dropped_when_its_delete_is_written_concurrently(name: str, 
     assert times >= 3
 
 
-@pytest.mark.parametrize("late_is_first", [True, False], ids=["makes-late", "unmet"])
+@pytest.mark.parametrize("late_is_first", [True, False], ids=["makes-late", "begun"])
 def test_planted_commit_that_ignores_concurrent_deletes_is_detected(
     late_is_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete = write.complete_commit
 
     def hasty(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
-        return complete(replace(candidate, makes_late=None, unmet=frozenset()), policy)
+        return complete(replace(candidate, makes_late=None, begun=None), policy)
 
     monkeypatch.setattr(write, "complete_commit", hasty)
     seen = [write_concurrently("cow-bucket-9", number, late_is_first=late_is_first) for number in range(1, 60, 4)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,8 @@ from lakehouse.core.files.base_reader import BaseFileReader, align
 from lakehouse.core.files.column_bounds import array_bounds, united
 from lakehouse.core.format.avro.decode import decode_avro_rows
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
-from lakehouse.core.rows.index_functions import IndexFunction, NoValuesError
+from lakehouse.core.rows.index_functions import IndexFunction
+from lakehouse.core.rows.result_values import NoValuesError
 from lakehouse.core.storage.protocol import InputFile, Storage
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.attempt import Attempt
@@ -26,7 +28,7 @@ from lakehouse.model.commit import ColumnBounds
 
 _BATCH_ROWS = 131_072
 _DATA = (BlockType.PARQUET_DATA, BlockType.AVRO_DATA, BlockType.HFILE_DATA)
-#: Bounds of all texts that occur, for values whose result depends on the engine.
+#: Bounds of all texts that occur.
 _LEAST_TEXT, _GREATEST_TEXT = b"", 4 * chr(0x10FFFF).encode()
 
 
@@ -63,7 +65,8 @@ def statistics_of_files(
 ) -> list[ColumnBounds | None]:
     """Return the bounds of the results in each file, as a task; None for a file without rows, such as deletes only.
 
-    `size_bytes` is the size of the file, `raw_bytes` twice as much, as Hudi estimates it.
+    `size_bytes` is the size of the file. `raw_bytes` is twice as much, as Hudi estimates it, or the same if the
+    function depends on the time zone: readers then know that the zone is UTC.
     """
     return [_statistics(expression, file) for file in files]
 
@@ -76,11 +79,23 @@ def _statistics(expression: Expression, file: IndexedFile) -> ColumnBounds | Non
         try:
             added = array_bounds(expression.function.evaluate(values))
         except NoValuesError:
-            added = ColumnBounds(
-                low=_LEAST_TEXT, high=_GREATEST_TEXT, nulls=values.null_count, values=len(values), known=True
-            )
+            added = _all_values(expression, values)
         found = added if found is None else united(found, added)
-    return None if found is None else found._replace(size_bytes=file.size_bytes, raw_bytes=2 * file.size_bytes)
+    if found is None:
+        return None
+    factor = 1 if expression.function.depends_on_zone(expression.field.type) else 2
+    return found._replace(size_bytes=file.size_bytes, raw_bytes=factor * file.size_bytes)
+
+
+def _all_values(expression: Expression, values: pa.ChunkedArray) -> ColumnBounds:
+    """Return bounds that contain all results, for values whose result depends on the engine; one may be null."""
+    kind = expression.function.result_type(expression.field.type)
+    bounds: tuple[Any, Any] = (_LEAST_TEXT, _GREATEST_TEXT)
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        bounds = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
+    # The count says that there may be a null, and a value that is none.
+    nulls = min(len(values), max(1, values.null_count))
+    return ColumnBounds(low=bounds[0], high=bounds[1], nulls=nulls, values=len(values) + 1, known=True)
 
 
 def distinct_results(expression: Expression, file: IndexedFile) -> pa.Array | None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from lakehouse.core.files.staging import KEY, StagedReader
 from lakehouse.core.files.write_context import WriteContext
@@ -33,7 +35,7 @@ def divide_run(
     with StagedReader(context, run.path) as reader:
         for entry in run.entries:
             keys = reader.slice(entry.offset, entry.rows, [KEY]).column(KEY)
-            hashes = key_hashes(keys, key_fields=context.keys.record_key_fields, hash_fields=context.hash_fields)
+            hashes = hashes_of(context, keys)
             lasts = np.unique(np.array([*cuts[entry.partition], LARGEST_HASH], np.int32))
             ends = np.searchsorted(hashes, lasts, side="right")
             starts = np.append(0, ends[:-1])
@@ -49,3 +51,8 @@ def divide_run(
                     )
                 )
     return replace(run, entries=tuple(entries))
+
+
+def hashes_of(context: WriteContext, keys: pa.Array | pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    """Return the hash of each record key; see `key_hashes`."""
+    return key_hashes(keys, key_fields=context.keys.record_key_fields, hash_fields=context.hash_fields)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakehouse.core.files.hash_ranges import hashes_of
 from lakehouse.core.files.key_lookup import entry_parts, staged_keys
 from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.files.slice_reader import read_slice
@@ -81,7 +82,8 @@ def _moved(entry: StagedEntry, late: np.ndarray, path: str) -> StagedEntry:
 def found_versions(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> StagedRun | None:
     """Stage the stored versions of keys to delete, with their ordering values; None if the slice has none of them.
 
-    A delete without ordering value applies to the version that it finds.
+    A delete without ordering value applies to the version that it finds. With consistent hashing each entry of the run
+    is a piece of it in the order of the hash.
     """
     (file_slice,) = task.slices
     path = f"{context.staging}/found/{file_slice.file_id}_{attempt.token}.arrow"
@@ -89,6 +91,7 @@ def found_versions(context: WriteContext, read: SliceContext, attempt: Attempt, 
     columns = pa.schema([field for field in read.table if field.name in wanted.names])
     with ExitStack() as stack:
         writer, pending, count = None, wanted.empty_table(), 0
+        pieces: list[int] = []
         for part in entry_parts(task.entries, context.policy.memory_budget_bytes):
             keys = staged_keys(context, part).combine_chunks()
             for _, rows in read_slice(read, file_slice, columns):
@@ -98,14 +101,32 @@ def found_versions(context: WriteContext, read: SliceContext, attempt: Attempt, 
                     sink = stack.enter_context(context.storage.open_output(path))
                     writer = stack.enter_context(pa.ipc.new_file(sink, wanted))
                 while writer is not None and pending.num_rows >= RUN_BATCH_ROWS:
-                    writer.write_table(pending.slice(0, RUN_BATCH_ROWS).combine_chunks())
+                    writer.write_table(_piece(context, pending.slice(0, RUN_BATCH_ROWS)))
+                    pieces.append(RUN_BATCH_ROWS)
                     pending = pending.slice(RUN_BATCH_ROWS)
         if writer is None:
             return None
-        writer.write_table(pending.combine_chunks())
+        writer.write_table(_piece(context, pending))
+        pieces.append(pending.num_rows)
     bucket = -1 if context.buckets is None else bucket_of(file_slice.file_id)
-    entry = StagedEntry(run=path, partition=file_slice.partition, bucket=bucket, offset=0, rows=count, deletes=count)
-    return StagedRun(path=path, entries=(entry,), rows=count, size_bytes=0, buckets=context.buckets)
+    whole = StagedEntry(run=path, partition=file_slice.partition, bucket=bucket, offset=0, rows=count, deletes=count)
+    entries, start = [], 0
+    for rows in pieces if context.hash_order else [count]:
+        entries.append(replace(whole, offset=start, rows=rows, deletes=rows))
+        start += rows
+    return StagedRun(
+        path=path, entries=tuple(e for e in entries if e.rows), rows=count, size_bytes=0, buckets=context.buckets
+    )
+
+
+def _piece(context: WriteContext, rows: pa.Table) -> pa.Table:
+    """Return rows as one chunk; with consistent hashing in the order of the hash."""
+    rows = rows.combine_chunks()
+    return (
+        rows.take(pa.array(np.argsort(hashes_of(context, rows.column(KEY)), kind="stable")))
+        if context.hash_order
+        else rows
+    )
 
 
 def count_late(context: WriteContext, deletes: KnownDeletes, _attempt: Attempt, run: StagedRun) -> int:

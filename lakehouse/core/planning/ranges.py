@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.planning.column_path import type_of
 from lakehouse.core.planning.predicate import function_of, literal, result_field
-from lakehouse.core.rows.index_functions import NoValuesError
+from lakehouse.core.rows.result_values import NoValuesError
 from lakehouse.model.predicate import And, Applied, Call, Comparison, In, IsNull, Not, Or, Predicate, StartsWith
 
 Flags = np.ndarray[Any, Any]

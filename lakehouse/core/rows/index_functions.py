@@ -1,11 +1,12 @@
 """The functions of expression indexes, evaluated on whole columns exactly as Spark does (MDT-4).
 
 An index stores bounds or bloom filters of `function(column)`. Other engines prune with these values, so a function is
-listed here only if its results equal those of Spark for all values of the accepted types. Times are taken in UTC:
-sessions of Spark that share a table with such an index need the session time zone UTC.
+listed here only if its results equal those of Spark for all values of the accepted types, or if it is known which
+values have another result: for these `evaluate` raises NoValuesError. Times are taken in UTC: sessions of Spark that
+share a table with an index on a function that depends on the zone need the session time zone UTC.
 
-A condition on rows may use the same functions. There a value always has a result, except for times that have no text of
-four digits for the year.
+A condition on rows may use the same functions. There a value always has a result, except for years that have no four
+digits, and for texts that Spark parses by other rules.
 """
 
 from __future__ import annotations
@@ -18,14 +19,31 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.rows.result_values import (
+    NoValuesError,
+    Pattern,
+    check_extracted,
+    check_replaced,
+    extracted,
+    moved_days,
+    replaced,
+    substring,
+    to_days,
+    to_seconds,
+    to_times,
+)
 from lakehouse.errors import UserError, nearest
 
-#: Options of an index definition: the name of the function, the pattern of date_format and from_unixtime, and the
-#: characters that trim, ltrim and rtrim remove.
+#: Options of an index definition: the name of the function, and arguments.
 EXPRESSION, FORMAT, CHARACTERS = "expr", "format", "trimString"
+POSITION, LENGTH, DAYS, PATTERN, GROUP_NUMBER, REPLACEMENT = "pos", "len", "days", "pattern", "idx", "replacement"
+_NUMBERS = frozenset((POSITION, LENGTH, DAYS, GROUP_NUMBER))
 #: Options of an index with bloom filters. They decide the size of a filter, not its content.
 FILTER_OPTIONS = ("filtertype", "numentries", "fpp", "maxentries")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,10}")
 _DEFAULT_FORMAT = "yyyy-MM-dd HH:mm:ss"
+#: Functions of Hudi that no index can be on.
+_WITHOUT_BOUNDS = {"split": "a list of texts"}
 #: Pattern letters of Spark that have the same meaning in `strftime`, from the largest unit to the smallest.
 _UNITS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _PATTERN = re.compile(r"(?P<unit>yyyy|MM|dd|HH|mm|ss)|'(?P<quoted>[^']*)'|(?P<literal>[^A-Za-z'%\[\]{}#])")
@@ -41,10 +59,6 @@ _SETTLED_CASE = (
 
 #: A `pa.Array` or `pa.ChunkedArray`.
 Values: TypeAlias = Any
-
-
-class NoValuesError(Exception):
-    """The function has no defined result for a value; an index has no entry for the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +77,11 @@ class IndexFunction:
 
     @property
     def arguments(self) -> tuple[tuple[str, str], ...]:
-        """The options that change the result, sorted by name; those with the default value are left out."""
-        found = {name: value for name, value in self.options.items() if name in _FUNCTIONS[self.name].parameters}
-        if self.name == "from_unixtime" and found.get(FORMAT) == _DEFAULT_FORMAT:
-            del found[FORMAT]
-        return tuple(sorted(found.items()))
+        """The options that change the result, in the order of a call; those with the default value are left out."""
+        names = [name for name in _FUNCTIONS[self.name].parameters if name in self.options]
+        if self.name in ("from_unixtime", "unix_timestamp") and self.options.get(FORMAT) == _DEFAULT_FORMAT:
+            names.remove(FORMAT)
+        return tuple((name, self.options[name]) for name in names)
 
     @property
     def is_known_to_hudi(self) -> bool:
@@ -103,6 +117,10 @@ class IndexFunction:
         """Return whether engines may disagree about rows with this result; then stored values prove nothing."""
         return _FUNCTIONS[self.name].has_settled_case and not is_settled(pa.array([literal], pa.string()))
 
+    def depends_on_zone(self, kind: pa.DataType) -> bool:
+        """Return whether the results for a column of this type depend on the time zone of the session."""
+        return _FUNCTIONS[self.name].depends_on_zone(kind)
+
     def refusal(self, kind: pa.DataType) -> str | None:
         """Return why the function cannot be evaluated on a column of this type; None if it can."""
         declared = _FUNCTIONS[self.name]
@@ -119,15 +137,25 @@ class _Function:
     keeps_order: bool = False
     has_format: bool = False
     has_settled_case: bool = False
+    check: Callable[[Mapping[str, str]], None] = lambda _: None
+    depends_on_zone: Callable[[pa.DataType], bool] = lambda _: False
     parameters: tuple[str, ...] = ()
+    #: How many of the parameters have no default.
+    required: int = 0
 
 
 def index_function(name: str, options: Mapping[str, str]) -> IndexFunction:
     """Return the function that an index definition names.
 
-    Raises UserError for an unknown function or option, with the nearest name, and for a format that is not supported.
+    Raises UserError for an unknown function or option, with the nearest name, for one that is missing, and for a value
+    that is not supported.
     """
     known = _FUNCTIONS.get(name.lower())
+    if name.lower() in _WITHOUT_BOUNDS:
+        raise UserError(
+            f"the function {name!r} of an expression index gives {_WITHOUT_BOUNDS[name.lower()]}, which has no bounds",
+            function=name,
+        )
     if known is None:
         raise UserError(
             f"the function {name!r} of an expression index is unknown.{nearest(name.lower(), _FUNCTIONS)} Known: "
@@ -142,12 +170,20 @@ def index_function(name: str, options: Mapping[str, str]) -> IndexFunction:
             f"Options: {', '.join(known.parameters) or 'none'}",
             function=name,
         )
+    missing = next((option for option in known.parameters[: known.required] if option not in options), None)
+    if missing is not None:
+        raise UserError(
+            f"the function {name!r} of an expression index has no {missing!r}. Its form is {_form(name, known)}",
+            function=name,
+        )
+    checked = {key: _number(key, text) if key in _NUMBERS else text for key, text in options.items()}
     ordered = known.keeps_order
     if known.has_format:
         units = _units(options.get(FORMAT, _DEFAULT_FORMAT))
         # The text sorts by time if the units descend without gaps from the year.
         ordered = units == list(_UNITS)[: len(units)]
-    return IndexFunction(name=name.lower(), options=dict(options), keeps_order=ordered)
+    known.check(checked)
+    return IndexFunction(name=name.lower(), options=checked, keeps_order=ordered)
 
 
 def called_function(name: str, arguments: Sequence[str]) -> IndexFunction:
@@ -158,9 +194,22 @@ def called_function(name: str, arguments: Sequence[str]) -> IndexFunction:
     known = _FUNCTIONS.get(name.lower())
     parameters = () if known is None else known.parameters
     if known is not None and len(arguments) > len(parameters):
-        takes = f"{name}(column{''.join(f', {parameter}' for parameter in parameters)})"
-        raise UserError(f"the function {name!r} has the form {takes}; found {len(arguments)} more", function=name)
+        raise UserError(
+            f"the function {name!r} has the form {_form(name, known)}; found {len(arguments)} more", function=name
+        )
     return index_function(name, dict(zip(parameters, arguments, strict=False)))
+
+
+def _form(name: str, function: _Function) -> str:
+    return f"{name}(column{''.join(f', {parameter}' for parameter in function.parameters)})"
+
+
+def _number(option: str, text: str) -> str:
+    """Return a whole number of 32 bits in its shortest form."""
+    number = int(text) if _WHOLE.fullmatch(text) else 2**31
+    if not -(2**31) <= number < 2**31:
+        raise UserError(f"option {option!r} of an expression index: {text!r} is not a whole number", option=option)
+    return str(number)
 
 
 def functions_of_hudi() -> tuple[str, ...]:
@@ -195,6 +244,11 @@ def _units(pattern: str) -> list[str]:
             units.append(match["unit"])
         position = match.end()
     return units
+
+
+def _parts(pattern: str) -> Pattern:
+    """Return the units and literal texts of a pattern."""
+    return [(match["unit"] or "", match["quoted"] or match["literal"] or "") for match in _PATTERN.finditer(pattern)]
 
 
 def _strftime(pattern: str) -> str:
@@ -245,6 +299,10 @@ def _is_time(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind)) and kind.tz in (None, "UTC")
 
 
+def _always(_: pa.DataType) -> bool:
+    return True
+
+
 def _is_day(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date(kind)) or _is_time(kind)
 
@@ -258,11 +316,17 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _days(compute: Callable[[Any], Any], *, keeps_order: bool = False) -> _Function:
-    return _Function(evaluate=_part(compute), accepts=_is_day, takes="dates and timestamps", keeps_order=keeps_order)
+    return _Function(
+        evaluate=_part(compute),
+        accepts=_is_day,
+        takes=_DAYS_TEXT,
+        keeps_order=keeps_order,
+        depends_on_zone=pa.types.is_timestamp,
+    )
 
 
 def _times(compute: Callable[[Any], Any]) -> _Function:
-    return _Function(evaluate=_part(compute), accepts=_is_time, takes="timestamps")
+    return _Function(evaluate=_part(compute), accepts=_is_time, takes="timestamps", depends_on_zone=_always)
 
 
 def _texts(evaluate: Callable[[Any, Mapping[str, str]], Any]) -> _Function:
@@ -282,6 +346,46 @@ def _trimmed(compute: Callable[..., Any]) -> _Function:
     )
 
 
+def _moved(sign: int) -> _Function:
+    return _Function(
+        evaluate=lambda values, options: moved_days(values, sign * int(options[DAYS])),
+        accepts=_is_day,
+        takes=_DAYS_TEXT,
+        depends_on_zone=pa.types.is_timestamp,
+        parameters=(DAYS,),
+        required=1,
+    )
+
+
+def _parsed(evaluate: Callable[[Any, Pattern | None], Any], is_free: Callable[[pa.DataType], bool]) -> _Function:
+    """Return a function of days, times and texts; `is_free` says for which types it does not depend on the zone."""
+
+    def of_options(values: Any, options: Mapping[str, str]) -> Any:
+        # A cast parses without a pattern; other types than texts have no use for it.
+        return evaluate(values, _parts(options[FORMAT]) if FORMAT in options else None)
+
+    return _Function(
+        evaluate=of_options,
+        accepts=lambda kind: _is_day(kind) or _is_text(kind),
+        takes="dates, timestamps and texts",
+        check=lambda options: _check_parsed(options.get(FORMAT, _DEFAULT_FORMAT)),
+        depends_on_zone=lambda kind: not is_free(kind),
+        parameters=(FORMAT,),
+    )
+
+
+def _check_parsed(pattern: str) -> None:
+    """Raise UserError for a pattern with which texts have no time."""
+    units = _units(pattern)
+    if "yyyy" not in units or len(units) != len(set(units)) or not _parts(pattern)[0][0]:
+        raise UserError(
+            f"format {pattern!r} of an expression index: to parse texts it begins with a unit, has the year, and has "
+            "each unit once",
+            format=pattern,
+        )
+
+
+_DAYS_TEXT = "dates and timestamps"
 _DAY = _days(pc.day)
 _FUNCTIONS: Mapping[str, _Function] = {
     "identity": _Function(
@@ -306,14 +410,50 @@ _FUNCTIONS: Mapping[str, _Function] = {
     "minute": _times(pc.minute),
     "second": _times(pc.second),
     "date_format": _Function(
-        evaluate=_formatted, accepts=_is_day, takes="dates and timestamps", has_format=True, parameters=(FORMAT,)
+        evaluate=_formatted,
+        accepts=_is_day,
+        takes=_DAYS_TEXT,
+        has_format=True,
+        depends_on_zone=_always,
+        parameters=(FORMAT,),
     ),
     "from_unixtime": _Function(
         evaluate=_from_unixtime,
         accepts=pa.types.is_integer,
         takes="whole numbers of seconds",
         has_format=True,
+        depends_on_zone=_always,
         parameters=(FORMAT,),
+    ),
+    "date_add": _moved(1),
+    "date_sub": _moved(-1),
+    "to_date": _parsed(to_days, lambda kind: not pa.types.is_timestamp(kind)),
+    "to_timestamp": _parsed(to_times, pa.types.is_timestamp),
+    "unix_timestamp": _parsed(
+        lambda values, pattern: to_seconds(values, pattern or _parts(_DEFAULT_FORMAT)), pa.types.is_timestamp
+    ),
+    "substring": _Function(
+        evaluate=lambda values, options: substring(values, int(options[POSITION]), int(options[LENGTH])),
+        accepts=_is_text,
+        takes="texts",
+        parameters=(POSITION, LENGTH),
+        required=2,
+    ),
+    "regexp_extract": _Function(
+        evaluate=lambda values, options: extracted(values, options[PATTERN], int(options[GROUP_NUMBER])),
+        accepts=_is_text,
+        takes="texts",
+        check=lambda options: check_extracted(options[PATTERN], int(options[GROUP_NUMBER])),
+        parameters=(PATTERN, GROUP_NUMBER),
+        required=2,
+    ),
+    "regexp_replace": _Function(
+        evaluate=lambda values, options: replaced(values, options[PATTERN], options[REPLACEMENT]),
+        accepts=_is_text,
+        takes="texts",
+        check=lambda options: check_replaced(options[PATTERN], options[REPLACEMENT]),
+        parameters=(PATTERN, REPLACEMENT),
+        required=2,
     ),
 }
 #: Functions whose indexes Apache Hudi can maintain, too.

@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lakehouse.errors import SettingError
-from lakehouse.model.indexing import COLUMN_STATS, IDENTITY, SECONDARY_INDEX, DeclaredIndex
+from lakehouse.model.indexing import (
+    ARGUMENTS,
+    COLUMN_STATS,
+    FORMAT_ARGUMENT,
+    IDENTITY,
+    SECONDARY_INDEX,
+    DeclaredIndex,
+)
 from lakehouse.spec.options.option import option
 
 RECORD_INDEX_ENABLE = "hoodie.metadata.global.record.level.index.enable"
@@ -18,9 +25,10 @@ EXPRESSIONS_KEY = "lakehouse.index.expressions"
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _EXPRESSION = re.compile(
     r"\s*(?P<name>\w+)\s*=\s*(?:(?P<kind>column_stats|bloom_filters)\s*:)?\s*(?P<function>\w+)\s*"
-    r"\(\s*(?P<column>[\w.]+)\s*(?:,\s*(?P<format>[^)]*?)\s*)?\)\s*(?:[,;]|$)",
+    r"\(\s*(?P<column>[\w.]+)\s*(?:,\s*(?P<arguments>(?:'(?:[^']|'')*'|[^)'])*?)\s*)?\)\s*(?:[,;]|$)",
     re.ASCII,
 )
+_ARGUMENT = re.compile(r"""\s*((?:'(?:[^']|'')*'|"[^"]*"|[^,'"])+)""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +142,16 @@ def _expressions(text: str) -> Iterable[DeclaredIndex]:
                 setting=EXPRESSIONS_KEY,
             )
         options = {"expr": match["function"].lower()}
-        if match["format"]:
-            options["format"] = match["format"].strip("'\"")
+        names = ARGUMENTS.get(options["expr"], FORMAT_ARGUMENT)
+        # The last argument, such as a format, may contain commas without quotes.
+        given = _ARGUMENT.findall(match["arguments"] or "") if len(names) > 1 else [match["arguments"] or ""]
+        if len(given) > len(names):
+            raise SettingError(
+                f"option {EXPRESSIONS_KEY}: {match['function']} takes {', '.join(names)} behind the column; found "
+                f"{len(given)} arguments",
+                setting=EXPRESSIONS_KEY,
+            )
+        options |= {name: _unquoted(text) for name, text in zip(names, given, strict=False) if text}
         yield DeclaredIndex(
             name=_checked_name(match["name"], EXPRESSIONS_KEY),
             kind=match["kind"] or COLUMN_STATS,
@@ -144,6 +160,13 @@ def _expressions(text: str) -> Iterable[DeclaredIndex]:
             options=options,
         )
         position = match.end()
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1].replace("''", "'") if text[0] == "'" else text[1:-1]
+    return text
 
 
 def _checked_name(name: str, key: str) -> str:

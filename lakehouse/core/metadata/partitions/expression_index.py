@@ -52,6 +52,10 @@ _THREADS = 4
 #: The false-positive rate of filters, as in Hudi, and their least number of entries.
 _FPP, _MIN_ENTRIES, _CAPACITY_FACTOR = 1e-9, 1_000, 1.25
 
+#: Texts that no function returns. Filters of functions that depend on the time zone contain them if the zone is UTC.
+#: There are several, so that a filter of Hudi with a high false-positive rate does not contain all of them.
+_UTC_MARKS = pa.array([f"\0UTC{number}" for number in range(16)])
+
 
 class ExpressionIndexPartition:
     """The results of one function of one column."""
@@ -164,6 +168,11 @@ def type_refusal(function: IndexFunction, index_type: str, kind: pa.DataType, ve
     return None
 
 
+def says_utc(found: BloomFilter) -> bool:
+    """Return whether this package evaluated the function of a filter, in UTC; see `evaluated_in_utc`."""
+    return bool(found.might_contain(pa.chunked_array([_UTC_MARKS])).all())
+
+
 def has_text(kind: pa.DataType) -> bool:
     """Return whether values of a type have the same text in all engines, so that filters can contain it."""
     return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
@@ -203,7 +212,10 @@ def _filter_of_file(expression: Expression, _attempt: Attempt, file: IndexedFile
     if found is None:
         return None
     entries = max(_MIN_ENTRIES, int(_CAPACITY_FACTOR * len(found)))
-    bloom = BloomFilter.build(pa.chunked_array([found.cast(pa.string())]), entries=entries, fpp=_FPP)
+    texts = [found.cast(pa.string())]
+    if expression.function.depends_on_zone(expression.field.type):
+        texts.append(_UTC_MARKS)
+    bloom = BloomFilter.build(pa.chunked_array(texts), entries=entries, fpp=_FPP)
     return bloom.type_code, bloom.to_text().encode()
 
 

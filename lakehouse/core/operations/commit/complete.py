@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
-from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.metadata.staged import StagedRecordsError, StagedUpdate
@@ -34,7 +33,7 @@ from lakehouse.core.planning.schema import united
 from lakehouse.core.planning.tombstones import TOMBSTONES_KEY
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.model.commit import REWRITES, CommitMetadata
+from lakehouse.model.commit import REWRITES, CommitMetadata, WriteStat
 from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -66,7 +65,8 @@ class PreparedCommit:
         makes_late: Returns whether tombstones of another commit make rows of this write late; None without tombstones.
         resizes: The resizes that were pending and for which rows were copied. They are no conflicts, whether they are
             completed meanwhile or not.
-        unmet: Buckets (partition, number) without file group in which keys are deleted; only with tombstones.
+        begun: Returns a bucket (partition, name) without file group in which this write deletes keys, and which the
+            files of another commit began; None if there is none. Only with buckets and tombstones.
         staging: Prepares the records of indexes that grow with the rows of the commit.
     """
 
@@ -83,7 +83,7 @@ class PreparedCommit:
     updates: str = "reject"
     makes_late: Callable[[Instant, CommitMetadata], bool] | None = None
     resizes: tuple[PendingResize, ...] = ()
-    unmet: frozenset[tuple[str, int]] = frozenset()
+    begun: Callable[[Sequence[WriteStat]], tuple[str, str] | None] | None = None
     staging: IndexStaging | None = None
 
 
@@ -164,9 +164,9 @@ def _conflict(candidate: PreparedCommit, ours: WriteSummary, others: Others, tim
     if overlap is not None:
         return Conflict(winner=overlap.winner, reason=overlap.reason)
     for instant, other in others:
-        begun = {(s.partition, bucket_of(s.file_id)) for s in other.stats if candidate.unmet and s.num_inserts}
-        if begun & candidate.unmet:
-            partition, bucket = min(begun & candidate.unmet)
+        begun = None if candidate.begun is None else candidate.begun([s for s in other.stats if s.num_inserts])
+        if begun is not None:
+            partition, bucket = begun
             reason = f"{instant.requested} created bucket {bucket} of {partition!r}, in which this write deletes"
             return Conflict(winner=instant, reason=reason)
     rescaled = next((i for i, _ in others if changed_bucket_rules(candidate.table.env.storage, i)), None)

@@ -1,9 +1,13 @@
-"""Which file slices may have rows for which conditions on functions of columns hold, by the indexes on expressions.
+"""Which partitions and file slices may have rows that meet conditions on functions, by the indexes on expressions.
 
 An index is used for a call with the same function, arguments and column. The records of files never change, so they are
-valid for every version of the table. A file without a record excludes nothing, and neither does a literal about whose
-upper or lower case engines disagree, nor a bloom filter for a text with other characters than ASCII: Hudi adds such
-texts in the encoding of its process.
+valid for every version of the table; those of partitions describe the newest version. Nothing is excluded by
+
+    a file or partition without a record
+    a record in the time zone of another session, if the function depends on the zone (see `evaluated_in_utc`)
+    bounds of floats in a partition: engines differ in how they unite them with NaN
+    a literal about whose upper or lower case engines disagree
+    a bloom filter, for a text with other characters than ASCII: Hudi adds such texts in the encoding of its process
 """
 
 from __future__ import annotations
@@ -12,17 +16,18 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.format.file_names import LAYOUT_V6
-from lakehouse.core.format.metadata.keys import bloom_keys, column_stats_keys
+from lakehouse.core.format.metadata.keys import bloom_keys, column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
-from lakehouse.core.metadata.partitions.expression_index import function_of, has_text
+from lakehouse.core.metadata.partitions.expression_index import function_of, has_text, says_utc
+from lakehouse.core.metadata.partitions.expression_statistics import evaluated_in_utc
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.read.layers import sorted_keys
 from lakehouse.core.metadata.read.table import COLUMN_STATS, EXPRESSION, MetadataTable
@@ -45,29 +50,31 @@ _MOST_KEYS = 2_000
 #: Bloom filters that are read for one condition.
 _MOST_FILTERS = 10_000
 
-#: Returns for each file whether it may have rows that meet a leaf of the condition.
-OfFiles = Callable[[Predicate], Flags]
+#: Returns for each item, a file or a partition, whether it may have rows that meet a leaf of the condition.
+OfItems = Callable[[Predicate], Flags]
+#: The same for a schema of the table.
+OfSchema = Callable[[pa.Schema, Predicate], Flags]
+
+
+class _Read(Protocol):
+    """Reads the records of an index on a call for items; returns None if they cannot be used."""
+
+    def __call__(
+        self, metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, items: Any
+    ) -> OfSchema | None: ...
 
 
 def slices_by_expression(
     table: LoadedTable, slices: FileSlices, where: Predicate, schema: pa.Schema
 ) -> tuple[Flags, tuple[str, ...]] | None:
     """Return which slices may have matching rows, and the names of the indexes that say so; None without an index."""
-    calls = {call.text: call for call in calls_of(where)}
-    if not calls or table.config.layout == LAYOUT_V6:
-        return None
-    used: dict[str, tuple[str, OfFiles]] = {}
-    for text, call in calls.items():
-        found = _index_of(table, call, slices.files, schema)
-        if found is not None:
-            used[text] = found
+    used = _used(table, where, schema, {COLUMN_STATS: _statistics, BLOOM_FILTERS: _filters}, slices.files)
     if not used:
         return None
 
     def of_leaf(leaf: Predicate) -> Flags:
-        applied = leaf.part if isinstance(leaf, Not) else leaf
-        index = used.get(applied.call.text) if isinstance(applied, Applied) else None
-        return np.ones(len(slices), bool) if index is None else slices.any_file(index[1](leaf))
+        index = _index_of_leaf(used, leaf)
+        return np.ones(len(slices), bool) if index is None else slices.any_file(index(leaf))
 
     keep = matches_of_leaves(where, schema, len(slices), of_leaf)
     if table.config.merge_rule.merger is not None:
@@ -76,8 +83,52 @@ def slices_by_expression(
     return keep, tuple(name for name, _ in used.values())
 
 
-def _index_of(table: LoadedTable, call: Call, files: pa.Table, schema: pa.Schema) -> tuple[str, OfFiles] | None:
-    """Return the name of an index on a call, and what it says of files; None if no index can be used."""
+def partitions_by_expression(
+    table: LoadedTable, paths: pa.Array, where: Predicate, schema: pa.Schema
+) -> tuple[Flags, tuple[str, ...]] | None:
+    """Return which partitions may have matching rows in the newest version, and the names of the indexes.
+
+    None means that no index has statistics of partitions for the condition.
+    """
+    if table.config.is_merge_on_read and table.config.merge_rule.merger is not None:
+        return None
+    used = _used(table, where, schema, {COLUMN_STATS: _partition_statistics}, paths)
+    if not used:
+        return None
+
+    def of_leaf(leaf: Predicate) -> Flags:
+        index = _index_of_leaf(used, leaf)
+        return np.ones(len(paths), bool) if index is None else index(leaf)
+
+    return matches_of_leaves(where, schema, len(paths), of_leaf), tuple(name for name, _ in used.values())
+
+
+# parameters: the table and the condition, and how the records of each kind of index are read for which items
+def _used(
+    table: LoadedTable, where: Predicate, schema: pa.Schema, readers: Mapping[str, _Read], items: Any
+) -> dict[str, tuple[str, OfItems]]:
+    """Return by the text of each call the name of an index on it, and what that says of items."""
+    if table.config.layout == LAYOUT_V6:
+        return {}
+    used: dict[str, tuple[str, OfItems]] = {}
+    for text, call in {call.text: call for call in calls_of(where)}.items():
+        found = _index_of(table, call, schema, readers, items)
+        if found is not None:
+            used[text] = found
+    return used
+
+
+def _index_of_leaf(used: Mapping[str, tuple[str, OfItems]], leaf: Predicate) -> OfItems | None:
+    applied = leaf.part if isinstance(leaf, Not) else leaf
+    index = used.get(applied.call.text) if isinstance(applied, Applied) else None
+    return None if index is None else index[1]
+
+
+# parameters: the table and the call, and how the records of each kind of index are read for which items
+def _index_of(
+    table: LoadedTable, call: Call, schema: pa.Schema, readers: Mapping[str, _Read], items: Any
+) -> tuple[str, OfItems] | None:
+    """Return the name of an index on a call, and what it says of items; None if no index can be used."""
     metadata = metadata_of(table)
     for name in () if metadata is None else metadata.usable:
         definition = None
@@ -85,8 +136,10 @@ def _index_of(table: LoadedTable, call: Call, files: pa.Table, schema: pa.Schema
             definition = from_metadata(table, name, partial(_definition, name))
         if definition is None or not _is_on(definition, call):
             continue
-        read = _filters if definition.index_type == BLOOM_FILTERS else _statistics
-        found = from_metadata(table, name, partial(read, name=name, call=call, schema=schema, files=files))
+        read = readers.get(definition.index_type)
+        if read is None:
+            continue
+        found = from_metadata(table, name, partial(read, name=name, call=call, schema=schema, items=items))
         if found is not None:
             return name.removeprefix(EXPRESSION), partial(found, schema)
     return None
@@ -106,27 +159,52 @@ def _is_on(definition: Definition, call: Call) -> bool:
     return (function.name, function.arguments) == (call.function, call.options)
 
 
-def _statistics(
-    metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, files: pa.Table
-) -> Callable[[pa.Schema, Predicate], Flags]:
-    kind = result_field(call, schema).type
-    columns = pa.repeat(pa.scalar(call.column), files.num_rows)
-    keys = column_stats_keys(columns, files.column("partition"), files.column("name"))
-    if files.num_rows <= _MOST_KEYS:
+def _statistics(metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, items: pa.Table) -> OfSchema:
+    """Return what the statistics of files say; `items` are the files."""
+    columns = pa.repeat(pa.scalar(call.column), items.num_rows)
+    keys = column_stats_keys(columns, items.column("partition"), items.column("name"))
+    if items.num_rows <= _MOST_KEYS:
         rows = metadata.found(name, sorted_keys(keys))
     else:
         rows = metadata.expression_ranges(name, call.column)
     place = pc.index_in(keys, value_set=one_array(rows.column("key")))
-    typed = typed_statistics(rows, kind)
-    low, high = (one_array(typed.column(bound)) for bound in ("min", "max"))
-    is_bounded = pc.and_(pc.and_(low.is_valid(), high.is_valid()), one_array(typed.column("known")))
-    low, high = (pc.if_else(is_bounded, bound, pa.scalar(None, kind)) for bound in (low, high))
-    nulls, values = (one_array(typed.column(count)).cast(pa.int64()) for count in ("null_count", "value_count"))
-    ranges = ColumnRanges(low=low, high=high, nulls=nulls, values=pc.add(nulls, values), java_order=True).take(place)
+    ranges = _ranges(rows, call, schema).take(place)
     if place.null_count and COLUMN_STATS in metadata.usable:
         without = _null_counts(metadata, keys, place, type_of(call.column, schema))
         ranges = replace(ranges, nulls=pc.coalesce(ranges.nulls, without), values=pc.coalesce(ranges.values, without))
-    return partial(_by_ranges, {call.text: ranges}, files.num_rows)
+    return partial(_by_ranges, {call.text: ranges}, items.num_rows)
+
+
+def _partition_statistics(
+    metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, items: pa.Array
+) -> OfSchema | None:
+    """Return what the statistics of partitions say; `items` are their paths."""
+    if pa.types.is_floating(result_field(call, schema).type):
+        return None
+    keys = partition_stats_keys(pa.repeat(pa.scalar(call.column), len(items)), items, expression=True)
+    if len(items) <= _MOST_KEYS:
+        rows = metadata.found(name, sorted_keys(keys))
+    else:
+        rows = metadata.expression_ranges(name, call.column, partitions=True)
+    place = pc.index_in(keys, value_set=one_array(rows.column("key")))
+    return partial(_by_ranges, {call.text: _ranges(rows, call, schema).take(place)}, len(items))
+
+
+def _ranges(rows: pa.Table, call: Call, schema: pa.Schema) -> ColumnRanges:
+    """Return statistics of results as ranges; a row that proves nothing has null bounds and counts."""
+    kind = result_field(call, schema).type
+    typed = typed_statistics(rows, kind)
+    is_valid = pc.invert(one_array(rows.column("deleted")))
+    if called_function(call).depends_on_zone(type_of(call.column, schema)):
+        is_valid = pc.and_(is_valid, evaluated_in_utc(rows))
+    low, high = (one_array(typed.column(bound)) for bound in ("min", "max"))
+    is_bounded = pc.and_(pc.and_(low.is_valid(), high.is_valid()), one_array(typed.column("known")))
+    low, high = (pc.if_else(pc.and_(is_bounded, is_valid), bound, pa.scalar(None, kind)) for bound in (low, high))
+    nulls, values = (
+        pc.if_else(is_valid, one_array(typed.column(count)).cast(pa.int64()), pa.scalar(None, pa.int64()))
+        for count in ("null_count", "value_count")
+    )
+    return ColumnRanges(low=low, high=high, nulls=nulls, values=pc.add(nulls, values), java_order=True)
 
 
 def _null_counts(metadata: MetadataTable, keys: pa.Array, place: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -155,13 +233,13 @@ def _literals(applied: Applied) -> tuple[Any, ...]:
     return (part.value,) if isinstance(part, Comparison) else (getattr(part, "prefix", ""),)
 
 
-def _filters(
-    metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, files: pa.Table
-) -> Callable[[pa.Schema, Predicate], Flags] | None:
+def _filters(metadata: MetadataTable, *, name: str, call: Call, schema: pa.Schema, items: pa.Table) -> OfSchema | None:
+    """Return what the bloom filters of files say; `items` are the files."""
     kind = result_field(call, schema).type
-    if files.num_rows > _MOST_FILTERS or not has_text(kind):
+    if items.num_rows > _MOST_FILTERS or not has_text(kind):
         return None
-    keys = bloom_keys(files.column("partition"), files.column("name"))
+    needs_utc = called_function(call).depends_on_zone(type_of(call.column, schema))
+    keys = bloom_keys(items.column("partition"), items.column("name"))
     rows = metadata.found(name, sorted_keys(keys))
     place = pc.index_in(keys, value_set=one_array(rows.column("key"))).to_numpy(zero_copy_only=False)
     filters: dict[int, BloomFilter] = {}
@@ -174,9 +252,9 @@ def _filters(
         except (CorruptTableError, UnicodeDecodeError) as error:
             logger.warning("A bloom filter of the index %s cannot be read, so its file is not skipped: %s", name, error)
             continue
-        if found.hashes_murmur:
+        if found.hashes_murmur and (not needs_utc or says_utc(found)):
             filters[position] = found
-    return partial(_by_filters, filters, kind, files.num_rows)
+    return partial(_by_filters, filters, kind, items.num_rows)
 
 
 def _by_filters(

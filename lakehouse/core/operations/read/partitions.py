@@ -4,6 +4,7 @@
     record_index      record keys that the condition names are in these file groups
     secondary_index   values that the condition names belong to record keys in these file groups
     partition_stats   column ranges of whole partitions
+    expression_partitions  ranges of the results of functions in whole partitions
 
 The metadata table names the partitions. Without one, the directories that can match are listed (see `load.listing`).
 """
@@ -23,6 +24,7 @@ from lakehouse.core.metadata.read.table import RECORD_INDEX, SECONDARY, Metadata
 from lakehouse.core.operations.load.known_files import known_partitions
 from lakehouse.core.operations.load.metadata import from_metadata, metadata_of
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.expression_ranges import partitions_by_expression
 from lakehouse.core.operations.read.file_metadata import decided_by_path
 from lakehouse.core.operations.read.metadata_ranges import ranges_of_partitions
 from lakehouse.core.planning.column_path import type_of
@@ -110,8 +112,9 @@ def choose_partitions(given: PartitionInput) -> PartitionChoice:
         steps.append(PlanStep(name=name, reason=located.reason, partitions=len(paths)))
     assert given.where is not None
     if groups is None and given.is_newest and len(paths) and not decided_by_path(given.table, given.where):
-        paths, step = _by_statistics(given, paths)
-        steps += [step] if step is not None else []
+        for narrow in (_by_statistics, _by_expressions):
+            paths, step = narrow(given, paths)
+            steps += [step] if step is not None else []
     chosen = None if len(paths) == count else tuple(paths.to_pylist())
     return PartitionChoice(partitions=chosen, groups=groups, steps=tuple(steps))
 
@@ -239,3 +242,16 @@ def _by_statistics(given: PartitionInput, paths: pa.Array) -> tuple[pa.Array, Pl
     excluded = count_text(len(paths) - len(kept), "partition")
     reason = f"column ranges of partitions exclude {excluded}"
     return kept, PlanStep(name="partition_stats", reason=reason, partitions=len(kept))
+
+
+def _by_expressions(given: PartitionInput, paths: pa.Array) -> tuple[pa.Array, PlanStep | None]:
+    """Keep the partitions that indexes on expressions do not exclude."""
+    assert given.where is not None
+    found = partitions_by_expression(given.table, paths, given.where, with_meta_fields(given.schema))
+    if found is None:
+        return paths, None
+    keep, names = found
+    kept = paths.filter(pa.array(keep))
+    excluded = count_text(len(paths) - len(kept), "partition")
+    reason = f"{', '.join(names)}: results of functions exclude {excluded}"
+    return kept, PlanStep(name="expression_partitions", reason=reason, partitions=len(kept))

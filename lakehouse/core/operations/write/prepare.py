@@ -40,10 +40,9 @@ from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
-from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING, GLOBAL_SIMPLE, IndexType
+from lakehouse.model.index_type import GLOBAL_SIMPLE, IndexType
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
-from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.index import IndexPolicy
 from lakehouse.spec.options.policies import Policies
 
@@ -241,13 +240,6 @@ def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None
     rule = table.config.merge_rule
     if policies.deletes.retention_ms:
         require_ordered(rule, table.env.storage.root)
-        if policies.index.index_type.has_ring:
-            raise UnsupportedError(
-                f"{table.env.storage.root}: {DELETE_RETENTION} is not supported with {BUCKET_ENGINE}="
-                f"{CONSISTENT_HASHING}, because tombstones are compared by bucket and these buckets change. Leave "
-                f"{DELETE_RETENTION} out, or copy the table into one with {BUCKET_ENGINE}=SIMPLE or another index",
-                option=DELETE_RETENTION,
-            )
     if batch is None:
         return
     if event_time:

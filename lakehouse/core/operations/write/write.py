@@ -13,7 +13,7 @@ pending, with a heartbeat, until the write ends, because the staged rows belong 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -350,14 +350,35 @@ def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: Remem
     )
     if deletes is None:
         return commit
-    new_buckets = frozenset[tuple[str, int]]() if context.buckets is None else _new_buckets(applied, written.touched)
-    return replace(commit, makes_late=partial(deletes.makes_late, applied.runs), unmet=new_buckets)
+    begun: Callable[[Sequence[WriteStat]], tuple[str, str] | None] | None = None
+    if context.hash_order:
+        begun = partial(_begun_group, written)
+    elif context.buckets is not None:
+        begun = partial(_begun_bucket, written)
+    return replace(commit, makes_late=partial(deletes.makes_late, applied.runs), begun=begun)
 
 
-def _new_buckets(applied: AppliedDeletes, touched: frozenset[Group]) -> frozenset[tuple[str, int]]:
-    """Return the buckets (partition, number) in which keys are deleted and that have no file group yet."""
-    deleted = {(e.partition, e.bucket) for run in applied.runs for e in run.entries if e.deletes}
-    return frozenset(deleted - {(partition, bucket_of(file_id)) for partition, file_id in touched})
+def _begun_bucket(written: _Written, stats: Sequence[WriteStat]) -> tuple[str, str] | None:
+    """Return a bucket (partition, number) of `stats` in which keys are deleted, and that had no file group."""
+    runs = written.applied.runs
+    deleted = {(e.partition, e.bucket) for run in runs for e in run.entries if e.deletes}
+    unmet = deleted - {(partition, bucket_of(file_id)) for partition, file_id in written.touched}
+    found = {(s.partition, bucket_of(s.file_id)) for s in stats} & unmet if unmet else set()
+    partition, bucket = min(found, default=("", -1))
+    return (partition, str(bucket)) if found else None
+
+
+def _begun_group(written: _Written, stats: Sequence[WriteStat]) -> tuple[str, str] | None:
+    """Return a new file group of `stats` in a partition in which keys are deleted.
+
+    With consistent hashing a file group is created once for its range of hash values, so few commits create one.
+    """
+    deleted = {e.partition for run in written.applied.runs for e in run.entries if e.deletes}
+    found = {(s.partition, s.file_id) for s in stats if s.partition in deleted} - written.touched
+    if found:
+        slices = load_slices(written.attempt.table, sorted({partition for partition, _ in found}))
+        found -= {(piece.partition, piece.file_id) for piece in slices}
+    return min(found, default=None)
 
 
 def _replaced_groups(

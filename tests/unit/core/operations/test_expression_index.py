@@ -106,17 +106,43 @@ def test_rows_of_a_condition_with_functions_do_not_depend_on_indexes(kind: str, 
     for text in declared:
         table.services.drop_index(text.partition("=")[0])
     assert with_index == CONDITIONS == {where: names_of(table, where) for where in CONDITIONS}
-    assert sum("expression_index" in steps for steps in used.values()) >= 10
+    assert sum(bool({"expression_index", "expression_partitions"} & set(steps)) for steps in used.values()) >= 10
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_ranges_of_results_skip_files_that_ranges_of_the_column_do_not(kind: str, tmp_path: Path) -> None:
     table = indexed_table(tmp_path, kind, HOUR)
-    steps = table.scan(["id"], "hour(at) = 0").explain()
+    # Rows of partitions describe the newest version only, so the files of another one are judged one by one.
+    newest = table.timeline.writes().instants[-1].requested
+    steps = table.scan(["id"], "hour(at) = 0", as_of=newest).explain()
     assert steps.step("column_stats").slices == 4
     assert steps.step("expression_index").slices == 1
     assert steps.step("expression_index").reason == "by_hour: results of functions exclude 3 slices"
-    assert table.scan(["id"], "hour(at) = 23").explain().step("expression_index").slices == 0
+    assert table.scan(["id"], "hour(at) = 23", as_of=newest).explain().step("expression_index").slices == 0
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_ranges_of_results_in_partitions_skip_partitions(kind: str, tmp_path: Path) -> None:
+    table = indexed_table(tmp_path, kind, HOUR)
+    steps = table.scan(["id"], "hour(at) = 0 AND upper(name) != 'X'").explain()
+    assert steps.step("partition_stats").partitions == 4
+    assert steps.step("expression_partitions").partitions == steps.step("files").partitions == 1
+    assert steps.step("expression_partitions").reason == "by_hour: results of functions exclude 3 partitions"
+    assert table.scan(["id"], "hour(at) = 23").explain().step("files").files == 0
+    either = table.scan(["id"], "hour(at) = 0 OR hour(at) > 21")
+    assert either.explain().step("expression_partitions").partitions == 2
+    assert sorted(either.to_arrow().column(0).to_pylist()) == ["k0", "k1", "k4"]
+    assert table.scan(["id"], "hour(at) = 0 OR name = 'Name6'").explain().step("expression_partitions").partitions == 4
+    assert table.scan(["id"], "hour(at) IS NULL").explain().step("expression_partitions").partitions == 1
+
+
+def test_rows_of_a_partition_that_an_overwrite_or_a_later_write_changes_are_found(tmp_path: Path) -> None:
+    table = indexed_table(tmp_path, "COPY_ON_WRITE", HOUR)
+    table.upsert(rides(("k0", "a", 2 * 10**9, 13, "v"), ("new", "e", 1, 14, "w")))
+    table.insert_overwrite(rides(("k9", "b", 1, 15, "x")))
+    found = {hour: names_of(table, f"hour(at) = {hour}") for hour in (13, 14, 15, 22)}
+    assert found == {13: ["k0"], 14: ["new"], 15: ["k9"], 22: []}
+    assert table.scan(["id"], "hour(at) = 22").explain().step("expression_partitions").partitions == 0
 
 
 def test_bloom_filters_of_results_skip_files(tmp_path: Path) -> None:
@@ -246,6 +272,19 @@ def test_numbers_that_are_not_a_number_are_found_with_an_index_on_identity(tmp_p
         ("d=date_format(at)", "date_format needs a format"),
         ("d=from_unixtime(ts, yy)", "'yy' is not supported"),
         ("h=hour(at, HH)", "has no option 'format'"),
+        ("s=substring(name, 2)", "'substring' of an expression index has no 'len'. Its form is substring"),
+        ("s=substring(name, one, 2)", "option 'pos' of an expression index: 'one' is not a whole number"),
+        ("d=date_add(at, 99999999999)", "'99999999999' is not a whole number"),
+        (
+            "d=to_date(name, MM-dd)",
+            "'MM-dd' of an expression index: to parse texts it begins with a unit, has the year",
+        ),
+        ("d=to_date(name, yyyy-MM-dd E)", "' E' is not supported|'E' is not supported"),
+        ("s=split(name, -)", "'split' of an expression index gives a list of texts, which has no bounds"),
+        ("r=regexp_extract(name, '(?i)a', 0)", "the pattern .*is not supported; supported are"),
+        ("r=regexp_extract(name, '(a)', 2)", "has 1 groups, so there is no group 2"),
+        ("r=regexp_replace(name, 'a*', 'b')", "may match an empty text"),
+        ("r=regexp_replace(name, 'a', '$0')", "has a `.` or a backslash"),
         ("i=bloom_filters:identity(at)", "bloom filters take texts, whole numbers and booleans"),
     ],
 )
@@ -291,7 +330,9 @@ def test_version_8_tables_have_indexes_with_records_of_version_1(kind: str, tmp_
     definitions = json.loads((tmp_path / "rides/.hoodie/.index_defs/index.json").read_text())["indexDefinitions"]
     assert {definition["version"] for definition in definitions.values()} == {"V1"}
     assert names_of(table, "hour(at) = 4") == names_of(table, "name = 'o'") == ["a"]
-    assert "expression_index" in [s.name for s in table.scan(["id"], "from_unixtime(ts, 'yyyy-MM-dd') < '2'").explain()]
+    assert "expression_partitions" in [
+        s.name for s in table.scan(["id"], "from_unixtime(ts, 'yyyy-MM-dd') < '2'").explain()
+    ]
     with pytest.raises(UserError, match="fail on an index on a function of times"):
         table.services.create_expression_index(HOUR)
     assert table.scan(["id"], "name = 'm'").explain().step("secondary_index")
@@ -301,10 +342,83 @@ def test_version_8_tables_have_indexes_with_records_of_version_1(kind: str, tmp_
 def test_write_to_a_table_with_an_index_on_an_unknown_function_names_the_way_out(tmp_path: Path) -> None:
     table = indexed_table(tmp_path, "COPY_ON_WRITE", HOUR)
     path = tmp_path / "rides" / ".hoodie" / ".index_defs" / "index.json"
-    path.write_text(path.read_text().replace('"hour"', '"regexp_extract"'))
+    path.write_text(path.read_text().replace('"hour"', '"soundex"'))
     table = Table.open(table.location)
-    with pytest.raises(UnsupportedError, match=r"'regexp_extract' .* is unknown.*`lakehouse index drop`"):
+    with pytest.raises(UnsupportedError, match=r"'soundex' .* is unknown.*`lakehouse index drop`"):
         table.upsert(rides(("k0", "a", 3 * 10**9, 1, "v")))
     table.services.drop_index("by_hour")
     table.upsert(rides(("k0", "a", 3 * 10**9, 1, "v")))
     assert_valid(table)
+
+
+#: Indexes with a condition and the keys of `texts` that meet it.
+PARSED = {
+    "by_start=substring(word, 1, 2)": ("substring(word, 1, 2) = 'ab'", ["1", "2"]),
+    "by_end=substring(word, -1, 1)": ("substring(word, -1, 1) = 'z'", ["3"]),
+    "by_date=to_date(day)": ("to_date(day) = DATE '2024-02-03'", ["2"]),
+    "by_format=to_date(day, yyyy-MM-dd)": ("to_date(day, 'yyyy-MM-dd') >= DATE '2024-02-04'", ["3"]),
+    "by_time=to_timestamp(at)": ("to_timestamp(at) = TIMESTAMP '2024-02-03 00:00:07'", ["2"]),
+    "by_second=unix_timestamp(at, 'yyyy-MM-dd HH:mm:ss')": (
+        "unix_timestamp(at, 'yyyy-MM-dd HH:mm:ss') < 1706832008",
+        ["1"],
+    ),
+    "later=date_add(on, 30)": ("date_add(on, 30) = DATE '2024-03-04'", ["2"]),
+    "earlier=date_sub(on, 2)": ("date_sub(on, 2) = DATE '2024-02-01'", ["2"]),
+    "digits=regexp_extract(word, '([a-z]+)(\\d+)', 2)": ("regexp_extract(word, '([a-z]+)(\\d+)', 2) = '7'", ["1"]),
+    "masked=regexp_replace(word, '[0-9]', '#')": ("regexp_replace(word, '[0-9]', '#') = 'ab#'", ["1"]),
+}
+
+
+def texts(*rows: tuple[str, str, int, str | None]) -> pa.Table:
+    """Return rows of a key, a word, a day of February 2024, and a text of the day or None for the usual one."""
+    dates = [dt.date(2024, 2, row[2]) for row in rows]
+    days = [str(date) if row[3] is None else row[3] for row, date in zip(rows, dates, strict=True)]
+    return pa.table(
+        {
+            "id": [row[0] for row in rows],
+            "part": [row[0] for row in rows],
+            "word": [row[1] for row in rows],
+            "day": days,
+            "at": [f"{date} 00:00:07" for date in dates],
+            "on": dates,
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_functions_that_parse_or_cut_values_skip_files_and_partitions(kind: str, tmp_path: Path) -> None:
+    table = Table.create(
+        str(tmp_path / "t"), name="t", record_key="id", partition_by="part", table_type=kind,
+        options={"lakehouse.index.expressions": "; ".join(PARSED)},
+    )  # fmt: skip
+    table.upsert(texts(("1", "ab7", 1, None), ("2", "abc", 3, None), ("3", "xyz", 5, None)))
+    assert isinstance(table.services.index.run(), Indexed)
+    table.upsert(texts(("1", "ab7", 2, None)))
+    newest = table.timeline.writes().instants[-1].requested
+    for where, expected in PARSED.values():
+        assert names_of(table, where) == expected, where
+        partitions = table.scan(["id"], where).explain().step("expression_partitions")
+        slices = table.scan(["id"], where, as_of=newest).explain().step("expression_index")
+        assert (partitions.partitions, slices.slices) == (len(expected), len(expected)), where
+    assert_valid(table)
+
+
+def test_text_that_engines_parse_differently_widens_the_bounds_of_its_file_only(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id", partition_by="part")
+    table.services.create_expression_index("by_date=to_date(day, yyyy-MM-dd)")
+    table.services.create_expression_index("by_time=to_timestamp(at)")
+    table.upsert(texts(("1", "a", 1, "2024-2-1"), ("2", "b", 3, None), ("3", "c", 5, "unknown")))
+    table.services.index.run()
+    assert_valid(table)
+    for where, left in (
+        ("to_date(day, 'yyyy-MM-dd') = DATE '2024-02-03'", {"1", "2"}),
+        ("to_date(day, 'yyyy-MM-dd') = DATE '1905-01-01'", {"1"}),
+        ("to_date(day, 'yyyy-MM-dd') IS NULL", {"1", "3"}),
+        ("to_date(day, 'yyyy-MM-dd') IS NOT NULL", {"1", "2"}),
+    ):
+        scan = table.scan(["id"], where)
+        assert scan.explain().step("expression_partitions").partitions == len(left), where
+        assert scan.explain().step("files").partitions == len(left), where
+    with pytest.raises(UserError, match="to_date has no result for some rows: the time of the text '2024-2-1'"):
+        names_of(table, "to_date(day, 'yyyy-MM-dd') = DATE '2024-02-03'")
+    assert names_of(table, "to_date(day) = DATE '2024-02-01'") == ["1"]

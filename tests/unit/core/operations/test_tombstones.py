@@ -27,6 +27,7 @@ from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.spec.table import parse_spec
 from tests.support.tables import DELETED, SCHEMA, Shape, SteadyClock, batch, data_rows, make_env, make_table, row
@@ -92,10 +93,19 @@ def test_flagged_delete_without_ordering_value_deletes_the_row_and_writes_no_tom
     assert ids(table) == ["e"]
 
 
-@pytest.mark.parametrize("index", ["SIMPLE", "BUCKET", "GLOBAL_SIMPLE"])
-@pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_delete_by_key_has_the_ordering_value_of_the_stored_row(type: str, index: str) -> None:
-    table = with_tombstone(type=type, index=index, new_buckets="log")
+@pytest.mark.parametrize(
+    ("type", "index", "options"),
+    [
+        *(
+            (type, index, {})
+            for index in ("SIMPLE", "BUCKET", "GLOBAL_SIMPLE")
+            for type in ("COPY_ON_WRITE", "MERGE_ON_READ")
+        ),
+        ("MERGE_ON_READ", "BUCKET", {BUCKET_ENGINE: CONSISTENT_HASHING}),
+    ],
+)
+def test_delete_by_key_has_the_ordering_value_of_the_stored_row(type: str, index: str, options: dict[str, str]) -> None:
+    table = with_tombstone(type=type, index=index, new_buckets="log", options={**RETENTION, **options})
     table.upsert(batch([row(f"k{number}", p="ab"[number % 2], ts=number, v="first") for number in range(20)]))
     keys = [f"k{number}" for number in range(10)]
     assert isinstance(table.delete([*keys, "d", "unknown"]), Committed)
