@@ -271,7 +271,7 @@ class Decoder:
         settings = self.settings
         if not settings.wants(name):
             return None
-        found = parse_table_map(body, settings.collations, settings.catalog.get(name, ()))
+        found = parse_table_map(settings.flavor, body, settings.collations, settings.catalog.get(name, ()))
         return TableVersion.of(found, settings.keys.get(name), settings.zero_dates)
 
     def _table_of(self, event: bytes) -> TableVersion | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from decimal import Decimal
 
 from lakehouse.errors import CorruptLogError
 
@@ -12,6 +13,8 @@ _OBJECTS, _ARRAYS, _LITERAL, _STRING, _OPAQUE = (0, 1), (2, 3), 4, 12, 15
 _LITERALS = {0: "null", 1: "true", 2: "false"}
 _NUMBERS = {5: "<h", 6: "<H", 7: "<i", 8: "<I", 9: "<q", 10: "<Q", 11: "<d"}
 _DEEPEST = 100
+#: Powers of ten of numbers that the server prints without an exponent.
+_SMALLEST_EXPONENT, _LARGEST_EXPONENT = -15, 14
 _DECIMAL, _TIMESTAMP, _DATE, _TIME, _DATETIME = 246, 7, 10, 11, 12
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
@@ -93,16 +96,21 @@ def _sized(data: bytes, place: int) -> bytes:
 
 
 def _quoted(raw: bytes) -> str:
-    return json.dumps(raw.decode("utf-8"), ensure_ascii=False).replace("\x7f", "\x7f")
+    return json.dumps(raw.decode("utf-8"), ensure_ascii=False)
 
 
 def _double(number: float) -> str:
     text = repr(number)
     if text in ("inf", "-inf", "nan"):
         raise CorruptLogError(f"a JSON document has the number {text}")
-    # The server prints exponents without a sign and without zeros: 1e20, 1e-7.
-    mantissa, mark, exponent = text.partition("e")
-    return f"{mantissa.removesuffix('.0')}e{int(exponent)}" if mark else text
+    exact = Decimal(text)
+    if number and not _SMALLEST_EXPONENT <= exact.adjusted() <= _LARGEST_EXPONENT:
+        # The server prints exponents without a plus and without zeros: 1e20, 1.5e-17.
+        digits, exponent = "".join(map(str, exact.normalize().as_tuple().digits)), exact.adjusted()
+        mantissa = digits[0] + (f".{digits[1:]}" if len(digits) > 1 else "")
+        return f"{'-' if number < 0 else ''}{mantissa}e{exponent}"
+    fixed = format(exact, "f")
+    return fixed if "." in fixed else f"{fixed}.0"
 
 
 def _opaque(kind: int, data: bytes) -> str:

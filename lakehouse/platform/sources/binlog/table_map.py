@@ -10,6 +10,7 @@ from lakehouse.platform.sources.binlog import charsets
 from lakehouse.platform.sources.binlog.changes import TableName
 from lakehouse.platform.sources.binlog.columns import SourceColumn, arrow_type
 from lakehouse.platform.sources.binlog.events import length_encoded
+from lakehouse.platform.sources.binlog.positions import MARIADB
 
 # Types of columns in the log.
 _INTEGERS = {1: ("tinyint", 1), 2: ("smallint", 2), 9: ("mediumint", 3), 3: ("int", 4), 8: ("bigint", 8)}
@@ -79,10 +80,13 @@ def name_of(body: bytes) -> tuple[TableName, int]:
     return TableName(*names), place
 
 
-def parse_table_map(body: bytes, collations: Mapping[int, str], catalog: Sequence[SourceColumn] = ()) -> TableMap:
+def parse_table_map(
+    flavor: str, body: bytes, collations: Mapping[int, str], catalog: Sequence[SourceColumn] = ()
+) -> TableMap:
     """Parse the body of a TABLE_MAP event without its table id.
 
     Args:
+        flavor: `mysql` or `mariadb`.
         body: The body, without header, table id and checksum.
         collations: The character set of each id of a collation.
         catalog: The columns of the table as the catalog knows them, for types that the log has no name for.
@@ -101,7 +105,7 @@ def parse_table_map(body: bytes, collations: Mapping[int, str], catalog: Sequenc
     place += size + (count + 7) // 8
     if len(codes) < count or len(metadata) < size or place > len(body):
         raise CorruptLogError(f"the TABLE_MAP event of {name} ends within its columns")
-    kinds = _kinds(name, codes, metadata)
+    kinds = _kinds(name, codes, metadata, is_mariadb=flavor == MARIADB)
     fields = _fields(name, body, place)
     if _NAMES not in fields and count:
         raise UserError(
@@ -123,6 +127,7 @@ class _Kind:
 
     code: int
     metadata: bytes
+    is_mariadb: bool
 
     @property
     def is_list(self) -> bool:
@@ -130,14 +135,20 @@ class _Kind:
 
     @property
     def is_text(self) -> bool:
+        """Whether the list of character sets has the column; that of MariaDB also has geometries."""
+        if self.code == _GEOMETRY:
+            return self.is_mariadb
         return self.code in (_VARCHAR, _VAR_STRING, _STRING, *_BLOBS, _BLOB_COMPRESSED, _VARCHAR_COMPRESSED)
 
     @property
     def is_number(self) -> bool:
+        """Whether the list of signs has the column; that of MariaDB also has years."""
+        if self.code == _YEAR:
+            return self.is_mariadb
         return self.code in (*_INTEGERS, _FLOAT, _DOUBLE, _DECIMAL)
 
 
-def _kinds(name: TableName, codes: bytes, metadata: bytes) -> list[_Kind]:
+def _kinds(name: TableName, codes: bytes, metadata: bytes, *, is_mariadb: bool) -> list[_Kind]:
     found, place = [], 0
     for code in codes:
         width = _METADATA_BYTES.get(code, 0)
@@ -153,7 +164,7 @@ def _kinds(name: TableName, codes: bytes, metadata: bytes) -> list[_Kind]:
                 code, own = own[0], own[1:]
             else:
                 own = own[1:] + b"\0"
-        found.append(_Kind(code, own))
+        found.append(_Kind(code, own, is_mariadb))
     if place != len(metadata):
         raise CorruptLogError(f"the TABLE_MAP event of {name} has metadata of more columns than it lists")
     return found
@@ -244,14 +255,12 @@ def _described(
 
 def _signs(kinds: Sequence[_Kind], data: bytes) -> list[bool]:
     """Return whether each column has no sign: one bit for each number, the first one in the highest bit."""
-    numbers = [place for place, kind in enumerate(kinds) if kind.is_number or kind.code == _YEAR]
-    # MariaDB counts a year as a number, MySQL does not.
-    if len(data) * 8 < len(numbers) or (len(numbers) + 7) // 8 != len(data):
-        numbers = [place for place in numbers if kinds[place].code != _YEAR]
+    numbers = [place for place, kind in enumerate(kinds) if kind.is_number]
+    if len(data) != (len(numbers) + 7) // 8:
+        raise CorruptLogError(f"a TABLE_MAP event has {len(data)} bytes of signs for {len(numbers)} numbers")
     found = [False] * len(kinds)
     for number, place in enumerate(numbers):
-        if number >> 3 < len(data):
-            found[place] = bool(data[number >> 3] & (0x80 >> (number & 7)))
+        found[place] = bool(data[number >> 3] & (0x80 >> (number & 7)))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+import re
 import uuid
 import zlib
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _SECOND_US = 1_000_000
 _DAY_US = 86_400 * _SECOND_US
 #: Bytes of the SRID before the WKB of a geometry.
 _SRID_BYTES = 4
-_GROUP = 10**9
+_ZEROS = re.compile("0+")
 _INT_DIGITS = 18
 
 
@@ -384,7 +384,22 @@ def _address(column: SourceColumn, value: bytes) -> str:
     padded = value.ljust(column.length, b"\0")
     if column.type == "uuid":
         return str(uuid.UUID(bytes=padded))
-    return str(ipaddress.ip_address(padded))
+    if column.type == "inet4":
+        return ".".join(map(str, padded))
+    return _inet6(padded)
+
+
+def _inet6(value: bytes) -> str:
+    """Return an address of IPv6 as MariaDB prints it: also one zero is left out, an address of IPv4 has points."""
+    groups = [int.from_bytes(value[n : n + 2], "big") for n in range(0, 16, 2)]
+    runs = [match.span() for match in _ZEROS.finditer("".join("0" if not group else "x" for group in groups))]
+    first, end = max(runs, key=lambda run: run[1] - run[0], default=(8, 8))
+    texts = [f"{group:x}" for group in groups]
+    if first == 0 and (end == 6 or (end == 5 and groups[5] == 0xFFFF)):
+        texts[6:] = [".".join(map(str, value[12:]))]
+    if first == 8:
+        return ":".join(texts)
+    return f"{':'.join(texts[:first])}::{':'.join(texts[end:])}"
 
 
 def _decompressed(value: bytes) -> bytes:
