@@ -10,12 +10,14 @@ import hashlib
 import io
 import json
 import zlib
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import fastavro
 
 from lakehouse.core.format.avro.bounds import check_schema
+from lakehouse.core.format.avro.record_writer import record_writer, write_bytes
 from lakehouse.core.format.timeline.schemas import Schema
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.document import parse_json
@@ -51,15 +53,20 @@ _BLOCK = fastavro.parse_schema(
 
 #: Cache of this package's schemas by `id`: the schema (so that its id stays valid), parsed, and as JSON text.
 _schemas: dict[int, tuple[Schema, Any, bytes]] = {}
+#: The same for writers: the schema, what encodes records, and the bytes before the sync marker.
+_writers: dict[int, tuple[Schema, Callable[[Any], bytes], bytes]] = {}
+#: The number 1 as an Avro varint.
+_ONE_RECORD = b"\2"
 
 
 def write_record(schema: Schema, record: dict[str, Any]) -> bytes:
     """Return the container file of `record`, as Hudi writes it: not compressed, only the schema in the header."""
-    _, parsed, text = _own(schema)
-    data = _encode(parsed, record)
+    encode, header = _writer(schema)
+    data = encode(record)
     sync = hashlib.blake2b(data, digest_size=16).digest()
-    header = _encode(_HEADER, {"magic": MAGIC, "meta": {"avro.schema": text}, "sync": sync})
-    return header + _encode(_BLOCK, {"count": 1, "data": data, "sync": sync})
+    block = bytearray(_ONE_RECORD)
+    write_bytes(block, data)
+    return b"".join((header, sync, block, sync))
 
 
 def read_record(data: bytes, *schemas: Schema) -> dict[str, Any]:
@@ -136,7 +143,13 @@ def _own(schema: Schema) -> tuple[Schema, Any, bytes]:
     return entry
 
 
-def _encode(schema: Any, record: dict[str, Any]) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, schema, record)
-    return out.getvalue()
+def _writer(schema: Schema) -> tuple[Callable[[Any], bytes], bytes]:
+    """Return the function that encodes a record, and the bytes of a container file before the sync marker."""
+    entry = _writers.get(id(schema))
+    if entry is None:
+        own, _, text = _own(schema)
+        header = bytearray(MAGIC + _ONE_RECORD)  # the map of the header has one entry
+        write_bytes(header, b"avro.schema")
+        write_bytes(header, text)
+        entry = _writers[id(schema)] = (own, record_writer(schema), bytes(header + b"\0"))
+    return entry[1:]

@@ -109,6 +109,7 @@ def encode_statistic(row: Statistic) -> bytes:
     return b"".join(parts)
 
 
+@lru_cache(maxsize=4096)
 def decode_statistic(data: bytes) -> Statistic:
     """Return the statistics of a stored record.
 

@@ -57,9 +57,10 @@ def is_mixed(config: TableConfig) -> bool:
     return config.is_merge_on_read and config.merge_rule.mixes
 
 
-def supported_columns(schema: pa.Schema, version: str) -> list[str]:
+@lru_cache(maxsize=32)
+def supported_columns(schema: pa.Schema, version: str) -> tuple[str, ...]:
     """Return the top-level data columns that can have statistics, in the order of the schema."""
-    return [field.name for field in schema if has_statistics(field.type, version) and field.name not in META]
+    return tuple(field.name for field in schema if has_statistics(field.type, version) and field.name not in META)
 
 
 def default_columns(schema: pa.Schema | None, config: TableConfig, policies: Policies) -> tuple[str, ...]:
@@ -69,7 +70,7 @@ def default_columns(schema: pa.Schema | None, config: TableConfig, policies: Pol
     if declared:
         return tuple(dict.fromkeys((*META, *declared)))
     limit = int(config.raw.get(STATISTICS_LIMIT, policy.max_columns))
-    found = [] if schema is None else supported_columns(schema, version_of(config))
+    found = () if schema is None else supported_columns(schema, version_of(config))
     return (*META, *found[:limit])
 
 

@@ -162,6 +162,14 @@ class _Log:
     """The blocks of one log file, each with its layer; blocks without records have none."""
 
     blocks: tuple[tuple[LogBlock, FileLayer | None], ...]
+    #: The layers, if all blocks are of the instant of the file and have records or deletes; None for other files.
+    own_layers: tuple[FileLayer, ...] | None
+
+
+def _log_of(log: LogFile, blocks: Sequence[LogBlock], layers: Sequence[FileLayer | None]) -> _Log:
+    own = tuple(layer for layer in layers if layer is not None)
+    is_own = all(block.instant == log.instant and not block.compacted for block in blocks)
+    return _Log(tuple(zip(blocks, layers, strict=True)), own if is_own and len(own) == len(blocks) else None)
 
 
 def _written(log: LogFile, layers: Sequence[FileLayer]) -> _Log:
@@ -169,7 +177,7 @@ def _written(log: LogFile, layers: Sequence[FileLayer]) -> _Log:
     headers = {BlockHeader.INSTANT_TIME: log.instant}
     kinds = [BlockType.HFILE_DATA if layer.has_entries else BlockType.DELETE for layer in layers]
     blocks = [LogBlock(kind=kind, headers=headers, offset=0, length=0) for kind in kinds]
-    return _Log(tuple(zip(blocks, layers, strict=True)))
+    return _log_of(log, blocks, layers)
 
 
 def _few_size(records: Mapping[bytes, bytes]) -> int:
@@ -217,6 +225,14 @@ class LayerReader:
         if len(missing) > 1:
             send_all(self._storage, self._log, missing)
         logs = [self._log(log) for log in slice_.logs]
+        if self._version > _VERSION_6 and all(log.own_layers is not None for log in logs):
+            visible = [
+                log.own_layers or () for file, log in zip(slice_.logs, logs, strict=True) if is_valid(file.instant)
+            ]
+            return [
+                *([] if slice_.base is None else [self._base(slice_.base)]),
+                *(one for own in visible for one in own),
+            ]
         placed = [(number, block) for number, log in enumerate(logs) for block, _ in log.blocks]
         if self._version > _VERSION_6:
             self._check_instants(slice_, placed)
@@ -264,7 +280,7 @@ class LayerReader:
             layers = [self._layer(log.path, block, data) for block in blocks]
             rows = sum(_decoded_rows(layer) for layer in layers)
             size = log.size_bytes >> 8 if is_mapped else min(log.size_bytes, SMALL_BYTES)
-            return _Log(tuple(zip(blocks, layers, strict=True))), size + _ROW_BYTES * rows
+            return _log_of(log, blocks, layers), size + _ROW_BYTES * rows
 
         try:
             return self._cache.get(self.identity(log), opened)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.metadata.read.validity import Validity
@@ -44,11 +45,9 @@ def metadata_slices(
         archived: Returns the completion times of instants that are older than the active timeline, for those that
             completed.
     """
-    listed = list(files)
-    parsed = [parse_base_file(file.name, partition, file.size_bytes) for file in listed]
-    bases = [base for base in parsed if base is not None and base.extension == "hfile"]
-    found = [parse_log_file(file.name, partition, file.size_bytes) for file in listed]
-    held = [log for log in found if log is not None]
+    parsed = [_parsed(file.name, partition, file.size_bytes) for file in files]
+    bases = [file for file in parsed if isinstance(file, BaseFile)]
+    held = [file for file in parsed if isinstance(file, LogFile)]
     instants = {base.instant for base in bases} | {log.instant for log in held}
     old = sorted(instant for instant in instants if validity.is_archived(instant))
     completions = {**(archived(old) if old and version > _VERSION_6 else {}), **validity.completions}
@@ -63,6 +62,15 @@ def metadata_slices(
     for log in held:
         groups.setdefault(log.file_id, ([], []))[1].append(log)
     return tuple(_slice(file_id, *files_of, completions, version) for file_id, files_of in sorted(groups.items()))
+
+
+@lru_cache(maxsize=4096)
+def _parsed(name: str, partition: str, size_bytes: int) -> BaseFile | LogFile | None:
+    """Return the file with a name. Each commit reads the names of its slices again."""
+    base = parse_base_file(name, partition, size_bytes)
+    if base is not None:
+        return base if base.extension == "hfile" else None
+    return parse_log_file(name, partition, size_bytes)
 
 
 def _slice(

@@ -69,6 +69,7 @@ T = TypeVar("T")
 
 _COPY_BYTES = 1 << 20
 _OPERATION = "UPSERT_PREPPED"
+_POLICIES = Policies()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +162,7 @@ def commit_metadata(
         change=change,
         definitions=opened.definitions,
         groups=opened.groups,
-        policies=Policies(transaction=lock.policy),
+        policies=replace(_POLICIES, transaction=lock.policy),
         schema=avro_to_arrow(change.schema) if change.schema else None,
         previous_schema=previous_schema,
         is_last=not any(
