@@ -217,8 +217,9 @@ class TableVersion:
         names = [*self._schema.names, *CONTROL.names]
         table = pa.table([*filled, *control], names=names)
         if absent:
-            missing = pa.scalar([self._schema.names[n] for n in absent], pa.list_(pa.string()))
-            table = table.append_column(UNAVAILABLE, pa.repeat(missing, rows))
+            missing = pa.array([self._schema.names[n] for n in absent] * rows, pa.string())
+            ends = pa.array(np.arange(rows + 1, dtype=np.int32) * len(absent))
+            table = table.append_column(UNAVAILABLE, pa.ListArray.from_arrays(ends, missing))
         return table
 
     def take(self, upto: int | None) -> ChangeBatch | None:

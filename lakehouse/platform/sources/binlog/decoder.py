@@ -53,7 +53,6 @@ class DecoderSettings:
         keys: Key columns of tables whose primary key is not the key, or that have none.
         catalog: Columns of tables as the catalog knows them; only types that the log has no name for are looked at.
         zero_dates: `null`, or `text` for dates and times as text.
-        checksum: Whether events end with a checksum.
     """
 
     flavor: str
@@ -62,7 +61,6 @@ class DecoderSettings:
     keys: Mapping[TableName, Sequence[str]] = field(default_factory=dict)
     catalog: Mapping[TableName, Sequence[SourceColumn]] = field(default_factory=dict)
     zero_dates: str = "null"
-    checksum: bool = True
 
 
 class Decoder:
@@ -79,15 +77,17 @@ class Decoder:
     Attributes:
         at_border: Whether no transaction is open, so that `take` gives all changes that were fed.
         rows: The number of rows since the last `take`, also of the open transaction.
+        transactions: The number of whole transactions since the last `take`.
     """
 
     def __init__(self, settings: DecoderSettings, start: BinlogPosition) -> None:
         self.settings = settings
         self.at_border, self.rows = True, 0
+        self._has_checksums = False
         self._gtids = gtids(settings.flavor, start.gtid)
         self._file, self._offset = start.file, start.offset
         self._border = (start.file, start.offset, start.committed_us)
-        self._transactions = self._border_order = 0
+        self.transactions = self._border_order = 0
         self._gtid: tuple[str, int] | tuple[int, int, int] | None = None
         self._committed_us = 0
         self._is_begun = False
@@ -122,8 +122,8 @@ class Decoder:
             self._finish(name, upto)
         changes = tuple(one for one in self._changes if upto is None or not _is_behind(one, upto))
         rows = sum(one.rows.num_rows for one in changes if isinstance(one, ChangeBatch))
-        decoded = DecodedLog(changes=changes, position=self.position, transactions=self._transactions, rows=rows)
-        self._changes, self.rows, self._transactions = [], 0, 0
+        decoded = DecodedLog(changes=changes, position=self.position, transactions=self.transactions, rows=rows)
+        self._changes, self.rows, self.transactions = [], 0, 0
         return decoded
 
     def _finish(self, name: TableName, upto: int | None = None) -> None:
@@ -143,12 +143,16 @@ class Decoder:
             UserError: The log lacks metadata of columns.
         """
         header = events.header_of(event)
-        end = len(event)
-        if self.settings.checksum and header.kind != events.FORMAT_DESCRIPTION:
+        end, kind = len(event), header.kind
+        if kind == events.FORMAT_DESCRIPTION:
+            self._has_checksums = events.has_checksums(event, header)
+        elif kind == events.ROTATE and header.flags & _ARTIFICIAL:
+            # It belongs to no file, so the description of a file does not tell whether it has a checksum.
+            end -= events.CHECKSUM_BYTES * events.ends_with_checksum(event)
+        elif self._has_checksums:
             events.check(event, header)
             end -= events.CHECKSUM_BYTES
         self._follow(header)
-        kind = header.kind
         try:
             if kind in events.WRITE_ROWS:
                 self._rows(event, end, "insert", *events.WRITE_ROWS[kind])
@@ -249,7 +253,7 @@ class Decoder:
         self._border_order = self._last
         self.at_border, self._is_begun, self._gtid = True, False, None
         self._committed_us = self._last = 0
-        self._transactions += 1
+        self.transactions += 1
         self._tables.clear()
 
     def _rotate(self, body: bytes, header: events.Header) -> None:

@@ -78,7 +78,7 @@ def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
     """
     connection = _connected(connect)
     try:
-        has_checksum, collations = _prepared(connection, read)
+        collations = _prepared(connection, read)
         settings = DecoderSettings(
             flavor=read.start.flavor,
             wants=read.wants,
@@ -86,7 +86,6 @@ def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
             keys=read.keys,
             catalog=read.catalog,
             zero_dates=read.zero_dates,
-            checksum=has_checksum,
         )
         decoder = Decoder(settings, read.start)
         if read.until is not None and _is_reached(read.start, read.until):
@@ -113,7 +112,7 @@ def _decoded(events: Iterator[bytes], decoder: Decoder, read: LogRead) -> Iterat
         if (limit is not None and size >= limit) or (latest is not None and _CLOCK.monotonic_s() - started >= latest):
             yield decoder.take()
             return
-        if size - given >= batch:
+        if size - given >= batch and decoder.transactions:
             given = size
             yield decoder.take()
     if until is not None and not _is_reached(decoder.position, until):
@@ -141,13 +140,12 @@ def _connected(connect: Connect) -> Any:
         raise _translated(error) from error
 
 
-def _prepared(connection: Any, read: LogRead) -> tuple[bool, dict[int, str]]:
-    """Set the variables of the session that a dump needs; return whether events have checksums, and the collations."""
+def _prepared(connection: Any, read: LogRead) -> dict[int, str]:
+    """Set the variables of the session that a dump needs; return the character set of each collation."""
     try:
         with connection.cursor() as cursor:
-            cursor.execute("select @@global.binlog_checksum")
-            checksum = str(cursor.fetchone()[0])
-            cursor.execute("set @master_binlog_checksum = @@global.binlog_checksum")
+            # A reader that knows checksums: the events come as they are in the file, with or without one.
+            cursor.execute("set @master_binlog_checksum = 'CRC32'")
             cursor.execute(f"set @master_heartbeat_period = {_HEARTBEAT_NS}")
             if read.start.flavor == MYSQL:
                 # A server ends dumps with the same UUID, or without one those with the same server id.
@@ -157,7 +155,7 @@ def _prepared(connection: Any, read: LogRead) -> tuple[bool, dict[int, str]]:
                 cursor.execute("set @mariadb_slave_capability = 4")
                 if read.start.gtid or not read.start.file:
                     cursor.execute("set @slave_connect_state = %s", (read.start.gtid,))
-            return checksum.upper() != "NONE", _collations(cursor, read.start.flavor)
+            return _collations(cursor, read.start.flavor)
     except pymysql.err.MySQLError as error:
         raise _translated(error) from error
 

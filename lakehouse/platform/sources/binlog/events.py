@@ -6,13 +6,15 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from lakehouse.errors import CorruptLogError
+from lakehouse.errors import CorruptLogError, UnsupportedError
 
 HEADER_BYTES = 19
 CHECKSUM_BYTES = 4
 #: The header: time in seconds, type, server id, size, end of the event in the file, flags.
 _HEADER = struct.Struct("<IBIIIH")
 _CHECKSUM = struct.Struct("<I")
+_NO_CHECKSUMS, _CRC32 = 0, 1
+_SHORTEST_DESCRIPTION = 80
 
 QUERY, STOP, ROTATE, FORMAT_DESCRIPTION, XID, BEGIN_LOAD_QUERY, EXECUTE_LOAD_QUERY = 2, 3, 4, 15, 16, 17, 18
 TABLE_MAP, INCIDENT, HEARTBEAT, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE = 19, 26, 27, 33, 34, 35, 38
@@ -74,8 +76,33 @@ def header_of(event: bytes) -> Header:
     return header
 
 
+def has_checksums(event: bytes, header: Header) -> bool:
+    """Return whether the events after a FORMAT_DESCRIPTION have checksums; the event itself always has one.
+
+    Raises CorruptLogError if its checksum is wrong, UnsupportedError if the algorithm is not known.
+    """
+    # The byte before the checksum names the algorithm.
+    algorithm = event[-CHECKSUM_BYTES - 1] if len(event) > _SHORTEST_DESCRIPTION else -1
+    if algorithm not in (_NO_CHECKSUMS, _CRC32):
+        raise UnsupportedError(
+            f"the binlog has the checksum algorithm {algorithm}; servers before MySQL 5.6 and MariaDB 5.3 are not "
+            "supported"
+        )
+    if algorithm == _CRC32:
+        check(event, header)
+    return algorithm == _CRC32
+
+
+def ends_with_checksum(event: bytes) -> bool:
+    """Return whether the last four bytes of an event are its checksum."""
+    size = len(event) - CHECKSUM_BYTES
+    return event[size:] == _CHECKSUM.pack(zlib.crc32(event[:size]))
+
+
 def check(event: bytes, header: Header) -> None:
     """Raise CorruptLogError if the checksum of an event, its last four bytes, is wrong."""
+    if len(event) < HEADER_BYTES + CHECKSUM_BYTES:
+        raise CorruptLogError(f"an event of type {header.kind} has {len(event)} bytes, less than header and checksum")
     size = len(event) - CHECKSUM_BYTES
     (expected,) = _CHECKSUM.unpack_from(event, size)
     found = zlib.crc32(memoryview(event)[:size])
