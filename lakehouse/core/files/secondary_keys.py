@@ -17,6 +17,7 @@ from lakehouse.core.files.log_reader import KEY, SliceContext
 from lakehouse.core.files.slice_reader import read_slice
 from lakehouse.core.format.metadata.groups import secondary_shards
 from lakehouse.core.format.metadata.keys import secondary_keys
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import FileSlice
@@ -48,6 +49,7 @@ class IndexedColumn:
         directory: The directory for the files of tasks, relative to the table.
         groups: The number of file groups of the index.
         version: The version of its definition, "V1" or "V2": how keys are divided among them.
+        output: The storage of the files of tasks, if it is not that of the table; `directory` is then in it.
     """
 
     read: SliceContext
@@ -55,6 +57,12 @@ class IndexedColumn:
     directory: str
     groups: int
     version: str
+    output: Storage | None = None
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of the files of tasks."""
+        return self.output or self.read.storage
 
 
 def text_refusal(kind: pa.DataType) -> str | None:
@@ -98,7 +106,7 @@ def find_changed_values(
 ) -> ChangedKeysFile | None:
     """Write the changed keys of file groups to one file, divided by file group of the index; None without a change."""
     path = f"{column.directory}/{attempt.token}.arrow"
-    return write_divided(column.read.storage, path, _divided(column, groups))
+    return write_divided(column.storage, path, _divided(column, groups))
 
 
 def _divided(column: IndexedColumn, groups: Sequence[IndexedGroup]) -> Iterator[tuple[int, pa.RecordBatch]]:

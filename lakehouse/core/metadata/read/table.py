@@ -243,15 +243,14 @@ class MetadataTable:
             length = 3 * keys.HASH64_CHARS if partitions else 2 * keys.HASH64_CHARS + keys.HASH128_CHARS
             return rows.filter(pc.equal(pc.utf8_length(rows.column("key")), length))
 
-    def records(self, partition: str) -> pa.Table:
-        """Return all merged records of an index partition, decoded for its kind.
+    def records(self, partition: str, prefixes: pa.Array | None = None) -> pa.Table:
+        """Return merged records of an index partition, decoded for its kind: all, or those with a prefix of their key.
 
         `files` has tombstones that met no file, too. Each key is checked to be in the file group of its shard.
         """
         with reading():
-            groups = self.slices(partition)
-            merged = self._merged(partition, [(slice_, Select()) for slice_ in groups], check=True)
-            return merged
+            tasks = [(slice_, Select(prefixes=prefixes)) for slice_ in self.slices(partition)]
+            return self._merged(partition, tasks, check=True)
 
     def records_of_groups(self, partition: str) -> Iterator[tuple[str, pa.Table]]:
         """Yield the ids of file groups with their records as `records` returns them; one group is in memory."""

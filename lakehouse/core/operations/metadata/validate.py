@@ -6,16 +6,25 @@
     bloom filters   the filters in footers
     other indexes   the values of all rows; a secondary index may have entries too many
 
-Every partition is built again in memory and compared with what readers of the metadata table see.
+Partitions are built again and compared with what readers of the metadata table see, part by part. Expected records are
+divided in temporary files of this machine, so that memory is bounded:
+
+    record index, secondary indexes     the keys of one file group of the index
+    bloom filters                       the filters of one file group of the index
+    column_stats, partition_stats       the files of one task, then the columns whose keys begin with one character
+    indexes on expressions              the files of the table; they have one column
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,17 +35,23 @@ from lakehouse.core.files.changed_keys import (
     ChangedKeysContext,
     ChangedKeysFile,
     Sharding,
+    by_number,
     changed_keys_of,
     find_changed_keys,
+    write_divided,
 )
+from lakehouse.core.files.secondary_keys import CHANGED, IndexedColumn, IndexedGroup, find_changed_values
 from lakehouse.core.format.metadata.groups import data_partitions_of_groups
+from lakehouse.core.format.metadata.keys import bloom_keys, column_stats_keys, hash64
 from lakehouse.core.format.metadata.records import STATS
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.metadata.key_changes import stored_groups
+from lakehouse.core.metadata.partitions.bloom_filters import BloomFiltersPartition
 from lakehouse.core.metadata.partitions.expression_index import function_of
+from lakehouse.core.metadata.partitions.expression_statistics import evaluated_in_utc
 from lakehouse.core.metadata.partitions.file_statistics import indexed_types
-from lakehouse.core.metadata.partitions.protocol import TableFiles
+from lakehouse.core.metadata.partitions.protocol import ENTRIES, TableFiles
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.read.open import open_for_reading
 from lakehouse.core.metadata.read.table import MetadataTable
@@ -48,7 +63,7 @@ from lakehouse.core.operations.read.table_files import table_files
 from lakehouse.core.planning.indexing import FILES, PARTITION_STATS, RECORD_INDEX, in_build_order
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.errors import CorruptTableError, RetryableError
-from lakehouse.model.indexing import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_PREFIX, SECONDARY_PREFIX
+from lakehouse.model.indexing import BLOOM_FILTERS, COLUMN_STATS, SECONDARY_PREFIX
 from lakehouse.model.metadata_report import MetadataCheck, MetadataReport
 from lakehouse.spec.options.policies import Policies
 
@@ -60,8 +75,10 @@ _BOUNDS = ("min", "max")
 _PLACES = pa.schema([("key", pa.string()), ("partition", pa.string()), ("file_id", pa.string())])
 #: What is compared beside the key. Statistics have more columns, which depend on the writer.
 _STATISTICS = ("value_count", "null_count")
-_OF_FILES = (COLUMN_STATS, BLOOM_FILTERS)
-_COMPARED = {BLOOM_FILTERS: ("filter",)}
+#: Files whose statistics are in memory as objects at the same time.
+_FILES_AT_ONCE = 1_000
+#: The characters with which hashed keys begin.
+_KEY_CHARACTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
 
 
 def validate_metadata(table: LoadedTable, policies: Policies, engine: Engine | None = None) -> MetadataReport:
@@ -118,29 +135,122 @@ def _with_paths(listing: pa.Table) -> pa.Table:
 
 
 def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> MetadataCheck:
-    kind, definitions = partition_named(name), metadata.definitions
+    kind = partition_named(name)
     if kind is None:
         return MetadataCheck(partition=name, error="this package does not know this index, so it was not compared")
-    files = replace(files, definitions=definitions)
+    files = replace(files, definitions=metadata.definitions)
     if name == RECORD_INDEX:
         # Its build writes files of its tasks, and a validation writes nothing.
         return _check_locations(metadata, files)
-    stored, records = metadata.records(name), record_kind(name, definitions.get(name))
-    expected = records.decode(kind.build(name, files).sort_by("key"), SCHEMA)
-    allowed = expected
-    if name in _OF_FILES or name.startswith(EXPRESSION_PREFIX):
-        # A build covers the newest files. Files that a clean will remove may have records, too.
-        allowed = records.decode(kind.build(name, replace(files, newest=_older(files))).sort_by("key"), SCHEMA)
-    stored = stored.filter(_wanted(stored, expected, allowed))
-    if name.startswith(EXPRESSION_PREFIX) and "null_count" in expected.column_names:
-        return _check_expression(name, stored, expected, files)
+    if name.startswith(SECONDARY_PREFIX):
+        return _check_secondary(metadata, files, name)
+    if name == BLOOM_FILTERS:
+        return _check_filters(metadata, files)
+    if name in (COLUMN_STATS, PARTITION_STATS):
+        return _check_columns(metadata, files, name)
+    definition = files.definitions[name]
+    stored = metadata.records(name)
+    expected = record_kind(name, definition).decode(kind.build(name, files).sort_by("key"), SCHEMA)
+    stored = stored.filter(_wanted(stored, expected, _older_keys(files, definition.source_fields)))
     if "null_count" in expected.column_names:
-        return _check_statistics(name, stored, expected, indexed_types(files.schema))
-    check = _check(name, stored, expected, _COMPARED.get(name, ()))
-    if not name.startswith(SECONDARY_PREFIX):
-        return check
+        return _check_expression(name, stored, expected, files)
+    return _check(name, stored, expected, ())
+
+
+def _check_columns(metadata: MetadataTable, files: TableFiles, name: str) -> MetadataCheck:
+    """Compare statistics of columns: expected rows are divided by the first character of their keys.
+
+    A key begins with the hash of its column, so the rows of a column are compared together.
+    """
+    kind, definition = partition_named(name), files.definitions[COLUMN_STATS]
+    assert kind is not None, "statistics are a known partition"
+    records, kinds = record_kind(name, definition), indexed_types(files.schema)
+    checks = [MetadataCheck(partition=name)]
+    with TemporaryDirectory(prefix="lakehouse-statistics-") as folder:
+        storage = LocalStorage(folder)
+        written: list[ChangedKeysFile] = []
+        for number, some in enumerate(_pieces(files.newest, whole_partitions=name == PARTITION_STATS)):
+            entries = kind.build(name, replace(files, newest=some)).cast(ENTRIES).combine_chunks()
+            if entries.num_rows:
+                found = write_divided(storage, f"{number}.arrow", by_number(entries, _first_characters(entries)))
+                written += [] if found is None else [found]
+        for number, character in enumerate(_KEY_CHARACTERS):
+            stored = metadata.records(name, pa.array([character.encode()]))
+            entries = changed_keys_of(storage, written, number, ENTRIES).sort_by("key")
+            if not (entries.num_rows or stored.num_rows):
+                continue
+            expected = records.decode(entries, SCHEMA)
+            columns = [] if name == PARTITION_STATS else _beginning_with(character, definition.source_fields)
+            stored = stored.filter(_wanted(stored, expected, _older_keys(files, columns)))
+            checks.append(_check_statistics(name, stored, expected, kinds))
+    return _united(checks)
+
+
+def _pieces(files: pa.Table, *, whole_partitions: bool) -> Iterator[pa.Table]:
+    """Yield the files in pieces; with `whole_partitions` a piece has all files of its partitions."""
+    files = files.sort_by([("partition", "ascending"), ("name", "ascending")])
+    starts = np.arange(0, files.num_rows, _FILES_AT_ONCE)
+    if whole_partitions and files.num_rows:
+        codes = np.asarray(files.column("partition").combine_chunks().dictionary_encode().indices)
+        firsts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+        starts = np.unique(firsts[np.searchsorted(firsts, starts, side="right") - 1])
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), files.num_rows], strict=True):
+        yield files.slice(start, end - start)
+
+
+def _first_characters(entries: pa.Table) -> np.ndarray[Any, Any]:
+    """Return the position of the first character of each key in `_KEY_CHARACTERS`."""
+    first = pc.binary_slice(entries.column("key"), 0, 1).cast(pa.string())
+    return np.asarray(pc.index_in(first, value_set=pa.array(list(_KEY_CHARACTERS))).combine_chunks()).astype(np.int64)
+
+
+def _beginning_with(character: str, columns: Sequence[str]) -> list[str]:
+    hashes = hash64(pa.array(columns, pa.string())).to_pylist()
+    return [name for name, text in zip(columns, hashes, strict=True) if text.startswith(character)]
+
+
+def _check_filters(metadata: MetadataTable, files: TableFiles) -> MetadataCheck:
+    """Compare the bloom filters of files, one file group of the index after the other."""
+    kind, records = BloomFiltersPartition(), record_kind(BLOOM_FILTERS, None)
+    ids = [slice_.file_id for slice_ in metadata.slices(BLOOM_FILTERS)]
+    built = kind.build_groups(BLOOM_FILTERS, files, ids)
+    following = next(built, None)
+    checks, older = [MetadataCheck(partition=BLOOM_FILTERS)], _older_keys(files, ())
+    for file_id, stored in metadata.records_of_groups(BLOOM_FILTERS):
+        entries = ENTRIES.empty_table()
+        if following is not None and following[0] == file_id:
+            # Groups without filters are left out.
+            entries, following = following[1].sort_by("key"), next(built, None)
+        expected = records.decode(entries, SCHEMA)
+        stored = stored.filter(_wanted(stored, expected, older))
+        checks.append(_check(BLOOM_FILTERS, stored, expected, ("filter",)))
+    return _united(checks)
+
+
+def _check_secondary(metadata: MetadataTable, files: TableFiles, name: str) -> MetadataCheck:
+    """Compare a secondary index one file group after the other, as `_check_locations`."""
+    definition, count = files.definitions[name], len(metadata.slices(name))
+    checks = [MetadataCheck(partition=name)]
+    with TemporaryDirectory(prefix="lakehouse-values-") as folder:
+        storage = LocalStorage(folder)
+        found: list[ChangedKeysFile | None] = []
+        if files.read is not None:
+            column = IndexedColumn(
+                read=files.read,
+                column=definition.source_fields[0],
+                directory="values",
+                groups=count,
+                version=definition.version,
+                output=storage,
+            )
+            tasks = [(IndexedGroup(after=piece),) for piece in files.slices]
+            found = LocalEngine(_READERS).run(partial(find_changed_values, column), tasks)
+        written = [file for file in found if file is not None]
+        for number, (_, stored) in enumerate(metadata.records_of_groups(name)):
+            keys = pc.unique(changed_keys_of(storage, written, number, CHANGED).column("key"))
+            checks.append(_check(name, stored, pa.table({"key": keys}), ()))
     # Readers check the value of each row, so an entry too many hides nothing.
-    return replace(check, allows_surplus=True)
+    return replace(_united(checks), allows_surplus=True)
 
 
 def _check_locations(metadata: MetadataTable, files: TableFiles) -> MetadataCheck:
@@ -194,24 +304,37 @@ def _with_partition(rows: pa.Table) -> pa.Table:
     return rows.set_column(0, "key", key)
 
 
-def _older(files: TableFiles) -> pa.Table:
-    """Return the files that do not belong to the newest slices, without change logs."""
+def _older_keys(files: TableFiles, columns: Sequence[str]) -> pa.Array:
+    """Return the keys that files outside of the newest slices may have: of bloom filters, and of columns.
+
+    A build covers the newest files. Files that a clean will remove may have records, too.
+    """
     names = files.files.column("name")
     is_newest = pc.is_in(names, value_set=files.newest.column("name").combine_chunks())
-    return files.files.filter(pc.invert(pc.or_(is_newest, pc.ends_with(names, ".cdc"))))
+    older = files.files.filter(pc.invert(pc.or_(is_newest, pc.ends_with(names, ".cdc"))))
+    places = (older.column("partition"), older.column("name"))
+    of_columns = [column_stats_keys(pa.repeat(pa.scalar(name), older.num_rows), *places) for name in columns]
+    return pa.concat_arrays([bloom_keys(*places), *of_columns])
 
 
-def _wanted(stored: pa.Table, expected: pa.Table, allowed: pa.Table) -> pa.Array:
+def _wanted(stored: pa.Table, expected: pa.Table, older: pa.Array) -> pa.Array:
     """Return which stored records are compared: all but those of older files."""
     keys = stored.column("key").cast(pa.string())
-    needed, older = (rows.column("key").combine_chunks().cast(pa.string()) for rows in (expected, allowed))
+    needed = expected.column("key").combine_chunks().cast(pa.string())
     return pc.or_(pc.is_in(keys, value_set=needed), pc.invert(pc.is_in(keys, value_set=older)))
 
 
+# parameters: the records, the types of columns, and which bounds are compared
 def _check_statistics(
-    name: str, stored: pa.Table, expected: pa.Table, kinds: Mapping[str, pa.DataType]
+    name: str,
+    stored: pa.Table,
+    expected: pa.Table,
+    kinds: Mapping[str, pa.DataType],
+    judged: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> MetadataCheck:
+    """Compare rows and counts, and the bounds of those stored rows that `judged` returns."""
     check = _check(name, stored, expected, () if name == PARTITION_STATS else _STATISTICS)
+    stored = judged(stored)
     narrow: list[str] = []
     for column in pc.unique(expected.column("column")).to_pylist():
         kind = kinds.get(column)
@@ -228,17 +351,24 @@ def _check_statistics(
 def _check_expression(name: str, stored: pa.Table, expected: pa.Table, files: TableFiles) -> MetadataCheck:
     """Compare the rows of files exactly; rows of partitions may have wider bounds, and more of them may be stored."""
     definition = files.definitions[name]
-    kinds = {}
+    kinds: dict[str, pa.DataType] = {}
+    depends_on_zone = False
     if files.schema is not None:
-        field = files.schema.field(definition.source_fields[0])
-        kinds = {field.name: function_of(definition).result_type(field.type)}
+        field, function = files.schema.field(definition.source_fields[0]), function_of(definition)
+        kinds = {field.name: function.result_type(field.type)}
+        depends_on_zone = function.depends_on_zone(field.type)
+
+    def judged(rows: pa.Table) -> pa.Table:
+        # No reader uses the bounds that another engine computed in an unknown time zone.
+        return rows.filter(evaluated_in_utc(rows)) if depends_on_zone else rows
+
     is_file = pc.equal(expected.column("type"), STATS)
     check = _check_statistics(
-        name, stored.filter(pc.equal(stored.column("type"), STATS)), expected.filter(is_file), kinds
+        name, stored.filter(pc.equal(stored.column("type"), STATS)), expected.filter(is_file), kinds, judged
     )
     partitions = expected.filter(pc.invert(is_file))
     held = stored.filter(pc.is_in(stored.column("key"), value_set=partitions.column("key").combine_chunks()))
-    wide = _check_statistics(PARTITION_STATS, held, partitions, kinds)
+    wide = _check_statistics(PARTITION_STATS, held, partitions, kinds, judged)
     return replace(
         check,
         records=check.records + wide.records,

@@ -13,6 +13,8 @@ import pytest
 from lakehouse.cli.main import main
 from lakehouse.core.files import changed_keys
 from lakehouse.core.metadata.partitions import record_index
+from lakehouse.core.metadata.partitions.column_stats import ColumnStatsPartition
+from lakehouse.core.metadata.partitions.partition_stats import PartitionStatsPartition
 from lakehouse.core.metadata.place import METADATA, PARTITIONS_KEY
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.metadata import validate
@@ -21,6 +23,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import update_properties
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.metadata_report import MetadataCheck
+from lakehouse.spec.options.indexing import BLOOM_FILTERS_ENABLE
 from tests.support.indexes import table_with_metadata
 from tests.support.metadata_check import check_metadata
 from tests.support.tables import batch, row
@@ -167,7 +170,8 @@ def test_record_index_is_compared_and_built_one_file_group_at_a_time(
 
     def measured(*args: Any) -> pa.Table:
         found = changed_keys_of(*args)
-        sizes.append(found.num_rows)
+        if "file_id" in found.column_names:
+            sizes.append(found.num_rows)
         return found
 
     monkeypatch.setattr(validate, "changed_keys_of", measured)
@@ -181,6 +185,69 @@ def test_record_index_is_compared_and_built_one_file_group_at_a_time(
     assert check_of(table, "record_index").records == 60
     assert sum(sizes) == 60 and len(sizes) == 4 and max(sizes) < 30
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_statistics_and_secondary_index_are_compared_part_by_part(
+    type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_with_metadata(tmp_path, type=type)
+    table.insert(batch([row(f"k{n:02d}", p="abc"[n % 3], v=f"v{n}", ts=n) for n in range(40)]))
+    table.upsert(batch([row("k01", p="b", v="new", ts=99), row("k02", p="c", v=None, ts=99)]))
+    table.services.create_index("v")
+    table.services.index.run()
+    built: list[tuple[str, int, int]] = []
+    compared: list[tuple[str, int]] = []
+
+    def measured(kind: Any) -> None:
+        build = kind.build
+
+        def of_some(self: Any, name: str, files: Any) -> pa.Table:
+            partitions = len(set(files.newest.column("partition").to_pylist()))
+            built.append((name, files.newest.num_rows, partitions))
+            return build(self, name, files)
+
+        monkeypatch.setattr(kind, "build", of_some)
+
+    check = validate._check
+
+    def checked(name: str, stored: pa.Table, expected: pa.Table, columns: tuple[str, ...]) -> MetadataCheck:
+        compared.append((name, expected.num_rows))
+        return check(name, stored, expected, columns)
+
+    measured(ColumnStatsPartition)
+    measured(PartitionStatsPartition)
+    monkeypatch.setattr(validate, "_check", checked)
+    monkeypatch.setattr(validate, "_FILES_AT_ONCE", 4)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    report = table.metadata.validate()
+    assert report.ok, [f"{check!r} {check.examples}" for check in report.checks if not check.ok]
+    files = [rows for name, rows, _ in built if name == "column_stats"]
+    assert len(files) > 3 and max(files) == 4
+    assert sum(rows for name, rows, _ in built if name == "partition_stats") == sum(files), (
+        "each partition is built once"
+    )
+    assert {partitions for name, _, partitions in built if name == "partition_stats"} == {1}
+    for name in ("column_stats", "partition_stats", "secondary_index_v"):
+        parts = [rows for compared_name, rows in compared if compared_name == name and rows]
+        assert len(parts) > 5 and max(parts) < sum(parts) / 2, (name, parts)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("partition", ["column_stats", "partition_stats", "secondary_index_v", "bloom_filters"])
+def test_records_that_a_compaction_of_the_metadata_table_lost_are_missing(partition: str, tmp_path: Path) -> None:
+    table = table_with_metadata(tmp_path, options={BLOOM_FILTERS_ENABLE: "true"})
+    table.insert(batch([row(f"k{n:02d}", p="abc"[n % 3], v=f"v{n}", ts=n) for n in range(12)]))
+    table.services.create_index("v")
+    table.services.index.run()
+    table.upsert(batch([row("k01", p="b", v="new", ts=99)]))
+    logs = sorted((Path(table.location) / METADATA / partition).glob(".*.log*"))
+    newest = max(logs, key=lambda log: log.stat().st_size if "_0-0-0" not in log.name else 0)
+    newest.unlink()
+    check = check_of(Table.open(table.location), partition)
+    assert not check.ok and (check.missing or check.error), check
 
 
 def pending_of(storage: Storage) -> list[str]:
