@@ -1,4 +1,4 @@
-"""`lakehouse ingest run`: the ingestion job, submitted by Airflow or started in a shell."""
+"""`lakehouse ingest run` and `stream`: ingestion jobs, submitted by Airflow or started in a shell."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from lakehouse.cli.group import Given
 from lakehouse.cli.specs import author, specs_in_force, with_warning
 from lakehouse.cli.sync import synced
 from lakehouse.cli.table import catalog_name
+from lakehouse.core.env import Env
+from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import RetryableError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.connect import is_configured
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.ingest.run import run_ingest
+from lakehouse.platform.ingest.stream import Stop, Stream, open_lease, run_stream, stop_by_signal
 from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
@@ -31,6 +34,8 @@ from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobSta
 from lakehouse.spec.location import location_of
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.quantities import parse_duration
+from lakehouse.spec.stream import StreamSpec
 from lakehouse.spec.table import TableSpec, load_spec
 
 logger = logging.getLogger(__name__)
@@ -40,6 +45,49 @@ _SERVICE = "ingest"
 def ingest(given: Given) -> int:
     """Run one ingestion and print its report."""
     return run_job(job_command(given), _work, _check)
+
+
+def stream(given: Given) -> int:
+    """Ingest continuously and print the report of each commit, and their sum."""
+    return run_job(job_command(given), _stream_work, _check)
+
+
+def _stream_work(command: JobCommand) -> JobReport:
+    spec, warning = _spec_of(command.table)
+    session = job_session(f"lakehouse ingest stream {spec.table}")
+    env = Env(storage=open_storage(location_of(spec, os.environ), storage_options_of(session)))
+    stop = Stop()
+    with metrics() as measures, stop_by_signal(stop):
+        report = run_stream(
+            Stream(
+                table=spec.table,
+                settings=_stream_settings(spec, command),
+                run=lambda run_id: _recorded(spec, _one_run(command, run_id), measures),
+                done=lambda one: print_report(command, one),
+                env=env,
+                lock=open_lease(env),
+                stop=stop,
+                run_id=command.run_id or "ingest stream by hand",
+            )
+        )
+    report = with_warning(report, warning)
+    print_report(command, report)
+    return report
+
+
+def _one_run(command: JobCommand, run_id: str) -> JobCommand:
+    return replace(command, action="run", every=None, run_for=None, run_id=run_id)
+
+
+def _stream_settings(spec: TableSpec, command: JobCommand) -> StreamSpec:
+    """Return the times of a stream: those of the command, of the spec, or the default, which has no end."""
+    declared = None if spec.ingest is None else spec.ingest.stream
+    settings = StreamSpec(run_for_s=0) if declared is None else declared
+    if command.every is not None:
+        settings = replace(settings, every_s=parse_duration("--every", command.every))
+    if command.run_for is not None:
+        settings = replace(settings, run_for_s=parse_duration("--run-for", command.run_for))
+    return settings
 
 
 def _work(command: JobCommand) -> JobReport:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lakehouse.errors import SettingError, UserError, nearest
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.contracts.job import STREAM, JobCommand
 from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.interval_path import folders_of
 from lakehouse.spec.location import location_of, resolve
@@ -84,6 +84,12 @@ def _check_ingest(spec: TableSpec, command: JobCommand, environ: Mapping[str, st
             table=spec.table,
         )
     source = spec.ingest.source
+    if command.action == STREAM and spec.ingest.is_by_interval:
+        raise UserError(
+            f"{spec.source or spec.table}: the source of table {spec.table} is read by data interval, and a stream "
+            "reads from the checkpoint. Use `ingest run`, or a source without an interval",
+            table=spec.table,
+        )
     if not isinstance(source, FileSourceSpec):
         return
     path = resolve(source.path, environ, name="ingest.path")

@@ -25,6 +25,7 @@ from lakehouse.spec.options.schema import (
 )
 from lakehouse.spec.source import SourceSpec
 from lakehouse.spec.spec_key import key_names
+from lakehouse.spec.stream import StreamSpec
 from lakehouse.spec.table_source import APPLY, TableSourceSpec
 from lakehouse.spec.transform import TransformSpec
 from lakehouse.spec.yaml_section import Section
@@ -74,6 +75,7 @@ class IngestSpec:
         source: The settings of the source.
         select: SQL expressions that are applied after parsing; `"*"` keeps all columns.
         transform: The query or function that makes rows of the views of the source; None for none.
+        stream: The times of a continuous ingestion; None for runs by a schedule or by hand.
         operation: One of `OPERATIONS`.
         max_bad_records: The number of records without a key, or that do not parse, that a run may set aside.
         replace: Whether a data interval that a commit holds already is ingested again.
@@ -97,6 +99,7 @@ class IngestSpec:
     source: SourceSpec
     select: tuple[str, ...] = ()
     transform: TransformSpec | None = None
+    stream: StreamSpec | None = None
     operation: str = "upsert"
     max_bad_records: int = 0
     replace: bool = False
@@ -144,6 +147,7 @@ def parse_ingest(section: Section) -> IngestSpec:
         source=source.parse(section),
         select=section.texts("select"),
         transform=_transform(section),
+        stream=_stream(section),
         operation=section.choice("operation", OPERATIONS, OPERATIONS[0]),
         max_bad_records=section.integer("max_bad_records", 0),
         replace=section.boolean("replace", False),
@@ -165,6 +169,7 @@ def parse_ingest(section: Section) -> IngestSpec:
     if spec.select and spec.transform is not None:
         raise section.error("select: 'transform' computes the columns; remove one of the two.", "select")
     _check_tables(spec, section)
+    _check_stream(spec, section)
     if spec.catchup and (spec.schedule is None or spec.start_date is None):
         raise section.error("catchup needs 'schedule' and 'start_date', which determine its intervals.", "catchup")
     if spec.lateness_s and not spec.event_time:
@@ -197,6 +202,25 @@ def _transform(section: Section) -> TransformSpec | None:
     return None if detail is None else TransformSpec.parse(detail)
 
 
+def _stream(section: Section) -> StreamSpec | None:
+    if "stream" in section.nodes and not section.is_mapping("stream"):
+        # `stream: true` has all defaults.
+        return StreamSpec() if section.boolean("stream", False) else None
+    detail = section.section("stream", "stream")
+    return None if detail is None else StreamSpec.parse(detail)
+
+
+def _check_stream(spec: IngestSpec, section: Section) -> None:
+    """Raise UserError for settings that contradict a continuous ingestion."""
+    if spec.stream is None:
+        return
+    if spec.is_by_interval:
+        raise section.error("stream: it reads from the checkpoint, and this source is read by data interval.", "stream")
+    for name in ("schedule", "catchup", "replace"):
+        if getattr(spec, name):
+            raise section.error(f"{name}: a run of a stream follows the one before. Remove {name!r}.", name)
+
+
 def _check_tables(spec: IngestSpec, section: Section) -> None:
     """Check what the source `table` needs from the other settings; raise UserError with file and line."""
     source = spec.source
@@ -223,7 +247,7 @@ def _choice(section: Section, name: str, choices: tuple[str, ...]) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, TransformSpec):
+    if isinstance(value, TransformSpec | StreamSpec):
         return value.to_mapping()
     if isinstance(value, Mapping):
         return dict(value)

@@ -23,6 +23,12 @@ INGEST_KEYS = (
         example='{sql: "SELECT order_id, fare FROM batch"}',
     ),
     SpecKey(
+        name="stream",
+        type="section, or true",
+        text="Continuous ingestion: a long-lived job commits at this pace, and the DAG starts the next job at its end.",
+        example="{every: 30s}",
+    ),
+    SpecKey(
         name="operation",
         type="choice",
         text="How rows are written.",

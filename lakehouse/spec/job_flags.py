@@ -90,6 +90,20 @@ JOB_FLAGS = (
         form=FlagForm.SWITCH,
         text="Ingest again what earlier commits contain.",
     ),
+    JobFlag(
+        flag="--every",
+        field="every",
+        form=FlagForm.VALUE,
+        value="DURATION",
+        text="Time between the starts of two commits; the default is that of the spec, or 1m.",
+    ),
+    JobFlag(
+        flag="--run-for",
+        field="run_for",
+        form=FlagForm.VALUE,
+        value="DURATION",
+        text="Time after which the stream ends; the default is that of the spec, or no end.",
+    ),
     JobFlag(flag="--force", field="force", form=FlagForm.SWITCH, text="Run although nothing is due."),
     JobFlag(
         flag="--check",

@@ -4,24 +4,34 @@ A run ingests the files of its data interval if the spec's path contains `{start
 ingests all files that no commit contains. A run can be repeated: files in a commit are not ingested again. Backfills
 work for every table with a schedule.
 
+A spec with `stream` has runs that follow each other: each run is one job that commits again and again until `run_for`
+has passed. After a failed run the next one continues from the last commit.
+
 A DAG whose source is other tables (`source: table`) and that has no schedule runs after each commit of one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAny, CronDataIntervalTimetable
 
+from lakehouse.spec.contracts.job import STREAM
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.assets import table_asset
 from lakehouse_airflow.forms import ingest_form
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.specs import timetable
+
+#: Airflow starts a run as soon as the one before has ended.
+_CONTINUOUS = "@continuous"
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+#: Failed runs in a row after which Airflow pauses the DAG of a stream.
+_MAX_FAILED_RUNS = 5
 
 
 def ingest_dag(
@@ -46,16 +56,16 @@ def ingest_dag(
         description=f"{ingest.operation} {ingest.source.description} into {spec.table}",
         doc_md=f"{__doc__}\nTable `{spec.table}` at `{spec.location}`, key `{', '.join(spec.record_key)}`.",
         schedule=_schedule(spec, ingest, sources),
-        start_date=ingest.start_date,
+        start_date=ingest.start_date or (None if ingest.stream is None else _START),
         catchup=ingest.catchup,
         max_active_runs=1,
         params=ingest_form(),
-        **{"tags": ["lakehouse", "ingest"], **dag},
+        **{"tags": ["lakehouse", "ingest"], **_of_stream(ingest), **dag},
     ) as made:
         LakehouseOperator(
             task_id="ingest",
             verb="ingest",
-            action="run",
+            action="run" if ingest.stream is None else STREAM,
             table=str(Path(spec.source).absolute()),
             by_interval=ingest.is_by_interval,
             conf={**(conf or {}), **ingest.spark},
@@ -67,14 +77,25 @@ def ingest_dag(
             retry_delay=timedelta(seconds=ingest.retry_delay_s),
             retry_exponential_backoff=2,
             max_retry_delay=timedelta(hours=1),
-            execution_timeout=timedelta(seconds=ingest.timeout_s),
+            execution_timeout=timedelta(seconds=ingest.timeout_s + _run_for_s(ingest)),
         )
     return made
 
 
+def _of_stream(ingest: IngestSpec) -> dict[str, Any]:
+    """Return the arguments of the DAG of a stream; a stream that always fails is paused, not started for ever."""
+    return {} if ingest.stream is None else {"max_consecutive_failed_dag_runs": _MAX_FAILED_RUNS}
+
+
+def _run_for_s(ingest: IngestSpec) -> int:
+    return 0 if ingest.stream is None else ingest.stream.run_for_s
+
+
 def _schedule(
     spec: TableSpec, ingest: IngestSpec, sources: Sequence[Asset]
-) -> CronDataIntervalTimetable | AssetAny | None:
+) -> CronDataIntervalTimetable | AssetAny | str | None:
+    if ingest.stream is not None:
+        return _CONTINUOUS
     declared = timetable(spec)
     # Runs that assets start have no data interval.
     if declared is not None or ingest.is_by_interval or not sources:

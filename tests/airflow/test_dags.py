@@ -73,6 +73,19 @@ def test_dags_of_the_repository_have_no_import_errors() -> None:
     assert {name for name in bag.dags if name.startswith("services.")} == {f"services.{name}" for name in SERVICES}
 
 
+def test_spec_with_a_stream_becomes_a_continuous_dag_that_is_paused_after_failures(write_specs: WriteSpecs) -> None:
+    write_specs(stream=minimal("live", "{path: landing, stream: {every: 30s, run_for: 20m}, timeout: 10m}"))
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    dag = bag.dags["ingest.live"]
+    assert type(dag.timetable).__name__ == "ContinuousTimetable"
+    assert (dag.max_active_runs, dag.catchup, dag.max_consecutive_failed_dag_runs) == (1, False, 5)
+    task = dag.get_task("ingest")
+    assert (task.verb, task.action, task.by_interval) == ("ingest", "stream", False)
+    assert task.execution_timeout == timedelta(minutes=30)
+    DagSerialization.to_dict(dag)
+
+
 def test_spec_becomes_a_dag_with_its_schedule_retries_and_pool(write_specs: WriteSpecs) -> None:
     write_specs(orders=ORDERS)
     dag = DagBag(DAGS).dags["ingest.sales.orders"]

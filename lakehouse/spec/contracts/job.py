@@ -27,11 +27,14 @@ from lakehouse.model.drift import ColumnDrift
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.job_flags import JOB_FLAGS, FlagForm, JobFlag
+from lakehouse.spec.quantities import parse_duration
 from lakehouse.spec.secrets import redact_text, refuse_secrets
 
 #: Environment variable with the `spark.hadoop.fs.*` settings of a job as JSON, for a check outside of spark-submit.
 STORAGE_SETTINGS = "LAKEHOUSE_STORAGE_SETTINGS"
 _OUTPUTS = ("text", "json")
+#: The action of a job that repeats an ingestion.
+STREAM = "stream"
 
 
 _FLAGS = {flag.flag: flag for flag in JOB_FLAGS}
@@ -50,6 +53,8 @@ class JobCommand:
         run_id: Identity of the run; every try of a run has the same one.
         report: Path of the file for the JobReport.
         full_refresh: Ingest again what earlier commits contain.
+        every: Time between the starts of two commits of a stream, such as `30s`; None for that of the spec.
+        run_for: Time after which a stream ends; None for that of the spec.
         instant: Instant of the plan that a table service executes.
         force: Run a table service that is not due.
         also: More tables of the catalog for the same process.
@@ -68,6 +73,8 @@ class JobCommand:
     run_id: str | None = None
     report: str | None = None
     full_refresh: bool = False
+    every: str | None = None
+    run_for: str | None = None
     instant: str | None = None
     force: bool = False
     also: tuple[str, ...] = ()
@@ -94,10 +101,24 @@ class JobCommand:
             raise UserError(f"--output {self.output}: expected text or json", flag="--output")
         if self.also and self.verb == "ingest":
             raise UserError(f"ingest works on one table; --table was given {len(self.tables)} times", flag="--table")
+        self._check_stream()
         for key in self.options:
             if not key or "=" in key:
                 raise UserError(f"--option: {key!r} is not the name of an option", option=key)
         refuse_secrets(self.options, "--option")
+
+    def _check_stream(self) -> None:
+        """Raise UserError for flags of streams on another job, for a wrong duration, and for what streams cannot do."""
+        for flag, text in (("--every", self.every), ("--run-for", self.run_for)):
+            if text is None:
+                continue
+            if self.action != STREAM:
+                raise UserError(f"{flag}: `{self.verb} {self.action}` runs once; use `ingest stream`", flag=flag)
+            if parse_duration(flag, text) == 0:
+                raise UserError(f"{flag} {text}: must be longer than 0 seconds", flag=flag)
+        if self.action == STREAM and (self.interval is not None or self.full_refresh):
+            flag = "--full-refresh" if self.full_refresh else "--interval-start"
+            raise UserError(f"{flag}: a stream continues from the checkpoint; use `ingest run`", flag=flag)
 
     @property
     def interval(self) -> tuple[datetime, datetime] | None:
