@@ -10,9 +10,19 @@ from uuid import UUID
 from lakehouse.errors import CorruptLogError, LakehouseError, SnapshotNeededError, UnsupportedError
 from lakehouse.platform.sources.binlog import charsets, events, statements
 from lakehouse.platform.sources.binlog.batches import STEP, TableVersion
-from lakehouse.platform.sources.binlog.changes import ChangeBatch, DecodedLog, SchemaEvent, TableName
+from lakehouse.platform.sources.binlog.changes import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    ChangeBatch,
+    DecodedLog,
+    SchemaEvent,
+    TableName,
+)
 from lakehouse.platform.sources.binlog.columns import SourceColumn
 from lakehouse.platform.sources.binlog.positions import (
+    OFFSET_BITS,
+    ROW_BITS,
     BinlogPosition,
     MysqlGtids,
     gtids,
@@ -22,14 +32,20 @@ from lakehouse.platform.sources.binlog.table_map import name_of, parse_table_map
 
 _SECOND_US = 1_000_000
 _OFFSET_WRAP = 1 << 32
+_HIGH_BITS = ~(_OFFSET_WRAP - 1)
+_MOST_OFFSET = 1 << OFFSET_BITS
+_TIME_BITS = (1 << 55) - 1
 #: A row event with this table id has no rows; it only ends a statement.
-_NO_TABLE = 0x00FFFFFF
+_NO_TABLE = b"\xff\xff\xff\0\0\0"
 _STANDALONE = 1
 _MARIADB_GTID = struct.Struct("<QIB")
-_MYSQL_GTID = struct.Struct("<B16sq")
+_NUMBER = struct.Struct("<q")
 _QUERY = struct.Struct("<IIBHH")
-# Places in the body of a GTID event of MySQL: the logical clock, then two numbers, then the commit time.
-_LOGICAL_CLOCK, _LOGICAL_CLOCK_TYPE, _COMMIT_TIME_END = 25, 2, 49
+# Places in events: the type, the id of the table, what follows a query's numbers.
+_KIND_AT, _TABLE_END, _STATUS_AT = 4, events.HEADER_BYTES + 6, events.HEADER_BYTES + _QUERY.size
+# Places in a GTID event of MySQL: UUID after the flags, number, logical clock, two numbers, commit time.
+_UUID_AT, _LOGICAL_CLOCK, _LOGICAL_CLOCK_TYPE = events.HEADER_BYTES + 1, events.HEADER_BYTES + 25, 2
+_COMMIT_TIME_END = events.HEADER_BYTES + 49
 _ARTIFICIAL = 0x20
 #: Events about the log itself.
 _SERVER_EVENTS = (
@@ -39,6 +55,14 @@ _SERVER_EVENTS = (
     events.HEARTBEAT,
     events.HEARTBEAT_2,
 )
+#: Events that themselves tell whether they have a checksum.
+_BEFORE_CHECKSUMS = (events.FORMAT_DESCRIPTION, events.ROTATE)
+#: The kind of change of each type of row event, whether it has extra data, and whether its rows are compressed.
+_ROWS = {
+    **{number: (INSERT, *facts) for number, facts in events.WRITE_ROWS.items()},
+    **{number: (UPDATE, *facts) for number, facts in events.UPDATE_ROWS.items()},
+    **{number: (DELETE, *facts) for number, facts in events.DELETE_ROWS.items()},
+}
 _SHOWN = 200
 
 
@@ -75,6 +99,7 @@ class Decoder:
     After an error the decoder cannot be used any more.
 
     Attributes:
+        order: The ordering value of the place after the last whole transaction; 0 if its file is not known.
         at_border: Whether no transaction is open, so that `take` gives all changes that were fed.
         rows: The number of rows since the last `take`, also of the open transaction.
         transactions: The number of whole transactions since the last `take`.
@@ -87,14 +112,16 @@ class Decoder:
         self._gtids = gtids(settings.flavor, start.gtid)
         self._file, self._offset = start.file, start.offset
         self._border = (start.file, start.offset, start.committed_us)
-        self.transactions = self._border_order = 0
+        self._file_order = ordering_value(start.file, 0) if start.file else 0
+        self.order = start.order
+        self.transactions = 0
         self._gtid: tuple[str, int] | tuple[int, int, int] | None = None
+        self._uuids: dict[bytes, str] = {}
         self._committed_us = 0
-        self._is_begun = False
-        # The ordering value of the open transaction, that of its last row, and whether it has wanted rows.
-        self._base = self._last = 0
-        self._has_rows = False
-        self._tables: dict[int, TableVersion | None] = {}
+        # The ordering value of the last row of the open transaction, and whether it has wanted rows.
+        self._last = 0
+        self._is_begun = self._has_rows = False
+        self._tables: dict[bytes, TableVersion | None] = {}
         self._maps: dict[bytes, TableVersion | None] = {}
         # The versions with rows that are not yet in `changes`.
         self._pending: dict[TableName, TableVersion] = {}
@@ -117,7 +144,7 @@ class Decoder:
 
         Those of an open transaction are left out, and no event may follow then.
         """
-        upto = None if self.at_border else self._border_order
+        upto = None if self.at_border else self.order
         for name in list(self._pending):
             self._finish(name, upto)
         changes = tuple(one for one in self._changes if upto is None or not _is_behind(one, upto))
@@ -142,30 +169,35 @@ class Decoder:
             SnapshotNeededError: The log does not say which rows of a wanted table changed.
             UserError: The log lacks metadata of columns.
         """
-        header = events.header_of(event)
-        end, kind = len(event), header.kind
-        if kind == events.FORMAT_DESCRIPTION:
-            self._has_checksums = events.has_checksums(event, header)
-        elif kind == events.ROTATE and header.flags & _ARTIFICIAL:
-            # It belongs to no file, so the description of a file does not tell whether it has a checksum.
-            end -= events.CHECKSUM_BYTES * events.ends_with_checksum(event)
-        elif self._has_checksums:
-            events.check(event, header)
+        end = len(event)
+        time_s, kind, server, _, low, flags = events.header_of(event)
+        if self._has_checksums and kind not in _BEFORE_CHECKSUMS:
             end -= events.CHECKSUM_BYTES
-        self._follow(header)
+            events.check(event, end, kind)
+        if low and not flags & _ARTIFICIAL:
+            self._follow(low)
         try:
-            if kind in events.WRITE_ROWS:
-                self._rows(event, end, "insert", *events.WRITE_ROWS[kind])
-            elif kind in events.UPDATE_ROWS:
-                self._rows(event, end, "update", *events.UPDATE_ROWS[kind])
-            elif kind in events.DELETE_ROWS:
-                self._rows(event, end, "delete", *events.DELETE_ROWS[kind])
+            if kind in _ROWS:
+                self._rows(event, end, _ROWS[kind])
             elif kind == events.TABLE_MAP:
-                self._table(event[events.HEADER_BYTES : end])
+                rest = event[_TABLE_END:end]
+                if rest not in self._maps:
+                    self._maps[rest] = self._described(rest)
+                self._tables[event[events.HEADER_BYTES : _TABLE_END]] = self._maps[rest]
             elif kind == events.XID:
-                self._commit(header)
+                self._commit(time_s)
+            elif kind == events.GTID:
+                self._begin(time_s, len(event))
+                self._mysql_gtid(event, end)
+            elif kind == events.MARIADB_GTID:
+                sequence, domain, marks = _MARIADB_GTID.unpack_from(event, events.HEADER_BYTES)
+                self._begin(time_s, len(event))
+                self._gtid = (domain, server, sequence)
+                self._is_begun = not marks & _STANDALONE
+            elif kind == events.QUERY:
+                self._query(event, end, time_s)
             else:
-                self._control(kind, event, end, header)
+                self._control(kind, event, end, events.Header(*events.header_of(event)))
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise CorruptLogError(
                 f"an event of type {kind} that ends at {self._offset:,} is damaged: {error}"
@@ -174,32 +206,29 @@ class Decoder:
             error.add_note(f"in {self._file or 'the binlog'}, event of type {kind} that ends at {self._offset:,}")
             raise
 
-    def _follow(self, header: events.Header) -> None:
-        """Follow the offset in the file. The header has its low 32 bits, 0 for events that are not in the file."""
-        if not header.end or header.flags & _ARTIFICIAL:
-            return
-        offset = self._offset & ~(_OFFSET_WRAP - 1) | header.end
+    def _follow(self, low: int) -> None:
+        """Follow the offset in the file; events have its low 32 bits."""
+        offset = self._offset & _HIGH_BITS | low
         if offset + _OFFSET_WRAP // 2 < self._offset:
             offset += _OFFSET_WRAP
-        self._offset = max(self._offset, offset)
+        if offset > self._offset:
+            self._offset = offset
 
     def _control(self, kind: int, event: bytes, end: int, header: events.Header) -> None:
         """Decode an event that has no rows."""
         body = event[events.HEADER_BYTES : end]
-        if kind in (events.QUERY, events.MARIADB_QUERY_COMPRESSED):
-            self._query(body, header, is_compressed=kind == events.MARIADB_QUERY_COMPRESSED)
-        elif kind in (events.GTID, events.ANONYMOUS_GTID):
-            self._begin(header)
-            self._mysql_gtid(body, is_anonymous=kind == events.ANONYMOUS_GTID)
-        elif kind == events.MARIADB_GTID:
-            sequence, domain, flags = _MARIADB_GTID.unpack_from(body)
-            self._begin(header)
-            self._gtid = (domain, header.server, sequence)
-            self._is_begun = not flags & _STANDALONE
+        if kind == events.FORMAT_DESCRIPTION:
+            self._has_checksums = events.has_checksums(event, header)
         elif kind == events.ROTATE:
-            self._rotate(body, header)
+            self._rotate(event, header)
+        elif kind == events.MARIADB_QUERY_COMPRESSED:
+            self._query(event, end, header.time_s)
+        elif kind == events.ANONYMOUS_GTID:
+            self._begin(header.time_s, len(event))
+            self._mysql_gtid(event, end)
+            self._gtid = None
         elif kind == events.XA_PREPARE:
-            self._xa_prepare(body, header)
+            self._xa_prepare(body, header.time_s)
         elif kind == events.EXECUTE_LOAD_QUERY:
             self._load(body)
         elif kind == events.PARTIAL_UPDATE_ROWS:
@@ -217,58 +246,66 @@ class Decoder:
                 "server is not supported"
             )
 
-    def _begin(self, header: events.Header) -> None:
-        """Open a transaction that begins with this event."""
+    def _begin(self, time_s: int, size: int) -> None:
+        """Open a transaction that begins with an event of this size."""
         if not self.at_border:
             raise CorruptLogError("a transaction begins within another one; the log or the connection is damaged")
         self.at_border, self._is_begun, self._has_rows = False, False, False
         self._gtid = None
-        self._committed_us = header.time_s * _SECOND_US
-        self._base = self._last = ordering_value(self._file, max(self._offset - header.size, 0))
+        self._committed_us = time_s * _SECOND_US
+        self._last = self._file_order + (max(self._offset - size, 0) << ROW_BITS)
 
-    def _mysql_gtid(self, body: bytes, *, is_anonymous: bool) -> None:
-        _, raw, number = _MYSQL_GTID.unpack_from(body)
-        if not is_anonymous:
-            self._gtid = (str(UUID(bytes=raw)), number)
-        if len(body) >= _COMMIT_TIME_END and body[_LOGICAL_CLOCK] == _LOGICAL_CLOCK_TYPE:
+    def _mysql_gtid(self, event: bytes, end: int) -> None:
+        raw = event[_UUID_AT : _UUID_AT + 16]
+        uuid = self._uuids.get(raw)
+        if uuid is None:
+            uuid = self._uuids[raw] = str(UUID(bytes=raw))
+        (number,) = _NUMBER.unpack_from(event, _UUID_AT + 16)
+        self._gtid = (uuid, number)
+        if end >= _COMMIT_TIME_END and event[_LOGICAL_CLOCK] == _LOGICAL_CLOCK_TYPE:
             # The highest bit says that the time of the original server follows.
-            time = int.from_bytes(body[_COMMIT_TIME_END - 7 : _COMMIT_TIME_END], "little")
-            self._committed_us = time & ((1 << 55) - 1)
+            time = int.from_bytes(event[_COMMIT_TIME_END - 7 : _COMMIT_TIME_END], "little")
+            self._committed_us = time & _TIME_BITS
 
-    def _commit(self, header: events.Header) -> None:
+    def _commit(self, time_s: int) -> None:
         """Close the transaction."""
-        if self._last and self._last >= ordering_value(self._file, self._offset):
+        order = self._file_order + (self._offset << ROW_BITS)
+        if self._last >= order and self._file:
             raise UnsupportedError(
                 f"a transaction that ends at {self._offset:,} of {self._file} has more rows than ordering values"
             )
-        if isinstance(self._gtids, MysqlGtids):
-            if self._gtid is not None:
+        if self._offset >= _MOST_OFFSET:
+            ordering_value(self._file, self._offset)
+        if self._gtid is not None:
+            if isinstance(self._gtids, MysqlGtids):
                 uuid, number = self._gtid[0], int(self._gtid[1])
                 self._gtids.add(str(uuid), number, number + 1)
-        elif self._gtid is not None:
-            domain, server, sequence = (int(part) for part in self._gtid)
-            self._gtids.set(domain, server, sequence)
-        committed_us = self._committed_us or header.time_s * _SECOND_US
-        self._border = (self._file, self._offset, committed_us)
-        self._border_order = self._last
+            else:
+                domain, server, sequence = (int(part) for part in self._gtid)
+                self._gtids.set(domain, server, sequence)
+        self._border = (self._file, self._offset, self._committed_us or time_s * _SECOND_US)
+        self.order = order
         self.at_border, self._is_begun, self._gtid = True, False, None
-        self._committed_us = self._last = 0
+        self._committed_us = 0
         self.transactions += 1
         self._tables.clear()
 
-    def _rotate(self, body: bytes, header: events.Header) -> None:
+    def _rotate(self, event: bytes, header: events.Header) -> None:
         """Go on with another file. The first event of a dump is a rotation that is not in the log."""
-        (offset,) = struct.unpack_from("<Q", body)
-        self._file, self._offset = body[8:].decode("utf-8"), offset
-        file, place, committed_us = self._border
-        if self.at_border and (not file or ordering_value(self._file, offset) > ordering_value(file, place)):
-            self._border = (self._file, offset, committed_us)
-
-    def _table(self, body: bytes) -> None:
-        number, rest = int.from_bytes(body[:6], "little"), body[6:]
-        if rest not in self._maps:
-            self._maps[rest] = self._described(rest)
-        self._tables[number] = self._maps[rest]
+        end = len(event)
+        if header.flags & _ARTIFICIAL:
+            # It belongs to no file, so the description of a file does not tell whether it has a checksum.
+            end -= events.CHECKSUM_BYTES * events.ends_with_checksum(event)
+        elif self._has_checksums:
+            end -= events.CHECKSUM_BYTES
+            events.check(event, end, header.kind)
+        (offset,) = struct.unpack_from("<Q", event, events.HEADER_BYTES)
+        file = event[events.HEADER_BYTES + 8 : end].decode("utf-8")
+        order = ordering_value(file, offset)
+        self._file, self._offset, self._file_order = file, offset, ordering_value(file, 0)
+        if self.at_border and order > self.order:
+            self._border = (file, offset, self._border[2])
+            self.order = order
 
     def _described(self, body: bytes) -> TableVersion | None:
         name, _ = name_of(body)
@@ -280,28 +317,29 @@ class Decoder:
 
     def _table_of(self, event: bytes) -> TableVersion | None:
         """Return the version of the table of a row event; None if the table is not wanted, or the event has no rows."""
-        number = int.from_bytes(event[events.HEADER_BYTES : events.HEADER_BYTES + 6], "little")
-        if number == _NO_TABLE:
-            return None
+        number = event[events.HEADER_BYTES : _TABLE_END]
         try:
             return self._tables[number]
         except KeyError:
-            raise CorruptLogError(f"rows of table {number} come without a description of the table") from None
+            if number == _NO_TABLE:
+                return None
+            name = int.from_bytes(number, "little")
+            raise CorruptLogError(f"rows of table {name} come without a description of the table") from None
 
-    # parameters: two of them are facts about the event's type
-    def _rows(self, event: bytes, end: int, kind: str, has_extra: bool, is_compressed: bool) -> None:
+    def _rows(self, event: bytes, end: int, kind: tuple[str, bool, bool]) -> None:
         version = self._table_of(event)
         if version is None:
             return
         if self.at_border:
             raise CorruptLogError("rows come outside of a transaction")
+        change, has_extra, is_compressed = kind
         place = events.HEADER_BYTES + 8
         if has_extra:
             place += event[place] | event[place + 1] << 8
         count, place = events.length_encoded(event, place)
         if count != len(version.map.columns):
             raise CorruptLogError(f"rows of {version.map.name} have {count} columns; its description has others")
-        size = (count + 7) // 8 * (2 if kind == "update" else 1)
+        size = (count + 7) // 8 * (2 if change == UPDATE else 1)
         bitmaps = event[place : place + size]
         place += size
         if place > end:
@@ -315,23 +353,27 @@ class Decoder:
             if pending is not None:
                 self._finish(name)
             self._pending[name] = version
-        rows = version.sink(kind, bitmaps).add(event, place, end, self._last, self._committed_us)
+        rows = version.sink(change, bitmaps).add(event, place, end, self._last, self._committed_us)
         self._last += rows * STEP
         self._has_rows = True
         self.rows += rows
 
-    def _query(self, body: bytes, header: events.Header, *, is_compressed: bool) -> None:
-        text, database = self._statement(body, is_compressed)
-        statement = statements.classify(text, database)
+    def _query(self, event: bytes, end: int, time_s: int) -> None:
         if self.at_border:
             # A server without GTIDs.
-            self._begin(header)
+            self._begin(time_s, len(event))
+        _, _, size, _, status = _QUERY.unpack_from(event, events.HEADER_BYTES)
+        if event[_STATUS_AT + status + size + 1 : end] == b"BEGIN":
+            self._is_begun = True
+            return
+        text, database = self._statement(event, end)
+        statement = statements.classify(text, database)
         match statement.kind:
             case statements.BEGIN:
                 self._is_begun = True
                 return
             case statements.COMMIT:
-                self._commit(header)
+                self._commit(time_s)
                 return
             case statements.ROLLBACK | statements.ROLLBACK_TO if self._has_rows:
                 raise SnapshotNeededError(
@@ -339,7 +381,7 @@ class Decoder:
                     "transactions; read the tables again"
                 )
             case statements.ROLLBACK:
-                self._commit(header)
+                self._commit(time_s)
                 return
             case statements.XA:
                 words = text.split()
@@ -351,19 +393,19 @@ class Decoder:
             case statements.DDL:
                 self._schema_events(statement, text)
         if not self._is_begun:
-            self._commit(header)
+            self._commit(time_s)
 
-    def _statement(self, body: bytes, is_compressed: bool) -> tuple[str, str]:
+    def _statement(self, event: bytes, end: int) -> tuple[str, str]:
         """Return the text of a statement and its default database."""
-        _, _, size, _, status = _QUERY.unpack_from(body)
-        start = _QUERY.size + status
-        database = body[start : start + size].decode("utf-8")
-        raw = body[start + size + 1 :]
-        if len(body) < start + size + 1:
+        _, _, size, _, status = _QUERY.unpack_from(event, events.HEADER_BYTES)
+        start = _STATUS_AT + status
+        database = event[start : start + size].decode("utf-8")
+        raw = event[start + size + 1 : end]
+        if end < start + size + 1:
             raise CorruptLogError("a query event ends before its statement")
-        if is_compressed:
+        if event[_KIND_AT] == events.MARIADB_QUERY_COMPRESSED:
             raw = events.decompressed(raw, 0, len(raw))
-        charset = statements.charset_of(body[_QUERY.size : start], self.settings.collations)
+        charset = statements.charset_of(event[_STATUS_AT:start], self.settings.collations)
         return charsets.decode(raw, charset, errors="replace"), database
 
     def _changed_by_statement(self, statement: statements.Statement, text: str) -> None:
@@ -407,14 +449,14 @@ class Decoder:
         text = body[start + size + 1 :].decode("utf-8", "replace")
         self._changed_by_statement(statements.classify(text, database), text)
 
-    def _xa_prepare(self, body: bytes, header: events.Header) -> None:
+    def _xa_prepare(self, body: bytes, time_s: int) -> None:
         is_one_phase = bool(body[0])
         if self._has_rows and not is_one_phase:
             raise UnsupportedError(
                 "the log has rows of a prepared XA transaction, which may be rolled back later; XA transactions on "
                 "these tables are not supported. Read the tables again"
             )
-        self._commit(header)
+        self._commit(time_s)
 
 
 def _is_behind(one: ChangeBatch | SchemaEvent, upto: int) -> bool:

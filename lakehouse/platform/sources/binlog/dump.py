@@ -100,13 +100,17 @@ def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
 def _decoded(events: Iterator[bytes], decoder: Decoder, read: LogRead) -> Iterator[DecodedLog]:
     started, size, given = _CLOCK.monotonic_s(), 0, 0
     until, limit, latest = read.until, read.limit_bytes, read.limit_s
+    # By file and offset if both places have one, which is faster.
+    until_order = 0 if until is None else until.order
     feed, batch = decoder.feed, read.batch_bytes
     for event in events:
         feed(event)
         size += len(event)
         if not decoder.at_border:
             continue
-        if until is not None and _is_reached(decoder.position, until):
+        if until is not None and (
+            decoder.order >= until_order if until_order and decoder.order else covers(decoder.position, until)
+        ):
             yield decoder.take()
             return
         if (limit is not None and size >= limit) or (latest is not None and _CLOCK.monotonic_s() - started >= latest):
@@ -123,7 +127,7 @@ def _decoded(events: Iterator[bytes], decoder: Decoder, read: LogRead) -> Iterat
 
 
 def _is_reached(position: BinlogPosition, until: BinlogPosition) -> bool:
-    """Return whether a place is at or behind another one; by file and offset if both have one, which is faster."""
+    """Return whether a place is at or behind another one."""
     if position.file and until.file:
         return position.order >= until.order
     return covers(position, until)

@@ -63,17 +63,17 @@ class Header(NamedTuple):
     flags: int
 
 
-def header_of(event: bytes) -> Header:
-    """Return the header of an event; raise CorruptLogError if the event is shorter or longer than it says."""
+def header_of(event: bytes) -> tuple[int, int, int, int, int, int]:
+    """Return the fields of `Header`; raise CorruptLogError if the event is shorter or longer than it says."""
     if len(event) < HEADER_BYTES:
         raise CorruptLogError(f"an event of the binlog has {len(event)} bytes, less than a header")
-    header = Header(*_HEADER.unpack_from(event))
-    if header.size != len(event):
+    fields = _HEADER.unpack_from(event)
+    if fields[3] != len(event):
         raise CorruptLogError(
-            f"an event of type {header.kind} that ends at {header.end:,} has {len(event):,} bytes; its header says "
-            f"{header.size:,}"
+            f"an event of type {fields[1]} that ends at {fields[4]:,} has {len(event):,} bytes; its header says "
+            f"{fields[3]:,}"
         )
-    return header
+    return fields
 
 
 def has_checksums(event: bytes, header: Header) -> bool:
@@ -89,7 +89,7 @@ def has_checksums(event: bytes, header: Header) -> bool:
             "supported"
         )
     if algorithm == _CRC32:
-        check(event, header)
+        check(event, len(event) - CHECKSUM_BYTES, header.kind)
     return algorithm == _CRC32
 
 
@@ -99,18 +99,14 @@ def ends_with_checksum(event: bytes) -> bool:
     return event[size:] == _CHECKSUM.pack(zlib.crc32(event[:size]))
 
 
-def check(event: bytes, header: Header) -> None:
-    """Raise CorruptLogError if the checksum of an event, its last four bytes, is wrong."""
-    if len(event) < HEADER_BYTES + CHECKSUM_BYTES:
-        raise CorruptLogError(f"an event of type {header.kind} has {len(event)} bytes, less than header and checksum")
-    size = len(event) - CHECKSUM_BYTES
-    (expected,) = _CHECKSUM.unpack_from(event, size)
-    found = zlib.crc32(memoryview(event)[:size])
-    if found != expected:
-        raise CorruptLogError(
-            f"the checksum of an event of type {header.kind} that ends at {header.end:,} is {found:08x}; the event "
-            f"says {expected:08x}. The log or the connection is damaged"
-        )
+def check(event: bytes, end: int, kind: int) -> None:
+    """Raise CorruptLogError if the checksum of an event, its four bytes from `end` on, is wrong."""
+    if zlib.crc32(event[:end]) == int.from_bytes(event[end:], "little") and end >= HEADER_BYTES:
+        return
+    raise CorruptLogError(
+        f"the checksum of an event of type {kind} with {len(event):,} bytes is wrong. The log or the connection is "
+        "damaged"
+    )
 
 
 def decompressed(data: bytes, place: int, end: int) -> bytes:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from lakehouse.errors import UnsupportedError, UserError
 
 MYSQL, MARIADB = "mysql", "mariadb"
-_OFFSET_BITS, _ROW_BITS, _FILE_BITS = 33, 10, 20
+OFFSET_BITS, ROW_BITS, _FILE_BITS = 33, 10, 20
 _MARIADB_GTID = re.compile(r"(\d+)-(\d+)-(\d+)")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -41,9 +41,9 @@ def ordering_value(file: str, offset: int) -> int:
             f"the binlog file {file!r} has no number below {1 << _FILE_BITS:,}, so its changes cannot be ordered; "
             "start the numbers again (RESET MASTER), then read all tables again"
         )
-    if offset >= 1 << _OFFSET_BITS:
+    if offset >= 1 << OFFSET_BITS:
         raise UnsupportedError(f"offset {offset:,} of the binlog file {file!r} is larger than 8 GiB")
-    return (int(number) << _OFFSET_BITS | offset) << _ROW_BITS
+    return (int(number) << OFFSET_BITS | offset) << ROW_BITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
