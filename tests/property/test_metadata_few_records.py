@@ -42,6 +42,7 @@ from lakehouse.core.metadata.partitions.partition_stats import PartitionStatsPar
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit
 from lakehouse.core.metadata.read.few import few_listing, few_statistics
 from lakehouse.core.metadata.read.layers import FileLayer
+from lakehouse.core.metadata.read.newest import newest_statistics
 from lakehouse.core.metadata.read.table import LISTING
 from lakehouse.core.state.table_config import parse_table_config
 from lakehouse.core.storage.protocol import NotFoundError
@@ -337,6 +338,16 @@ def test_look_up_of_few_statistics_equals_the_merge_of_tables(layers: list[Any])
         few.append(FileLayer("x", hfile=file))
         whole.append(Layer(decode_statistics(entries, SCHEMA)))
     wanted = [partition_key(column, "p") for column in COLUMNS[:4]]
+
+    def decoded(file: FileLayer, held: pa.Array) -> Layer:
+        if file.hfile is None:
+            return Layer(STAT_ROWS.empty_table(), file.deletes)
+        return Layer(decode_statistics(file.hfile.find(held), SCHEMA))
+
+    newest = newest_statistics([(few, pa.array(sorted(wanted), pa.binary()))], decoded)
+    if newest is not None:
+        merged = merge_statistics(whole) if whole else STAT_ROWS.empty_table()
+        assert sorted(newest.to_pylist(), key=repr) == sorted(merged.to_pylist(), key=repr)
     try:
         found_rows = few_statistics(few, wanted)
     except UnusualRecordError:

@@ -66,8 +66,8 @@ class RowBounds:
                 self._nan.add(name)
         for name in self._texts:
             texts = _leaf(rows, name)
-            if pa.types.is_dictionary(texts.type):
-                continue  # These are the meta columns with one value.
+            if texts.nbytes <= _LONG_BYTES or pa.types.is_dictionary(texts.type):
+                continue  # Dictionaries are the meta columns with one value.
             longest = pc.max(pc.binary_length(texts)).as_py()
             if longest is not None and longest > _LONG_BYTES:
                 found = pc.min_max(texts.cast(pa.large_binary()))
@@ -98,22 +98,25 @@ def footer_bounds(footers: Iterable[pq.FileMetaData], columns: Sequence[str]) ->
     """Return the bounds that footers state; `known` is False where a footer omits the bounds of present values."""
     wanted, found = set(columns), dict[str, ColumnBounds]()
     for footer in footers:
-        leaves = [footer.schema.column(number) for number in range(footer.num_columns)]
-        numbers = [n for n, leaf in enumerate(leaves) if leaf.path in wanted and leaf.max_repetition_level == 0]
+        schema = footer.schema
+        leaves = [(number, schema.column(number)) for number in range(footer.num_columns)]
+        paths = [(number, leaf, leaf.path) for number, leaf in leaves]
+        kept = [one for one in paths if one[2] in wanted and one[1].max_repetition_level == 0]
         for index in range(footer.num_row_groups):
             group = footer.row_group(index)
-            for number in numbers:
-                _add_chunk(found, leaves[number], group.column(number))
+            for number, leaf, path in kept:
+                added = _chunk_bounds(leaf, group.column(number))
+                found[path] = united(found[path], added) if path in found else added
     return found
 
 
-def _add_chunk(found: dict[str, ColumnBounds], leaf: Any, chunk: Any) -> None:
+def _chunk_bounds(leaf: Any, chunk: Any) -> ColumnBounds:
     stats, values = chunk.statistics, chunk.num_values
     nulls = None if stats is None or not stats.has_null_count else stats.null_count
     has_bounds = stats is not None and stats.has_min_max
     low = _physical(stats.min_raw, leaf) if has_bounds else None
     high = _physical(stats.max_raw, leaf) if has_bounds else None
-    added = ColumnBounds(
+    return ColumnBounds(
         low=low,
         high=high,
         nulls=0 if nulls is None else nulls,
@@ -122,8 +125,6 @@ def _add_chunk(found: dict[str, ColumnBounds], leaf: Any, chunk: Any) -> None:
         raw_bytes=chunk.total_uncompressed_size,
         known=nulls is not None and (low is not None or nulls == values),
     )
-    known = found.get(leaf.path)
-    found[leaf.path] = added if known is None else united(known, added)
 
 
 def united(first: ColumnBounds, second: ColumnBounds) -> ColumnBounds:
@@ -229,7 +230,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _physical(value: Any, leaf: Any) -> Any:
     """Return a raw bound of a footer in physical form: an unscaled integer for decimals, bytes for texts."""
-    if leaf.logical_type.type == "DECIMAL" and isinstance(value, bytes):
+    if isinstance(value, bytes) and leaf.logical_type.type == "DECIMAL":
         return int.from_bytes(value, "big", signed=True)
     return value
 

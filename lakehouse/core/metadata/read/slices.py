@@ -6,16 +6,18 @@ version 6         the time in the name of a log is the instant of its base
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.format.metadata.groups import data_partition_of
 from lakehouse.core.metadata.read.validity import Validity
 from lakehouse.core.storage.protocol import FileInfo
 from lakehouse.model.files import BaseFile, LogFile
 
 _VERSION_6 = 6
+_RECORD_INDEX = "record_index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +86,13 @@ def _slice(
         above = [log for log in logs if completions.get(log.instant, "") >= since and log.instant in completions]
     ordered = sorted(above, key=lambda log: (log.instant, log.version, log.write_token))
     return MetadataSlice(file_id, base, tuple(ordered))
+
+
+def slices_by_partition(groups: Sequence[MetadataSlice]) -> dict[str, list[MetadataSlice]]:
+    """Return data partition -> its file groups in a partitioned record index; {} for a global one."""
+    found: dict[str, list[MetadataSlice]] = {}
+    for slice_ in groups:
+        path = data_partition_of(_RECORD_INDEX, slice_.file_id)
+        if path is not None:
+            found.setdefault(path, []).append(slice_)
+    return found

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lakehouse.core.env import Env
 from lakehouse.core.format.metadata import keys
 from lakehouse.core.format.metadata.few_records import Statistic, UnusualRecordError
-from lakehouse.core.format.metadata.groups import data_partition_of, partition_shards, shard_of
+from lakehouse.core.format.metadata.groups import partition_shards, shard_of
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
 from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
 from lakehouse.core.format.metadata.records import (
@@ -41,7 +41,8 @@ from lakehouse.core.metadata.read.layers import (
     sorted_keys,
 )
 from lakehouse.core.metadata.read.location_layers import Located, decoded_together, located_in_layers
-from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices
+from lakehouse.core.metadata.read.newest import newest_statistics
+from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices, slices_by_partition
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
 from lakehouse.core.metadata.read.validity import Validity
 from lakehouse.core.metadata.store import MetadataStore
@@ -177,7 +178,7 @@ class MetadataTable:
         with reading():
             wanted = sorted_keys(record_keys)
             groups = self.slices(RECORD_INDEX)
-            by_partition = _partitioned(groups)
+            by_partition = slices_by_partition(groups)
             if not groups:
                 return LOCATION_ROWS.empty_table()
             if not by_partition:
@@ -396,6 +397,13 @@ class MetadataTable:
     def found(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of these keys, which are sorted binary values."""
         with reading():
+            decode, _, schema = self._kind(partition)
+            if schema is STAT_ROWS:
+                parts = self._shard(self.slices(partition), wanted, "")
+                tasks = [(self._layers.layers(slice_, self._validity.is_valid), part.keys) for slice_, part in parts]
+                rows = newest_statistics(tasks, lambda file, held: _decoded(file, decode, Select(keys=held), schema))
+                if rows is not None:
+                    return rows
             return self._find(partition, wanted)
 
     def few_statistics(self, partition: str, wanted: Sequence[bytes]) -> dict[bytes, Statistic]:
@@ -502,7 +510,7 @@ class MetadataTable:
         return pa.concat_tables([LOCATION_ROWS.empty_table(), *(layer.rows for layer in layers)])
 
     def _check_shards(self, partition: str, slice_: MetadataSlice, rows: pa.Table, number: int, count: int) -> None:
-        if _partitioned((slice_,)) and partition == RECORD_INDEX:
+        if slices_by_partition((slice_,)) and partition == RECORD_INDEX:
             return
         found = partition_shards(partition, rows.column("key"), count, self._version(partition))
         if (found != number).any():
@@ -573,16 +581,6 @@ def _decoded(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema)
         if not hasattr(error, "message"):
             raise
         raise MetadataUnusableError(f"{file.path}: {error.message}", path=file.path) from error
-
-
-def _partitioned(groups: Sequence[MetadataSlice]) -> dict[str, list[MetadataSlice]]:
-    """Return data partition -> its file groups in a partitioned record index; {} for a global one."""
-    found: dict[str, list[MetadataSlice]] = {}
-    for slice_ in groups:
-        path = data_partition_of(RECORD_INDEX, slice_.file_id)
-        if path is not None:
-            found.setdefault(path, []).append(slice_)
-    return found
 
 
 def _repeated(text: str, count: int) -> pa.Array:
