@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from lakehouse.spec.database_source import DatabaseSettings
 from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.ingest_keys import INGEST_KEYS, OPERATIONS
 from lakehouse.spec.kafka_source import KafkaSourceSpec
+from lakehouse.spec.mysql_source import MysqlSourceSpec
 from lakehouse.spec.options.event_time import EVENT_TIME_FIELD, LATENESS, SOURCE
 from lakehouse.spec.options.schema import (
     MISSING_COLUMN,
@@ -36,6 +38,7 @@ SOURCE_SPECS: dict[str, type[SourceSpec]] = {
     FileSourceSpec.KIND: FileSourceSpec,
     TableSourceSpec.KIND: TableSourceSpec,
     KafkaSourceSpec.KIND: KafkaSourceSpec,
+    MysqlSourceSpec.KIND: MysqlSourceSpec,
 }
 #: The order of names in documents and messages. The order in documents must not change: stored documents are compared
 #: with it, and another order counts as a change of the spec.
@@ -133,6 +136,11 @@ class IngestSpec:
         """Whether a run reads its data interval; otherwise it continues from the checkpoint of the last commit."""
         return self.source.is_by_interval
 
+    @property
+    def database(self) -> DatabaseSettings | None:
+        """The settings of a source that is a database; None for other sources."""
+        return self.source.database if isinstance(self.source, MysqlSourceSpec) else None
+
 
 #: Fields that every source has, by their keys, where durations have no suffix `_s`.
 _COMMON = {declared.name.removesuffix("_s"): declared for declared in fields(IngestSpec)}
@@ -170,6 +178,7 @@ def parse_ingest(section: Section) -> IngestSpec:
         raise section.error("select: 'transform' computes the columns; remove one of the two.", "select")
     _check_tables(spec, section)
     _check_stream(spec, section)
+    _check_database(spec, section)
     if spec.catchup and (spec.schedule is None or spec.start_date is None):
         raise section.error("catchup needs 'schedule' and 'start_date', which determine its intervals.", "catchup")
     if spec.lateness_s and not spec.event_time:
@@ -238,6 +247,22 @@ def _check_tables(spec: IngestSpec, section: Section) -> None:
             "Write deletes: ignore.",
             "by_interval",
         )
+
+
+def _check_database(spec: IngestSpec, section: Section) -> None:
+    """Check what a database as source needs from the other settings; raise UserError with file and line."""
+    if spec.database is None:
+        return
+    if spec.operation != OPERATIONS[0]:
+        raise section.error(f"operation: {spec.operation} cannot apply updates and deletes. Remove it.", "operation")
+    if spec.transform is not None:
+        raise section.error(
+            "transform: the table would lack deletes of the source. Use 'select' for columns, or read this table with "
+            "'source: table' into another one.",
+            "transform",
+        )
+    if spec.select and spec.database.into:
+        raise section.error("select: several source tables have different columns; it needs one table.", "select")
 
 
 def _choice(section: Section, name: str, choices: tuple[str, ...]) -> str:

@@ -104,6 +104,13 @@ JOB_FLAGS = (
         value="DURATION",
         text="Time after which the stream ends; the default is that of the spec, or no end.",
     ),
+    JobFlag(
+        flag="--resnapshot",
+        field="resnapshot",
+        form=FlagForm.REPEATED,
+        value="TABLE",
+        text="Read this table of a database again from its first row, such as shop.orders; repeatable.",
+    ),
     JobFlag(flag="--force", field="force", form=FlagForm.SWITCH, text="Run although nothing is due."),
     JobFlag(
         flag="--check",

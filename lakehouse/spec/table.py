@@ -19,7 +19,7 @@ from typing import Any
 
 from lakehouse.errors import SettingError, UserError
 from lakehouse.model.column_groups import declared_groups
-from lakehouse.model.index_type import INDEX_TYPE, INDEX_TYPES, SIMPLE, IndexType, index_type
+from lakehouse.model.index_type import INDEX_TYPE, INDEX_TYPES, SIMPLE, IndexType, index_type, stored_index_type
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, check_rule, render_rules
@@ -169,7 +169,8 @@ class TableSpec:
         mapping: dict[str, Any] = {"table": self.table, "location": self.location}
         if self.type != "COPY_ON_WRITE":
             mapping["type"] = self.type
-        mapping["record_key"] = list(self.record_key)
+        if self.record_key:
+            mapping["record_key"] = list(self.record_key)
         if self.ordering:
             mapping["ordering"] = list(self.ordering)
         if self.partition_by:
@@ -214,11 +215,12 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
             "table",
         )
     generator = section.choice("key_generator", ("", *KeyGeneratorType), "")
-    ingest = section.section("ingest", "ingest")
+    detail = section.section("ingest", "ingest")
+    ingest = parse_ingest(detail) if detail is not None else None
     spec = TableSpec(
         table=table,
         location=section.required("location"),
-        record_key=_columns(section, "record_key"),
+        record_key=_record_key(section, ingest),
         type=section.choice("type", TABLE_TYPES, TABLE_TYPES[0]),
         ordering=_columns(section, "ordering") if "ordering" in section.nodes else (),
         partition_by=_partition_by(section),
@@ -233,7 +235,7 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
         delete_retention=section.text("delete_retention").strip() or None,
         index=_index(section),
         schema=_schema(section),
-        ingest=parse_ingest(ingest) if ingest is not None else None,
+        ingest=ingest,
         services=_services(section),
         options=_options(section),
         source=source,
@@ -245,6 +247,13 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
 def asset_uri(spec: TableSpec) -> str:
     """Return the URI of the table's Airflow asset, which depends on the table's name only."""
     return f"lakehouse://{spec.table}"
+
+
+def _record_key(section: Section, ingest: IngestSpec | None) -> tuple[str, ...]:
+    """Return the key columns; a table of a database has the key of its source table if the spec names none."""
+    if ingest is not None and ingest.database is not None and "record_key" not in section.nodes:
+        return ()
+    return _columns(section, "record_key")
 
 
 def _columns(section: Section, name: str) -> tuple[str, ...]:
@@ -467,6 +476,7 @@ def _wrong_option(error: UserError, options: Mapping[str, str]) -> str | None:
 def _check(spec: TableSpec, section: Section) -> None:
     if spec.merge_mode == "EVENT_TIME_ORDERING" and not spec.ordering:
         raise section.error("merge_mode: EVENT_TIME_ORDERING needs 'ordering', the column to order by.", "merge_mode")
+    _check_database(spec, section)
     _check_merging(spec, section)
     _check_deletes(spec, section)
     _check_services(spec, section)
@@ -482,6 +492,31 @@ def _check(spec: TableSpec, section: Section) -> None:
     if missing is not None:
         raise section.error(
             f"column {missing!r} is not in 'schema': add it, or compute it in 'ingest.select'.", "schema"
+        )
+
+
+def _check_database(spec: TableSpec, section: Section) -> None:
+    settings = None if spec.ingest is None else spec.ingest.database
+    if settings is None:
+        return
+    for name in ("ordering", "merge_mode", *_MERGING):
+        if getattr(spec, name):
+            raise section.error(
+                f"{name}: rows of a database follow the order of its log, so the newest commit decides. Remove {name}.",
+                name,
+            )
+    if settings.into and spec.record_key:
+        raise section.error(
+            "record_key: with 'into' each table has the key of its source table. Remove it, or declare 'ingest.keys'.",
+            "record_key",
+        )
+    if spec.schema:
+        raise section.error("schema: the source tables declare their columns and types. Remove it.", "schema")
+    if spec.partition_by and not stored_index_type(spec.write_options()).is_global:
+        raise section.error(
+            "partition_by: a row whose partition column changes would stay in its old partition, too. Add a global "
+            "index: 'index: global_simple', or 'index: record_index'.",
+            "partition_by",
         )
 
 

@@ -54,12 +54,12 @@ def ingest_dag(
     with DAG(
         dag_id=f"ingest.{spec.table}",
         description=f"{ingest.operation} {ingest.source.description} into {spec.table}",
-        doc_md=f"{__doc__}\nTable `{spec.table}` at `{spec.location}`, key `{', '.join(spec.record_key)}`.",
+        doc_md=f"{__doc__}\n{_described(spec)}",
         schedule=_schedule(spec, ingest, sources),
         start_date=ingest.start_date or (None if ingest.stream is None else _START),
         catchup=ingest.catchup,
         max_active_runs=1,
-        params=ingest_form(),
+        params=ingest_form(snapshots=ingest.database is not None),
         **{"tags": ["lakehouse", "ingest"], **_of_stream(ingest), **dag},
     ) as made:
         LakehouseOperator(
@@ -89,6 +89,11 @@ def _of_stream(ingest: IngestSpec) -> dict[str, Any]:
 
 def _run_for_s(ingest: IngestSpec) -> int:
     return 0 if ingest.stream is None else ingest.stream.run_for_s
+
+
+def _described(spec: TableSpec) -> str:
+    key = f", key `{', '.join(spec.record_key)}`" if spec.record_key else ""
+    return f"Table `{spec.table}` at `{spec.location}`{key}."
 
 
 def _schedule(

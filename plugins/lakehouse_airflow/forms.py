@@ -29,15 +29,24 @@ _OF_SERVICE = "The run works on the partitions of these days only, for example f
 _OF_PUBLICATION = "The run publishes the partitions of these days only, for example from 2026-03-01 00:00."
 
 
-def ingest_form() -> dict[str, Param]:
-    """Return the form of an ingestion."""
+def ingest_form(*, snapshots: bool = False) -> dict[str, Param]:
+    """Return the form of an ingestion; `snapshots` says whether its source has snapshots that can be read again."""
     refresh = Param(
         False,
         **_FLAG,
         title="Full refresh",
         description="Ingest files again that earlier commits contain, for example after columns were added.",
     )
-    return {"full_refresh": refresh, "options": _options()}
+    if not snapshots:
+        return {"full_refresh": refresh, "options": _options()}
+    tables = Param(
+        None,
+        **_LIST,
+        title="Read again",
+        description="Source tables to read again from their first row while changes go on, for example shop.orders. "
+        "Write one name per line.",
+    )
+    return {"full_refresh": refresh, "resnapshot": tables, "options": _options()}
 
 
 def service_form(service: str, tables: Iterable[str] = ()) -> dict[str, Param]:

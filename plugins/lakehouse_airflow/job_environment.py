@@ -19,6 +19,8 @@ CATALOG_CONNECTION = "lakehouse_catalog"
 CATALOG_VARIABLE = "LAKEHOUSE_CATALOG"
 #: Ids of the connections that every job gets, comma separated.
 CONNECTIONS = "LAKEHOUSE_CONNECTIONS"
+#: Types of connections whose extra has settings of a client.
+_AS_JSON = ("kafka", "mysql")
 #: `lakehouse.cli.specs` reads these. It needs the database's driver, which Airflow's environment does not have.
 SYNC, AUTHOR = "LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_AUTHOR"
 
@@ -57,8 +59,8 @@ def spec_references(spec: TableSpec) -> list[str]:
 
 
 def _connection_text(connection: Any) -> str:
-    """Return a connection as its variable holds it: JSON if it is not one of a database."""
-    if connection.conn_type != "kafka":
+    """Return a connection as its variable holds it: JSON if it is the one of a source."""
+    if connection.conn_type not in _AS_JSON:
         return catalog_url(connection)
     names = ("conn_type", "host", "login", "password", "port", "schema")
     fields = {name: value for name in names if (value := getattr(connection, name))}

@@ -209,6 +209,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             run_id=run_id,
             report=str(report),
             full_refresh=bool(params.get("full_refresh")),
+            resnapshot=text_list(params.get("resnapshot"), "the run's params: resnapshot"),
             options={key: _text(value) for key, value in {**self.options, **options}.items()},
         )
 

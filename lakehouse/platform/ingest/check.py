@@ -36,6 +36,10 @@ def check_ingest(
     """
     check_declared(spec, command, environ)
     placed = replace(spec, location=location_of(spec, environ))
+    if ingest_of(placed).database is not None:
+        # The source has the keys of the tables.
+        CHECKS[ingest_of(placed).source.KIND](placed, command.interval, environ, storage_options)
+        return ()
     options = {**placed.write_options(), **command.options}
     table = open_declared_table(placed, options, Env(storage=open_storage(placed.location, storage_options)))
     if table is None:

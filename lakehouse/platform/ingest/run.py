@@ -38,12 +38,16 @@ from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import latest_commit
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.system.clock import SystemClock
+from lakehouse.core.system.ids import RandomIds
 from lakehouse.core.table.table import Table
-from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError
+from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError, UserError
 from lakehouse.model.drift import Drift
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
+from lakehouse.platform.ingest.databases import DatabaseRun, run_databases
 from lakehouse.platform.ingest.transform import transformed
+from lakehouse.platform.sources.databases.servers import open_server
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.registry import open_source
 from lakehouse.platform.sources.source import SCHEMA, Batch, Interval, KnownColumns, Source, SourcePlan
@@ -136,6 +140,8 @@ def run_ingest(
     """
     access = {**storage_options_of(session), **(storage_options or {})}
     placed = replace(spec, location=location_of(spec, environ))
+    if ingest_of(placed).database is not None:
+        return _run_database(session, placed, command, environ, access)
     context = SourceContext(session=session, spec=placed, environ=environ, storage_options=access)
     env = Env(storage=open_storage(placed.location, access))
     run = IngestContext(
@@ -150,6 +156,49 @@ def run_ingest(
     with utc(session):
         report = ingest(run)
     return replace(report, interval=command.interval_name, seconds=(env.clock.now_ms() - started_ms) / 1000)
+
+
+def _run_database(
+    session: Session, spec: TableSpec, command: JobCommand, environ: Mapping[str, str], access: Mapping[str, str]
+) -> JobReport:
+    """Run an ingestion whose source is a database, which has one or several tables."""
+    settings = ingest_of(spec).database
+    assert settings is not None, "the caller looked"
+    if command.interval is not None:
+        raise UserError(
+            f"{', '.join(settings.tables)} is read from the position of the last commit, and this run has a data "
+            "interval. Remove --interval-start and --interval-end",
+            table=spec.table,
+        )
+    clock = SystemClock()
+    started_ms = clock.now_ms()
+
+    def commit(target: TableSpec, source: Source[Any]) -> JobReport:
+        return ingest(
+            IngestContext(
+                source=source,
+                spec=target,
+                command=command,
+                options={**target.write_options(), **command.options},
+                env=Env(storage=open_storage(target.location, access)),
+                open=partial(open_storage, options=access),
+            )
+        )
+
+    with utc(session):
+        report = run_databases(
+            DatabaseRun(
+                session=session,
+                spec=spec,
+                settings=settings,
+                command=command,
+                server=open_server(spec, environ),
+                attempt=command.run_id or RandomIds().uuid(),
+                access=access,
+                commit=commit,
+            )
+        )
+    return replace(report, seconds=(clock.now_ms() - started_ms) / 1000)
 
 
 def write_batch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lakehouse.platform.sources.databases.check import check_database_source
 from lakehouse.platform.sources.file_check import check_files_source
 from lakehouse.platform.sources.files import open_files_source
 from lakehouse.platform.sources.kafka import check_kafka_source, open_kafka_source
@@ -13,10 +14,12 @@ from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.platform.sources.tables import check_tables_source, open_tables_source
 from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.kafka_source import KafkaSourceSpec
+from lakehouse.spec.mysql_source import MysqlSourceSpec
 from lakehouse.spec.table import TableSpec
 from lakehouse.spec.table_source import TableSourceSpec
 
-#: Functions that open a source, by the `KIND` of its settings.
+#: Functions that open a source, by the `KIND` of its settings. Databases are not among them: a spec may have many of
+#: their tables, whose log is read once (`lakehouse.platform.ingest.databases`).
 SOURCES: dict[str, Callable[[SourceContext], Source[Any]]] = {
     FileSourceSpec.KIND: open_files_source,
     TableSourceSpec.KIND: open_tables_source,
@@ -28,6 +31,7 @@ CHECKS: dict[str, Callable[[TableSpec, Interval | None, Mapping[str, str], Mappi
     FileSourceSpec.KIND: check_files_source,
     TableSourceSpec.KIND: check_tables_source,
     KafkaSourceSpec.KIND: check_kafka_source,
+    MysqlSourceSpec.KIND: check_database_source,
 }
 
 

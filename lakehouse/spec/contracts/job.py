@@ -55,6 +55,7 @@ class JobCommand:
         full_refresh: Ingest again what earlier commits contain.
         every: Time between the starts of two commits of a stream, such as `30s`; None for that of the spec.
         run_for: Time after which a stream ends; None for that of the spec.
+        resnapshot: Tables of a database whose snapshots are read again.
         instant: Instant of the plan that a table service executes.
         force: Run a table service that is not due.
         also: More tables of the catalog for the same process.
@@ -75,6 +76,7 @@ class JobCommand:
     full_refresh: bool = False
     every: str | None = None
     run_for: str | None = None
+    resnapshot: tuple[str, ...] = ()
     instant: str | None = None
     force: bool = False
     also: tuple[str, ...] = ()
@@ -90,7 +92,7 @@ class JobCommand:
         return (self.table, *self.also)
 
     def __post_init__(self) -> None:
-        for name in ("also", "partitions"):
+        for name in ("also", "partitions", "resnapshot"):
             object.__setattr__(self, name, text_list(getattr(self, name), name, allow_empty=True))
         if (self.interval_start is None) != (self.interval_end is None):
             raise UserError("a data interval needs both --interval-start and --interval-end")
@@ -171,9 +173,15 @@ class JobCommand:
         if not lists["tables"]:
             raise UserError(f"{verb} {action} needs --table: a table spec, a table's location, or namespace.table")
         table, *also = lists["tables"]
-        partitions = tuple(lists["partitions"])
         return cls(
-            verb=verb, action=action, table=table, also=tuple(also), partitions=partitions, options=options, **values
+            verb=verb,
+            action=action,
+            table=table,
+            also=tuple(also),
+            partitions=tuple(lists["partitions"]),
+            resnapshot=tuple(lists["resnapshot"]),
+            options=options,
+            **values,
         )
 
 

@@ -14,6 +14,7 @@ from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.table import TableSpec, parse_spec
 
 BASE = {"table": "orders", "location": "lake/orders", "record_key": "order_id", "partition_by": "day"}
+DATABASES = ("mysql",)
 PUBLISHED = {"database": "sales"}
 KEYS = [pytest.param(title, key, id=f"{title}-{key.name}") for title, (_, keys) in SECTIONS.items() for key in keys]
 
@@ -29,7 +30,9 @@ def document(title: str, section: Mapping[str, Any]) -> dict[str, Any]:
     if title.startswith("ingest, source: "):
         required = {key.name: yaml.safe_load(key.example) for key in SECTIONS[title][1] if key.required}
         kind = title.removeprefix("ingest, source: ")
-        return {**BASE, "ingest": {"source": kind, **required, **section}}
+        # A table of a database has the key of its source, and a partition column needs a global index.
+        own = BASE if kind not in DATABASES else {"table": "orders", "location": "lake/orders"}
+        return {**own, "ingest": {"source": kind, **required, **section}}
     if title == "ingest.transform":
         return {**BASE, "ingest": {"path": "landing", "transform": dict(section)}}
     if title == "services":

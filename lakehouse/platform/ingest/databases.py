@@ -1,0 +1,355 @@
+"""Run an ingestion whose source is a database: passes over all tables of a spec, one commit per table and pass.
+
+    targets   list the source tables that the spec selects; each has a table spec of its own
+    plan      open each table; its newest commit has the position and the loaded part
+    stage     read chunks of all tables, then the log once for all of them
+    commit    apply the window to each table, as `lakehouse.platform.ingest.run` does for all sources
+
+A run makes passes until all snapshots are complete and the log is read up to the end that it had when the last pass
+read it. A run that is killed leaves the commits of its finished tables; every table continues from its own checkpoint.
+An error of one table does not keep the others from their commits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lakehouse.core.env import Env
+from lakehouse.core.operations.load.commits import latest_commit
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.errors import LakehouseError, UserError
+from lakehouse.platform.catalog.declared_tables import open_declared_table
+from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
+from lakehouse.platform.sources.databases.plan import DatabasePlan, first_state, key_of, next_state
+from lakehouse.platform.sources.databases.server import Chunk, DatabaseServer, LogPosition, SourceColumn, SourceTable
+from lakehouse.platform.sources.databases.source import IDLE_BYTES, StagedSource, Window
+from lakehouse.platform.sources.databases.staging import KEYS, ChunkRead, Staged, Stager, StagingArea
+from lakehouse.platform.sources.source_context import ingest_of
+from lakehouse.spark.database_rows import run_tasks
+from lakehouse.spark.sources import Frame, Session
+from lakehouse.spec.contracts.job import JobCommand, JobError, JobReason, JobReport, JobStatus, combined
+from lakehouse.spec.database_source import METADATA_PREFIX, DatabaseSettings
+from lakehouse.spec.table import TableSpec
+
+log = logging.getLogger(__name__)
+
+#: The number of rows of a chunk of keys.
+_KEY_ROWS = 2_000_000
+_MOST_KEY_CHUNKS = 10_000
+#: The record key of rows that are appended: their place in the log.
+_APPEND_KEY = f"{METADATA_PREFIX}position"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseRun:
+    """The values that a run works with.
+
+    Attributes:
+        session: The Spark session.
+        spec: The spec, with its location as an absolute path or URL.
+        settings: The settings of the source.
+        command: The command.
+        server: The server.
+        attempt: The id of the run; every try of a run of Airflow has the same one.
+        access: Options of storages.
+        commit: Commits the rows of a source into the table of a spec.
+    """
+
+    session: Session
+    spec: TableSpec
+    settings: DatabaseSettings
+    command: JobCommand
+    server: DatabaseServer
+    attempt: str
+    access: Mapping[str, str]
+    commit: Callable[[TableSpec, StagedSource], JobReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A source table and the table that it is written to; `table` is None if that does not exist yet."""
+
+    source: SourceTable
+    spec: TableSpec
+    key: tuple[str, ...]
+    exists: bool
+    table: Table | None = None
+    checkpoint: str | None = None
+
+    @property
+    def known(self) -> DatabaseCheckpoint | None:
+        """The checkpoint of the newest commit."""
+        return None if self.checkpoint is None else DatabaseCheckpoint.from_json(self.checkpoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The end of the log before the plan of a pass and after its reads, and the tables after the reads."""
+
+    before: LogPosition
+    after: LogPosition
+    tables: Mapping[str, SourceTable]
+
+
+def run_databases(run: DatabaseRun) -> JobReport:
+    """Make passes until every table is as the source is; return the report of all of them."""
+    with closing(run.server):
+        clock = Env(storage=open_storage(run.spec.location, run.access)).clock
+        started, passes = clock.now_ms(), 0
+        reports: dict[str, list[JobReport]] = {}
+        while True:
+            passes += 1
+            done, made = _pass(run, passes, clock.now_ms())
+            for report in made:
+                reports.setdefault(report.table, []).append(report)
+            failed = any(report.status is JobStatus.FAILED for report in made)
+            if done or failed or _is_over(run.settings, clock.now_ms() - started):
+                break
+    tables = [_joined(parts) for parts in reports.values()]
+    if not tables:
+        patterns = ", ".join(run.settings.tables)
+        raise UserError(
+            f"no table of the source matches {patterns}, or the user of the connection may not read any. Create the "
+            "table, correct ingest.tables, or grant SELECT",
+            table=run.spec.table,
+        )
+    if not run.settings.into:
+        return tables[0]
+    return replace(combined(tables), table=run.spec.table)
+
+
+def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[JobReport]]:
+    """Read and commit once; return whether nothing is left to do, and the reports of the tables."""
+    begun = run.server.log_end()
+    targets, failed = _targets(run)
+    if not targets:
+        return True, failed
+    if number == 1:
+        run.server.check([one.source for one in targets if one.exists])
+    end = run.server.log_end()
+    starts = {one.source.name: _start(run, one) for one in targets}
+    start = run.server.earliest(tuple(starts.values()))
+    limited = run.server.limited(start, end, run.settings.max_log_bytes)
+    catches_up = limited.order < end.order
+    plans = [_plan(run, one, starts[one.source.name], chunks=not catches_up) for one in targets]
+    is_idle = all(not plan.units for plan in plans) and start.order == end.order
+    if is_idle:
+        return True, [*failed, *(_nothing(one, "the log has nothing after the last commit") for one in targets)]
+    area = StagingArea(storage=open_storage(_staging(run.spec), run.access), longest_s=ingest_of(run.spec).timeout_s)
+    with area.folder(now_ms) as folder:
+        stager = Stager(
+            reads=run.server.reads,
+            storage=area.storage,
+            folder=folder,
+            run=partial(run_tasks, run.session),
+            log_end=run.server.log_end,
+        )
+        staged = _staged(stager, plans, start, limited if catches_up else None)
+        tables = run.server.describe([plan.table.name for plan in plans])
+        ends = Ends(before=begun, after=run.server.log_end(), tables=tables)
+        reports = [_committed(run, target, plan, staged, ends) for target, plan in zip(targets, plans, strict=True)]
+    failed += reports
+    return not catches_up and all(_is_done(plan, staged) for plan in plans), failed
+
+
+def _is_done(plan: DatabasePlan, staged: Staged) -> bool:
+    renamed = any(one.table == plan.table.name and one.kind == "rename" for one in staged.events)
+    return (plan.state.is_complete or plan.completes) and not renamed
+
+
+def _targets(run: DatabaseRun) -> tuple[list[Target], list[JobReport]]:
+    """Return the tables of the spec, and reports of those that cannot be read."""
+    names = [name for name in run.server.tables() if run.settings.selects(name)]
+    if not run.settings.into and not names:
+        # The table may have been dropped; its log has the statement.
+        names = list(run.settings.tables)
+    described = run.server.describe(names)
+    targets: list[Target] = []
+    failed: list[JobReport] = []
+    for name in names:
+        target = target_spec(run.spec, run.settings, name)
+        try:
+            found = _target(run, target, name, described.get(name))
+            if found is not None:
+                targets.append(found)
+        except LakehouseError as error:
+            if not run.settings.into:
+                raise
+            failed.append(JobReport(status=JobStatus.FAILED, table=target.table, error=JobError.of(error)))
+    return targets, failed
+
+
+def target_spec(spec: TableSpec, settings: DatabaseSettings, name: str) -> TableSpec:
+    """Return the spec of the table that a source table is written to; its record key is not set yet."""
+    if not settings.into:
+        return spec
+    table = settings.target_of(name)
+    return replace(spec, table=table, location=f"{spec.location.rstrip('/')}/{table}")
+
+
+def _target(run: DatabaseRun, spec: TableSpec, name: str, found: SourceTable | None) -> Target | None:
+    source = found or SourceTable(name=name, columns=(), key=())
+    key: tuple[str, ...] = ()
+    if found is not None:
+        key = key_of(found, spec.record_key, run.settings)
+        if not key:
+            _check_append(run.settings, name)
+        spec = replace(spec, record_key=key or (_APPEND_KEY,))
+    env = Env(storage=open_storage(spec.location, run.access))
+    options = {**spec.write_options(), **run.command.options}
+    table = open_declared_table(spec, options, env) if found is not None else _existing(spec, options, env)
+    if table is None:
+        return None if found is None else Target(source=source, spec=spec, key=key, exists=True)
+    spec = replace(spec, record_key=table.config.keys.record_key_fields)
+    if found is None:
+        key = () if spec.record_key == (_APPEND_KEY,) else spec.record_key
+        source = SourceTable(name=name, columns=_columns_of(table), key=key)
+    commit = latest_commit(table.refresh(), "lakehouse.ingest.checkpoint")
+    checkpoint = None if commit is None else commit[1].extra["lakehouse.ingest.checkpoint"]
+    return Target(source=source, spec=spec, key=key, exists=found is not None, table=table, checkpoint=checkpoint)
+
+
+def _columns_of(table: Table) -> tuple[SourceColumn, ...]:
+    """Return the columns of a target, for changes of its source table that was dropped since."""
+    own = [column for column in table.schema if not column.name.startswith(("_hoodie_", METADATA_PREFIX))]
+    return tuple(SourceColumn(name=column.name, kind="", type=column.type) for column in own)
+
+
+def _existing(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table | None:
+    """Return the target of a source table that was dropped; None if there is none."""
+    if not env.storage.list_dir(".hoodie")[0]:
+        return None
+    return Table.open(spec.location, options={**spec.call_options()}, allowed_functions=spec.functions, env=env)
+
+
+def _check_append(settings: DatabaseSettings, name: str) -> None:
+    if settings.snapshot != "never" or "position" not in settings.metadata:
+        raise UserError(
+            f"table {name} has no key, so its rows are appended from the log: write 'snapshot: never' and "
+            "'metadata: [position]' in ingest, which makes the place in the log the key of a row",
+            table=name,
+        )
+
+
+def _start(run: DatabaseRun, target: Target) -> LogPosition:
+    """Return where the log of a table is read from; a full refresh does not need the log since the last commit."""
+    known = target.known
+    if known is None or (run.command.full_refresh and known.resnapshot != run.attempt):
+        return run.server.low_watermark()
+    return run.server.resumed(known.position)
+
+
+def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool) -> DatabasePlan:
+    """Plan one commit of a table; without `chunks` it reads the log only."""
+    known = target.known
+    if known is not None and known.table != target.source.name:
+        raise UserError(
+            f"table {target.spec.table} was read from {known.table}, and the spec says {target.source.name}. Correct "
+            "the spec, or use a new target table",
+            table=target.spec.table,
+        )
+    resnapshot = run.attempt if _asks_snapshot(run, target) else ""
+    if known is None:
+        state = first_state(target.source, start, run.settings, resnapshot)
+    else:
+        state = next_state(target.source, known, start, resnapshot=resnapshot, exists=target.exists)
+    reads: Sequence[Chunk] = ()
+    keys: Sequence[Chunk] = ()
+    if not state.is_complete and chunks and target.exists and target.key:
+        rows, most = run.settings.chunk_rows, run.settings.max_chunks
+        reads = run.server.chunks(target.source, target.key, state.loaded, rows=rows, most=most)
+    elif not state.is_complete and not target.exists:
+        state = replace(state, is_complete=True, loaded=None, purges=False)
+    if reads and reads[-1].upto is None and state.purges:
+        keys = run.server.chunks(target.source, target.key, None, rows=_KEY_ROWS, most=_MOST_KEY_CHUNKS)
+    return DatabasePlan(
+        units=len(reads) + 1 if reads or known is None else 0,
+        reason=f"{len(reads)} chunks of {target.source.name} and the log from {start.text} will be read",
+        fingerprint=f"{start.order:x}",
+        names=(target.source.name,),
+        table=target.source,
+        key=target.key,
+        state=state,
+        previous=target.checkpoint,
+        chunks=tuple(reads),
+        keys=tuple(keys),
+        exists=target.exists,
+    )
+
+
+def _asks_snapshot(run: DatabaseRun, target: Target) -> bool:
+    return run.command.full_refresh or target.source.name in run.command.resnapshot
+
+
+def _staged(stager: Stager, plans: Sequence[DatabasePlan], start: LogPosition, end: LogPosition | None) -> Staged:
+    reads = [ChunkRead(table=plan.table, key=plan.key, chunk=chunk) for plan in plans for chunk in plan.chunks]
+    for plan in plans:
+        columns = tuple(column for column in plan.table.columns if column.name in plan.key)
+        narrow = replace(plan.table, columns=columns)
+        reads += [ChunkRead(table=narrow, key=plan.key, chunk=chunk, kind=KEYS) for chunk in plan.keys]
+    tables = {plan.table.name: replace(plan.table, key=plan.key) for plan in plans}
+    return stager.stage(reads, start, tables, end)
+
+
+def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged, ends: Ends) -> JobReport:
+    """Commit the window of one table; an error of the table becomes its report."""
+    read = run.server.log_bytes(plan.state.position, staged.end)
+    # The plan of a table whose window may have changes has units; whether it has any is known only now.
+    ready = replace(plan, units=max(1, plan.units))
+    behind = run.server.log_bytes(staged.end, ends.after)
+    window = Window(
+        plan=ready,
+        staged=staged,
+        is_far=read >= IDLE_BYTES,
+        lag={
+            "bytes": behind,
+            "seconds": max(0, (ends.after.time_ms - staged.end.time_ms) // 1000) if behind else 0,
+        },
+        kinds=ends.tables[plan.table.name].kinds if plan.table.name in ends.tables else {},
+        begun=ends.before,
+    )
+    source = StagedSource(
+        session=run.session,
+        settings=run.settings,
+        window=window,
+        select=ingest_of(run.spec).select,
+        stored=partial(_stored, run.session, target.table) if target.table is not None else None,
+    )
+    try:
+        return run.commit(target.spec, source)
+    except LakehouseError as error:
+        if not run.settings.into:
+            raise
+        return JobReport(status=JobStatus.FAILED, table=target.spec.table, error=JobError.of(error))
+
+
+def _stored(session: Session, table: Table, columns: Sequence[str]) -> Frame:
+    frame: Frame = table.scan(columns=list(columns)).to_spark(session)
+    return frame
+
+
+def _staging(spec: TableSpec) -> str:
+    """Return the folder of staged files, beside the tables."""
+    return f"{spec.location.rstrip('/')}_staging"
+
+
+def _nothing(target: Target, reason: str) -> JobReport:
+    return JobReport(status=JobStatus.NOTHING_TO_DO, table=target.spec.table, reason=reason, code=JobReason.NO_NEW_DATA)
+
+
+def _joined(parts: Sequence[JobReport]) -> JobReport:
+    """Return the report of a table with the sums of its passes."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = combined(parts)
+    last = next((one for one in reversed(parts) if one.instant is not None), parts[-1])
+    return replace(whole, table=last.table, parts=(), instant=last.instant, folders=last.folders, drift=last.drift)
+
+
+def _is_over(settings: DatabaseSettings, elapsed_ms: int) -> bool:
+    return bool(settings.max_seconds) and elapsed_ms >= 1000 * settings.max_seconds

@@ -1,0 +1,81 @@
+"""The checkpoint of a table whose source is a database: the position of the log, and the loaded part of the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.model.document import parse_json
+from lakehouse.platform.sources.databases.server import LogPosition
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseCheckpoint:
+    """What the commits of a table contain of its source.
+
+    Attributes:
+        table: The source table, as `database.table`.
+        position: All changes before it are in the table.
+        loaded: The largest key of the snapshot that is loaded; None if none is. Chunks are loaded in the order of keys.
+        is_complete: Whether the whole snapshot is loaded.
+        purges: Whether rows that the source does not have are deleted when the snapshot is complete.
+        kinds: The types of the source's columns when the run was planned.
+        resnapshot: The id of the run that asked for the snapshot again; empty if none did.
+    """
+
+    table: str
+    position: LogPosition
+    loaded: tuple[str, ...] | None = None
+    is_complete: bool = False
+    purges: bool = False
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    resnapshot: str = ""
+
+    def to_json(self) -> str:
+        """Return the checkpoint as one line of JSON."""
+        value: dict[str, object] = {
+            "version": VERSION,
+            "table": self.table,
+            "position": self.position.to_mapping(),
+            "loaded": None if self.loaded is None else list(self.loaded),
+            "complete": self.is_complete,
+            "kinds": dict(self.kinds),
+        }
+        if self.purges:
+            value["purges"] = True
+        if self.resnapshot:
+            value["resnapshot"] = self.resnapshot
+        return json.dumps(value, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> DatabaseCheckpoint:
+        """Parse the text of a checkpoint.
+
+        Raises UnsupportedError for a newer version, CorruptTableError for text that `to_json` did not write.
+        """
+        try:
+            value = parse_json(text)
+            version = value["version"]
+            if version != VERSION:
+                raise UnsupportedError(
+                    f"the ingest checkpoint has version {version!r}, this package reads {VERSION}: update the package",
+                    version=version,
+                )
+            loaded = value["loaded"]
+            return cls(
+                table=str(value["table"]),
+                position=LogPosition.from_mapping(value["position"]),
+                loaded=None if loaded is None else tuple(str(part) for part in loaded),
+                is_complete=value["complete"] is True,
+                purges=value.get("purges") is True,
+                kinds={str(name): str(kind) for name, kind in value["kinds"].items()},
+                resnapshot=str(value.get("resnapshot") or ""),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptTableError(
+                f"the ingest checkpoint in the last commit is not one of a database table ({error}): {text[:120]!r}"
+            ) from error

@@ -1,0 +1,195 @@
+"""Choose what a commit reads of a table: chunks of its snapshot, and a window of the log. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from lakehouse.errors import UserError
+from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
+from lakehouse.platform.sources.databases.server import Chunk, LogPosition, SchemaEvent, SourceTable
+from lakehouse.platform.sources.source import SourcePlan
+from lakehouse.spec.database_source import DatabaseSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabasePlan(SourcePlan):
+    """What a commit reads of one table.
+
+    Attributes:
+        table: The source table; with the columns of its target if it does not exist any more.
+        key: The key columns; empty to append.
+        state: The checkpoint before this commit, with what the plan changed about the snapshot.
+        previous: The text of the checkpoint that the plan continues; None for a new table.
+        chunks: The chunks to read.
+        keys: Chunks of the whole table whose keys are read, to delete rows that the source does not have.
+        exists: Whether the source table exists.
+    """
+
+    table: SourceTable
+    key: tuple[str, ...]
+    state: DatabaseCheckpoint
+    previous: str | None = None
+    chunks: tuple[Chunk, ...] = ()
+    keys: tuple[Chunk, ...] = ()
+    exists: bool = True
+
+    @property
+    def completes(self) -> bool:
+        """Whether this commit makes the snapshot complete."""
+        return not self.state.is_complete and (not self.chunks or self.chunks[-1].upto is None)
+
+
+def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSettings) -> tuple[str, ...]:
+    """Return the key columns of a table; empty if its rows are appended.
+
+    Args:
+        table: The table.
+        declared: The record key that the spec of the table declares; empty if it declares none.
+        settings: The settings of the source.
+
+    Raises UserError if the table has no key, and the settings do not say what to do about it.
+    """
+    key = declared or settings.keys.get(table.name, ()) or table.key
+    names = {column.name for column in table.columns}
+    missing = next((name for name in key if name not in names), None)
+    if table.columns and missing is not None:
+        raise UserError(f"the key column {missing!r} is not a column of {table.name}", column=missing)
+    if not key and settings.without_key == "refuse":
+        raise UserError(
+            f"table {table.name} has no primary key, so its updates and deletes cannot be applied. Declare unique "
+            f"columns that are never null in ingest.keys ({{{table.name}: column}}), leave the table out by "
+            "ingest.exclude, or write ingest.without_key: append",
+            table=table.name,
+        )
+    return key
+
+
+def first_state(
+    table: SourceTable, position: LogPosition, settings: DatabaseSettings, resnapshot: str
+) -> DatabaseCheckpoint:
+    """Return the state from which the first commit of a table is planned; `position` is a low watermark."""
+    return DatabaseCheckpoint(
+        table=table.name,
+        position=position,
+        is_complete=settings.snapshot == "never",
+        kinds=table.kinds,
+        resnapshot=resnapshot,
+    )
+
+
+def next_state(
+    table: SourceTable, known: DatabaseCheckpoint, position: LogPosition, *, resnapshot: str, exists: bool = True
+) -> DatabaseCheckpoint:
+    """Return the state from which the next commit of a table is planned.
+
+    Args:
+        table: The source table as it is now.
+        known: The checkpoint of its newest commit.
+        position: Where its log is read from.
+        resnapshot: The id of the run if it asks for the snapshot again; empty if it does not.
+        exists: Whether the source table exists.
+    """
+    known = replace(known, position=position)
+    if resnapshot and exists and known.resnapshot != resnapshot:
+        return again(known, kinds=table.kinds, resnapshot=resnapshot)
+    if not exists:
+        return known
+    if values_changed(known.kinds, table):
+        return again(known, kinds=table.kinds, resnapshot=known.resnapshot)
+    return replace(known, kinds=table.kinds)
+
+
+def again(state: DatabaseCheckpoint, *, kinds: Mapping[str, str], resnapshot: str) -> DatabaseCheckpoint:
+    """Return a state whose snapshot starts again, and ends with deletes of rows that the source does not have."""
+    return DatabaseCheckpoint(
+        table=state.table, position=state.position, purges=True, kinds=dict(kinds), resnapshot=resnapshot
+    )
+
+
+def values_changed(kinds: Mapping[str, str], table: SourceTable) -> bool:
+    """Return whether rows got other values by a change of the columns, which the log does not contain.
+
+    That is a new column whose value in older rows is not null, or another type of a column.
+    """
+    for column in table.columns:
+        before = kinds.get(column.name)
+        if before is None and not column.fills_null:
+            return True
+        if before is not None and not widens(before, column.kind):
+            return True
+    return False
+
+
+def widens(before: str, after: str) -> bool:
+    """Return whether a column has the same values after its kind changed: only numbers of the kind grew."""
+    old, new = before.split(":"), after.split(":")
+    if len(old) != len(new):
+        return False
+    return all(
+        one == two or (one.isdigit() and two.isdigit() and int(one) <= int(two))
+        for one, two in zip(old, new, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEvents:
+    """What statements in a window of the log do to a table.
+
+    Attributes:
+        emptied_at: The position of the last statement that removed all rows; None if none did.
+        resnapshot: Whether the rows that the table has now are not those of its log.
+        notes: What happened, for the report.
+    """
+
+    emptied_at: int | None = None
+    resnapshot: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+
+def apply_events(
+    events: tuple[SchemaEvent, ...],
+    settings: DatabaseSettings,
+    *,
+    exists: bool,
+    snapshots: bool = True,
+    same_columns: bool = False,
+) -> TableEvents:
+    """Return what statements in a window do to a table; raise UserError if the settings do not allow them.
+
+    Args:
+        events: The statements of the table in the order of the log.
+        settings: The settings of the source.
+        exists: Whether the source has a table of this name now.
+        snapshots: Whether the table has a key, so that its snapshot can be read again.
+        same_columns: Whether the columns are those before the window. Other columns are compared by the next plan.
+    """
+    emptied, rereads = None, False
+    notes = []
+    for event in events:
+        # A truncated partition is no truncated table.
+        policy = (
+            "" if event.changes_rows else {"truncate": settings.truncate, "drop": settings.drop}.get(event.kind, "")
+        )
+        if policy == "fail":
+            raise UserError(
+                f"{event.kind.upper()} TABLE of {event.table} is in the log, and ingest.{event.kind} is fail: "
+                f"{event.statement[:200]!r}. Set ingest.{event.kind} to another value to continue",
+                table=event.table,
+            )
+        if (event.kind, policy) in (("truncate", "apply"), ("drop", "delete")):
+            emptied = event.position
+        elif event.kind == "drop" and exists:
+            # The table of this name now is another one. Rows of the old one must go, whatever the policy.
+            emptied = event.position
+        elif event.kind == "rename" or (event.changes_rows and (event.kind == "truncate" or same_columns)):
+            rereads = True
+        if event.kind in ("truncate", "drop", "rename"):
+            notes.append(f"{event.kind} of {event.table}")
+    if rereads and exists and not snapshots:
+        raise UserError(
+            f"a table was renamed to or from {events[0].table}, and the table has no key, so its rows cannot be "
+            "compared. Create a new target table",
+            table=events[0].table,
+        )
+    return TableEvents(emptied_at=emptied, resnapshot=rereads and exists, notes=tuple(notes))

@@ -1,0 +1,203 @@
+"""The protocol of a database server, and the values that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+#: Columns of changes beside those of the table.
+CHANGE, POSITION, COMMITTED, UNAVAILABLE = "_change", "_position", "_committed_us", "_unavailable"
+CONTROL = (CHANGE, POSITION, COMMITTED, UNAVAILABLE)
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceColumn:
+    """A column of a source table.
+
+    Attributes:
+        name: The name.
+        kind: What decides about its values: a name and numbers, such as `decimal:10:2`. If only numbers grow, values
+            stay the same.
+        type: The Arrow type of its values in chunks and changes.
+        fills_null: Whether rows that exist when the column is added have null in it; otherwise they have a value that
+            the log does not contain.
+    """
+
+    name: str
+    kind: str
+    type: pa.DataType
+    fills_null: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """A table of a source.
+
+    Attributes:
+        name: The name as `database.table`.
+        columns: The columns in their order.
+        key: The primary key columns; empty if there is none.
+    """
+
+    name: str
+    columns: tuple[SourceColumn, ...]
+    key: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of chunks."""
+        return pa.schema([pa.field(column.name, column.type) for column in self.columns])
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The types of the columns as the server prints them."""
+        return {column.name: column.kind for column in self.columns}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPosition:
+    """A position in the log of a server, between two transactions.
+
+    Attributes:
+        server: The identity of the server or of the group of servers whose log it is.
+        order: A number that grows along the log, at the scale of the column `POSITION`.
+        text: What the server needs to continue here, as it writes it itself.
+        time_ms: The server's time when it was noted: transactions committed before are before it.
+    """
+
+    server: str
+    order: int
+    text: str
+    time_ms: int = 0
+
+    def to_mapping(self) -> dict[str, object]:
+        """Return the position as JSON holds it."""
+        return {"server": self.server, "order": self.order, "text": self.text, "time_ms": self.time_ms}
+
+    @classmethod
+    def from_mapping(cls, value: Mapping[str, object]) -> LogPosition:
+        """Return the position of a mapping; raise KeyError, TypeError or ValueError for another mapping."""
+        return cls(
+            server=str(value["server"]),
+            order=int(str(value["order"])),
+            text=str(value["text"]),
+            time_ms=int(str(value["time_ms"])),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A range of keys: after `after`, up to and including `upto`.
+
+    Both are one literal of SQL per key column, as the server wrote them; None for no bound.
+    """
+
+    after: tuple[str, ...] | None = None
+    upto: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaEvent:
+    """A statement that changed a table.
+
+    Attributes:
+        kind: `create`, `alter`, `rename`, `truncate` or `drop`.
+        table: The name as `database.table`.
+        position: Its place among the changes, at the scale of `POSITION`.
+        statement: The SQL text.
+        changes_rows: Whether rows may have other values than their changes in the log say.
+    """
+
+    kind: str
+    table: str
+    position: int
+    statement: str = field(repr=False)
+    changes_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Changes of one source table that have the same columns, in the order of the log.
+
+    Attributes:
+        table: The name as `database.table`.
+        rows: The columns of the table (after the change; before it for deletes), and those of `CONTROL`.
+    """
+
+    table: str
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """The end of a read of the log: the position after the last whole transaction."""
+
+    position: LogPosition
+
+
+class TableReads(Protocol):
+    """Reads rows in a task. It is sent to tasks, so it is pickled; it has the sign-in, and is never printed."""
+
+    def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a chunk with the columns of `table.schema`, as one consistent read saw them."""
+
+    def log(
+        self, start: LogPosition, end: LogPosition, tables: Sequence[SourceTable]
+    ) -> Iterator[Changes | SchemaEvent | LogEnd]:
+        """Yield the changes of tables, and what changed the tables, between two positions; at last the end.
+
+        Raises:
+            UserError: The log does not have the start any more, or contains an event that cannot be applied.
+            RetryableError: The server does not answer.
+        """
+
+
+class DatabaseServer(Protocol):
+    """Answers questions of a run about a server; reads no rows."""
+
+    def check(self, tables: Sequence[SourceTable]) -> None:
+        """Raise UserError, with value and remedy, if the log of the server cannot be read or lacks what is needed."""
+
+    def tables(self) -> Sequence[str]:
+        """Return the names of all tables that the user may read, as `database.table`."""
+
+    def describe(self, names: Sequence[str]) -> Mapping[str, SourceTable]:
+        """Return the columns and keys of tables, without those that do not exist."""
+
+    def low_watermark(self) -> LogPosition:
+        """Return a position so that every later read of a table sees all changes before it."""
+
+    def log_end(self) -> LogPosition:
+        """Return the end of the log: every change that an earlier read of a table saw is before it."""
+
+    def resumed(self, position: LogPosition) -> LogPosition:
+        """Return where the log of this server continues a position of an earlier run.
+
+        Raises UserError if the log of this server is another one.
+        """
+
+    def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:
+        """Return a position before which all transactions are before each of the given positions."""
+
+    def limited(self, start: LogPosition, end: LogPosition, most_bytes: int) -> LogPosition:
+        """Return a position between `start` and `end` so that about `most_bytes` of the log lie before it."""
+
+    def log_bytes(self, start: LogPosition, end: LogPosition) -> int:
+        """Return the size of the log between two positions."""
+
+    def chunks(
+        self, table: SourceTable, key: Sequence[str], after: tuple[str, ...] | None, *, rows: int, most: int
+    ) -> Sequence[Chunk]:
+        """Return at most `most` chunks of about `rows` rows that follow one another after a key; the last one of the
+        table has no upper bound."""
+
+    @property
+    def reads(self) -> TableReads:
+        """What tasks read with."""
+
+    def close(self) -> None:
+        """Close the connection."""

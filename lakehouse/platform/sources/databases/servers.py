@@ -1,0 +1,47 @@
+"""The servers of database sources, by the kind of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from lakehouse.errors import UserError
+from lakehouse.platform.sources.databases.server import DatabaseServer
+from lakehouse.platform.sources.source_context import ingest_of
+from lakehouse.spec.mysql_connection import mysql_access
+from lakehouse.spec.mysql_source import MysqlSourceSpec
+from lakehouse.spec.table import TableSpec
+
+
+def open_server(spec: TableSpec, environ: Mapping[str, str]) -> DatabaseServer:
+    """Connect to the server that a spec names.
+
+    Raises:
+        UserError: The connection is incomplete, its user may not sign in, or a package is missing.
+        RetryableError: The server does not answer.
+    """
+    source = ingest_of(spec).source
+    return _OPEN[source.KIND](source, environ)
+
+
+def _mysql(source: MysqlSourceSpec, environ: Mapping[str, str]) -> DatabaseServer:
+    access = mysql_access(source.connection, environ)
+    server: DatabaseServer = _module("mysql.server", "mysql").MysqlServer(access, source)
+    return server
+
+
+_OPEN: dict[str, Callable[[Any, Mapping[str, str]], DatabaseServer]] = {MysqlSourceSpec.KIND: _mysql}
+
+
+def _module(name: str, extra: str) -> Any:
+    """Import a module that needs the packages of an extra."""
+    try:
+        return import_module(f"lakehouse.platform.sources.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("lakehouse"):
+            raise
+        raise UserError(
+            f"the source {extra} needs the package {error.name}: install lakehouse-tables[{extra}] in Spark's "
+            "environment"
+        ) from error

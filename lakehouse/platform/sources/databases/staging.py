@@ -1,0 +1,341 @@
+"""Read chunks and windows of the log in tasks, into Parquet files of the run.
+
+    <location>_staging/<time>-<id>/<table>-<kind>-<id>.parquet
+
+The files are the rows as the source has them; `lakehouse.spark.database_rows` merges them per key. A task that Spark
+repeats writes files of other names, and only the files that its last attempt reports are read. A killed run leaves its
+folder; later runs delete it when it is older than any run can be.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.system.ids import RandomIds
+from lakehouse.errors import UserError
+from lakehouse.platform.sources.databases.server import (
+    CHANGE,
+    COMMITTED,
+    CONTROL,
+    POSITION,
+    UNAVAILABLE,
+    Changes,
+    Chunk,
+    LogEnd,
+    LogPosition,
+    SchemaEvent,
+    SourceTable,
+    TableReads,
+)
+from lakehouse.platform.sources.databases.types import stored, stored_schema
+
+log = logging.getLogger(__name__)
+
+#: Kinds of staged files: rows of chunks, keys of the whole table, and changes.
+CHUNK, KEYS, LOG = "chunk", "keys", "log"
+_BUFFERED_ROWS = 100_000
+_BUFFERED_BYTES = 64 << 20
+_MARKS = pa.schema([(CHANGE, pa.string()), (POSITION, pa.int64()), (COMMITTED, pa.timestamp("us", "UTC"))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A file of the run.
+
+    Attributes:
+        table: The source table.
+        kind: `CHUNK`, `KEYS` or `LOG`.
+        path: The path below the storage of the run.
+        rows: The number of rows.
+        columns: The columns without those of `CONTROL`.
+    """
+
+    table: str
+    kind: str
+    path: str
+    rows: int
+    columns: pa.Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRead:
+    """A chunk that a task reads."""
+
+    table: SourceTable
+    key: tuple[str, ...]
+    chunk: Chunk
+    kind: str = CHUNK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRead:
+    """The window of the log that a task reads."""
+
+    start: LogPosition
+    end: LogPosition
+    tables: tuple[SourceTable, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What the tasks of a run read.
+
+    Attributes:
+        storage: The storage of the files.
+        files: The files.
+        events: The statements that changed tables, in the order of the log.
+        end: The position after the last transaction that was read.
+    """
+
+    storage: Storage
+    files: tuple[StagedFile, ...]
+    events: tuple[SchemaEvent, ...]
+    end: LogPosition
+
+    def of(self, table: str, kind: str) -> tuple[StagedFile, ...]:
+        """Return the files of a table."""
+        return tuple(one for one in self.files if one.table == table and one.kind == kind)
+
+
+@dataclass(frozen=True, slots=True)
+class StagingTask:
+    """Reads chunks or the log in a task. Each row of the input is the number of a read; the output is JSON."""
+
+    reads: TableReads = field(repr=False)
+    storage: Storage
+    folder: str
+    work: tuple[ChunkRead | LogRead, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                work = self.work[number]
+                found = self._chunk(work) if isinstance(work, ChunkRead) else self._log(work)
+                yield pa.RecordBatch.from_pydict({"report": [json.dumps(found)]})
+
+    def _chunk(self, work: ChunkRead) -> dict[str, Any]:
+        table = work.table
+        writer = _Writer(self.storage, self.folder, (table.name, work.kind, work.key), table.schema)
+        with writer:
+            for rows in self.reads.chunk(table, work.key, work.chunk):
+                writer.write(pa.Table.from_batches([rows]))
+        return {"files": [writer.report()]}
+
+    def _log(self, work: LogRead) -> dict[str, Any]:
+        """Stage a window of the log. A table gets a new file when its columns change."""
+        files: list[dict[str, Any]] = []
+        open_files: dict[str, _Writer] = {}
+        keys = {table.name: table.key for table in work.tables}
+        events: list[dict[str, Any]] = []
+        end: LogPosition | None = None
+        try:
+            for one in self.reads.log(work.start, work.end, work.tables):
+                if isinstance(one, LogEnd):
+                    end = one.position
+                elif isinstance(one, SchemaEvent):
+                    events.append(asdict(one))
+                else:
+                    self._write_changes(one, keys[one.table], open_files, files)
+        except BaseException:
+            for writer in open_files.values():
+                writer.abort()
+            raise
+        for writer in open_files.values():
+            writer.close()
+            files.append(writer.report())
+        assert end is not None, "a read of the log ends with its end"
+        return {"files": files, "events": events, "end": end.to_mapping()}
+
+    def _write_changes(
+        self, one: Changes, key: tuple[str, ...], open_files: dict[str, _Writer], files: list[dict[str, Any]]
+    ) -> None:
+        rows = with_marks(one)
+        writer = open_files.get(one.table)
+        if writer is not None and writer.schema != stored_schema(rows.schema, key):
+            writer.close()
+            files.append(writer.report())
+            writer = None
+        if writer is None:
+            writer = _Writer(self.storage, self.folder, (one.table, LOG, key), rows.schema)
+            open_files[one.table] = writer
+        writer.write(rows)
+
+
+class _Writer:
+    """Writes rows of one schema to a Parquet file, in groups of rows."""
+
+    def __init__(
+        self, storage: Storage, folder: str, what: tuple[str, str, tuple[str, ...]], schema: pa.Schema
+    ) -> None:
+        table, kind, self._key = what
+        name = "".join(one if one.isalnum() or one in "._-" else "_" for one in table)
+        self.path = f"{folder}/{name}-{kind}-{RandomIds().uuid()}.parquet"
+        self.schema, self.rows = stored_schema(schema, self._key), 0
+        self._table, self._kind = table, kind
+        self._buffer: list[pa.Table] = []
+        self._output = storage.open_output(self.path)
+        self._parquet = pq.ParquetWriter(self._output, self.schema, compression="snappy", use_dictionary=False)
+
+    def write(self, rows: pa.Table) -> None:
+        self._buffer.append(stored(rows, self._key))
+        self.rows += rows.num_rows
+        if sum(one.num_rows for one in self._buffer) >= _BUFFERED_ROWS or self._bytes() >= _BUFFERED_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._parquet.close()
+        self._output.close()
+
+    def abort(self) -> None:
+        self._output.abort()
+
+    def report(self) -> dict[str, Any]:
+        names = [column for column in self.schema if column.name not in CONTROL]
+        columns = pa.schema(names).serialize().to_pybytes().hex()
+        return {"table": self._table, "kind": self._kind, "path": self.path, "rows": self.rows, "columns": columns}
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _bytes(self) -> int:
+        return sum(one.nbytes for one in self._buffer)
+
+    def _flush(self) -> None:
+        if self._buffer:
+            self._parquet.write_table(pa.concat_tables(self._buffer))
+            self._buffer = []
+
+
+def with_marks(one: Changes) -> pa.Table:
+    """Return changes with the columns of `CONTROL` in their types; raise UserError for rows that lack values."""
+    rows = one.rows
+    if UNAVAILABLE in rows.column_names:
+        lacking = pc.list_value_length(rows.column(UNAVAILABLE))
+        if pc.any(pc.greater(pc.fill_null(lacking, 0), 0)).as_py():
+            names = sorted(set(pc.list_flatten(rows.column(UNAVAILABLE)).to_pylist()))
+            raise UserError(
+                f"the log has changes of {one.table} without the values of {', '.join(names)}: a session wrote it with "
+                "binlog_row_image other than FULL. Set binlog_row_image=FULL, then read the table again with "
+                f"--resnapshot {one.table}",
+                table=one.table,
+            )
+        rows = rows.drop_columns([UNAVAILABLE])
+    for column in _MARKS:
+        place = rows.schema.get_field_index(column.name)
+        rows = rows.set_column(place, column, rows.column(place).cast(column.type))
+    return rows
+
+
+def parse_reports(texts: Iterable[str]) -> tuple[tuple[StagedFile, ...], tuple[SchemaEvent, ...], LogPosition | None]:
+    """Return the files, events and the end that tasks report."""
+    files: list[StagedFile] = []
+    events: list[SchemaEvent] = []
+    end = None
+    for text in texts:
+        report = json.loads(text)
+        for one in report["files"]:
+            columns = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(one["columns"])))
+            files.append(StagedFile(**{**one, "columns": columns}))
+        events += [SchemaEvent(**one) for one in report.get("events", ())]
+        if "end" in report:
+            end = LogPosition.from_mapping(report["end"])
+    return tuple(files), tuple(events), end
+
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingArea:
+    """The folder beside the tables in which each pass has a folder of its own.
+
+    Attributes:
+        storage: The storage of the folder.
+        longest_s: How long one try of a run may last, in seconds.
+    """
+
+    storage: Storage
+    longest_s: int
+
+    @contextmanager
+    def folder(self, now_ms: int) -> Iterator[str]:
+        """Yield the folder of a pass, and delete its files at the end; also those of killed runs."""
+        self._delete_old(now_ms)
+        name = f"{now_ms:013d}-{RandomIds().uuid()}"
+        try:
+            yield name
+        finally:
+            self._empty(name)
+
+    def _delete_old(self, now_ms: int) -> None:
+        """Delete the folders of killed runs: those older than two tries of a run may last."""
+        oldest = now_ms - max(_DAY_MS, 2_000 * self.longest_s)
+        for name in self.storage.list_dir("")[1]:
+            made = name.rstrip("/").partition("-")[0]
+            if made.isdigit() and int(made) < oldest:
+                log.info("the staged files of a killed run are deleted: %s", name)
+                self._empty(name.rstrip("/"))
+
+    def _empty(self, folder: str) -> None:
+        self.storage.delete_many([file.path for file in self.storage.list(folder)])
+
+
+#: Runs a task function on the numbers from 0 to `count` - 1, each in a task, and returns the texts of its output.
+Runner = Callable[[Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], int], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stager:
+    """Stages what a pass reads.
+
+    Attributes:
+        reads: What tasks read with.
+        storage: The storage of the files.
+        folder: The folder of the pass.
+        run: Runs tasks.
+        log_end: Returns the end of the log, called when all chunks are read.
+    """
+
+    reads: TableReads = field(repr=False)
+    storage: Storage
+    folder: str
+    run: Runner
+    log_end: Callable[[], LogPosition]
+
+    def stage(
+        self,
+        chunks: Sequence[ChunkRead],
+        start: LogPosition,
+        tables: Mapping[str, SourceTable],
+        end: LogPosition | None,
+    ) -> Staged:
+        """Read chunks, then the log from `start` to `end`; None for its end after the chunks are read."""
+        files: tuple[StagedFile, ...] = ()
+        if chunks:
+            assert end is None, "the log must be read up to a position after the reads of chunks"
+            files, _, _ = parse_reports(self.run(self._task(tuple(chunks)), len(chunks)))
+        reached = self.log_end() if end is None else end
+        work = LogRead(start=start, end=reached, tables=tuple(tables.values()))
+        changes, events, position = parse_reports(self.run(self._task((work,)), 1))
+        assert position is not None, "the task that reads the log reports its end"
+        return Staged(storage=self.storage, files=(*files, *changes), events=events, end=position)
+
+    def _task(self, work: tuple[ChunkRead | LogRead, ...]) -> StagingTask:
+        return StagingTask(self.reads, self.storage, self.folder, work)

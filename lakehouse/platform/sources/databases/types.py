@@ -1,0 +1,78 @@
+"""The types in which values of databases are stored: types of Arrow that Spark and the table format have.
+
+Record keys are texts, so a key column of bytes is stored as hexadecimal digits, as `HEX()` of a server prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_MOST_DIGITS = 38
+_UNSIGNED_DIGITS = 20
+_HEX = np.frombuffer(b"".join(f"{byte:02X}".encode() for byte in range(256)), dtype=np.uint16)
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which values of an Arrow type are stored without loss."""
+    if pa.types.is_dictionary(kind):
+        return stored_type(kind.value_type)
+    if pa.types.is_uint64(kind):
+        return pa.decimal128(_UNSIGNED_DIGITS, 0)
+    if pa.types.is_uint32(kind):
+        return pa.int64()
+    if pa.types.is_integer(kind) and kind.bit_width <= 16:
+        return pa.int32()
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(kind.precision, kind.scale) if kind.precision <= _MOST_DIGITS else pa.string()
+    if pa.types.is_large_string(kind) or pa.types.is_null(kind) or pa.types.is_time(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return kind
+
+
+def stored_schema(schema: pa.Schema, key: Collection[str]) -> pa.Schema:
+    """Return columns in the types in which they are stored; `key` has the names of the key columns."""
+    types = [(column.name, stored_type(column.type)) for column in schema]
+    return pa.schema([(name, pa.string() if name in key and kind == pa.binary() else kind) for name, kind in types])
+
+
+def stored(rows: pa.Table, key: Collection[str]) -> pa.Table:
+    """Return rows in the types in which they are stored."""
+    schema = stored_schema(rows.schema, key)
+    columns = [
+        column if column.type == field.type else _cast(column, field.type)
+        for column, field in zip(rows.columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def hexadecimal(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return bytes as hexadecimal digits."""
+    return pa.chunked_array([_hexadecimal(chunk) for chunk in column.chunks], pa.string())
+
+
+def _hexadecimal(column: pa.Array) -> pa.Array:
+    # A copy has no offset and no bytes that belong to other rows.
+    plain = pa.concat_arrays([column.cast(pa.binary())])
+    offsets = np.frombuffer(plain.buffers()[1], dtype=np.int32, count=len(plain) + 1)
+    data = plain.buffers()[2]
+    digits = _HEX[np.frombuffer(data, dtype=np.uint8)[offsets[0] : offsets[-1]]] if data is not None else b""
+    ends = pa.py_buffer((offsets - offsets[0]) * np.int32(2))
+    validity = pc.is_valid(plain)
+    text = pa.StringArray.from_buffers(len(plain), ends, pa.py_buffer(digits))
+    return text if plain.null_count == 0 else pc.if_else(validity, text, pa.scalar(None, pa.string()))
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        return _cast(column.cast(column.type.value_type), kind)
+    if kind == pa.string() and (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        return hexadecimal(column)
+    return column if column.type == kind else pc.cast(column, kind)

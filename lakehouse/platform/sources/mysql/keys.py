@@ -1,0 +1,74 @@
+"""Ranges of keys in SQL. A bound is one literal per key column, which the server itself wrote.
+
+Comparisons of texts follow the collation of the column, so only the server can compare keys with bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from lakehouse.errors import CorruptTableError
+from lakehouse.platform.sources.binlog.columns import SourceColumn
+from lakehouse.platform.sources.databases.server import Chunk
+
+_NUMBERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal")
+INTEGERS = _NUMBERS[:5]
+_TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
+_BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_QUOTED = ("date", "datetime", "timestamp", "time", "uuid", "inet4", "inet6")
+#: Bounds come back from commits, so they are checked before they become part of a statement.
+_LITERAL = re.compile(r"-?[0-9]+(\.[0-9]+)?|(_utf8mb4 )?X'[0-9A-F]*'|'[0-9A-Fa-f :.\-]*'")
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL quotes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_table(name: str) -> str:
+    """Return `database.table` as SQL quotes it."""
+    database, _, table = name.partition(".")
+    return f"{quoted(database)}.{quoted(table)}"
+
+
+def literal(column: SourceColumn) -> str | None:
+    """Return the expression whose value is the literal of a key column; None if its keys have no ranges."""
+    name = quoted(column.name)
+    if column.type in _NUMBERS:
+        return f"cast({name} as char)"
+    if column.type in _TEXTS:
+        return f"concat('_utf8mb4 X''', hex(convert({name} using utf8mb4)), '''')"
+    if column.type in _BYTES:
+        return f"concat('X''', hex({name}), '''')"
+    if column.type in _QUOTED:
+        return f"concat('''', cast({name} as char), '''')"
+    return None
+
+
+def condition(key: Sequence[str], chunk: Chunk) -> str:
+    """Return the condition of the rows of a chunk; an empty text for all rows."""
+    parts = []
+    if chunk.after is not None:
+        parts.append(_bound(key, chunk.after, ">", ">"))
+    if chunk.upto is not None:
+        parts.append(_bound(key, chunk.upto, "<", "<="))
+    return " and ".join(parts)
+
+
+def _bound(key: Sequence[str], bound: tuple[str, ...], sign: str, last: str) -> str:
+    """Return the comparison of a key with a bound, in the order of its columns.
+
+    Servers do not use an index for `(a, b) > (x, y)`. The first part is what they use the index for.
+    """
+    if len(bound) != len(key) or not all(_LITERAL.fullmatch(text) for text in bound):
+        raise CorruptTableError(f"the bound {bound} of the checkpoint is not one of the key {', '.join(key)}")
+    names = [quoted(name) for name in key]
+    if len(names) == 1:
+        return f"{names[0]} {last} {bound[0]}"
+    cases = []
+    for number in range(len(names)):
+        equal = [f"{name} = {text}" for name, text in zip(names[:number], bound[:number], strict=True)]
+        compared = last if number == len(names) - 1 else sign
+        cases.append("(" + " and ".join([*equal, f"{names[number]} {compared} {bound[number]}"]) + ")")
+    return f"({names[0]} {sign}= {bound[0]} and ({' or '.join(cases)}))"

@@ -1,0 +1,54 @@
+"""Expressions that read each type of MySQL and MariaDB exactly through connectorx, as the log has its values."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.platform.sources.binlog.columns import DATES, TYPES, SourceColumn
+from lakehouse.platform.sources.mysql.keys import quoted
+
+#: connectorx reads decimals with 28 digits, 10 of them after the point. Others are read as text.
+_DIGITS, _SCALE = 18, 10
+_AS_TEXT = ("time", "json", "uuid", "inet4", "inet6")
+_GEOMETRIES = tuple(
+    name for name in TYPES if name.endswith(("geometry", "point", "linestring", "polygon", "collection"))
+)
+
+
+def projected(column: SourceColumn) -> str:
+    """Return the expression that reads a column."""
+    name = quoted(column.name)
+    if column.type in _AS_TEXT:
+        return f"cast({name} as char)"
+    if column.type == "decimal" and (column.precision > _DIGITS or column.scale > _SCALE):
+        return f"cast({name} as char)"
+    if column.type in DATES:
+        # Dates that no calendar has are null in the log, too; the client cannot read them.
+        return f"if(dayofmonth({name}) between 1 and dayofmonth(last_day({name})), {name}, null)"
+    if column.type == "bit" and column.precision == 1:
+        return f"{name} + 0"
+    if column.type in _GEOMETRIES:
+        # The first four bytes are the SRID. ST_AsWKB would swap the axes of some systems of coordinates.
+        return f"unhex(substr(hex({name}), 9))"
+    return name
+
+
+def arranged(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows as connectorx read them with the columns of a schema."""
+    columns = [_cast(rows.column(place), field.type) for place, field in enumerate(schema)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    if pa.types.is_boolean(kind):
+        return pc.not_equal(column, 0)
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(column.type):
+        plain = column.cast(pa.timestamp("us"))
+        # The session is in UTC.
+        return plain if kind.tz is None else plain.view(pa.int64()).view(kind)
+    if pa.types.is_floating(kind) and pa.types.is_floating(column.type):
+        return column.cast(kind, safe=False)
+    return column.cast(kind)

@@ -1,0 +1,245 @@
+"""A MySQL or MariaDB server as a `DatabaseServer`: its tables, the positions of its log, and chunks of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lakehouse.errors import UserError
+from lakehouse.platform.sources.binlog.positions import MARIADB, MYSQL, BinlogPosition
+from lakehouse.platform.sources.databases.server import Chunk, LogPosition, SourceTable
+from lakehouse.platform.sources.mysql.connection import Questions
+from lakehouse.platform.sources.mysql.keys import INTEGERS, condition, literal, quoted, quoted_table
+from lakehouse.platform.sources.mysql.preflight import check_server
+from lakehouse.platform.sources.mysql.reads import MysqlReads
+from lakehouse.platform.sources.mysql.tables import ServerTable, described, table_names
+from lakehouse.spec.mysql_connection import MysqlAccess
+from lakehouse.spec.mysql_source import MysqlSourceSpec
+
+#: Equal parts of the numbers are used for a key if at least one of so many numbers is a key.
+_SPARSE = 4
+
+
+class MysqlServer:
+    """A server, asked over one connection."""
+
+    def __init__(self, access: MysqlAccess, settings: MysqlSourceSpec) -> None:
+        self._server, self._settings = Questions(access), settings
+        version = str(self._server.value("select version()"))
+        self._flavor = MARIADB if "mariadb" in version.lower() else MYSQL
+        self._identity = self._identify()
+        self._described: dict[str, ServerTable] = {}
+
+    def check(self, tables: Sequence[SourceTable]) -> None:
+        """Raise UserError if the log cannot be read (see `preflight`), or a table cannot be applied."""
+        check_server(self._server, self._flavor, self._settings.connection)
+
+    def tables(self) -> Sequence[str]:
+        """Return the names of all tables that the user may read."""
+        return table_names(self._server)
+
+    def describe(self, names: Sequence[str]) -> Mapping[str, SourceTable]:
+        """Return the columns and keys of tables, without those that do not exist."""
+        self._described = described(self._server, names)
+        return {name: one.table for name, one in self._described.items()}
+
+    def low_watermark(self) -> LogPosition:
+        """Return a position so that every later read of a table sees all changes before it.
+
+        MySQL: the set of committed transactions. MariaDB: the position of a consistent snapshot. The end of the log is
+        no such position: a transaction is in the log before others see it.
+        """
+        time_ms = self._time_ms()
+        if self._flavor == MYSQL:
+            gtid = str(self._server.value("select @@global.gtid_executed") or "").replace("\n", "")
+            return self._position(BinlogPosition(flavor=MYSQL, gtid=gtid), time_ms)
+        self._server.rows("start transaction with consistent snapshot")
+        status = {
+            row["variable_name"].lower(): row["value"]
+            for row in self._server.rows("show status like 'binlog_snapshot_%%'")
+        }
+        self._server.rows("commit")
+        file, offset = str(status["binlog_snapshot_file"]), int(status["binlog_snapshot_position"])
+        return self._position(self._mariadb(file, offset), time_ms)
+
+    def log_end(self) -> LogPosition:
+        """Return the end of the log: every change that an earlier read of a table saw is before it."""
+        time_ms = self._time_ms()
+        row = self._status()
+        file, offset = str(row["file"]), int(row["position"])
+        if self._flavor == MARIADB:
+            return self._position(self._mariadb(file, offset), time_ms)
+        gtid = str(row["executed_gtid_set"]).replace("\n", "")
+        return self._position(BinlogPosition(flavor=MYSQL, gtid=gtid, file=file, offset=offset), time_ms)
+
+    def resumed(self, position: LogPosition) -> LogPosition:
+        """Return where the log of this server continues a position; raise UserError if it is another server."""
+        if position.server == self._identity:
+            return position
+        raise UserError(
+            f"the connection {self._settings.connection!r} leads to the server {self._identity}, and the table was "
+            f"read from {position.server}, whose log has other places. Correct the connection, or read all tables "
+            "again from this server with --full-refresh"
+        )
+
+    def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:
+        """Return a position before which all transactions are before each of the given positions.
+
+        Places in files are numbers. A set of GTIDs of MySQL is not: another set may lack one of its transactions and
+        have a later one, so what both have is the position.
+        """
+        placed = [one for one in positions if _binlog(one).file]
+        result = min(placed, key=lambda one: one.order) if placed else positions[0]
+        for other in positions:
+            if _binlog(other).file:
+                continue
+            mine, its = _binlog(result).gtid, _binlog(other).gtid
+            shared = self._server.value("select gtid_subtract(%s, gtid_subtract(%s, %s))", (mine, mine, its))
+            text = str(shared or "").replace("\n", "")
+            if text != mine:
+                result = self._position(BinlogPosition(flavor=self._flavor, gtid=text), other.time_ms)
+        return result
+
+    def limited(self, start: LogPosition, end: LogPosition, most_bytes: int) -> LogPosition:
+        """Return a position so that about `most_bytes` of the log lie before it: the end of a file of the log."""
+        first, last = _binlog(start), _binlog(end)
+        if not first.file:
+            return end
+        size = 0
+        for file, length in self._files():
+            if file < first.file:
+                continue
+            if file >= last.file:
+                return end
+            size += length - (first.offset if file == first.file else 0)
+            if size >= most_bytes:
+                position = BinlogPosition(flavor=self._flavor, file=file, offset=length)
+                return self._position(position, end.time_ms)
+        return end
+
+    def log_bytes(self, start: LogPosition, end: LogPosition) -> int:
+        """Return the size of the log between two positions; 0 if the start is not known as a place in a file."""
+        first, last = _binlog(start), _binlog(end)
+        if not first.file or not last.file:
+            return 0
+        between = sum(length for file, length in self._files() if first.file <= file < last.file)
+        return max(0, between + last.offset - first.offset)
+
+    def chunks(
+        self, table: SourceTable, key: Sequence[str], after: tuple[str, ...] | None, *, rows: int, most: int
+    ) -> Sequence[Chunk]:
+        """Return chunks that follow one another after a key (see `DatabaseServer.chunks`)."""
+        columns = {column.name: column for column in self._described[table.name].columns}
+        literals = [literal(columns[name]) for name in key]
+        expressions = [text for text in literals if text is not None]
+        if len(expressions) < len(key):
+            return (Chunk(after=after),)
+        if len(key) == 1 and columns[key[0]].type in INTEGERS:
+            borders = self._even(table.name, key[0], after, rows, most)
+            if borders is not None:
+                return _chunks(after, borders, most)
+        borders, previous = [], after
+        while len(borders) < most:
+            where = condition(key, Chunk(after=previous))
+            order = ", ".join(quoted(name) for name in key)
+            found = self._server.rows(
+                f"select {', '.join(f'{text} as c{number}' for number, text in enumerate(expressions))} "
+                f"from {quoted_table(table.name)} {f'where {where}' if where else ''} "
+                f"order by {order} limit 1 offset {rows - 1}".replace("%", "%%")
+            )
+            if not found:
+                break
+            previous = tuple(_text(found[0][f"c{number}"]) for number in range(len(key)))
+            borders.append(previous)
+        return _chunks(after, borders, most)
+
+    @property
+    def reads(self) -> MysqlReads:
+        """What tasks read with."""
+        return MysqlReads(
+            access=self._server.access,
+            flavor=self._flavor,
+            server_ids=self._settings.server_ids,
+            identity=self._identity,
+            columns={name: one.columns for name, one in self._described.items()},
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._server.close()
+
+    def _identify(self) -> str:
+        if self._flavor == MYSQL:
+            return self._server.variable("server_uuid")
+        return self._server.variable("server_uid") or f"server_id={self._server.variable('server_id')}"
+
+    def _mariadb(self, file: str, offset: int) -> BinlogPosition:
+        gtid = str(self._server.value("select binlog_gtid_pos(%s, %s)", (file, offset)) or "")
+        return BinlogPosition(flavor=MARIADB, gtid=gtid, file=file, offset=offset)
+
+    def _status(self) -> dict[str, Any]:
+        modern = self._flavor == MYSQL and self._major() >= (8, 4)
+        rows = self._server.rows("show binary log status" if modern else "show master status")
+        if not rows:
+            raise UserError(f"the server {self._server.access.address} writes no binlog: start it with --log-bin")
+        return rows[0]
+
+    def _major(self) -> tuple[int, int]:
+        major, minor, *_ = str(self._server.value("select version()")).split(".")
+        return int(major), int(minor)
+
+    def _files(self) -> list[tuple[str, int]]:
+        return [(str(row["log_name"]), int(row["file_size"])) for row in self._server.rows("show binary logs")]
+
+    def _time_ms(self) -> int:
+        return int(self._server.value("select cast(unix_timestamp(now(3)) * 1000 as signed)"))
+
+    def _position(self, position: BinlogPosition, time_ms: int) -> LogPosition:
+        return LogPosition(server=self._identity, order=position.order, text=position.to_json(), time_ms=time_ms)
+
+    def _even(
+        self, name: str, key: str, after: tuple[str, ...] | None, rows: int, most: int
+    ) -> list[tuple[str, ...]] | None:
+        """Return borders that divide the numbers of a key evenly; None if the numbers are sparse."""
+        where = condition((key,), Chunk(after=after))
+        found = self._server.rows(
+            f"select min({quoted(key)}) as low, max({quoted(key)}) as high from {quoted_table(name)} "
+            f"{f'where {where}' if where else ''}"
+        )[0]
+        if found["low"] is None:
+            return []
+        low, high = int(found["low"]), int(found["high"])
+        database, _, table = name.partition(".")
+        estimate = self._server.value(
+            "select table_rows from information_schema.tables where table_schema = %s and table_name = %s",
+            (database, table),
+        )
+        stride = max(1.0, (high - low + 1) / max(1, int(estimate or 0)))
+        if after is not None:
+            # The estimate is of the whole table. Earlier commits chose the borders from it.
+            first = self._server.value(f"select min({quoted(key)}) from {quoted_table(name)}")
+            stride = max(1.0, (high - int(first) + 1) / max(1, int(estimate or 0)))
+        if stride > _SPARSE:
+            return None
+        step = max(1, int(rows * stride))
+        count = min(most, max(0, -(-(high - low + 1) // step) - 1))
+        return [(str(low + step * (number + 1) - 1),) for number in range(count)]
+
+
+def _chunks(after: tuple[str, ...] | None, borders: Sequence[tuple[str, ...]], most: int) -> Sequence[Chunk]:
+    """Return the ranges between borders, with the open one at the end if there may be one more chunk."""
+    chunks = []
+    for border in borders:
+        chunks.append(Chunk(after=after, upto=border))
+        after = border
+    if len(chunks) < most:
+        chunks.append(Chunk(after=after))
+    return tuple(chunks)
+
+
+def _binlog(position: LogPosition) -> BinlogPosition:
+    return BinlogPosition.from_json(position.text)
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

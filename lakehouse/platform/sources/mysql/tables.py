@@ -1,0 +1,93 @@
+"""Columns and keys of source tables, from the catalog of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.platform.sources.binlog.columns import SourceColumn as ServerColumn
+from lakehouse.platform.sources.binlog.columns import arrow_type, catalog_column
+from lakehouse.platform.sources.databases.server import SourceColumn, SourceTable
+from lakehouse.platform.sources.mysql.connection import Questions
+
+_SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set")
+_BYTES = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_COLUMNS = (
+    "column_name, data_type, column_type, numeric_precision, numeric_scale, datetime_precision, character_set_name, "
+    "character_maximum_length, is_nullable, column_default, extra"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTable:
+    """A source table, and its columns as the server describes them."""
+
+    table: SourceTable
+    columns: tuple[ServerColumn, ...]
+
+
+def table_names(server: Questions) -> tuple[str, ...]:
+    """Return all base tables that the user may see, as `database.table`."""
+    places = ", ".join(["%s"] * len(_SYSTEM))
+    rows = server.rows(
+        "select table_schema as d, table_name as t from information_schema.tables where table_type = 'BASE TABLE' "
+        f"and table_schema not in ({places}) order by table_schema, table_name",
+        _SYSTEM,
+    )
+    return tuple(f"{row['d']}.{row['t']}" for row in rows)
+
+
+def described(server: Questions, names: Sequence[str]) -> dict[str, ServerTable]:
+    """Return tables by their names, without those that do not exist."""
+    found: dict[str, ServerTable] = {}
+    for name in names:
+        database, _, table = name.partition(".")
+        rows = server.rows(
+            f"select {_COLUMNS} from information_schema.columns where table_schema = %s and table_name = %s "
+            "order by ordinal_position",
+            (database, table),
+        )
+        if not rows:
+            continue
+        keys = server.rows(
+            "select column_name as c from information_schema.key_column_usage where table_schema = %s and "
+            "table_name = %s and constraint_name = 'PRIMARY' order by ordinal_position",
+            (database, table),
+        )
+        columns = tuple(catalog_column(row) for row in rows)
+        stored = tuple(_column(row, column) for row, column in zip(rows, columns, strict=True))
+        source = SourceTable(name=name, columns=stored, key=tuple(str(row["c"]) for row in keys))
+        found[name] = ServerTable(table=source, columns=columns)
+    return found
+
+
+def _column(row: Mapping[str, Any], column: ServerColumn) -> SourceColumn:
+    is_generated = "generated" in str(row["extra"]).lower()
+    # MariaDB prints the default null as a text.
+    has_default = row["column_default"] is not None and str(row["column_default"]).upper() != "NULL"
+    return SourceColumn(
+        name=column.name,
+        kind=kind_of(column, row["character_maximum_length"]) + (":generated" if is_generated else ""),
+        type=arrow_type(column),
+        fills_null=str(row["is_nullable"]).upper() == "YES" and not has_default and not is_generated,
+    )
+
+
+def kind_of(column: ServerColumn, length: int | None) -> str:
+    """Return what decides about the values of a column: a name, and sizes that may grow without changing values."""
+    if column.type in _BITS:
+        return f"{'unsigned' if column.unsigned else 'signed'}:{_BITS[column.type]}"
+    if column.type == "decimal":
+        return f"decimal{'_unsigned' if column.unsigned else ''}:{column.precision - column.scale}:{column.scale}"
+    if column.type in _TEXTS:
+        return f"text:{length or 0}"
+    if column.type in _BYTES:
+        return f"bytes:{length or 0}"
+    if column.type in ("datetime", "timestamp", "time"):
+        return f"{column.type}:{column.scale}"
+    if column.type == "binary":
+        return f"binary_{column.length}"
+    return f"bit_{column.precision}" if column.type == "bit" else column.type

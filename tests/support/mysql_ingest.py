@@ -1,0 +1,104 @@
+"""Tables of a database server that are ingested with Spark, and comparisons with the source."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lakehouse.core.table.table import Table
+from lakehouse.platform.ingest.run import CHECKPOINT, run_ingest
+from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.table import TableSpec, parse_spec
+from tests.support.mysql import DatabaseServer
+
+
+class Shop:
+    """A database of a server, and the tables that it is ingested into."""
+
+    def __init__(self, spark: SparkSession, server: DatabaseServer, root: Path) -> None:
+        self.spark, self.server, self.root = spark, server, root
+        self.database = server.database()
+        self.settings: dict[str, Any] = {"tables": f"{self.database}.t"}
+        self.table_settings: dict[str, Any] = {}
+
+    def sql(self, *statements: str) -> None:
+        """Run statements in the database."""
+        self.server.run(*statements, database=self.database)
+
+    @property
+    def spec(self) -> TableSpec:
+        """The spec of the tables."""
+        value = {
+            "table": "shop",
+            "location": str(self.root / "lake"),
+            "ingest": {"source": "mysql", **self.settings},
+            **self.table_settings,
+        }
+        # JSON is YAML.
+        return parse_spec(json.dumps(value), source="shop.yaml")
+
+    def run(self, **command: Any) -> JobReport:
+        """Run once."""
+        wanted = JobCommand(verb="ingest", action="run", table="x", **command)
+        return run_ingest(self.spark, self.spec, wanted, environ=self.server.connection)
+
+    def table(self, name: str = "") -> Table:
+        """Return a target table."""
+        return Table.open(str(self.root / "lake" / name))
+
+    def stored(self, columns: str, name: str = "") -> list[tuple[Any, ...]]:
+        """Return columns of a target table, sorted."""
+        names = columns.split(", ")
+        rows = self.table(name).scan(columns=names).to_arrow().to_pylist()
+        return sorted((tuple(row[one] for one in names) for row in rows), key=repr)
+
+    def source(self, columns: str, name: str = "t") -> list[tuple[Any, ...]]:
+        """Return columns of a source table, sorted."""
+        return sorted(self.server.query(f"select {columns} from {self.database}.{name}"), key=repr)
+
+    def checkpoint(self, name: str = "") -> Mapping[str, Any]:
+        """Return the checkpoint of a target table."""
+        found: Mapping[str, Any] = json.loads(str(self.table(name).last_commit_extra(CHECKPOINT)))
+        return found
+
+    @contextmanager
+    def writers(self, keys: int, seed: int = 1) -> Iterator[list[int]]:
+        """Change rows of the table `t` (a varchar, b int, n int; key a, b) in two sessions; yield their numbers."""
+        done, stop = [0, 0], threading.Event()
+        threads = [threading.Thread(target=self._write, args=(keys, seed + n, done, n, stop)) for n in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield done
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+    def _write(self, keys: int, seed: int, done: list[int], number: int, stop: threading.Event) -> None:
+        random = Random(seed)
+        with closing(self.server.connect(self.database)) as connection, connection.cursor() as cursor:
+            while not stop.wait(0.002):
+                key, kind = random.randrange(keys), random.random()
+                place = (name_of(key), key)
+                if kind < 0.5:
+                    cursor.execute("update t set n = %s where a = %s and b = %s", (done[number], *place))
+                elif kind < 0.7:
+                    cursor.execute("delete from t where a = %s and b = %s", place)
+                elif kind < 0.85:
+                    cursor.execute("replace into t values (%s, %s, %s)", (*place, -done[number]))
+                else:
+                    cursor.execute("update ignore t set b = b + 100000 where a = %s and b = %s", place)
+                done[number] += 1
+
+
+def name_of(key: int) -> str:
+    """Return the text part of a key; texts that differ only in case or accents are equal for the server."""
+    return f"{'abcXYZÜ'[key % 7]}{key % 3}"
