@@ -19,6 +19,7 @@ from lakehouse.errors import RetryableError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.connect import is_configured
 from lakehouse.platform.ingest.check import check_ingest
+from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.platform.ingest.stream import Stop, Stream, open_lease, run_stream, stop_by_signal
 from lakehouse.platform.jobs.report import print_report
@@ -29,7 +30,7 @@ from lakehouse.platform.services.run import RunKey, record_end
 from lakehouse.spark.session import job_session
 from lakehouse.spark.sources import Session, storage_options_of
 from lakehouse.spark.submitted import submitted_storage_options
-from lakehouse.spec.command_check import check_command
+from lakehouse.spec.command_check import REPLAY, check_command
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.location import location_of
 from lakehouse.spec.options.creation import CREATE_OPTIONS
@@ -90,6 +91,11 @@ def _stream_settings(spec: TableSpec, command: JobCommand) -> StreamSpec:
     return settings
 
 
+def replay(given: Given) -> int:
+    """Replay dead letters and print the report."""
+    return run_job(job_command(given), _work, _check)
+
+
 def _work(command: JobCommand) -> JobReport:
     spec, warning = _spec_of(command.table)
     # Errors in the metrics settings are raised before the ingestion starts.
@@ -130,7 +136,8 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
         for note in _checked(spec, command):
             logger.info("%s", note)
         session = job_session(f"lakehouse ingest {spec.table}")
-        report = run_ingest(session, spec, command, environ=os.environ)
+        run = run_replay if command.action == REPLAY else run_ingest
+        report = run(session, spec, command, environ=os.environ)
         # Also after a run without new data, because an earlier sync may have failed.
         report = report if sync is None else sync(report, session)
     except Exception as error:

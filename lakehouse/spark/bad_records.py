@@ -19,6 +19,8 @@ from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, RAW, SOURCE_FILE, Frame
 
 REASON = "_lakehouse_reason"
+#: The reason of a record that could not be parsed.
+NOT_PARSED = "does not parse"
 _ROWS_PER_PART = 50_000
 
 
@@ -58,7 +60,7 @@ def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
             ) from error
     no_key = reduce(and_, (_is_empty(name) for name in key_fields)) if key_fields else F.lit(False)
     reason = (
-        F.when(F.col(CORRUPT).isNotNull(), F.lit("does not parse"))
+        F.when(F.col(CORRUPT).isNotNull(), F.lit(NOT_PARSED))
         .when(no_key, F.lit(f"no record key: {', '.join(key_fields)} is null or empty"))
         .otherwise(F.lit(None).cast("string"))
     )

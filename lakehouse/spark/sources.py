@@ -192,20 +192,36 @@ def read_files(session: Session, sets: Sequence[FileSet], schema: Schema) -> Fra
 
 
 def _text(session: Session, files: FileSet, schema: Schema) -> Frame:
+    if not files.is_native:
+        return parse_lines(_lines(session, files), files, schema)
+    layout, parsed, options = _text_layout(files, schema)
+    reader = session.read.schema(parsed).options(**options)
+    frame = _load(reader, files).select("*", _native_file().alias(SOURCE_FILE))
+    return _with_columns(frame, layout, schema)
+
+
+def parse_lines(lines: Frame, files: FileSet, schema: Schema) -> Frame:
+    """Return the records of lines (`value`, `file`) by the format, the header and the options of files."""
+    layout, parsed, options = _text_layout(files, schema)
+    value = (
+        F.from_json("value", parsed, options)
+        if files.format == "json"
+        else F.from_csv("value", parsed.toDDL(), options)
+    )
+    frame = lines.select(value.alias("record"), F.col("file").alias(SOURCE_FILE)).select("record.*", SOURCE_FILE)
+    return _with_columns(frame, layout, schema)
+
+
+def _text_layout(files: FileSet, schema: Schema) -> tuple[Schema, Schema, dict[str, str]]:
+    """Return the columns of a record, the same with the column `CORRUPT`, and the options of the parser."""
     layout = _layout(files, schema)
     parsed = StructType([*layout.fields, StructField(CORRUPT, StringType())])
     options = {**_parser_options(files), "columnNameOfCorruptRecord": CORRUPT, "mode": "PERMISSIVE"}
-    if files.is_native:
-        reader = session.read.schema(parsed).options(**options)
-        frame = _load(reader, files).select("*", _native_file().alias(SOURCE_FILE))
-    else:
-        lines = _lines(session, files)
-        value = (
-            F.from_json("value", parsed, options)
-            if files.format == "json"
-            else F.from_csv("value", parsed.toDDL(), options)
-        )
-        frame = lines.select(value.alias("record"), F.col("file").alias(SOURCE_FILE)).select("record.*", SOURCE_FILE)
+    return layout, parsed, options
+
+
+def _with_columns(frame: Frame, layout: Schema, schema: Schema) -> Frame:
+    """Return exactly the columns of `schema` with `CORRUPT` and `SOURCE_FILE`; those that the files lack are null."""
     columns = {name.lower() for name in layout.names}
     selected = [
         F.col(_quoted(c.name)).alias(c.name)

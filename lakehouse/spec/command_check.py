@@ -22,6 +22,10 @@ from lakehouse.spec.table import TableSpec, load_spec
 
 #: Verbs of jobs that are not table services.
 INGEST, PUBLISH = "ingest", "publish"
+#: The action of an ingestion that parses dead letters again.
+REPLAY = "replay"
+#: Sources whose dead letters can be replayed.
+REPLAYED = ("files", "kafka")
 _SPECS = (".yaml", ".yml")
 
 
@@ -90,6 +94,11 @@ def _check_ingest(spec: TableSpec, command: JobCommand, environ: Mapping[str, st
             "reads from the checkpoint. Use `ingest run`, or a source without an interval",
             table=spec.table,
         )
+    if command.action == REPLAY:
+        _check_replay(spec, command)
+        return
+    if command.commit is not None or command.dead_letters is not None:
+        raise UserError("--commit and --dead-letters select the letters of `lakehouse ingest replay`", flag="--commit")
     if not isinstance(source, FileSourceSpec):
         return
     path = resolve(source.path, environ, name="ingest.path")
@@ -100,6 +109,25 @@ def _check_ingest(spec: TableSpec, command: JobCommand, environ: Mapping[str, st
             f"ingest.path {source.path!r} of table {spec.table} is read by data interval, and this run has none. Give "
             "--interval-start and --interval-end, or a path without placeholders",
             path=source.path,
+        )
+
+
+def _check_replay(spec: TableSpec, command: JobCommand) -> None:
+    """Raise UserError if a replayed record could replace a newer row, and the command does not accept that."""
+    assert spec.ingest is not None, "the caller checks it"
+    if spec.ingest.source.KIND not in REPLAYED:
+        raise UserError(
+            f"table {spec.table}: dead letters of the source {spec.ingest.source.KIND!r} cannot be replayed; those of "
+            f"{' and '.join(REPLAYED)} can",
+            table=spec.table,
+        )
+    if command.interval is not None or command.full_refresh:
+        raise UserError("`lakehouse ingest replay` reads dead letters: it has no interval and no --full-refresh")
+    if spec.ingest.operation == "upsert" and not spec.ordering and not command.force:
+        raise UserError(
+            f"table {spec.table} has no ordering column, so a replayed record would replace a newer row of its key. "
+            "Add 'ordering' to the spec, or give --force to accept that",
+            table=spec.table,
         )
 
 

@@ -78,6 +78,20 @@ JOB_FLAGS = (
         text="Execute the pending plan of this instant.",
     ),
     JobFlag(
+        flag="--commit",
+        field="commit",
+        form=FlagForm.VALUE,
+        value="INSTANT",
+        text="Read the dead letters of this commit; without it, those of all commits.",
+    ),
+    JobFlag(
+        flag="--dead-letters",
+        field="dead_letters",
+        form=FlagForm.VALUE,
+        value="URL",
+        text="Read the dead letters of this folder, such as the folder `refused` of a failed run.",
+    ),
+    JobFlag(
         flag="--output",
         field="output",
         form=FlagForm.VALUE,

@@ -19,6 +19,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAny, CronDataIntervalTimetable
 
+from lakehouse.spec.command_check import REPLAYED
 from lakehouse.spec.contracts.job import STREAM
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import TableSpec
@@ -59,7 +60,7 @@ def ingest_dag(
         start_date=ingest.start_date or (None if ingest.stream is None else _START),
         catchup=ingest.catchup,
         max_active_runs=1,
-        params=ingest_form(snapshots=ingest.database is not None),
+        params=ingest_form(snapshots=ingest.database is not None, replays=ingest.source.KIND in REPLAYED),
         **{"tags": ["lakehouse", "ingest"], **_of_stream(ingest), **dag},
     ) as made:
         LakehouseOperator(

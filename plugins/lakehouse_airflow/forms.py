@@ -21,7 +21,8 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.spec.services import service_spec
 from lakehouse_airflow.data_intervals import END, START
 
-_DAYS_SECTION, _MORE_SECTION = "Limit to days", "More"
+_DAYS_SECTION, _MORE_SECTION, _LETTERS_SECTION = "Limit to days", "More", "Dead letters"
+_TEXT = {"type": ["null", "string"]}
 _LIST = {"type": ["null", "array"], "items": {"type": "string"}}
 _FLAG = {"type": ["null", "boolean"]}
 _DATE = {"type": ["null", "string"], "format": "date-time", "section": _DAYS_SECTION}
@@ -29,24 +30,29 @@ _OF_SERVICE = "The run works on the partitions of these days only, for example f
 _OF_PUBLICATION = "The run publishes the partitions of these days only, for example from 2026-03-01 00:00."
 
 
-def ingest_form(*, snapshots: bool = False) -> dict[str, Param]:
-    """Return the form of an ingestion; `snapshots` says whether its source has snapshots that can be read again."""
+def ingest_form(*, snapshots: bool = False, replays: bool = True) -> dict[str, Param]:
+    """Return the form of an ingestion.
+
+    Args:
+        snapshots: Whether its source has snapshots that can be read again.
+        replays: Whether dead letters of its source can be replayed.
+    """
     refresh = Param(
         False,
         **_FLAG,
         title="Full refresh",
         description="Ingest files again that earlier commits contain, for example after columns were added.",
     )
-    if not snapshots:
-        return {"full_refresh": refresh, "options": _options()}
-    tables = Param(
-        None,
-        **_LIST,
-        title="Read again",
-        description="Source tables to read again from their first row while changes go on, for example shop.orders. "
-        "Write one name per line.",
-    )
-    return {"full_refresh": refresh, "resnapshot": tables, "options": _options()}
+    form = {"full_refresh": refresh}
+    if snapshots:
+        form["resnapshot"] = Param(
+            None,
+            **_LIST,
+            title="Read again",
+            description="Source tables to read again from their first row while changes go on, for example "
+            "shop.orders. Write one name per line.",
+        )
+    return {**form, **(_letters() if replays else {}), "options": _options()}
 
 
 def service_form(service: str, tables: Iterable[str] = ()) -> dict[str, Param]:
@@ -152,3 +158,29 @@ def _options() -> Param:
         description="Options of this run only, for example "
         '{"hoodie.clustering.plan.strategy.sort.columns": "zone"}. The command lakehouse options lists all options.',
     )
+
+
+def _letters() -> dict[str, Param]:
+    """Return the params for a replay of dead letters."""
+    replay = Param(
+        False,
+        **_FLAG,
+        title="Replay dead letters",
+        description="Parse bad records of earlier runs again, for example after the schema was corrected.",
+        section=_LETTERS_SECTION,
+    )
+    commit = Param(
+        None,
+        **_TEXT,
+        title="Commit with dead letters",
+        description="Replay the dead letters of this commit only, for example 20260131120000000.",
+        section=_LETTERS_SECTION,
+    )
+    folder = Param(
+        None,
+        **_TEXT,
+        title="Folder of dead letters",
+        description="Replay the dead letters of this folder only, for example the folder refused of a failed run.",
+        section=_LETTERS_SECTION,
+    )
+    return {"replay": replay, "commit": commit, "dead_letters": folder}

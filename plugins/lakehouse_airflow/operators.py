@@ -39,7 +39,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.texts import text_list
-from lakehouse.spec.command_check import check_command
+from lakehouse.spec.command_check import REPLAY, check_command
 from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobCommand, JobReport, JobStatus
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.contracts.table_event import TableEvent
@@ -78,8 +78,10 @@ _CONF = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
     """Run `lakehouse <verb> <action> --table <table>` in Spark's environment; return its JobReport as a mapping.
 
-    The run's params `interval_start`, `interval_end`, `full_refresh` and `options` replace the arguments. The Spark
-    installation comes from the environment (see `spark_environment`), the master from the Airflow connection `conn_id`.
+    The run's params `interval_start`, `interval_end`, `full_refresh` and `options` replace the arguments; `replay`
+    makes an ingestion parse dead letters again, those of `commit` or of the folder `dead_letters` if they are given.
+    The Spark installation comes from the environment (see `spark_environment`), the master from the Airflow connection
+    `conn_id`.
     The report is a local file, so the driver must run where the task runs: client mode.
 
     Args:
@@ -179,7 +181,9 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         return submit
 
     def interval(self, context: Context) -> tuple[str, str] | None:
-        """Return the data interval of the job, None for none."""
+        """Return the data interval of the job, None for none: a replay reads dead letters of any interval."""
+        if (context.get("params") or {}).get(REPLAY):
+            return None
         return data_interval(context, by_interval=self.by_interval)
 
     def _command(self, context: Context) -> JobCommand:
@@ -199,9 +203,11 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             raise UserError(f"the run's params give options={options!r}: expected a mapping of option to value")
         return JobCommand(
             verb=self.verb,
-            action=self.action,
+            action=REPLAY if params.get(REPLAY) else self.action,
             table=tables[0],
             also=tables[1:],
+            commit=_name(params, "commit"),
+            dead_letters=_name(params, "dead_letters"),
             partitions=text_list(params.get("partitions"), "the run's params: partitions"),
             force=self.force or bool(params.get("force")),
             interval_start=interval[0],
@@ -298,6 +304,14 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         if report.parts:
             self.log.error("%s", report_text(report))
         return _failed(report, final=error.exit_code in FINAL_EXIT_CODES)
+
+
+def _name(params: Mapping[str, Any], param: str) -> str | None:
+    """Return the text of a param of the run, None if it is empty."""
+    value = params.get(param)
+    if value is not None and not isinstance(value, str):
+        raise UserError(f"the run's params give {param}={value!r}: expected a text")
+    return value or None
 
 
 def _failed(report: JobReport, *, final: bool) -> AirflowException:

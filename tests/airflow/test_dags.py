@@ -102,14 +102,17 @@ def test_spec_becomes_a_dag_with_its_schedule_retries_and_pool(write_specs: Writ
     assert task.outlets == [Asset(name="sales.orders", uri="lakehouse://sales.orders", group="lakehouse")]
 
 
+FORM = {"full_refresh": False, "replay": False, "commit": None, "dead_letters": None, "options": {}}
+
+
 def test_trigger_form_of_an_ingestion_has_refresh_and_options(write_specs: WriteSpecs) -> None:
     write_specs(orders=ORDERS)
     dag = DagBag(DAGS).dags["ingest.sales.orders"]
-    assert dag.params.dump() == {"full_refresh": False, "options": {}}
+    assert dag.params.dump() == FORM
     assert dag.params.get_param("full_refresh").schema["type"] == ["null", "boolean"]
     write_specs(orders=minimal("sales.orders"))
     by_checkpoint = DagBag(DAGS).dags["ingest.sales.orders"]
-    assert by_checkpoint.params.dump() == {"full_refresh": False, "options": {}}
+    assert by_checkpoint.params.dump() == FORM
 
 
 def test_spec_without_ingest_has_no_dag_and_without_schedule_a_manual_one(write_specs: WriteSpecs) -> None:

@@ -99,9 +99,17 @@ def test_operator_reports_schema_drift_in_xcom_and_asset_event(submit: FakeSubmi
     submit.plan(report=replace(COMMITTED, drift=drift).to_json())
     task = operator()
     context = run_context(task)
-    drift = [{"column": "tip", "change": "added", "rows": 7, "before": "", "after": ""}]
+    drift = [{"column": "tip", "change": "added", "rows": 7, "before": "", "after": "", "example": ""}]
     assert task.execute(context)["drift"] == drift
     assert context["outlet_events"][ORDERS].extra["drift"] == drift
+
+
+def test_replay_in_the_params_parses_dead_letters_without_an_interval(submit: FakeSubmit) -> None:
+    submit.plan(report=COMMITTED.to_json())
+    task = operator()
+    task.execute(run_context(task, params={"replay": True, "commit": "20260131120000000", "dead_letters": None}))
+    command = command_of(submit.argv)
+    assert (command.action, command.commit, command.interval) == ("replay", "20260131120000000", None)
 
 
 def test_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -> None:

@@ -20,7 +20,17 @@ Each commit is that of `ingest run`, and the next one continues from its checkpo
 and repeats nothing. After a commit that left records behind, because of the limits of the spec, the next one follows
 at once. At most one stream writes to a table. SIGTERM and Ctrl-C end the stream after the commit that is under way.
 """
+#: Flags without effect on an ingestion; and those of one run, of a stream and of a replay only.
+_OTHERS = ("--partition", "--instant", "--force")
 _ONCE = ("--interval-start", "--interval-end", "--full-refresh")
+_OF_STREAM, _OF_REPLAY = ("--every", "--run-for"), ("--commit", "--dead-letters")
+
+_REPLAY = """Parse dead letters again and write the records that parse now, in one commit that names the letters.
+
+Mend the cause first: the spec, its schema or the schema registry. Letters that are still bad stay dead letters, of the
+new commit. Letters that a commit has replayed are not read again. The ordering column keeps a replayed record from
+replacing a newer row; a table that is upserted without one needs --force.
+"""
 
 COMMANDS: dict[str, click.Command] = {
     "ingest": Group(
@@ -31,7 +41,7 @@ COMMANDS: dict[str, click.Command] = {
                 "run",
                 "ingest:ingest",
                 _TEXT,
-                job_flags(without=("--partition", "--instant", "--force", "--every", "--run-for")),
+                job_flags(without=(*_OTHERS, *_OF_STREAM, *_OF_REPLAY)),
                 examples=(
                     "lakehouse ingest run --table orders.yaml",
                     "lakehouse ingest run --table orders.yaml --interval-start 2026-01-01 --interval-end 2026-01-02",
@@ -43,13 +53,25 @@ COMMANDS: dict[str, click.Command] = {
                 "stream",
                 "ingest:stream",
                 _STREAM,
-                job_flags(without=("--partition", "--instant", "--force", *_ONCE)),
+                job_flags(without=(*_OTHERS, *_ONCE, *_OF_REPLAY)),
                 examples=(
                     "lakehouse ingest stream --table orders.yaml",
                     "lakehouse ingest stream --table orders.yaml --every 30s --run-for 1h",
                 ),
                 noun="ingest",
                 verb="stream",
+            ),
+            Command(
+                "replay",
+                "ingest:replay",
+                _REPLAY,
+                job_flags(without=("--partition", "--instant", *_ONCE, *_OF_STREAM)),
+                examples=(
+                    "lakehouse ingest replay --table orders.yaml",
+                    "lakehouse ingest replay --table orders.yaml --dead-letters orders_dead_letters/run-1a2b/refused",
+                ),
+                noun="ingest",
+                verb="replay",
             ),
         ],
     )

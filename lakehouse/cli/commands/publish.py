@@ -44,7 +44,7 @@ _RUN = Command(
     "publish:run_publication",
     "Publish the partitions that are ready in the Hive Metastore, and copy old ones to the archive.",
     [
-        *job_flags(without=("--instant", "--full-refresh")),
+        *job_flags(without=("--instant", "--full-refresh", "--commit", "--dead-letters")),
         flag("--pointers-only", "Publish without copies of files, so that no Spark is needed."),
         flag("--newest", _NEWEST),
         flag("--archive-now", "Copy the partitions to the archive, regardless of their age."),

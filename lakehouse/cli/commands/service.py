@@ -58,7 +58,7 @@ def _plan(spec: ServiceSpec, shared: list[click.Parameter]) -> Command:
 
 
 def _run(spec: ServiceSpec) -> Command:
-    without = ["--full-refresh"]
+    without = ["--full-refresh", "--commit", "--dead-letters"]
     if not spec.by_partition:
         without += ["--partition", "--interval-start", "--interval-end"]
     return Command(

@@ -10,7 +10,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.platform.catalog.declared_tables import check_declaration, open_declared_table
 from lakehouse.platform.sources.registry import CHECKS
 from lakehouse.platform.sources.source_context import ingest_of
-from lakehouse.spec.command_check import check_declared
+from lakehouse.spec.command_check import REPLAY, check_declared
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TableSpec
@@ -44,5 +44,8 @@ def check_ingest(
     table = open_declared_table(placed, options, Env(storage=open_storage(placed.location, storage_options)))
     if table is None:
         check_declaration(placed, options)
+    if command.action == REPLAY:
+        # Dead letters are read, and the source is not.
+        return ()
     CHECKS[ingest_of(placed).source.KIND](placed, command.interval, environ, storage_options)
     return () if table is not None else (f"{spec.table} does not exist at {placed.location}; the run creates it",)

@@ -75,10 +75,12 @@ INTERVAL = "lakehouse.ingest.interval"
 BAD_RECORDS = "lakehouse.ingest.bad_records"
 DEAD_LETTERS = "lakehouse.ingest.dead_letters"
 RUN_ID = "lakehouse.ingest.run_id"
+#: The folders whose dead letters the commit has replayed; each folder is also a key, `<REPLAYED>/<folder>`.
+REPLAYED = "lakehouse.ingest.replayed"
 
 _COMBINE = "hoodie.combine.before.insert"
 #: The number of times that a run plans, when other writers commit first or the source changes.
-_MAX_PLANS = 3
+MAX_PLANS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,11 +228,11 @@ def write_batch(
 
 def ingest(run: IngestContext) -> JobReport:
     """Run once; plan again if another writer committed first or the source changed while it was read."""
-    for number in range(1, _MAX_PLANS + 1):
+    for number in range(1, MAX_PLANS + 1):
         try:
             return _run_once(run)
         except (ConflictError, SourceChangedError) as error:
-            if number == _MAX_PLANS:
+            if number == MAX_PLANS:
                 raise
             log.warning("table %s: %s; planning again", run.spec.table, error)
     raise AssertionError("the last plan returns or raises")
@@ -250,11 +252,11 @@ def _run_once(run: IngestContext) -> JobReport:
     table = open_declared_table(run.spec, run.options, run.env)
     plan = _plan(run, table)
     if plan.source is None:
-        return _nothing(run, plan.reason, JobReason.INTERVAL_INGESTED, instant=_own_commit(run, table))
+        return nothing_to_do(run, plan.reason, JobReason.INTERVAL_INGESTED, instant=_own_commit(run, table))
     if not plan.source.units:
-        nothing = _nothing(run, plan.reason, instant=_own_commit(run, table))
+        nothing = nothing_to_do(run, plan.reason, instant=_own_commit(run, table))
         return replace(nothing, missing=plan.source.missing, warning=plan.source.warning, lag=plan.source.lag)
-    report = _ingested(run, table, plan, plan.source)
+    report = ingested(run, table, plan, plan.source)
     warning = "; ".join((*((plan.source.warning,) if plan.source.warning else ()), *_unread(report)))
     if warning:
         log.warning("table %s: %s", run.spec.table, warning)
@@ -272,7 +274,7 @@ def _unread(report: JobReport) -> tuple[str, ...]:
     )
 
 
-def _ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> JobReport:
+def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> JobReport:
     """Read the planned records and commit their rows."""
     operation = ingest_of(run.spec).operation
     log.info("table %s: %s", run.spec.table, plan.reason)
@@ -283,7 +285,7 @@ def _ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_
         transformed(read, run.spec, table, box) as batch,
     ):
         if batch is None or not (batch.rows or batch.bad_records or batch.commits_empty):
-            return _nothing(run, "the source holds no rows")
+            return nothing_to_do(run, "the source holds no rows")
         if table is None:
             table = create_declared_table(run.spec, run.options, run.env, exist_ok=True)
         extra = _extra(run, plan, source_plan, batch, box)
@@ -414,7 +416,7 @@ def _own_commit(run: IngestContext, table: Table | None) -> str | None:
     return None if instant is None else instant.requested
 
 
-def _nothing(
+def nothing_to_do(
     run: IngestContext,
     reason: str,
     code: JobReason = JobReason.NO_NEW_DATA,
@@ -422,6 +424,7 @@ def _nothing(
     bad_records: int = 0,
     instant: str | None = None,
 ) -> JobReport:
+    """Return the report of a run that commits nothing."""
     log.info("table %s: nothing to do: %s", run.spec.table, reason)
     return JobReport(
         status=JobStatus.NOTHING_TO_DO,
@@ -435,7 +438,7 @@ def _nothing(
 
 def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) -> JobReport:
     if isinstance(outcome, NothingToDo):
-        nothing = _nothing(run, outcome.reason, bad_records=batch.bad_records)
+        nothing = nothing_to_do(run, outcome.reason, bad_records=batch.bad_records)
         return replace(nothing, late_rows_dropped=outcome.late_rows_dropped)
     stats = outcome.metadata.stats
     report = JobReport(

@@ -62,6 +62,9 @@ class JsonDecoder:
             unread = parser.take_unread() if is_end else None
             texts = [pa.nulls(len(batch), pa.string()), pa.repeat(pa.scalar(unread, pa.string()), len(batch))]
             yield pa.RecordBatch.from_arrays([*batch.columns, records, *texts], schema=schema)
+        unread = parser.take_unread()
+        if unread is not None:
+            yield pa.RecordBatch.from_pylist([{"is_end": True, "unread": unread}], schema=schema)
 
     def _own_values(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the values, null for messages that are not in the interval."""
@@ -72,6 +75,20 @@ class JsonDecoder:
         times = batch.column("time")
         inside = pc.and_(pc.greater_equal(times, first), pc.less(times, end))
         return pc.if_else(inside, values, pa.scalar(None, values.type))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldCollector:
+    """Collects the fields of lines that `target` lacks. It is sent to the workers."""
+
+    target: pa.StructType
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row with the text about the fields; the first column of the batches has the lines."""
+        parser = JsonParser(self.target, parses=False)
+        for batch in batches:
+            parser.parsed(batch.column(0))
+        yield pa.RecordBatch.from_arrays([pa.array([parser.take_unread()], pa.string())], names=["unread"])
 
 
 class JsonParser:

@@ -84,6 +84,9 @@ class AvroDecoder:
                 text, unread = unread.to_json(), self._no_fields()
             texts = pa.repeat(pa.scalar(text, pa.string()), len(batch))
             yield pa.RecordBatch.from_arrays([*batch.columns, records, problems, texts], schema=schema)
+        text = unread.to_json()
+        if text is not None:
+            yield pa.RecordBatch.from_pylist([{"is_end": True, "unread": text}], schema=schema)
 
     def _no_fields(self) -> UnreadFields:
         return UnreadFields(self.target.field(self.rows[0]).type if self.rows else self.target, infers=False)

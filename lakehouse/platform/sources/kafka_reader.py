@@ -14,13 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.document import parse_json
 from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
-from lakehouse.platform.sources.json_values import JsonDecoder
 from lakehouse.platform.sources.kafka import (
     LAG,
     KafkaPlan,
@@ -30,9 +27,9 @@ from lakehouse.platform.sources.kafka import (
     offsets_metadata,
     source_lag,
 )
-from lakehouse.platform.sources.kafka_avro import AvroDecoder
 from lakehouse.platform.sources.kafka_checkpoint import KafkaCheckpoint
 from lakehouse.platform.sources.kafka_client import RangeReader
+from lakehouse.platform.sources.kafka_formats import message_format
 from lakehouse.platform.sources.kafka_plan import split
 from lakehouse.platform.sources.kafka_topic import OffsetRange
 from lakehouse.platform.sources.new_fields import unread_drift, value_columns, with_new_columns
@@ -40,26 +37,19 @@ from lakehouse.platform.sources.source import SCHEMA, Batch, KnownColumns
 from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.platform.sources.unread_fields import merged
 from lakehouse.spark.bad_records import good_rows, mark_bad_records, pin, select_columns, unpin
-from lakehouse.spark.debezium import event_type, row_type
 from lakehouse.spark.messages import (
     PartitionFacts,
     TimeBounds,
-    avro_records,
-    debezium_avro_records,
-    debezium_records,
     facts_of,
-    json_records,
     keep_bytes_of_bad,
     kept_messages,
     materialised,
-    raw_records,
     read_messages,
     without_metadata,
 )
-from lakehouse.spark.sources import Frame, Schema, Session, describe, schema_to_json, to_arrow
+from lakehouse.spark.sources import Schema, Session, describe, schema_to_json
 from lakehouse.spec.contracts.job import SourceLag
-from lakehouse.spec.kafka_connection import registry_settings
-from lakehouse.spec.kafka_source import AVRO_FORMATS, DEBEZIUM_FORMATS, KafkaSourceSpec
+from lakehouse.spec.kafka_source import DEBEZIUM_FORMATS, KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)
@@ -68,8 +58,6 @@ log = logging.getLogger(__name__)
 #: number of late messages. Late is a message that is older than the watermark of earlier commits or than the interval.
 WATERMARKS = "lakehouse.ingest.watermarks"
 LATE = "lakehouse.ingest.late"
-#: The paths in a Debezium message to a row; with a description of its types, the event is in `payload`.
-_DEBEZIUM_ROWS = (("after",), ("before",), ("payload", "after"), ("payload", "before"))
 #: Offsets of a task: about a second of work. Several tasks may read one partition.
 _TASK_OFFSETS = 250_000
 
@@ -157,8 +145,9 @@ class _Reading:
             max_bytes=-(-settings.max_bytes // len(parts)) if is_limited else 0,
             deadline_ms=_deadline(settings) if is_limited else 0,
         )
-        records = _records(access, reader, spec, schema, bounds)
-        selected = without_metadata(select_columns(records, ingest_of(spec).select), settings.metadata)
+        given = message_format(spec, schema, access.client, reader, interval_ms=bounds.interval)
+        messages = read_messages(access.session, given.read, len(parts), record=given.record)
+        selected = without_metadata(select_columns(given.records(messages), ingest_of(spec).select), settings.metadata)
         # A transform may compute the key, so it is checked after the transform.
         key = spec.record_key if ingest_of(spec).transform is None else ()
         marked = keep_bytes_of_bad(mark_bad_records(selected, key))
@@ -187,35 +176,6 @@ def _is_limited(settings: KafkaSourceSpec) -> bool:
 
 def _deadline(settings: KafkaSourceSpec) -> int:
     return SystemClock().now_ms() + 1000 * settings.max_seconds if settings.max_seconds else 0
-
-
-def _records(access: SparkMessages, reader: RangeReader, spec: TableSpec, schema: Schema, bounds: TimeBounds) -> Frame:
-    """Return the messages of the ranges as records of the spec's format."""
-    settings, ranges = kafka_source_of(spec), len(reader.parts)
-    is_debezium = settings.format in DEBEZIUM_FORMATS
-    if settings.format in AVRO_FORMATS:
-        kind = event_type(schema) if is_debezium else schema
-        decoder = AvroDecoder(
-            messages=reader,
-            registry=registry_settings(access.client),
-            target=pa.struct(list(to_arrow(kind))),
-            rows=("after", "before") if is_debezium else (),
-        )
-        messages = read_messages(access.session, decoder, ranges, record=kind)
-        records = debezium_avro_records if is_debezium else avro_records
-        return records(messages, schema, settings.topic)
-    if settings.format == "raw":
-        return raw_records(read_messages(access.session, reader, ranges), settings.topic)
-    row = row_type(schema) if is_debezium else schema
-    parser = JsonDecoder(
-        messages=reader,
-        target=pa.struct(list(to_arrow(row))),
-        paths=_DEBEZIUM_ROWS if is_debezium else ((),),
-        parses=not is_debezium,
-        interval_ms=bounds.interval,
-    )
-    messages = read_messages(access.session, parser, ranges, record=row)
-    return (debezium_records if is_debezium else json_records)(messages, schema, settings.topic)
 
 
 def _bounds(plan: KafkaPlan, known: KnownColumns) -> TimeBounds:

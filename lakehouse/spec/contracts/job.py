@@ -57,6 +57,8 @@ class JobCommand:
         run_for: Time after which a stream ends; None for that of the spec.
         resnapshot: Tables of a database whose snapshots are read again.
         instant: Instant of the plan that a table service executes.
+        commit: Instant of the commit whose dead letters are read again; None for all commits.
+        dead_letters: Address of the folder whose dead letters are read again.
         force: Run a table service that is not due.
         also: More tables of the catalog for the same process.
         partitions: The only partitions that a table service works on; empty for all.
@@ -78,6 +80,8 @@ class JobCommand:
     run_for: str | None = None
     resnapshot: tuple[str, ...] = ()
     instant: str | None = None
+    commit: str | None = None
+    dead_letters: str | None = None
     force: bool = False
     also: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
@@ -99,6 +103,8 @@ class JobCommand:
         interval = self.interval
         if interval is not None and interval[0] >= interval[1]:
             raise UserError(f"--interval-start {self.interval_start} is not before --interval-end {self.interval_end}")
+        if self.commit is not None and self.dead_letters is not None:
+            raise UserError("--commit and --dead-letters both name dead letters; give one", flag="--commit")
         if self.output not in (None, *_OUTPUTS):
             raise UserError(f"--output {self.output}: expected text or json", flag="--output")
         if self.also and self.verb == "ingest":

@@ -1,0 +1,89 @@
+"""The formats of Kafka messages: how their values become records, in Spark tasks and in the plan of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.platform.sources.json_values import JsonDecoder
+from lakehouse.platform.sources.kafka import kafka_source_of
+from lakehouse.platform.sources.kafka_avro import AvroDecoder
+from lakehouse.spark.debezium import event_type, row_type
+from lakehouse.spark.messages import (
+    avro_records,
+    debezium_avro_records,
+    debezium_records,
+    json_records,
+    raw_records,
+)
+from lakehouse.spark.sources import Frame, Schema, to_arrow
+from lakehouse.spec.kafka_connection import registry_settings
+from lakehouse.spec.kafka_source import AVRO_FORMATS, DEBEZIUM_FORMATS
+from lakehouse.spec.table import TableSpec
+
+#: Yields batches of messages from batches that say which ones.
+Messages = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+#: The paths in a Debezium message to a row; with a description of its types, the event is in `payload`.
+_DEBEZIUM_ROWS = (("after",), ("before",), ("payload", "after"), ("payload", "before"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFormat:
+    """How messages become records.
+
+    Attributes:
+        read: Yields messages in a task, with decoded records if the format has them.
+        record: The type of decoded records; None if tasks do not decode.
+        records: Returns the rows of a DataFrame of messages.
+    """
+
+    read: Messages
+    record: Schema | None
+    records: Callable[[Frame], Frame]
+
+
+def message_format(
+    spec: TableSpec,
+    schema: Schema,
+    client: Mapping[str, str],
+    messages: Messages,
+    *,
+    interval_ms: tuple[int, int] | None = None,
+) -> MessageFormat:
+    """Return the format of a spec's messages.
+
+    Args:
+        spec: The spec of the table.
+        schema: The columns to read.
+        client: The settings of the connection.
+        messages: Yields messages in a task.
+        interval_ms: The bounds of the times of messages to parse; None for all.
+    """
+    settings = kafka_source_of(spec)
+    topic, is_debezium = settings.topic, settings.format in DEBEZIUM_FORMATS
+    decoder: Any
+    if settings.format == "raw":
+        return MessageFormat(read=messages, record=None, records=lambda frame: raw_records(frame, topic))
+    if settings.format in AVRO_FORMATS:
+        kind = event_type(schema) if is_debezium else schema
+        decoder = AvroDecoder(
+            messages=messages,
+            registry=registry_settings(client),
+            target=pa.struct(list(to_arrow(kind))),
+            rows=("after", "before") if is_debezium else (),
+        )
+        rows = debezium_avro_records if is_debezium else avro_records
+    else:
+        kind = row_type(schema) if is_debezium else schema
+        decoder = JsonDecoder(
+            messages=messages,
+            target=pa.struct(list(to_arrow(kind))),
+            paths=_DEBEZIUM_ROWS if is_debezium else ((),),
+            parses=not is_debezium,
+            interval_ms=interval_ms,
+        )
+        rows = debezium_records if is_debezium else json_records
+    return MessageFormat(read=decoder, record=kind, records=lambda frame: rows(frame, schema, topic))
