@@ -89,10 +89,17 @@ class DeclaredIndex(Readable):
         """The partition of the metadata table."""
         return f"{SECONDARY_PREFIX if self.kind == SECONDARY_INDEX else EXPRESSION_PREFIX}{self.name}"
 
-    def _shown(self) -> Shown:
+    @property
+    def call(self) -> str:
+        """The function with its arguments, such as `substring(city, 1, 3)`; `identity` for a secondary index."""
+        if self.kind == SECONDARY_INDEX:
+            return self.function
         names = ARGUMENTS.get(self.function, FORMAT_ARGUMENT)
-        arguments = ", ".join([self.column, *(self.options[name] for name in names if name in self.options)])
-        of = self.column if self.kind == SECONDARY_INDEX else f"{self.function}({arguments})"
+        arguments = [self.options[name] for name in names if name in self.options]
+        return f"{self.function}({', '.join([self.column, *arguments])})"
+
+    def _shown(self) -> Shown:
+        of = self.column if self.kind == SECONDARY_INDEX else self.call
         return Shown(f"index {self.name}: {self.kind} of {of}", {})
 
 

@@ -228,3 +228,31 @@ def test_indexes_of_version_8_tables_are_built_and_maintained(
         scan = table.scan(["id"], f"ts = {value}")
         assert scan.explain().step("secondary_index")
         assert found.column(0).to_pylist() == scan.to_arrow().column(0).to_pylist() != []
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_index_of_a_session_in_another_time_zone_hides_no_rows_and_excludes_none(
+    kind: str, hudi: Hudi, tmp_path: Path
+) -> None:
+    location = table_of_hudi(hudi, tmp_path, kind)
+    zone = {"spark__sql__session__timeZone": "America/New_York"}
+    hudi.sql(STATEMENTS[HOUR], table=location, **LOCK, **zone)
+    table = Table.open(location)
+
+    def found(hour: int) -> list[str]:
+        scan = table.scan(["id"], f"hour(at) = {hour}")
+        excluded = [step.reason for step in scan.explain() if "results of functions" in step.reason]
+        assert excluded and all(" exclude 0 " in reason for reason in excluded), excluded
+        return sorted(scan.to_arrow().column(0).to_pylist())
+
+    # In New York the hours of these rows are 19 to 23, and 0.
+    assert [found(hour) for hour in (0, 3, 5, 19, 23)] == [["k0"], ["k3"], ["k5"], [], []]
+    table.upsert(rides(("k3", "a", 2_000_000_000, 4), ("late", "c", 1, 3)))
+    assert [found(hour) for hour in (3, 4)] == [["late"], ["k3", "k4"]]
+    table.upsert(rides(("own", "own", 1, 7)))
+    # The insert replaced the file of partition c. The update of a is in a new base file, or in a log.
+    unknown = {"COPY_ON_WRITE": 1, "MERGE_ON_READ": 2}[kind]
+    for hour, matching in ((7, 1), (8, 0)):
+        steps = table.scan(["id"], f"hour(at) = {hour}").explain()
+        assert steps.step("expression_partitions").partitions == unknown + matching
+    assert_valid(table)

@@ -225,6 +225,8 @@ class LayerReader:
         if len(missing) > 1:
             send_all(self._storage, self._log, missing)
         logs = [self._log(log) for log in slice_.logs]
+        if self._version > _VERSION_6 and not all(log.blocks for log in logs):
+            self._check_empty(slice_, logs, is_valid)
         if self._version > _VERSION_6 and all(log.own_layers is not None for log in logs):
             visible = [
                 log.own_layers or () for file, log in zip(slice_.logs, logs, strict=True) if is_valid(file.instant)
@@ -245,6 +247,15 @@ class LayerReader:
         above = [found[id(block)] for _, block in settle_blocks(placed, is_valid)]
         base = [] if slice_.base is None else [self._base(slice_.base)]
         return base + [layer for layer in above if layer is not None]
+
+    def _check_empty(self, slice_: MetadataSlice, logs: Sequence[_Log], is_valid: Callable[[str], bool]) -> None:
+        """Raise CorruptTableError for a log file without blocks, unless a task was repeated and wrote another one."""
+        written = {file.instant for file, log in zip(slice_.logs, logs, strict=True) if log.blocks}
+        for file, log in zip(slice_.logs, logs, strict=True):
+            if not log.blocks and file.instant not in written and is_valid(file.instant):
+                raise CorruptTableError(
+                    f"{self._name(file.path)} has no blocks, but {file.instant} completed", path=file.path
+                )
 
     def _check_instants(self, slice_: MetadataSlice, placed: list[tuple[int, LogBlock]]) -> None:
         """Raise CorruptTableError for a block whose instant is not the one in the name of its file."""

@@ -12,7 +12,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.index_definition import listed_in
 from lakehouse.core.planning.indexing import in_build_order
 from lakehouse.errors import LakehouseError
-from lakehouse.model.indexing import IDENTITY
+from lakehouse.model.indexing import ARGUMENTS, FORMAT_ARGUMENT, IDENTITY
 from lakehouse.model.instant import Action, State
 from lakehouse.model.metadata_report import MetadataPartition, MetadataSummary
 
@@ -96,5 +96,8 @@ def _indexes(definition: Definition | None) -> str:
     if definition is None:
         return ""
     columns = ", ".join(definition.source_fields)
-    named = definition.function and definition.function not in (IDENTITY, definition.index_type)
-    return f"{definition.function}({columns})" if named else columns
+    if not definition.function or definition.function in (IDENTITY, definition.index_type):
+        return columns
+    names = ARGUMENTS.get(definition.function, FORMAT_ARGUMENT)
+    arguments = [definition.options[name] for name in names if name in definition.options]
+    return f"{definition.function}({', '.join([columns, *arguments])})"
