@@ -69,13 +69,14 @@ class SparkEngine:
 
         The files of a DataFrame that need no shuffle and are Parquet are read in the workers.
         """
-        source = parquet_input(frame) if hint == "balanced" and not by else None
+        # One task reads a small batch faster than Spark shuffles it.
+        is_small = hint == "exact" and _estimated_bytes(frame) <= _SMALL_BYTES
+        source = parquet_input(frame) if is_small or (hint == "balanced" and not by) else None
         if source is not None:
-            return self._read(source, function)
+            return self._read(source, function, alone=is_small)
         columns = [col(_quoted(name)) for name in by]
         if hint == "exact":
-            # One task reads a small batch faster than Spark shuffles it.
-            frame = frame.coalesce(1) if _estimated_bytes(frame) <= _SMALL_BYTES else frame.repartition(*columns)
+            frame = frame.coalesce(1) if is_small else frame.repartition(*columns)
         elif hint == "balanced":
             frame = self._balanced(frame, columns)
 
@@ -90,8 +91,8 @@ class SparkEngine:
             collected = mapped.collect()
         return [pickle.loads(bytes(row.result)) for row in collected]
 
-    def _read(self, source: ParquetInput, function: ShardFunction[R]) -> list[R]:
-        """Run `function` on the rows of Parquet files, each task on some of their row groups."""
+    def _read(self, source: ParquetInput, function: ShardFunction[R], *, alone: bool) -> list[R]:
+        """Run `function` on the rows of Parquet files, by tasks that read some row groups each, or by one."""
         schema, batch_bytes = source.schema, self._budget // _READ_SHARE
 
         def run(parts: Sequence[FilePart]) -> list[R]:
@@ -99,7 +100,7 @@ class SparkEngine:
             _prepare_worker_for_reuse()
             return results
 
-        tasks = source.tasks(_PARQUET_BYTES)
+        tasks = [list(source.parts)] if alone else source.tasks(_PARQUET_BYTES)
         with spark_failures("reading the batch"):
             mapped = self._spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(run)
             with own_workers(self._spark, self._budget):

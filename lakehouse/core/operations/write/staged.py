@@ -48,6 +48,10 @@ from lakehouse.model.nothing_to_do import NothingToDoReason
 
 # The number of bytes that a task appends in about 0.1 s.
 _LIGHT_BYTES = 4 * 1024 * 1024
+#: Staged rows that this process appends itself.
+_BYTES_HERE = 8 * 1024 * 1024
+#: Look-ups with filters that this process does itself: most of the files are excluded by their filters.
+_FILTERED_FILES, _FILTERED_KEYS, _FILTERED_BYTES = 256, 100_000, 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +155,11 @@ def _write_groups(
     light = all(task.appends for task in tasks) and staged_bytes <= _LIGHT_BYTES * len(tasks)
     sizes = [0] * len(tasks)
     work = stage_of(attempt.prepared.table, "write", "file group", sizes)
+    # Appends that read no stored row take less time than the start of a task on Spark.
+    is_here = light and staged_bytes <= _BYTES_HERE and not (context.keeps or context.lacks or context.rule.mixes)
+    engine = LocalEngine(THREADS) if is_here else attempt.engine
     with observed_stage(work) as running, running.tasks(sizes):
-        written = attempt.engine.run(partial(_write_task, context, read), tasks, light=light)
+        written = engine.run(partial(_write_task, context, read), tasks, light=light)
     stats = [stat for of_task in written for stat in of_task]
     if not stats:
         # The tasks wrote no file, so there is nothing to roll back.
@@ -179,13 +186,25 @@ def find_keys(attempt: WriteAttempt, runs: Sequence[StagedRun], files: Sequence[
 def _look_up(
     engine: Engine, tag: TaskFunction[TagTask, list[TagResult]], lookups: Sequence[TagTask]
 ) -> list[TagResult]:
-    """Run the look-ups; those of few keys that read no file of the table run in this process."""
+    """Run the look-ups; those of few keys that read little of the table run in this process."""
     trusted = [task for task in lookups if task.trusts_locations]
     if sum(rows.rows for task in trusted for located in task.located for rows in located) > ROWS_HERE:
         trusted = []
-    others = [task for task in lookups if not task.trusts_locations] if trusted else lookups
-    found = [*LocalEngine(THREADS).run(tag, trusted), *engine.run(tag, others, light=True)]
+    filtered = [task for task in lookups if task.uses_filters and task.bases]
+    if not _reads_little(filtered):
+        filtered = []
+    here = [*trusted, *filtered]
+    others = [task for task in lookups if not any(task is one for one in here)]
+    found = [*LocalEngine(THREADS).run(tag, here), *engine.run(tag, others, light=True)]
     return [result for results in found for result in results]
+
+
+def _reads_little(tasks: Sequence[TagTask]) -> bool:
+    """Return whether look-ups that ask filters first take less time than tasks on Spark need to start."""
+    bases = [base for task in tasks for base in task.bases]
+    keys = sum(entry.rows for entry in {entry for task in tasks for entry in task.entries})
+    size = sum(base.size_bytes for base in bases)
+    return len(bases) <= _FILTERED_FILES and keys <= _FILTERED_KEYS and size <= _FILTERED_BYTES
 
 
 def _tag(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
