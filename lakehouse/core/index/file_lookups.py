@@ -8,13 +8,18 @@ plan:  A and B are rewritten with their matches. The 4 upserts without a match a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from lakehouse.core.index.matched_rows import fingerprint_of, united
 from lakehouse.core.index.protocol import Groups, IndexSetup
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult, TagTask
-from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.core.state.data_files import members
+from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.model.files import FileSlice
 
 
 def plan_tags(
@@ -36,22 +41,21 @@ def plan_tags(
     """
     by_partition = _by_partition(entries)
     everything = tuple(entry for partition in sorted(by_partition) for entry in by_partition[partition])
+    wanted = FileSlices.of(slices)
+    if not global_keys:
+        wanted = wanted.filter(members(wanted.partitions, list(by_partition)))
+    reads_logs = wanted.is_in_groups(read_logs_of) | ~wanted.has_base
     tasks = []
-    merged = [s for s in slices if s.base is None or (s.partition, s.file_id) in read_logs_of]
-    for file_slice in merged:
-        searched = everything if global_keys else tuple(by_partition.get(file_slice.partition, ()))
-        if searched:
-            tasks.append(TagTask(bases=(), entries=searched, slices=(file_slice,)))
-    bases = [s.base for s in slices if s.base is not None and (s.partition, s.file_id) not in read_logs_of]
-    partitions = sorted({base.partition for base in bases})
-    for partition in partitions:
-        searched = everything if global_keys else tuple(by_partition.get(partition, ()))
-        if not searched:
-            continue
-        files = sorted((b for b in bases if b.partition == partition), key=lambda b: -b.size_bytes)
-        # The files of one task share one read of the staged keys. Enough tasks remain to keep all cores busy.
-        size = max(1, -(-len(bases) // (4 * parallelism)))
-        tasks += [TagTask(bases=tuple(files[i : i + size]), entries=searched) for i in range(0, len(files), size)]
+    for file_slice in wanted.filter(reads_logs) if everything else ():
+        searched = everything if global_keys else tuple(by_partition[file_slice.partition])
+        tasks.append(TagTask(bases=(), entries=searched, slices=(file_slice,)))
+    bases = wanted.filter(~reads_logs)
+    # The files of one task share one read of the staged keys. Enough tasks remain to keep all cores busy.
+    size = max(1, -(-len(bases) // (4 * parallelism)))
+    for partition, of_partition in _parts(bases, -bases.base_sizes) if everything else ():
+        searched = everything if global_keys else tuple(by_partition[partition])
+        files = of_partition.bases()
+        tasks += [TagTask(bases=files[i : i + size], entries=searched) for i in range(0, len(files), size)]
     return tuple(tasks)
 
 
@@ -71,10 +75,10 @@ def plan_filtered_tags(
     case, because logs may have other keys than the base file.
     """
     staged = list(entries)
-    is_excluded = setup.without_keys - read_logs_of
-    searched = [s for s in slices if s.base is None or (s.partition, s.file_id) not in is_excluded]
-    asked = [s for s in searched if (s.partition, s.file_id) in setup.asked]
-    others = [s for s in searched if (s.partition, s.file_id) not in setup.asked]
+    searched = FileSlices.of(slices)
+    searched = searched.filter(~(searched.is_in_groups(setup.without_keys - read_logs_of) & searched.has_base))
+    is_asked = searched.is_in_groups(setup.asked)
+    asked, others = searched.filter(is_asked), searched.filter(~is_asked)
     tasks = [
         replace(task, uses_filters=uses_filters)
         for some, uses_filters in ((others, True), (asked, False))
@@ -110,43 +114,83 @@ def plan_groups(
             tasks[group] = GroupTask(partition=group[0], file_id=group[1], base=base, matches_file=tag.matches_file)
             if tag.deleted_rows:
                 tasks[group] = replace(tasks[group], all_stored=False, other_matches=_other_matches(tag, tags))
-    for partition, staged in sorted(_by_partition(entries).items()):
-        used = sum((tag.consumed or {}).get(partition, 0) for tag in tags)
-        inserts = sum(entry.upserts for entry in staged) - used
-        consumed_by = (
-            tuple(tag.matches_file for tag in tags if tag.matches_file and (tag.consumed or {}).get(partition))
-            if used
-            else ()
-        )
-        bases = [
-            s.base for s in slices if s.base is not None and s.partition == partition and not (setup.appends and s.logs)
-        ]
-        if inserts <= 0 and len(consumed_by) > 1 and not _all_matched(staged, tags):
+    available = FileSlices.of(slices)
+    by_partition, consuming = _by_partition(entries), _consuming(tags)
+    small = _small_files(available, setup, by_partition)
+    for partition, staged in sorted(by_partition.items()):
+        of_partition = consuming.get(partition, [])
+        inserts = sum(entry.upserts for entry in staged) - sum((tag.consumed or {})[partition] for tag in of_partition)
+        consumed_by = tuple(tag.matches_file for tag in of_partition if tag.matches_file)
+        if inserts <= 0 and len(consumed_by) > 1 and not _all_matched(staged, of_partition):
             # A row whose key is in several files is counted by each of them, so some rows may still be inserts.
             inserts = 1
-        for task in _insert_tasks(partition, inserts, bases, setup.sizing, new_file_id):
+        for task in _insert_tasks(partition, inserts, small.get(partition, ()), setup.sizing, new_file_id):
             group = (partition, task.file_id)
             planned = tasks.get(group, task)
             tasks[group] = replace(
                 planned, entries=tuple(staged), insert_range=task.insert_range, consumed_by=consumed_by
             )
     if setup.appends:
-        slice_of = {(s.partition, s.file_id): s for s in slices}
         logged = [group for group, task in tasks.items() if task.matches_file and task.insert_range is None]
+        slice_of = {(s.partition, s.file_id): s for s in available.in_groups(logged)}
         tasks |= {group: replace(tasks[group], appends=True, file_slice=slice_of.get(group)) for group in logged}
     return tuple(tasks[group] for group in sorted(tasks))
 
 
+def without_groups(slices: Sequence[FileSlice], groups: Groups) -> FileSlices:
+    """Return the slices that do not belong to some file groups."""
+    found = FileSlices.of(slices)
+    return found.filter(~found.is_in_groups(groups)) if groups else found
+
+
+def _parts(slices: FileSlices, order: np.ndarray[Any, Any]) -> Iterable[tuple[str, FileSlices]]:
+    """Yield the partitions, ascending, with their slices in this order."""
+    partitions = slices.partitions.dictionary_encode()
+    names = partitions.dictionary.to_pylist()
+    rank = np.empty(len(names), np.int64)
+    rank[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    codes = rank[partitions.indices.to_numpy()]
+    chosen = np.lexsort((order, codes))
+    bounds = np.append(np.flatnonzero(np.diff(codes[chosen], prepend=-1)), len(chosen))
+    for name, start, end in zip(sorted(names), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        yield name, slices.take(chosen[start:end])
+
+
+def _small_files(slices: FileSlices, setup: IndexSetup, partitions: Iterable[str]) -> Mapping[str, FileSlices]:
+    """Return the slices of each partition that inserts may fill, from the smallest one.
+
+    They are filled in the order of their sizes, so that the plan does not depend on the order of the listing.
+    """
+    mask = slices.has_base & (slices.base_sizes < setup.sizing.small_file_bytes)
+    if setup.appends:
+        mask &= slices.log_counts == 0
+    small = slices.filter(mask)
+    small = small.filter(members(small.partitions, list(partitions))).ordered()
+    return dict(_parts(small, small.base_sizes))
+
+
+def _consuming(tags: Iterable[TagResult]) -> dict[str, list[TagResult]]:
+    """Return the results that found upserts of each partition."""
+    found: dict[str, list[TagResult]] = {}
+    for tag in tags:
+        for partition, used in (tag.consumed or {}).items():
+            if used:
+                found.setdefault(partition, []).append(tag)
+    return found
+
+
 def _all_matched(staged: Sequence[StagedEntry], tags: Sequence[TagResult]) -> bool:
-    """Return whether each upsert of a partition has exactly one match; False if it is unknown."""
+    """Return whether each upsert of a partition has exactly one match, by the results that found some of them.
+
+    It is False if it is unknown.
+    """
     partition, counted = staged[0].partition, 0
     found = []
     for tag in tags:
-        used = (tag.consumed or {}).get(partition, 0)
-        if used and tag.fingerprints is None:
+        if tag.fingerprints is None:
             return False
-        counted += used
-        found.append((tag.fingerprints or {}).get(partition, 0))
+        counted += (tag.consumed or {})[partition]
+        found.append(tag.fingerprints.get(partition, 0))
     return counted == sum(entry.upserts for entry in staged) and united(found) == fingerprint_of(staged)
 
 
@@ -160,14 +204,15 @@ def _other_matches(tag: TagResult, tags: Sequence[TagResult]) -> tuple[tuple[str
 
 
 def _insert_tasks(
-    partition: str, inserts: int, bases: Sequence[BaseFile], sizing: Sizing, new_file_id: Callable[[], str]
+    partition: str, inserts: int, small: Iterable[FileSlice], sizing: Sizing, new_file_id: Callable[[], str]
 ) -> list[GroupTask]:
     tasks: list[GroupTask] = []
     start = 0
-    # Small files are filled in the order of their sizes, so that the plan does not depend on the order of the listing.
-    for base in sorted(bases, key=lambda b: (b.size_bytes, b.file_id)):
-        free = min(sizing.free_rows(base), inserts - start)
-        if free > 0:
+    for base in (piece.base for piece in small if inserts > 0):
+        if start >= inserts:
+            break
+        free = 0 if base is None else min(sizing.free_rows(base), inserts - start)
+        if base is not None and free > 0:
             tasks.append(
                 GroupTask(partition=partition, file_id=base.file_id, base=base, insert_range=(start, start + free))
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakehouse.core.index.file_lookups import plan_filtered_tags, plan_groups
+from lakehouse.core.index.file_lookups import plan_filtered_tags, plan_groups, without_groups
 from lakehouse.core.index.protocol import Groups, IndexSetup, NewUuid
 from lakehouse.core.index.write_tasks import GroupTask, StagedEntry, TagResult, TagTask
 from lakehouse.model.files import FileSlice
@@ -42,5 +42,5 @@ class GlobalBloomIndex:
         new_uuid: NewUuid,
     ) -> tuple[GroupTask, ...]:
         """Return tasks that update the matched file groups and insert the other rows into small or new files."""
-        available = [s for s in slices if (s.partition, s.file_id) not in in_clustering]
+        available = without_groups(slices, in_clustering)
         return plan_groups(entries, available, tags, self.setup, lambda: f"{new_uuid()}-0")

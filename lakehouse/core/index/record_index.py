@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakehouse.core.index.file_lookups import plan_groups
+from lakehouse.core.index.file_lookups import plan_groups, without_groups
 from lakehouse.core.index.protocol import Groups, IndexSetup, NewUuid
 from lakehouse.core.index.write_tasks import GroupTask, StagedEntry, TagResult, TagTask
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.model.files import FileSlice
 
 
@@ -32,9 +33,7 @@ class RecordIndex:
             return ()
         staged = tuple(sorted(entries, key=lambda e: (e.partition, e.run, e.offset)))
         located = self.setup.located
-        found = sorted(
-            (s for s in slices if (s.partition, s.file_id) in located), key=lambda s: (s.partition, s.file_id)
-        )
+        found = FileSlices.of(slices).in_groups(located).ordered()
         trusted, others = [s for s in found if self._is_trusted(s)], [s for s in found if not self._is_trusted(s)]
         merged = [s for s in others if s.base is None or (s.partition, s.file_id) in read_logs_of]
         read = [s for s in others if s.base is not None and (s.partition, s.file_id) not in read_logs_of]
@@ -68,5 +67,5 @@ class RecordIndex:
         new_uuid: NewUuid,
     ) -> tuple[GroupTask, ...]:
         """Return tasks that update the matched file groups and insert the other rows into small or new files."""
-        available = [s for s in slices if (s.partition, s.file_id) not in in_clustering]
+        available = without_groups(slices, in_clustering)
         return plan_groups(entries, available, tags, self.setup, lambda: f"{new_uuid()}-0")

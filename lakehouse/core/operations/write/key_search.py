@@ -31,6 +31,7 @@ from lakehouse.core.operations.load.slices import Listing, load_listing, load_vi
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.write.attempt import WriteAttempt
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
+from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.model.files import FileSlice
@@ -115,8 +116,9 @@ def _search_locations(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySe
         return None
     partitions = sorted({e.partition for e in entries} | {partition for partition, _ in located})
     listing = load_listing(table, partitions, on_storage=attempt.policies.write.skips_damage)
-    missing = located.keys() - {(s.partition, s.file_id) for s in listing.slices}
-    if missing:
+    found = listing.slices.in_groups(located)
+    if len(found) < len(located):
+        missing = located.keys() - {(s.partition, s.file_id) for s in found}
         logger.warning(
             "%s: the record index locates keys in file group %s of %r, which the table does not have; the keys are "
             "searched in the files. Run `lakehouse metadata rebuild`",
@@ -128,9 +130,7 @@ def _search_locations(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySe
     trusts = table.config.is_merge_on_read and not context.move_partitions and not context.keeps
     changed: Groups = frozenset()
     if not trusts:
-        changed = _groups_with_changed_keys(
-            table, context, [s for s in listing.slices if (s.partition, s.file_id) in located]
-        )
+        changed = _groups_with_changed_keys(table, context, found)
     setup, runs = _setup(attempt, index_type, runs)
     index = create_index(index_type, replace(setup, located=located, trusts_locations=trusts))
     return KeySearch(index=index, runs=runs, listing=listing, read_logs_of=changed)
@@ -153,12 +153,13 @@ def _located(
 
 
 def _filtered(
-    attempt: WriteAttempt, setup: IndexSetup, entries: Sequence[StagedEntry], slices: Sequence[FileSlice]
+    attempt: WriteAttempt, setup: IndexSetup, entries: Sequence[StagedEntry], slices: FileSlices
 ) -> IndexSetup:
     """Return the setup with what the bloom filters of the metadata table say about the keys of the batch."""
     if not attempt.policies.index.bloom_metadata:
         return setup
-    group_of = {(s.partition, s.base.name): (s.partition, s.file_id) for s in slices if s.base is not None}
+    columns = (slices.base_only().files.column(name).to_pylist() for name in ("partition", "name", "file_id"))
+    group_of = {(path, name): (path, file_id) for path, name, file_id in zip(*columns, strict=True)}
     engine, context = attempt.engine, attempt.context
     tasks = plan_filters(entries, list(group_of), parallelism=engine.parallelism)
 
@@ -178,11 +179,9 @@ def _filtered(
     )
 
 
-def _groups_with_changed_keys(
-    table: LoadedTable, context: WriteContext, slices: Sequence[FileSlice]
-) -> frozenset[Group]:
+def _groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices: FileSlices) -> frozenset[Group]:
     """Return the groups whose logs may add or remove keys, or change the values that choose between partitions."""
-    logged = [s for s in slices if s.logs]
+    logged = list(slices.filter(slices.log_counts > 0))
     if not logged:
         return frozenset()
     require_mergeable(table.config)
