@@ -148,6 +148,12 @@ def _loaded(setting: Setting, name: str, *, merge_on_read: bool) -> Path:
 def _copied(setting: Setting, name: str, *, merge_on_read: bool, side: str = "") -> str:
     path = setting.fresh(f"run-{side}{name}".replace(", ", "-").replace(" ", "-"))
     shutil.copytree(_loaded(setting, name, merge_on_read=merge_on_read), path)
+    # Apache Hudi refuses a write with another index than the one that the properties name.
+    properties = Path(path, ".hoodie", "hoodie.properties")
+    stored = INDEXES[_TABLE_OF.get(name, name)]["hoodie.index.type"]
+    text, line = properties.read_text(), "hoodie.index.type="
+    assert f"{line}{stored}\n" in text, text
+    properties.write_text(text.replace(f"{line}{stored}\n", f"{line}{INDEXES[name]['hoodie.index.type']}\n"))
     return path
 
 

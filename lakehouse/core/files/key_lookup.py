@@ -31,6 +31,8 @@ __all__ = ["IN_PLACE", "KEY", "LOST", "MOVED_OUT", "Matches", "read_matches"]
 
 KEY = META_COLUMNS[2]
 _KEY_BYTES = 64
+#: The words of the keys that filters hash, and the first hashes of a key (64 bytes), take more memory than the keys.
+FILTERED_KEY_FACTOR = 2.5
 _SAMPLE_KEYS = 1_000
 _VALUES_BATCH = 131_072
 Entries = tuple[StagedEntry, ...]
@@ -176,8 +178,7 @@ def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYT
 
 def key_parts(context: WriteContext, entries: Entries, *, uses_filters: bool = False) -> Iterator[Entries]:
     """Divide the entries into parts whose keys fit the budget of a look-up, or of one that asks filters first."""
-    # The words of the keys that the filters hash, and their first hashes, take more memory than the keys.
-    factor = 2.5 if uses_filters else 1.0
+    factor = FILTERED_KEY_FACTOR if uses_filters else 1.0
     return entry_parts(entries, context.policy.memory_budget_bytes, factor * _key_bytes(context, entries))
 
 

@@ -2,6 +2,11 @@
 
 The filter of a file never changes, so it is valid for every version of the table. A file without a filter excludes
 nothing. A slice with log files stays, because its logs may have keys that its base file lacks.
+
+Filters are not asked for more than 512 files or 1,000 keys, and not for keys with characters outside of ASCII. A filter
+takes 100 to 400 KB, so a plan would read more than 100 MB, while a scan of a file of which a filter excludes nothing is
+still right. With 1,000 keys hardly any file is excluded. Writers differ in the bytes of other characters. A table of
+more files needs a record index, by which such a condition opens only the file groups of its keys.
 """
 
 from __future__ import annotations

@@ -1,0 +1,34 @@
+"""The keys that are asked from filters at once fit their share of the memory budget, measured by key length."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.files.candidate_keys import CandidateKeys
+from lakehouse.core.files.key_lookup import FILTERED_KEY_FACTOR
+from lakehouse.core.files.memory_budget import Budget
+from lakehouse.core.format.parquet.bloom_filter import DYNAMIC, BloomFilter
+from lakehouse.core.format.parquet.bloom_probe import ROUNDS
+
+#: Below this budget, the pieces in which keys are hashed take a larger share.
+BUDGET = Budget(64 << 20)
+
+
+@pytest.mark.parametrize("length", [8, 16, 36, 128])
+def test_keys_of_a_part_and_their_hashes_fit_the_share_of_hashed_keys(length: int) -> None:
+    text = BloomFilter.build(pa.array(["other"]), entries=60_000, fpp=1e-9).to_text().encode()
+    count = BUDGET.hashed_keys(FILTERED_KEY_FACTOR * (length + 4))
+    keys = pa.chunked_array([pa.array([f"{number:0{length}d}" for number in range(count)])])
+    assert keys.nbytes == pytest.approx(count * (length + 4), abs=8)
+    tracemalloc.start()
+    try:
+        assert CandidateKeys(keys).of_filter("file", text, DYNAMIC) is not None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # NumPy reports its memory to tracemalloc: at least the hashes of all keys.
+    assert peak >= 4 * ROUNDS * count
+    assert keys.nbytes + peak <= BUDGET.shared_bytes * 3 / 8
