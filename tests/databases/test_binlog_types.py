@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from lakehouse.platform.sources.binlog.changes import ChangeBatch, TableName
+from lakehouse.platform.sources.binlog.changes import TableName
 from lakehouse.platform.sources.binlog.columns import SourceColumn, arrow_type, catalog_column
 from tests.support.binlog import Log
 from tests.support.mysql import DatabaseServer
-from tests.support.type_matrix import cases_of, expected, matrix, printed, select_list
+from tests.support.type_matrix import cases_of, differences, matrix, select_list
 
 LENIENT = "set session sql_mode = ''"
 
@@ -36,20 +36,6 @@ def selected(log: Log, columns: dict[str, SourceColumn]) -> dict[int, dict[str, 
         return {int(row[0]): dict(zip(columns, row, strict=True)) for row in cursor.fetchall()}
 
 
-def differences(batch: ChangeBatch, rows: dict[int, dict[str, Any]]) -> list[str]:
-    """Return each value that is not as the server prints it."""
-    found = []
-    for column in batch.columns:
-        for number, value in zip(batch.rows["id"].to_pylist(), batch.rows[column.name].to_pylist(), strict=True):
-            is_value = printed(column, value)
-            is_printed = expected(column, rows[number][column.name], value)
-            if is_value != is_printed:
-                found.append(
-                    f"{column.name} {column.type} of row {number}: {is_value!r:.80} instead of {is_printed!r:.80}"
-                )
-    return found
-
-
 def test_decoder_gives_what_the_server_prints_for_every_type(database_server: DatabaseServer) -> None:
     log = Log(database_server)
     created, inserts = matrix(database_server.kind, "t")
@@ -58,7 +44,7 @@ def test_decoder_gives_what_the_server_prints_for_every_type(database_server: Da
     (batch,) = log.batches(catalog={TableName(log.database, "t"): known})
     rows = selected(log, {column.name: column for column in batch.columns})
     assert batch.rows.num_rows == len(rows) == len(inserts)
-    assert differences(batch, rows) == []
+    assert differences(batch.columns, batch.rows, rows) == []
     assert batch.zero_dates == {}
 
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
-from lakehouse.platform.sources.binlog.changes import CONTROL, UNAVAILABLE, ChangeBatch, DecodedLog, SchemaEvent
-from lakehouse.platform.sources.binlog.dump import LogRead, read_changes
+from lakehouse.platform.sources.binlog.changes import (
+    CONTROL,
+    UNAVAILABLE,
+    ChangeBatch,
+    DecodedLog,
+    SchemaEvent,
+    TableName,
+)
+from lakehouse.platform.sources.binlog.columns import SourceColumn
+from lakehouse.platform.sources.binlog.decoder import Decoder, DecoderSettings
 from lakehouse.platform.sources.binlog.positions import BinlogPosition
 from tests.support.mysql import READER, READER_PASSWORD, DatabaseServer
 
+RECORDINGS = Path(__file__).resolve().parents[1] / "golden" / "binlog"
 _server_ids = count(10_000)
 
 
@@ -46,6 +60,8 @@ class Log:
             "wants": lambda name: name.database == self.database,
             "until": self.now(),
         }
+        from lakehouse.platform.sources.binlog.dump import LogRead, read_changes
+
         yield from read_changes(self.connect, LogRead(**{**given, **settings}))
 
     def connect(self) -> Any:
@@ -59,6 +75,67 @@ class Log:
     def batches(self, **settings: Any) -> list[ChangeBatch]:
         """Return the changes of rows from the start to the end of the log."""
         return [change for change in self.changes(**settings) if isinstance(change, ChangeBatch)]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Events of a server, and what the server printed when they were recorded.
+
+    Attributes:
+        start: The place of the first event.
+        collations: The character set of each id of a collation.
+        columns: The columns of the table `t` in the catalog.
+        events: The events, each one from its header to its checksum.
+        rows: The rows of the table after the events, as the server printed them.
+    """
+
+    start: BinlogPosition
+    collations: dict[int, str]
+    columns: tuple[SourceColumn, ...]
+    events: list[bytes]
+    rows: list[dict[str, Any]]
+
+    def decoder(self) -> Decoder:
+        """Return a decoder of the events."""
+        database = "recorded"
+        settings = DecoderSettings(
+            flavor=self.start.flavor,
+            wants=lambda name: name.database == database,
+            collations=self.collations,
+            catalog={TableName(database, "t"): self.columns},
+        )
+        return Decoder(settings, self.start)
+
+    def save(self, path: Path) -> None:
+        """Write the recording to a file; bytes are in base64."""
+        value = {
+            "start": self.start.to_json(),
+            "collations": {str(number): name for number, name in self.collations.items()},
+            "columns": [asdict(column) for column in self.columns],
+            "events": [b64encode(event).decode() for event in self.events],
+            "rows": [{name: _saved(one) for name, one in row.items()} for row in self.rows],
+        }
+        path.write_bytes(gzip.compress(json.dumps(value).encode(), mtime=0))
+
+    @classmethod
+    def load(cls, flavor: str) -> Recording:
+        """Return the recording of `mysql` or `mariadb`."""
+        value = json.loads(gzip.decompress((RECORDINGS / f"{flavor}.json.gz").read_bytes()))
+        return cls(
+            start=BinlogPosition.from_json(value["start"]),
+            collations={int(number): name for number, name in value["collations"].items()},
+            columns=tuple(SourceColumn(**{**column, "values": tuple(column["values"])}) for column in value["columns"]),
+            events=[b64decode(event) for event in value["events"]],
+            rows=[{name: _loaded(one) for name, one in row.items()} for row in value["rows"]],
+        )
+
+
+def _saved(value: Any) -> Any:
+    return {"base64": b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _loaded(value: Any) -> Any:
+    return b64decode(value["base64"]) if isinstance(value, dict) else value
 
 
 def rows_of(batch: ChangeBatch) -> list[tuple[str, dict[str, Any]]]:

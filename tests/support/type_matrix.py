@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from lakehouse.platform.sources.binlog.columns import SourceColumn
+from lakehouse.platform.sources.binlog.columns import GEOMETRIES, SourceColumn
 
 BOTH, MYSQL_ONLY, MARIADB_ONLY = ("mysql", "mariadb"), ("mysql",), ("mariadb",)
 
@@ -190,6 +191,20 @@ def expected(column: SourceColumn, printed_value: Any, value: Any) -> Any:
     return printed_value.decode() if isinstance(printed_value, bytes) else printed_value
 
 
+def differences(columns: Sequence[SourceColumn], decoded: pa.Table, rows: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Return each decoded value that is not as the server prints it; `rows` are printed ones by their ids."""
+    found = []
+    for column in columns:
+        for number, value in zip(decoded["id"].to_pylist(), decoded[column.name].to_pylist(), strict=True):
+            is_value = printed(column, value)
+            is_printed = expected(column, rows[number][column.name], value)
+            if is_value != is_printed:
+                found.append(
+                    f"{column.name} {column.type} of row {number}: {is_value!r:.80} instead of {is_printed!r:.80}"
+                )
+    return found
+
+
 def select_list(columns: Mapping[str, SourceColumn]) -> str:
     """Return the columns of a query; geometries in the well-known format."""
-    return ", ".join(f"st_aswkb({name})" if one.type == "geometry" else name for name, one in columns.items())
+    return ", ".join(f"st_aswkb({name})" if one.type in GEOMETRIES else name for name, one in columns.items())

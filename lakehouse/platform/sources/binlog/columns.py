@@ -74,7 +74,7 @@ def _always(kind: pa.DataType) -> Callable[[SourceColumn], pa.DataType]:
 
 _TEXT, _BYTES = _always(pa.string()), _always(pa.binary())
 _TEXT_TYPES = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
-_GEOMETRIES = (
+GEOMETRIES = (
     "geometry",
     "point",
     "linestring",
@@ -105,7 +105,7 @@ TYPES: Mapping[str, Callable[[SourceColumn], pa.DataType]] = {
     **dict.fromkeys(_TEXT_TYPES, _TEXT),
     **dict.fromkeys(("enum", "set", "json", "uuid", "inet4", "inet6"), _TEXT),
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), _BYTES),
-    **dict.fromkeys(_GEOMETRIES, _BYTES),
+    **dict.fromkeys(GEOMETRIES, _BYTES),
 }
 
 

@@ -198,7 +198,7 @@ class Decoder:
                 self._query(event, end, time_s)
             else:
                 self._control(kind, event, end, events.Header(*events.header_of(event)))
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
+        except (struct.error, IndexError, ValueError) as error:
             raise CorruptLogError(
                 f"an event of type {kind} that ends at {self._offset:,} is damaged: {error}"
             ) from error

@@ -27,16 +27,18 @@ def json_text(data: bytes) -> str:
     if not data:
         return "null"
     try:
-        return _value(data[0], data[1:], 0)
+        # Each value has its own bytes, so a document has fewer values than bytes.
+        return _value(data[0], data[1:], 0, [len(data)])
     except (IndexError, struct.error, UnicodeDecodeError, KeyError) as error:
         raise CorruptLogError(f"a JSON document of {len(data)} bytes is damaged: {error}") from error
 
 
-def _value(kind: int, data: bytes, depth: int) -> str:
-    if depth > _DEEPEST:
-        raise CorruptLogError(f"a JSON document has more than {_DEEPEST} levels")
+def _value(kind: int, data: bytes, depth: int, left: list[int]) -> str:
+    left[0] -= 1
+    if depth > _DEEPEST or left[0] < 0:
+        raise CorruptLogError(f"a JSON document has more than {_DEEPEST} levels, or more values than bytes")
     if kind in _OBJECTS or kind in _ARRAYS:
-        return _container(kind, data, depth)
+        return _container(kind, data, depth, left)
     if kind == _LITERAL:
         return _LITERALS[data[0]]
     if kind in _NUMBERS:
@@ -49,7 +51,7 @@ def _value(kind: int, data: bytes, depth: int) -> str:
     raise CorruptLogError(f"a JSON document has a value of the unknown type {kind}")
 
 
-def _container(kind: int, data: bytes, depth: int) -> str:
+def _container(kind: int, data: bytes, depth: int, left: list[int]) -> str:
     wide, is_object = kind & 1, kind in _OBJECTS
     width, form = (4, "<I") if wide else (2, "<H")
     count, size = (struct.unpack_from(form, data, width * n)[0] for n in range(2))
@@ -62,12 +64,12 @@ def _container(kind: int, data: bytes, depth: int) -> str:
         place = values + n * (1 + width)
         inner = data[place]
         if inner == _LITERAL or inner in (5, 6) or (wide and inner in (7, 8)):
-            text = _value(inner, data[place + 1 : place + 1 + width], depth + 1)
+            text = _value(inner, data[place + 1 : place + 1 + width], depth + 1, left)
         else:
             (start,) = struct.unpack_from(form, data, place + 1)
             if not values <= start < size:
                 raise CorruptLogError(f"a JSON value begins at byte {start} of {size}")
-            text = _value(inner, data[start:size], depth + 1)
+            text = _value(inner, data[start:size], depth + 1, left)
         if is_object:
             start, length = struct.unpack_from(form[0] + form[1] + "H", data, keys + n * (width + 2))
             key = data[start : start + length]

@@ -92,6 +92,8 @@ class RowSplitter:
             raise CorruptLogError(f"a row ends behind the {end:,} bytes of its event: {error}") from error
         if reached != end:
             raise CorruptLogError(f"the last row of an event ends at byte {reached:,}, but the event at {end:,}")
+        if len(nulls) == before:
+            raise CorruptLogError("an event of rows has no rows")
         return len(nulls) - before
 
     def _generated(self) -> Callable[[bytes, int, int], int]:

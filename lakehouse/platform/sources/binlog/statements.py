@@ -71,6 +71,8 @@ _HARMLESS = (
 )
 # Status variables of a query event that precede its character set: their bytes, or a text with its length before.
 _CHARSET, _STATUS_BYTES, _STATUS_TEXTS = 4, {0: 4, 1: 8, 3: 4}, (6,)
+#: What gives a new column a value in existing rows. Texts are left out of clauses.
+_VALUE = re.compile(r"\bnot null\b|\bdefault (?!null\b)|\bdefault$|\bas \(|\bgenerated\b|\bauto_increment\b|\bserial\b")
 _INDEX_WORDS = {"index", "key", "unique", "fulltext", "spatial", "constraint", "foreign", "check", "primary"}
 
 
@@ -260,7 +262,8 @@ def _alter(tokens: _Tokens) -> Iterator[TableStatement]:
     if tokens.skip("wait"):
         tokens.place += 1
     tokens.skip("nowait")
-    new_name, removes, changes = None, False, False
+    new_name, changes, removes = None, False, False
+    exchanged = None
     for clause in _clauses(tokens):
         words = [text.lower() if kind in ("word", "sign") else "" for kind, text in clause]
         if words[:1] == ["rename"] and words[1:2] not in (["column"], ["index"], ["key"]):
@@ -271,10 +274,16 @@ def _alter(tokens: _Tokens) -> Iterator[TableStatement]:
             words[:1] in (["discard"], ["import"], ["convert"]) and words[1:2] != ["to"]
         ):
             removes = True
+            if words[0] == "exchange" and "with" in words:
+                inner = _Tokens("", tokens.database)
+                inner.items = clause[words.index("with") + 2 :]
+                exchanged = inner.table()
         else:
             changes |= not _is_harmless(words)
     if removes:
         yield TableStatement(kind="truncate", table=table, changes_rows=True)
+        if exchanged is not None:
+            yield TableStatement(kind="truncate", table=exchanged, changes_rows=True)
     elif new_name is None or changes:
         yield TableStatement(kind="alter", table=table, changes_rows=changes)
     if new_name is not None:
@@ -305,15 +314,8 @@ def _is_harmless(words: Sequence[str]) -> bool:
         # A column that is gone. A primary key that is gone changes what a key is.
         return words[1:2] != ["primary"] and words[1:2] != ["system"] and words[1:2] != ["partition"]
     if words[:1] == ["add"] and not set(words[1:3]) & _INDEX_WORDS:
-        # Existing rows have null in a new column, except if it says otherwise.
         if words[1:2] in (["partition"], ["system"], ["period"]):
             return words[1] == "partition"
-        text = " ".join(words)
-        has_value = re.search(r"\bdefault (?!null\b)|\bas \(|\bgenerated\b|\bauto_increment\b|\bserial\b", text)
-        return (
-            "not null" not in text
-            and "default ''" not in text
-            and has_value is None
-            and "default " not in text.replace("default null", "")
-        )
+        # Existing rows have null in a new column, except if it says otherwise.
+        return _VALUE.search(" ".join(words)) is None
     return False

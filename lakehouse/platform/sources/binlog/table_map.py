@@ -240,12 +240,13 @@ def _described(
         encoding = charset if charset not in ("", "binary") else "utf8mb4"
         try:
             column = _column(kind, label, charset, unsigned)
+            _check(column)
             decoded = tuple(charsets.decode(one, encoding) for one in listed)
             column = replace(column, column=replace(column.column, values=decoded))
             arrow_type(column.column)
         except UnsupportedError as error:
             raise UnsupportedError(f"table {name}: {error.message}", **error.facts) from error
-        except (IndexError, UnicodeDecodeError, ValueError) as error:
+        except (IndexError, KeyError, ValueError) as error:
             raise CorruptLogError(
                 f"the TABLE_MAP event of {name} describes column {label!r} wrongly: {error}"
             ) from error
@@ -328,6 +329,16 @@ def _column(kind: _Kind, name: str, charset: str, unsigned: bool) -> WireColumn:
         column = SourceColumn(name=name, type=label, charset=charset, length=length if binary else 0)
         return WireColumn(column=column, prefix=prefix)
     raise UnsupportedError(_unsupported(name, code), column=name)
+
+
+def _check(wire: WireColumn) -> None:
+    """Raise ValueError if a column has sizes that its type does not have."""
+    column, width, prefix = wire.column, wire.width, wire.prefix
+    widths = {"float": (4, 4), "double": (8, 8), "bit": (1, 8), "enum": (1, 2), "set": (1, 8)}
+    least, most = widths.get(column.type, (0, 255))
+    is_time = column.type in ("datetime", "timestamp", "time")
+    if (not width and not 1 <= prefix <= 4) or not least <= width <= most or (is_time and column.scale > 6):
+        raise ValueError(f"values of {column.type} have no {width or prefix} bytes")
 
 
 def _unsupported(name: str, code: int) -> str:
