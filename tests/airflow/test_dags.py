@@ -115,6 +115,15 @@ def test_trigger_form_of_an_ingestion_has_refresh_and_options(write_specs: Write
     assert by_checkpoint.params.dump() == FORM
 
 
+def test_dag_of_a_database_offers_to_read_tables_again_and_names_its_tables(write_specs: WriteSpecs) -> None:
+    ingest = '{source: mysql, tables: "shop.*", into: "{table}"}'
+    write_specs(shop=f"table: shop\nlocation: lake/shop\ningest: {ingest}\n")
+    dag = DagBag(DAGS).dags["ingest.shop"]
+    assert dag.params.dump() == {"full_refresh": False, "resnapshot": None, "options": {}}
+    assert "shop.* of mysql_default" in str(dag.description)
+    assert not dag.tasks[0].by_interval
+
+
 def test_spec_without_ingest_has_no_dag_and_without_schedule_a_manual_one(write_specs: WriteSpecs) -> None:
     write_specs(quiet="table: quiet\nlocation: lake/quiet\nrecord_key: id\n", manual=minimal("manual"))
     bag = DagBag(DAGS)

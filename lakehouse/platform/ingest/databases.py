@@ -28,7 +28,7 @@ from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
 from lakehouse.platform.sources.databases.plan import DatabasePlan, first_state, key_of, next_state
 from lakehouse.platform.sources.databases.server import Chunk, DatabaseServer, LogPosition, SourceColumn, SourceTable
 from lakehouse.platform.sources.databases.source import IDLE_BYTES, StagedSource, Window
-from lakehouse.platform.sources.databases.staging import KEYS, ChunkRead, Staged, Stager, StagingArea
+from lakehouse.platform.sources.databases.staging import KEYS, ChunkRead, Runner, Staged, Stager, StagingArea
 from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spark.database_rows import run_tasks
 from lakehouse.spark.sources import Frame, Session
@@ -46,11 +46,24 @@ _APPEND_KEY = f"{METADATA_PREFIX}position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparkTasks:
+    """The Spark session of a run; `run` runs a function in tasks (see `Runner`), None to run it in Spark's tasks."""
+
+    session: Session
+    run: Runner | None = None
+
+    @property
+    def runner(self) -> Runner:
+        """What runs tasks."""
+        return self.run or partial(run_tasks, self.session)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseRun:
     """The values that a run works with.
 
     Attributes:
-        session: The Spark session.
+        tasks: The Spark session, and how tasks are run.
         spec: The spec, with its location as an absolute path or URL.
         settings: The settings of the source.
         command: The command.
@@ -60,7 +73,7 @@ class DatabaseRun:
         commit: Commits the rows of a source into the table of a spec.
     """
 
-    session: Session
+    tasks: SparkTasks
     spec: TableSpec
     settings: DatabaseSettings
     command: JobCommand
@@ -146,7 +159,7 @@ def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[JobRep
             reads=run.server.reads,
             storage=area.storage,
             folder=folder,
-            run=partial(run_tasks, run.session),
+            run=run.tasks.runner,
             log_end=run.server.log_end,
         )
         staged = _staged(stager, plans, start, limited if catches_up else None)
@@ -314,11 +327,11 @@ def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Sta
         begun=ends.before,
     )
     source = StagedSource(
-        session=run.session,
+        session=run.tasks.session,
         settings=run.settings,
         window=window,
         select=ingest_of(run.spec).select,
-        stored=partial(_stored, run.session, target.table) if target.table is not None else None,
+        stored=partial(_stored, run.tasks.session, target.table) if target.table is not None else None,
     )
     try:
         return run.commit(target.spec, source)

@@ -45,8 +45,9 @@ from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseEr
 from lakehouse.model.drift import Drift
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
-from lakehouse.platform.ingest.databases import DatabaseRun, run_databases
+from lakehouse.platform.ingest.databases import DatabaseRun, SparkTasks, run_databases
 from lakehouse.platform.ingest.transform import transformed
+from lakehouse.platform.sources.databases.server import DatabaseServer
 from lakehouse.platform.sources.databases.servers import open_server
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.registry import open_source
@@ -143,7 +144,8 @@ def run_ingest(
     access = {**storage_options_of(session), **(storage_options or {})}
     placed = replace(spec, location=location_of(spec, environ))
     if ingest_of(placed).database is not None:
-        return _run_database(session, placed, command, environ, access)
+        server = open_server(placed, environ)
+        return run_database(placed, command, server, SparkTasks(session=session), access=access)
     context = SourceContext(session=session, spec=placed, environ=environ, storage_options=access)
     env = Env(storage=open_storage(placed.location, access))
     run = IngestContext(
@@ -160,10 +162,18 @@ def run_ingest(
     return replace(report, interval=command.interval_name, seconds=(env.clock.now_ms() - started_ms) / 1000)
 
 
-def _run_database(
-    session: Session, spec: TableSpec, command: JobCommand, environ: Mapping[str, str], access: Mapping[str, str]
+def run_database(
+    spec: TableSpec, command: JobCommand, server: DatabaseServer, tasks: SparkTasks, *, access: Mapping[str, str]
 ) -> JobReport:
-    """Run an ingestion whose source is a database, which has one or several tables."""
+    """Run an ingestion whose source is a database, which has one or several tables.
+
+    Args:
+        spec: The spec, with its location as an absolute path or URL.
+        command: The command.
+        server: The server, which is closed at the end.
+        tasks: The Spark session, and how tasks are run.
+        access: Options of storages.
+    """
     settings = ingest_of(spec).database
     assert settings is not None, "the caller looked"
     if command.interval is not None:
@@ -187,14 +197,14 @@ def _run_database(
             )
         )
 
-    with utc(session):
+    with utc(tasks.session):
         report = run_databases(
             DatabaseRun(
-                session=session,
+                tasks=tasks,
                 spec=spec,
                 settings=settings,
                 command=command,
-                server=open_server(spec, environ),
+                server=server,
                 attempt=command.run_id or RandomIds().uuid(),
                 access=access,
                 commit=commit,

@@ -198,6 +198,8 @@ class _Writer:
         self._output.close()
 
     def abort(self) -> None:
+        # Otherwise the writer writes the end of the file when it is collected.
+        self._parquet.is_open = False
         self._output.abort()
 
     def report(self) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def commands(draw: st.DrawFn) -> JobCommand:
         force=draw(st.booleans()),
         also=() if verb == "ingest" else draw(st.lists(words, max_size=2).map(tuple)),
         partitions=draw(st.lists(words, max_size=2).map(tuple)),
+        resnapshot=draw(st.lists(words, max_size=2).map(tuple)),
         options=draw(st.dictionaries(keys, words, max_size=3)),
     )
 
