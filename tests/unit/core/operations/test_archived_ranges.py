@@ -1,4 +1,4 @@
-"""Data skipping after an archive: column ranges of archived commits are read from the archived timeline."""
+"""Data skipping without a metadata table: ranges come from commits, archived commits, and footers at last."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.env import Env
+from lakehouse.core.metadata.write.drop import drop_metadata
+from lakehouse.core.operations.read import file_metadata
+from lakehouse.core.planning.explain import ScanExplanation
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
@@ -74,3 +77,37 @@ def test_archive_is_read_once_and_only_if_column_ranges_can_skip_files(tmp_path:
     first, second = requests("v = 700"), requests("v = 700")
     assert first["LIST"] == plain["LIST"] and second == requests("v = 100")
     assert second["GET"] <= plain["GET"] < first["GET"]
+
+
+def test_explain_names_the_commits_and_the_archive_from_which_ranges_come(tmp_path: Path) -> None:
+    table, storage = made(tmp_path, "COPY_ON_WRITE")
+    active = table.scan(["v"], "v = 700").explain()
+    assert (active.step("files").files, active.step("commits").files) == (FILES, 1)
+    table.services.archive.run()
+    fresh = Table.open(storage.root, options=EAGERLY, env=Env(storage=storage))
+    archived = fresh.scan(["v"], "v = 0").explain()
+    assert archived.step("commits").files > archived.step("archive").files == 1
+    assert "archived commits" in archived.step("archive").reason
+
+
+def test_footers_are_the_last_source_of_ranges_and_only_of_large_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table.create(str(tmp_path / "t"), name="t", record_key=["id"], partition_by=["p"], ordering="v")
+    for number in range(4):
+        table.bulk_insert(batch(number, 100 * number))
+    # Commits state no ranges of columns that the metadata table has, so without it only footers have them.
+    drop_metadata(table.refresh().env)
+
+    def read() -> tuple[ScanExplanation, list[int]]:
+        scan = Table.open(table.location).scan(["v"], "v = 200")
+        return scan.explain(), scan.to_arrow().column(0).to_pylist()
+
+    small, values = read()
+    assert values == [200] and "footers" not in [step.name for step in small]
+    monkeypatch.setattr(file_metadata, "_FOOTER_WORTH_BYTES", 0)
+    large, values = read()
+    assert values == [200] and large.step("footers").files == 1
+    assert large.step("footers").reason.startswith("column ranges in footers of 4 base files")
+    monkeypatch.setattr(file_metadata, "_MAX_FOOTERS", 3)
+    assert "footers" not in [step.name for step in read()[0]]
