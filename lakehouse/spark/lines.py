@@ -41,7 +41,7 @@ def line_batches(
 
 
 def _blocks(storage: Storage, path: str) -> Iterator[bytes]:
-    """Yield blocks of complete lines of a plain, gzip or bzip2 file."""
+    """Yield blocks of complete lines of a plain, gzip, bzip2 or zstd file."""
     rest = b""
     try:
         with storage.open_input(path) as raw, _decompressed(cast(Any, raw), path) as file:
@@ -63,6 +63,8 @@ def _decompressed(raw: IO[bytes], path: str) -> IO[bytes]:
         return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
     if path.endswith(".bz2"):
         return cast(IO[bytes], bz2.BZ2File(raw))
+    if path.endswith(".zst"):
+        return cast(IO[bytes], pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
     return raw
 
 

@@ -72,7 +72,9 @@ class FileSet:
 
     @property
     def is_native(self) -> bool:
-        """Whether the JVM opens these files itself."""
+        """Whether the JVM opens these files itself; without a native library it cannot unpack zstd."""
+        if self.format in ("json", "csv") and any(path.endswith(".zst") for path in self.paths):
+            return False
         return "://" not in self.storage.root and not any(":" in self.storage.native(path) for path in self.paths)
 
     def address(self, path: str) -> str:

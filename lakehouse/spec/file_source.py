@@ -14,13 +14,14 @@ from typing import Any, ClassVar, Self
 
 from lakehouse.errors import nearest
 from lakehouse.spec.interval_path import problem_of
-from lakehouse.spec.source import reader_options
+from lakehouse.spec.source import SIZE_KEY, reader_options, size_setting
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.yaml_section import Section
 
 FORMATS = ("json", "csv", "parquet")
 MISSING = ("skip", "fail", "wait")
 _WAIT_FOR_S = 6 * 3600
+_FILES_KEY = "max_files"
 FILE_KEYS = (
     SpecKey(
         name="path",
@@ -51,6 +52,13 @@ FILE_KEYS = (
         default="6h",
         needs="missing: wait",
     ),
+    SpecKey(name=_FILES_KEY, type="integer", text="Most files of a run; by checkpoint only.", example="1000"),
+    SpecKey(
+        name=SIZE_KEY,
+        type="size",
+        text="Most stored bytes of a run, at least one file; by checkpoint only.",
+        example="20GB",
+    ),
 )
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_]+)(?::([^{}]*))?\}")
 
@@ -66,6 +74,8 @@ class FileSourceSpec:
         missing: The treatment of folders without data files: skip them, fail, or wait. None means: a path that is
             read by interval fails; a path that is read by checkpoint fails only if it does not exist.
         wait_for_s: The longest total time that `missing: wait` waits, in seconds.
+        max_files: The largest number of files of a run by checkpoint; 0 for no limit.
+        max_bytes: The largest stored size of the files of a run by checkpoint; 0 for no limit.
     """
 
     KIND: ClassVar[str] = "files"
@@ -76,6 +86,8 @@ class FileSourceSpec:
     options: Mapping[str, str] = field(default_factory=dict)
     missing: str | None = None
     wait_for_s: int = _WAIT_FOR_S
+    max_files: int = 0
+    max_bytes: int = 0
 
     @property
     def is_by_interval(self) -> bool:
@@ -110,7 +122,12 @@ class FileSourceSpec:
             options=reader_options(section),
             missing=section.choice("missing", ("", *MISSING), "") or None,
             wait_for_s=section.seconds("wait_for", _WAIT_FOR_S),
+            max_files=section.integer(_FILES_KEY, 0),
+            max_bytes=size_setting(section),
         )
+        for name in (_FILES_KEY, SIZE_KEY):
+            if spec.is_by_interval and getattr(spec, name):
+                raise section.error(f"{name}: a run by data interval reads all files of its interval.", name)
         if "wait_for" in section.nodes and spec.missing != "wait":
             raise section.error("wait_for: needs 'missing: wait', which waits for missing folders.", "wait_for")
         return spec
@@ -126,6 +143,9 @@ class FileSourceSpec:
             mapping["missing"] = self.missing
         if self.wait_for_s != _WAIT_FOR_S:
             mapping["wait_for"] = self.wait_for_s
+        for name in (_FILES_KEY, SIZE_KEY):
+            if getattr(self, name):
+                mapping[name] = getattr(self, name)
         return mapping
 
 

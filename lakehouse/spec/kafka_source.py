@@ -11,9 +11,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
-from lakehouse.errors import SettingError
-from lakehouse.spec.quantities import parse_size
-from lakehouse.spec.source import reader_options
+from lakehouse.spec.source import SIZE_KEY, reader_options, size_setting
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.yaml_section import Section
 
@@ -26,7 +24,6 @@ RESETS = ("fail", "earliest")
 METADATA = ("topic", "partition", "offset", "timestamp", "key")
 CONNECTION = "kafka_default"
 _EARLIEST = "earliest"
-_SIZE_KEY = "max_bytes"
 KAFKA_KEYS = (
     SpecKey(name="topic", type="text", text="Topic to read.", example="orders", required=True),
     SpecKey(
@@ -71,7 +68,7 @@ KAFKA_KEYS = (
         choices=RESETS,
     ),
     SpecKey(name="max_messages", type="integer", text="Most messages of a run.", example="1000000"),
-    SpecKey(name=_SIZE_KEY, type="size", text="Most bytes of keys and values of a run.", example="2GB"),
+    SpecKey(name=SIZE_KEY, type="size", text="Most bytes of keys and values of a run.", example="2GB"),
     SpecKey(name="max_seconds", type="duration", text="How long a run reads.", example="5m"),
     SpecKey(
         name="metadata",
@@ -155,14 +152,14 @@ class KafkaSourceSpec:
             start=_start(section),
             reset=section.choice("reset", RESETS, RESETS[0]),
             max_messages=section.integer("max_messages", 0),
-            max_bytes=_bytes(section),
+            max_bytes=size_setting(section),
             max_seconds=section.seconds("max_seconds", 0),
             metadata=_metadata(section),
             options=reader_options(section),
         )
         if spec.arrival_s and not spec.by_time:
             raise section.error("arrival: needs 'by_time: true', which reads data intervals.", "arrival")
-        for name in ("max_messages", _SIZE_KEY, "max_seconds", "start"):
+        for name in ("max_messages", SIZE_KEY, "max_seconds", "start"):
             if spec.by_time and getattr(spec, name):
                 raise section.error(f"{name}: a run with 'by_time: true' reads its whole data interval.", name)
         return spec
@@ -198,14 +195,6 @@ def _start(section: Section) -> datetime | None:
             f"start: {text!r} is neither 'earliest' nor a time such as 2026-01-31T00:00:00Z.", "start"
         ) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-
-
-def _bytes(section: Section) -> int:
-    text = section.text(_SIZE_KEY, "0")
-    try:
-        return parse_size(_SIZE_KEY, text)
-    except SettingError as error:
-        raise section.error(f"{error.message}.", _SIZE_KEY) from error
 
 
 def _metadata(section: Section) -> tuple[str, ...]:

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError, UserError
+from lakehouse.spec.quantities import parse_size
 from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.yaml_section import Section
+
+#: The key of the largest size of a run's input.
+SIZE_KEY = "max_bytes"
 
 
 class SourceSpec(Protocol):
@@ -63,3 +67,12 @@ def reader_options(section: Section) -> dict[str, str]:
         except UserError as error:
             raise (detail or section).error(error.message, name) from error
     return options
+
+
+def size_setting(section: Section) -> int:
+    """Return the size `max_bytes` of an `ingest` section, 0 for no limit; raise UserError with file and line."""
+    text = section.text(SIZE_KEY, "0")
+    try:
+        return parse_size(SIZE_KEY, text)
+    except SettingError as error:
+        raise section.error(f"{error.message}.", SIZE_KEY) from error

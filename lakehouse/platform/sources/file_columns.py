@@ -13,9 +13,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from lakehouse.errors import UserError
 from lakehouse.model.drift import ColumnDrift, Drift
+from lakehouse.platform.sources.json_values import FieldCollector
 from lakehouse.platform.sources.source_context import ingest_of
+from lakehouse.platform.sources.unread_fields import UnreadField, merged
 from lakehouse.spark.columns import (
     ColumnSet,
     common_schema,
@@ -26,6 +30,7 @@ from lakehouse.spark.columns import (
     parquet_columns,
     widened,
 )
+from lakehouse.spark.letters import unread_texts
 from lakehouse.spark.sources import (
     FileSet,
     Schema,
@@ -34,7 +39,9 @@ from lakehouse.spark.sources import (
     declared_schema,
     describe,
     infer_schema,
+    lines_of,
     schema_of,
+    to_arrow,
 )
 from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.options.schema import NEW_COLUMN, SchemaPolicy
@@ -53,6 +60,7 @@ class ReadPlan:
         ignored: The columns that files have and that are not read.
         fields: The fields inside of columns that files have and that are not read, by dotted names.
         lacking_fields: For each set, the fields inside of columns that only other sets have.
+        unread: The fields that are not read, with counts and examples, as far as records were searched for them.
     """
 
     sets: tuple[ColumnSet, ...]
@@ -60,6 +68,7 @@ class ReadPlan:
     ignored: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     lacking_fields: tuple[tuple[str, ...], ...] = ()
+    unread: tuple[UnreadField, ...] = ()
 
     def lacking(self, number: int) -> frozenset[str]:
         """Return the columns that the files of one set do not have."""
@@ -79,11 +88,16 @@ class ReadPlan:
         counts = {name: sum(rows) for name in self.fields}
         for name in self.ignored:
             counts[name] = sum(count for one, count in zip(self.sets, rows, strict=True) if name in one.names)
+        examples = {one.name: one.example for one in self.unread}
+        counts |= {one.name: one.records for one in self.unread}
         nulled: dict[str, int] = {}
         for names, count in zip(self.lacking_fields, rows, strict=bool(self.lacking_fields)):
             nulled |= {name: nulled.get(name, 0) + count for name in names}
         return (
-            *(ColumnDrift(column=name, change=Drift.IGNORED, rows=count) for name, count in counts.items()),
+            *(
+                ColumnDrift(column=name, change=Drift.IGNORED, rows=count, example=examples.get(name, ""))
+                for name, count in counts.items()
+            ),
             *(ColumnDrift(column=name, change=Drift.NULLED, rows=count) for name, count in nulled.items() if count),
         )
 
@@ -204,8 +218,19 @@ def _with_new(
         with_new = [one.files for one in column_sets if new.keys() & set(one.names)]
         columns = schema_of([*columns, *(column_of(infer_schema(session, with_new), name) for name in sorted(new))])
     if policy.new_column == "add" or not fields:
-        return ReadPlan(sets=column_sets, schema=columns, ignored=ignored)
-    return ReadPlan(sets=column_sets, schema=base, ignored=ignored, fields=fields)
+        plan = ReadPlan(sets=column_sets, schema=columns, ignored=ignored)
+    else:
+        plan = ReadPlan(sets=column_sets, schema=base, ignored=ignored, fields=fields)
+    return replace(plan, unread=_unread(session, plan)) if plan.ignored or plan.fields else plan
+
+
+def _unread(session: Session, plan: ReadPlan) -> tuple[UnreadField, ...]:
+    """Return the fields of JSON records that the plan does not read, with their numbers and examples."""
+    sets = [one.files for one in plan.sets]
+    if sets[0].format != "json" or sets[0].options.get("multiLine", "false").lower() == "true":
+        return ()
+    collector = FieldCollector(target=pa.struct(list(to_arrow(plan.schema))))
+    return merged(text for files in sets for text in unread_texts(lines_of(session, files).select("value"), collector))
 
 
 def _check_case(new: Mapping[str, ColumnSet], base: Schema) -> None:

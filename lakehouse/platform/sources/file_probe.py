@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.document import parse_json
@@ -24,9 +26,10 @@ log = logging.getLogger(__name__)
 
 HEAD_BYTES = 64 << 10
 _AT_ONCE = 16
+_PART = 4096
 _PROGRESS = 1000
-_MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh"}
-_UNREADABLE = (".zip", ".xz", ".zst", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
+_MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
+_UNREADABLE = (".zip", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,9 @@ def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str
 def _text_head(file: SourceFile, head: bytes) -> bytes:
     suffix = file.path[file.path.rfind(".") :].lower()
     if suffix in _UNREADABLE:
-        raise UserError(f"{file.url}: {suffix} files are not supported; use plain text, .gz or .bz2", path=file.url)
+        raise UserError(
+            f"{file.url}: {suffix} files are not supported; use plain text, .gz, .bz2 or .zst", path=file.url
+        )
     magic = _MAGIC.get(suffix)
     if magic is None:
         packed = next((kind for kind, start in _MAGIC.items() if head.startswith(start)), None)
@@ -105,9 +110,29 @@ def _text_head(file: SourceFile, head: bytes) -> bytes:
     try:
         if suffix == ".gz":
             return zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+        if suffix == ".zst":
+            return _unpacked_zstd(head)
         return bz2.BZ2Decompressor().decompress(head, HEAD_BYTES)
     except (zlib.error, OSError) as error:
         raise UserError(f"{file.url} is damaged: {error}", path=file.url) from error
+
+
+def _unpacked_zstd(head: bytes) -> bytes:
+    """Return the beginning of the text of a zstd file, whose first bytes may end inside of a block."""
+    stream = pa.CompressedInputStream(pa.BufferReader(head), "zstd")
+    text = b""
+    while len(text) < HEAD_BYTES:
+        try:
+            part = stream.read(_PART)
+        except OSError:
+            # The block is cut off; a file that is damaged further on fails when it is read.
+            if text or len(head) >= HEAD_BYTES:
+                break
+            raise
+        if not part:
+            break
+        text += part
+    return text
 
 
 def _first_line(head: bytes, options: Mapping[str, str]) -> str | None:

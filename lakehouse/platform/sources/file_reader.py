@@ -122,8 +122,13 @@ class _Reading:
     def batch(self, known: KnownColumns) -> Batch:
         """Return the rows, and the facts about their columns that the write needs; without them for a transform."""
         if self._ingest.transform is not None:
+            drift = BatchColumns(rows=sum(self._good), drift=self._plan.drift(self._good))
             return Batch(
-                frame=good_rows(self.marked), rows=sum(self._good), bad_records=self.bad, schema=self._plan.schema
+                frame=good_rows(self.marked),
+                rows=sum(self._good),
+                bad_records=self.bad,
+                schema=self._plan.schema,
+                columns=drift,
             )
         lacking = self._lacking(known)
         rows, columns = sum(self._good), frozenset(c for c in self.marked.columns if c not in (*INTERNAL, REASON))

@@ -10,6 +10,7 @@ Writers of files should write under a name that begins with `.` or `_` and renam
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,6 +28,7 @@ from lakehouse.platform.sources.file_reader import open_batch
 from lakehouse.platform.sources.missing_folders import check_missing
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
+from lakehouse.spec.contracts.job import SourceLag
 from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.location import resolve
 from lakehouse.spec.table import TableSpec
@@ -49,11 +51,19 @@ class FileReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChoice:
-    """The files that a run reads. `checkpoint` includes them; it is None for a run by data interval."""
+    """The files that a run reads.
+
+    Attributes:
+        files: The files.
+        reason: A text for people.
+        checkpoint: The checkpoint that includes the files; None for a run by data interval.
+        left: The number of files that a limit leaves for later runs.
+    """
 
     files: tuple[SourceFile, ...]
     reason: str
     checkpoint: Checkpoint | None = None
+    left: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -103,7 +113,13 @@ class FilesSource:
         listing = list_source(paths, self.storage_options)
         check_missing(listing.folders, self.settings)
         by_checkpoint = not self.settings.is_by_interval
-        choice = choose_files(listing.files, known if by_checkpoint else None, full_refresh=full_refresh)
+        choice = choose_files(
+            listing.files,
+            known if by_checkpoint else None,
+            full_refresh=full_refresh,
+            max_files=self.settings.max_files,
+            max_bytes=self.settings.max_bytes,
+        )
         return FilesPlan(
             units=len(choice.files),
             reason=f"{choice.reason}, {choice.size_bytes} bytes" if choice.files else choice.reason,
@@ -112,6 +128,9 @@ class FilesSource:
             metadata={FILES: choice.summary(), **_missing_metadata(listing)},
             names=tuple(folder.path for folder in listing.folders if folder.files),
             missing=tuple(folder.path for folder in listing.missing),
+            lag=(SourceLag(source=f"files:{self.settings.path}", unit="files", left=choice.left),)
+            if by_checkpoint
+            else (),
             files=choice.files,
             storage=listing.storage,
         )
@@ -139,25 +158,46 @@ def open_files_source(context: SourceContext) -> FilesSource:
 
 
 def choose_files(
-    files: Sequence[SourceFile], checkpoint: Checkpoint | None, *, full_refresh: bool = False
+    files: Sequence[SourceFile],
+    checkpoint: Checkpoint | None,
+    *,
+    full_refresh: bool = False,
+    max_files: int = 0,
+    max_bytes: int = 0,
 ) -> FileChoice:
     """Choose the files of a run.
 
     Args:
         files: All files that the source has.
         checkpoint: The files that commits have read; None for a run by data interval, which reads all files.
-        full_refresh: Read all files, also those in the checkpoint.
+        full_refresh: Read all files, also those in the checkpoint; without limits, because a second run of it would
+            begin again.
+        max_files: The largest number of files; 0 for no limit. Files that were written first are read first.
+        max_bytes: The largest stored size of the files, at least one; 0 for no limit.
     """
     ordered = sorted(files, key=lambda file: (file.modified_ms, file.url))
     chosen = tuple(file for file in ordered if checkpoint is None or full_refresh or not checkpoint.has(file))
     if not chosen:
         reason = f"all {len(files)} files are ingested already" if files else "there are no files"
         return FileChoice(files=(), reason=reason)
+    waiting = len(chosen)
+    if not full_refresh:
+        chosen = _limited(chosen, max_files, max_bytes)
     return FileChoice(
         files=chosen,
         reason=f"{len(chosen)} of {len(files)} files will be ingested",
         checkpoint=None if checkpoint is None else checkpoint.after(chosen),
+        left=waiting - len(chosen),
     )
+
+
+def _limited(files: tuple[SourceFile, ...], max_files: int, max_bytes: int) -> tuple[SourceFile, ...]:
+    """Return the first files within the limits, at least one."""
+    chosen = files[:max_files] if max_files else files
+    if not max_bytes:
+        return chosen
+    sizes = itertools.accumulate(file.size_bytes for file in chosen)
+    return chosen[: max(1, sum(size <= max_bytes for size in sizes))]
 
 
 def _fingerprint(files: Sequence[SourceFile]) -> str:

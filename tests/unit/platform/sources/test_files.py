@@ -53,6 +53,22 @@ def test_runs_by_checkpoint_read_every_file_once_in_any_order_of_arrival(
     assert sorted(taken, key=str) == sorted(present, key=str)
 
 
+@given(ARRIVALS, st.integers(0, 4), st.integers(0, 4))
+def test_runs_with_limits_read_every_file_once_from_the_oldest(
+    arrivals: list[list[SourceFile]], max_files: int, max_bytes: int
+) -> None:
+    files = list({file for arriving in arrivals for file in arriving})
+    checkpoint, taken = Checkpoint(), list[SourceFile]()
+    while (choice := choose_files(files, checkpoint, max_files=max_files, max_bytes=max_bytes)).files:
+        # Each of these files has one byte.
+        assert len(choice.files) == min(max_files or 99, max_bytes or 99, len(files) - len(taken))
+        assert choice.left == len(files) - len(taken) - len(choice.files)
+        taken += choice.files
+        assert choice.checkpoint is not None
+        checkpoint = choice.checkpoint
+    assert taken == sorted(files, key=lambda file: (file.modified_ms, file.url))
+
+
 @given(ARRIVALS)
 def test_choose_files_repeats_the_choice_of_a_run_without_commit(arrivals: list[list[SourceFile]]) -> None:
     present = [file for arriving in arrivals for file in arriving]
