@@ -148,6 +148,8 @@ def duplicate_instants(files: pa.Table, *, layout: int) -> frozenset[str]:
         files = files.filter(pc.invert(files.column("is_log")))
     if files.num_rows < 2:
         return frozenset()
+    if pc.count_distinct(files.column("file_id")).as_py() == files.num_rows:
+        return frozenset()  # The keys below take more memory than the rest of the view.
     keys = pc.binary_join_element_wise(*_texts(files, "partition", "file_id", "instant"), "\0")
     if pc.count_distinct(keys).as_py() == len(keys):
         return frozenset()

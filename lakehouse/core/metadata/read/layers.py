@@ -18,6 +18,7 @@ from lakehouse.core.format.hfile.reader import HFile, read_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.log.scan import lost_blocks, settle_blocks
+from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata.few_records import few_entries
 from lakehouse.core.format.metadata.records import decode_blooms
 from lakehouse.core.format.metadata.schema import SCHEMA
@@ -339,7 +340,7 @@ def _decoded_in_parts(decode: Decode, entries: pa.Table, schema: str) -> pa.Tabl
     found = pa.concat_tables(parts).combine_chunks()
     parts.clear()
     # The allocator of Arrow keeps the memory that the parts took.
-    pa.default_memory_pool().release_unused()
+    release_unused(after=found)
     return found
 
 

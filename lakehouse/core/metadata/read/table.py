@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.env import Env
+from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata import keys
 from lakehouse.core.format.metadata.few_records import Statistic, UnusualRecordError
 from lakehouse.core.format.metadata.groups import partition_shards, shard_of
@@ -388,6 +389,7 @@ class MetadataTable:
     def _all_files(self, slice_: MetadataSlice) -> pa.Table:
         def made() -> tuple[pa.Table, int]:
             rows = self._merged(FILES, [(slice_, Select())])
+            release_unused(after=rows)
             return rows, rows.nbytes
 
         key = self._files_key(slice_)

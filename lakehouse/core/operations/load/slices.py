@@ -9,6 +9,7 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.memory import release_unused
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.known_files import known_files, levels
 from lakehouse.core.operations.load.listing import supported_data_files
@@ -110,7 +111,9 @@ def load_listing(
 
     def viewed() -> tuple[FileSlices, VisibleTimeline]:
         visible = load_visible(table, as_of=as_of, completed_up_to=completed_up_to)
-        groups = groups_of(table, supported_data_files(table, known.files), visible)
+        files = supported_data_files(table, known.files)
+        release_unused(after=files)
+        groups = groups_of(table, files, visible)
         return groups.latest(), groups.visible
 
     slices, visible = (
@@ -137,7 +140,7 @@ def _kept(table: LoadedTable, key: Hashable, view: Callable[[], _View]) -> _View
     def made() -> tuple[tuple[Timeline, _View], int]:
         found = view()
         # The allocator of Arrow keeps the memory that the view of a large table took.
-        pa.default_memory_pool().release_unused()
+        release_unused(after=found[0].files)
         return (table.timeline, found), found[0].files.nbytes
 
     timeline, found = table.metadata.cache.get(("slices", key), made)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata.keys import column_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.metadata.read.table import COLUMN_STATS, PARTITION_STATS, MetadataTable
@@ -104,7 +105,7 @@ def _in_whole_table(
 
     def read() -> tuple[tuple[pa.Table, ColumnRanges], int]:
         # The listing was built just before, and the allocator of Arrow keeps the memory that it took.
-        pa.default_memory_pool().release_unused()
+        release_unused(after=files)
         found = _aligned(metadata.ranges([column]), column, kind, files)
         return (files, found), found.nbytes
 
