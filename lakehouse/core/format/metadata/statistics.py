@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehouse.core.format.avro.nodes import AvroNode
+from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.core.format.metadata.bounds import (
     DATA,
     NULL_TYPE,
@@ -114,6 +115,8 @@ def decode_statistics_parts(parts: Sequence[pa.Table], schema: str) -> list[pa.T
 
 def encode_statistics(rows: pa.Table) -> pa.Table:
     """Return `STAT_ROWS` as entries. Keys are distinct; the order of the rows does not matter."""
+    if not rows.num_rows:
+        return ENTRIES.empty_table()
     rows = sorted_by_key(rows).combine_chunks()
     (node,) = [child for child in record_node(SCHEMA).children if child.path == COLUMN_STATS]
     nodes = dict(zip(node.arrow.names, node.children, strict=True))

@@ -42,6 +42,7 @@ from lakehouse.core.metadata.write.files import (
     log_name,
     new_token,
 )
+from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties, update_properties
 from lakehouse.errors import LakehouseError, UserError
@@ -92,9 +93,8 @@ def create_metadata(store: MetadataStore, names: Sequence[str], table: TableFile
         content |= {**files, **{timelines.path_of(state): b"" for state in states}}
         end = replace(states[1], state=State.COMPLETED, completed=completed)
         commits[timelines.path_of(end)] = commit_data(store, stats)
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        list(pool.map(lambda file: storage.create(*file), content.items()))
-        list(pool.map(lambda file: storage.create(*file), commits.items()))
+    send_all(storage, lambda file: storage.create(*file), content.items())
+    send_all(storage, lambda file: storage.create(*file), commits.items())
     return Built(names=tuple(names), definitions=definitions)
 
 
@@ -157,8 +157,7 @@ def record_build(
     """
     files, stats = made
     store.timeline_store.begin(instant, Action.DELTACOMMIT)
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        list(pool.map(lambda file: store.inner.storage.put(*file), files.items()))
+    send_all(store.inner.storage, lambda file: store.inner.storage.put(*file), files.items())
     started = store.timeline_store.start(_requested(instant), b"")
     timeline = Timeline((*(known for known in timeline if known.key != started.key), started))
     done = store.timeline_store.complete(started, timeline, commit_data(store, stats), lock.below(METADATA))
