@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,8 +85,11 @@ def test_read_continues_by_file_and_offset(database_server: DatabaseServer) -> N
     place = log.now()
     log.run("insert into t values (2, 'b', 2)")
     start = BinlogPosition(flavor=place.flavor, file=place.file, offset=place.offset)
-    (batch,) = log.batches(start=start)
-    assert rows_of(batch) == [("insert", {"id": 2, "v": "b", "w": 2})]
+    (decoded,) = log.read(start=start)
+    (batch,) = decoded.changes
+    assert isinstance(batch, ChangeBatch) and rows_of(batch) == [("insert", {"id": 2, "v": "b", "w": 2})]
+    # The GTIDs of the transactions that were read are not all before the place.
+    assert decoded.position.gtid == "" and decoded.position.order == log.now().order
 
 
 def test_read_follows_the_log_into_further_files(database_server: DatabaseServer) -> None:
@@ -97,6 +101,27 @@ def test_read_follows_the_log_into_further_files(database_server: DatabaseServer
     assert batch.rows["id"].to_pylist() == [1, 2, 3]
     assert places == sorted(set(places))
     assert log.start.order < places[0] < places[-1] <= log.end.order
+
+
+def test_place_in_a_file_without_transactions_is_reached(database_server: DatabaseServer) -> None:
+    log = Log(database_server)
+    log.run(T, "insert into t values (1, 'a', 1)", "flush binary logs")
+    (decoded,) = log.read()
+    assert decoded.position.order == log.now().order
+    by_gtid = BinlogPosition(flavor=log.start.flavor, gtid=log.start.gtid)
+    log.run("flush binary logs")
+    (again,) = log.read(start=by_gtid)
+    assert again.position.order == log.now().order and again.rows == 1
+    (nothing,) = log.read(start=again.position)
+    assert (nothing.position, nothing.transactions) == (again.position, 0)
+
+
+def test_place_of_another_server_is_not_compared_by_its_file(database_server: DatabaseServer) -> None:
+    log = Log(database_server)
+    start = replace(log.start, file="binlog.000999")
+    log.run(T, "insert into t values (1, 'a', 1)")
+    (batch,) = log.batches(start=start)
+    assert batch.rows.num_rows == 1
 
 
 def test_transactions_larger_than_a_packet_and_a_batch_are_read(database_server: DatabaseServer) -> None:

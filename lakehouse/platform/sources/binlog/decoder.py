@@ -116,6 +116,8 @@ class Decoder:
         self.order = start.order
         self.transactions = 0
         self._gtid: tuple[str, int] | tuple[int, int, int] | None = None
+        # Without the GTIDs of the start, those of later transactions are no place to continue from.
+        self._knows_gtids = bool(start.gtid) or not start.file
         self._uuids: dict[bytes, str] = {}
         self._committed_us = 0
         # The ordering value of the last row of the open transaction, and whether it has wanted rows.
@@ -198,6 +200,8 @@ class Decoder:
                 self._query(event, end, time_s)
             else:
                 self._control(kind, event, end, events.Header(*events.header_of(event)))
+                if self.at_border:
+                    self._move_border()
         except (struct.error, IndexError, ValueError) as error:
             raise CorruptLogError(
                 f"an event of type {kind} that ends at {self._offset:,} is damaged: {error}"
@@ -205,6 +209,13 @@ class Decoder:
         except LakehouseError as error:
             error.add_note(f"in {self._file or 'the binlog'}, event of type {kind} that ends at {self._offset:,}")
             raise
+
+    def _move_border(self) -> None:
+        """Move the place after the last transaction behind events that belong to none."""
+        order = self._file_order + (self._offset << ROW_BITS)
+        if self._file and order > self.order:
+            self._border = (self._file, self._offset, self._border[2])
+            self.order = order
 
     def _follow(self, low: int) -> None:
         """Follow the offset in the file; events have its low 32 bits."""
@@ -276,7 +287,7 @@ class Decoder:
             )
         if self._offset >= _MOST_OFFSET:
             ordering_value(self._file, self._offset)
-        if self._gtid is not None:
+        if self._gtid is not None and self._knows_gtids:
             if isinstance(self._gtids, MysqlGtids):
                 uuid, number = self._gtid[0], int(self._gtid[1])
                 self._gtids.add(str(uuid), number, number + 1)
@@ -301,11 +312,8 @@ class Decoder:
             events.check(event, end, header.kind)
         (offset,) = struct.unpack_from("<Q", event, events.HEADER_BYTES)
         file = event[events.HEADER_BYTES + 8 : end].decode("utf-8")
-        order = ordering_value(file, offset)
+        ordering_value(file, offset)
         self._file, self._offset, self._file_order = file, offset, ordering_value(file, 0)
-        if self.at_border and order > self.order:
-            self._border = (file, offset, self._border[2])
-            self.order = order
 
     def _described(self, body: bytes) -> TableVersion | None:
         name, _ = name_of(body)
