@@ -52,12 +52,19 @@ FILE_KEYS = (
         default="6h",
         needs="missing: wait",
     ),
-    SpecKey(name=_FILES_KEY, type="integer", text="Most files of a run; by checkpoint only.", example="1000"),
+    SpecKey(
+        name=_FILES_KEY,
+        type="integer",
+        text="Most files of a run; by checkpoint only.",
+        example="1000",
+        needs="path: landing/orders/",
+    ),
     SpecKey(
         name=SIZE_KEY,
         type="size",
         text="Most stored bytes of a run, at least one file; by checkpoint only.",
         example="20GB",
+        needs="path: landing/orders/",
     ),
 )
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_]+)(?::([^{}]*))?\}")
