@@ -45,6 +45,10 @@ CALLS = {
 #: Options of tables with and without metadata table. It is compacted after few commits.
 METADATA = {"hoodie.metadata.enable": "true", "hoodie.metadata.compact.max.delta.commits": "3"}
 NO_METADATA = {"hoodie.metadata.enable": "false"}
+RECORD_INDEX = {
+    "hoodie.metadata.global.record.level.index.enable": "true",
+    "hoodie.metadata.global.record.level.index.min.filegroup.count": "2",
+}
 STORED: tuple[Key, ...] = tuple((p, f"{p}{i}") for p in ("a", "b") for i in range(3))
 
 
@@ -52,7 +56,7 @@ STORED: tuple[Key, ...] = tuple((p, f"{p}{i}") for p in ("a", "b") for i in rang
 class Shape:
     """The type and index of a table, whether it has an ordering column, its pending plan, and its metadata table.
 
-    `expression` says whether the metadata table has an index on an expression.
+    `expression` and `record_index` say whether the metadata table has an index on an expression, and a record index.
     """
 
     kind: str
@@ -60,6 +64,7 @@ class Shape:
     plan: str = ""
     metadata: bool = False
     expression: bool = False
+    record_index: bool = False
 
     @property
     def merges(self) -> bool:
@@ -104,7 +109,10 @@ def prepared(shape: Shape) -> tuple[MemoryStorage, tuple[Rows, ...]]:
             partition_by=["p"],
             ordering=ORDERING if shape.ordered else None,
             table_type="MERGE_ON_READ" if shape.merges else "COPY_ON_WRITE",
-            options=INDEXES[index] | CALLS | (METADATA if shape.metadata else NO_METADATA),
+            options=INDEXES[index]
+            | CALLS
+            | (METADATA if shape.metadata else NO_METADATA)
+            | (RECORD_INDEX if shape.record_index else {}),
             env=world.moving.env(storage),
         )
         rows = {key: row_of(1, ordered=shape.ordered) for key in STORED}

@@ -44,6 +44,19 @@ def test_index_on_an_expression_equals_the_files_in_random_runs() -> None:
     assert not failed, f"seeds {[seed for seed, _ in failed]}\n{failed[0][1]}"
 
 
+def test_record_index_equals_the_keys_in_random_runs() -> None:
+    found = [(seed, failure_of(seed, metadata=True, record_index=True)) for seed in range(SEEDS // 6)]
+    failed = [(seed, failure[1]) for seed, failure in found if failure is not None]
+    assert not failed, f"seeds {[seed for seed, _ in failed]}\n{failed[0][1]}"
+
+
+def test_write_whose_staged_index_records_were_not_deleted_is_reported_as_committed() -> None:
+    run = Run(21, metadata=True, record_index=True)
+    run.cast = ("write", "undo", "write")
+    failure = failure_in(run)
+    assert failure is None, failure[1]
+
+
 #: 55: a temporary file of a crashed write counted as a file group. 199: statistics of a partition did not count the
 #: nulls of new rows in log files whose rows lack columns. 38: a write that completed after a younger one lost its
 #: statistics of a partition, because the row of the younger one replaced them.

@@ -5,6 +5,7 @@ A small commit is prepared by threads of this process, because starting tasks ne
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,12 +30,15 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.errors import LakehouseError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
 from lakehouse.model.indexing import EXPRESSION_PREFIX, SECONDARY_PREFIX
 from lakehouse.model.instant import Instant
 from lakehouse.spec.options.policies import Policies
+
+logger = logging.getLogger(__name__)
 
 STAGES: Mapping[str, Callable[[Staging], StagedUpdate]] = {BLOOM_FILTERS: stage_filters, RECORD_INDEX: stage_records}
 #: Indexes that users declare, by the prefix of their names.
@@ -86,10 +90,18 @@ class IndexStaging:
         return staged
 
     def clean_up(self, staged: Mapping[str, StagedUpdate]) -> None:
-        """Delete the files of tasks, after the commit or before they are made again."""
+        """Delete the files of tasks, after the commit or before they are made again; a failure is logged.
+
+        The commit may be completed, so an error must not look like a failed write. The clean-up of the instant deletes
+        files that are left.
+        """
         storage = self.table.env.storage
-        if any(update.logs for update in staged.values()):
+        if not any(update.logs for update in staged.values()):
+            return
+        try:
             delete_leftovers(storage, [file.path for file in storage.list(self._directory)])
+        except LakehouseError as error:
+            logger.warning("%s: files of %s were not deleted: %s", storage.root, self.instant.requested, error)
 
     @property
     def _directory(self) -> str:
