@@ -19,6 +19,7 @@ from lakehouse.errors import RetryableError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.connect import is_configured
 from lakehouse.platform.ingest.check import check_ingest
+from lakehouse.platform.ingest.databases import written_spec
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.platform.ingest.stream import Stop, Stream, open_lease, run_stream, stop_by_signal
@@ -147,6 +148,8 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
         raise
     measures.run(_SERVICE, report)
     _end(catalog, table_id, run_id, report)
+    if spec.is_template:
+        _register_targets(spec, report, run_id)
     return report
 
 
@@ -167,7 +170,7 @@ def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session]
 
 def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int]:
     """Record the table and the run in the catalog, if one is configured; ingest also without its database."""
-    if not is_configured(os.environ):
+    if not is_configured(os.environ) or spec.is_template:
         return None, 0
     try:
         catalog = load_catalog()
@@ -177,6 +180,17 @@ def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int]:
         logger.warning("table %s: the run is not recorded in the catalog: %s", spec.table, error)
         return None, 0
     return catalog, entry.id
+
+
+def _register_targets(spec: TableSpec, report: JobReport, run_id: str) -> None:
+    """Register the tables that a run of a template wrote, so that services work on them, and record the run of each."""
+    if not is_configured(os.environ):
+        return
+    storage_options = submitted_storage_options(os.environ)
+    for part in (part for part in report.parts if part.status is JobStatus.COMMITTED):
+        target = written_spec(spec, part.table, environ=os.environ, storage_options=storage_options)
+        catalog, table_id = _begin(target, run_id)
+        _end(catalog, table_id, run_id, part)
 
 
 def _end(catalog: Catalog | None, table_id: int, run_id: str, report: JobReport) -> None:

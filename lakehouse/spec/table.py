@@ -150,6 +150,11 @@ class TableSpec:
         return {**chosen, **self.options}
 
     @property
+    def is_template(self) -> bool:
+        """Whether the spec stands for several tables, whose names and keys the source has."""
+        return self.ingest is not None and self.ingest.database is not None and bool(self.ingest.database.into)
+
+    @property
     def functions(self) -> tuple[str, ...]:
         """The functions that the spec names, so that its table may name them."""
         return (self.merger,) if self.merger else ()
@@ -250,8 +255,9 @@ def asset_uri(spec: TableSpec) -> str:
 
 
 def _record_key(section: Section, ingest: IngestSpec | None) -> tuple[str, ...]:
-    """Return the key columns; a table of a database has the key of its source table if the spec names none."""
-    if ingest is not None and ingest.database is not None and "record_key" not in section.nodes:
+    """Return the key columns; each of several tables of a database has the key of its source table."""
+    database = None if ingest is None else ingest.database
+    if database is not None and database.into and "record_key" not in section.nodes:
         return ()
     return _columns(section, "record_key")
 

@@ -30,8 +30,8 @@ TABLE_KEYS = (
     SpecKey(
         name="record_key",
         type="columns",
-        text="Columns that identify a record in its partition, or in the table with a global index. The default of a "
-        "database as source is the primary key.",
+        text="Columns that identify a record in its partition, or in the table with a global index. With "
+        "`ingest.into`, each table has the key of its source table.",
         example="[order_id, line]",
         required=True,
     ),

@@ -36,6 +36,7 @@ BENCHES = (
     "publication",
     "sources",
     "kafka",
+    "mysql",
 )
 
 

@@ -34,7 +34,7 @@ def test_snapshot_and_log_in_parallel_equal_the_source_at_the_end(shop: Shop) ->
     values = ", ".join(f"('{name_of(key)}', {key}, 0)" for key in range(keys))
     shop.sql(f"insert into t values {values}")
     shop.settings |= {"chunk_rows": 400, "max_chunks": 2, "metadata": ["position", "committed_at"]}
-    shop.table_settings = {"type": "MERGE_ON_READ"}
+    shop.table_settings = {"type": "MERGE_ON_READ", "record_key": ["a", "b"]}
     with shop.writers(keys) as changes:
         first = shop.run()
         assert first.status is JobStatus.COMMITTED
@@ -58,6 +58,7 @@ def test_many_tables_have_one_log_and_a_refused_one_keeps_no_other_back(shop: Sh
         "insert into orders values (18446744073709551615, 0.1234567891)",
         "insert into items values (x'00ff', 'a')",
     )
+    shop.table_settings = {}
     shop.settings = {"tables": [f"{shop.database}.*"], "exclude": [f"{shop.database}.*_old"], "into": "s_{table}"}
     report = shop.run()
     parts = {part.table: part for part in report.parts}
@@ -148,6 +149,7 @@ def test_resnapshot_repairs_values_and_deletes_that_the_log_lacks(shop: Shop) ->
 
 def test_rows_of_a_table_without_key_are_appended_once(maria: Shop) -> None:
     maria.sql("create table t (n int)", "insert into t values (0)")
+    maria.table_settings = {"record_key": ["_source_position"]}
     maria.settings |= {"without_key": "append", "snapshot": "never", "metadata": ["position"]}
     maria.run()
     maria.sql("insert into t values (1), (1)")

@@ -31,6 +31,7 @@ class Lake:
         value = {
             "table": "t",
             "location": str(root / "t"),
+            "record_key": ["id"],
             "type": "MERGE_ON_READ",
             "ingest": {"source": "mysql", "tables": NAME, **settings},
         }

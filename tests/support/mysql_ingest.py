@@ -26,7 +26,7 @@ class Shop:
         self.spark, self.server, self.root = spark, server, root
         self.database = server.database()
         self.settings: dict[str, Any] = {"tables": f"{self.database}.t"}
-        self.table_settings: dict[str, Any] = {}
+        self.table_settings: dict[str, Any] = {"record_key": ["id"]}
 
     def sql(self, *statements: str) -> None:
         """Run statements in the database."""

@@ -74,7 +74,8 @@ def compare(catalog: Catalog, folder: SpecFolder, tables: Collection[str] = ()) 
         found[name or problem.file] = SpecStatus(
             table=name, state=SpecState.REFUSED, version=version, file=problem.file, problem=problem.message
         )
-    for spec in folder.specs:
+    # The tables of a template are registered by its ingestion, which knows their names.
+    for spec in (spec for spec in folder.specs if not spec.is_template):
         status = _compared(spec, entries.get(_name(spec.table)))
         found.setdefault(status.table, status)
     for name, entry in entries.items():

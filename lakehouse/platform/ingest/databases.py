@@ -34,6 +34,7 @@ from lakehouse.spark.database_rows import run_tasks
 from lakehouse.spark.sources import Frame, Session
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReason, JobReport, JobStatus, combined
 from lakehouse.spec.database_source import METADATA_PREFIX, DatabaseSettings
+from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)
@@ -205,11 +206,21 @@ def target_spec(spec: TableSpec, settings: DatabaseSettings, name: str) -> Table
     return replace(spec, table=table, location=f"{spec.location.rstrip('/')}/{table}")
 
 
+def written_spec(
+    spec: TableSpec, table: str, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
+) -> TableSpec:
+    """Return the spec of a table that a run of a template wrote: the key of its source, and no ingestion of its own."""
+    target = replace(spec, table=table, location=f"{spec.location.rstrip('/')}/{table}", ingest=None)
+    found = Table.open(location_of(target, environ), storage_options=storage_options)
+    return replace(target, record_key=found.config.keys.record_key_fields)
+
+
 def _target(run: DatabaseRun, spec: TableSpec, name: str, found: SourceTable | None) -> Target | None:
     source = found or SourceTable(name=name, columns=(), key=())
     key: tuple[str, ...] = ()
     if found is not None:
-        key = key_of(found, spec.record_key, run.settings)
+        declared = () if spec.record_key == (_APPEND_KEY,) else spec.record_key
+        key = key_of(found, declared, run.settings)
         if not key:
             _check_append(run.settings, name)
         spec = replace(spec, record_key=key or (_APPEND_KEY,))

@@ -30,8 +30,9 @@ def document(title: str, section: Mapping[str, Any]) -> dict[str, Any]:
     if title.startswith("ingest, source: "):
         required = {key.name: yaml.safe_load(key.example) for key in SECTIONS[title][1] if key.required}
         kind = title.removeprefix("ingest, source: ")
-        # A table of a database has the key of its source, and a partition column needs a global index.
-        own = BASE if kind not in DATABASES else {"table": "orders", "location": "lake/orders"}
+        # Several tables of a database have the keys of their sources, and a partition column needs a global index.
+        dropped = {"partition_by"} | ({"record_key"} if "into" in section else set())
+        own = BASE if kind not in DATABASES else {name: text for name, text in BASE.items() if name not in dropped}
         return {**own, "ingest": {"source": kind, **required, **section}}
     if title == "ingest.transform":
         return {**BASE, "ingest": {"path": "landing", "transform": dict(section)}}

@@ -332,12 +332,13 @@ class Stager:
         files: tuple[StagedFile, ...] = ()
         if chunks:
             assert end is None, "the log must be read up to a position after the reads of chunks"
-            files, _, _ = parse_reports(self.run(self._task(tuple(chunks)), len(chunks)))
+            files, _, _ = parse_reports(self.run(self.task(tuple(chunks)), len(chunks)))
         reached = self.log_end() if end is None else end
         work = LogRead(start=start, end=reached, tables=tuple(tables.values()))
-        changes, events, position = parse_reports(self.run(self._task((work,)), 1))
+        changes, events, position = parse_reports(self.run(self.task((work,)), 1))
         assert position is not None, "the task that reads the log reports its end"
         return Staged(storage=self.storage, files=(*files, *changes), events=events, end=position)
 
-    def _task(self, work: tuple[ChunkRead | LogRead, ...]) -> StagingTask:
+    def task(self, work: tuple[ChunkRead | LogRead, ...]) -> StagingTask:
+        """Return the function that does this work in tasks."""
         return StagingTask(self.reads, self.storage, self.folder, work)
