@@ -1,4 +1,7 @@
-"""One DAG per table spec with a section `ingest`. A spec with an error has none: `spec_errors.py` reports it."""
+"""One DAG per table spec with a section `ingest`, or per input of it.
+
+A spec with an error has none: `spec_errors.py` reports it.
+"""
 
 from __future__ import annotations
 
@@ -14,5 +17,6 @@ from lakehouse_airflow.specs import load_specs, spec_directories
 parsed_dag = get_parsing_context().dag_id
 specs = load_specs(spec_directories(Path(__file__).parent)).good
 for spec in specs:
-    if spec.ingest is not None and parsed_dag in (None, f"ingest.{spec.table}"):
-        ingest_dag(spec, spec.ingest, sources=source_assets(spec, specs))
+    for one in spec.ingestions:
+        if one.ingest is not None and parsed_dag in (None, f"ingest.{one.ingestion_name}"):
+            ingest_dag(one, one.ingest, sources=source_assets(one, specs))

@@ -55,19 +55,19 @@ def stream(given: Given) -> int:
 
 
 def _stream_work(command: JobCommand) -> JobReport:
-    spec, warning = _spec_of(command.table)
+    spec, warning = _spec_of(command)
     session = job_session(f"lakehouse ingest stream {spec.table}")
     env = Env(storage=open_storage(location_of(spec, os.environ), storage_options_of(session)))
     stop = Stop()
     with metrics() as measures, stop_by_signal(stop):
         report = run_stream(
             Stream(
-                table=spec.table,
+                table=spec.ingestion_name,
                 settings=_stream_settings(spec, command),
                 run=lambda run_id: _recorded(spec, _one_run(command, run_id), measures),
                 done=lambda one: print_report(command, one),
                 env=env,
-                lock=open_lease(env),
+                lock=open_lease(env, spec.input),
                 stop=stop,
                 run_id=command.run_id or "ingest stream by hand",
             )
@@ -98,7 +98,7 @@ def replay(given: Given) -> int:
 
 
 def _work(command: JobCommand) -> JobReport:
-    spec, warning = _spec_of(command.table)
+    spec, warning = _spec_of(command)
     # Errors in the metrics settings are raised before the ingestion starts.
     with metrics() as measures:
         report = with_warning(_recorded(spec, command, measures), warning)
@@ -108,7 +108,7 @@ def _work(command: JobCommand) -> JobReport:
 
 def _check(command: JobCommand) -> tuple[str, ...]:
     check_command(command, os.environ)
-    spec, _ = _spec_of(command.table)
+    spec, _ = _spec_of(command)
     _sync(spec, command)
     return _checked(spec, command)
 
@@ -118,15 +118,18 @@ def _checked(spec: TableSpec, command: JobCommand) -> tuple[str, ...]:
     return check_ingest(spec, command, environ=os.environ, storage_options=options)
 
 
-def _spec_of(name: str) -> tuple[TableSpec, str]:
-    """Return the spec of a file or of a catalog, and a warning if the catalog's spec differs from its file."""
-    known = catalog_name(name)
+def _spec_of(command: JobCommand) -> tuple[TableSpec, str]:
+    """Return the spec of a file or of a catalog, and a warning if the catalog's spec differs from its file.
+
+    The spec of a table with several inputs is that of the input that the command names.
+    """
+    known = catalog_name(command.table)
     if known is None:
-        return load_spec(Path(name).absolute()), ""
+        return load_spec(Path(command.table).absolute()).of_input(command.input), ""
     with load_catalog(known[0]) as catalog:
         warning = "; ".join(specs_in_force(catalog, [known[1]]).values())
         entry = catalog.entry(known[1])
-    return replace(entry.spec, location=entry.location), warning
+    return replace(entry.spec, location=entry.location).of_input(command.input), warning
 
 
 def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobReport:

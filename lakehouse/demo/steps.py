@@ -229,6 +229,8 @@ def _hour(moment: datetime) -> datetime:
 def _user_spec(home: Path, data: Path | None, table: Path) -> Path:
     """Copy the user's spec into the demo's home and return the path of the copy; `data` replaces its source."""
     spec = load_spec(table)
+    if spec.inputs:
+        raise UserError(f"{table} has several inputs, and the demo ingests one source; keep one as section `ingest`")
     if spec.ingest is None:
         raise UserError(f"{table} has no section `ingest`; add one that declares the source")
     mapping = yaml.safe_load(table.read_text(encoding="utf-8"))

@@ -59,6 +59,8 @@ def check_command(command: JobCommand, environ: Mapping[str, str]) -> None:
 def check_declared(spec: TableSpec, command: JobCommand, environ: Mapping[str, str]) -> None:
     """Check a command against the spec of its table; raise UserError as `check_command` does."""
     location_of(spec, environ)
+    if command.verb == INGEST:
+        spec = spec.of_input(command.input or spec.input)
     created = CREATE_OPTIONS if command.verb == INGEST else frozenset()
     options = {key: value for key, value in command.options.items() if key not in created}
     policies = parse_options({**spec.call_options(), **options})

@@ -13,7 +13,7 @@ from typing import Any
 
 from lakehouse.spec.database_source import DatabaseSettings
 from lakehouse.spec.file_source import FileSourceSpec
-from lakehouse.spec.ingest_keys import INGEST_KEYS, OPERATIONS
+from lakehouse.spec.ingest_keys import INGEST_KEYS, ON_DELETE, OPERATIONS
 from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.mysql_source import MysqlSourceSpec
 from lakehouse.spec.options.event_time import EVENT_TIME_FIELD, LATENESS, SOURCE
@@ -80,6 +80,8 @@ class IngestSpec:
         transform: The query or function that makes rows of the views of the source; None for none.
         stream: The times of a continuous ingestion; None for runs by a schedule or by hand.
         operation: One of `OPERATIONS`.
+        on_delete: `delete` deletes the record of a deleted source record; `clear` sets its columns of this source to
+            null.
         max_bad_records: The number of records without a key, or that do not parse, that a run may set aside.
         replace: Whether a data interval that a commit holds already is ingested again.
         schedule: A cron expression in UTC; None for manual runs only.
@@ -104,6 +106,7 @@ class IngestSpec:
     transform: TransformSpec | None = None
     stream: StreamSpec | None = None
     operation: str = "upsert"
+    on_delete: str = "delete"
     max_bad_records: int = 0
     replace: bool = False
     schedule: str | None = None
@@ -157,6 +160,7 @@ def parse_ingest(section: Section) -> IngestSpec:
         transform=_transform(section),
         stream=_stream(section),
         operation=section.choice("operation", OPERATIONS, OPERATIONS[0]),
+        on_delete=section.choice("on_delete", ON_DELETE, ON_DELETE[0]),
         max_bad_records=section.integer("max_bad_records", 0),
         replace=section.boolean("replace", False),
         schedule=section.text("schedule").strip() or None,

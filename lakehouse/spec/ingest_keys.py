@@ -6,6 +6,7 @@ from lakehouse.spec.options.schema import MISSING_COLUMNS, NEW_COLUMNS, TYPE_CHA
 from lakehouse.spec.spec_key import SpecKey
 
 OPERATIONS = ("upsert", "insert", "bulk_insert")
+ON_DELETE = ("delete", "clear")
 _OPTION = "the default is that of the table's options"
 
 INGEST_KEYS = (
@@ -35,6 +36,14 @@ INGEST_KEYS = (
         example="insert",
         default="upsert",
         choices=OPERATIONS,
+    ),
+    SpecKey(
+        name="on_delete",
+        type="choice",
+        text="What a deleted record of the source does: delete the record, or set the columns of this source to null.",
+        example="clear",
+        default="delete",
+        choices=ON_DELETE,
     ),
     SpecKey(
         name="max_bad_records",

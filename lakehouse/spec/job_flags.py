@@ -36,6 +36,13 @@ JOB_FLAGS = (
         text="A table spec (YAML), a table's location, or [catalog:]namespace.table; a service accepts several names.",
     ),
     JobFlag(
+        flag="--input",
+        field="input",
+        form=FlagForm.VALUE,
+        value="NAME",
+        text="The input to ingest, if the spec declares several `inputs`.",
+    ),
+    JobFlag(
         flag="--partition",
         field="partitions",
         form=FlagForm.REPEATED,

@@ -13,23 +13,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lakehouse.errors import SettingError, UserError
+from lakehouse.errors import SettingError, UserError, nearest
 from lakehouse.model.column_groups import declared_groups
 from lakehouse.model.index_type import INDEX_TYPE, INDEX_TYPES, SIMPLE, IndexType, index_type, stored_index_type
-from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
+from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, check_rule, render_rules
 from lakehouse.spec.contradictions import check_settings
 from lakehouse.spec.ingest import IngestSpec, ingest_mapping, parse_ingest
+from lakehouse.spec.ingest_inputs import INPUTS, InputSpec, inputs_mapping, parse_inputs
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.declarations import canonical_key
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.options.transaction import CONCURRENCY
 from lakehouse.spec.options.ttl import TtlPolicy
+from lakehouse.spec.partition_fields import PartitionField, parse_partition_by, partition_entry
 from lakehouse.spec.publish import PublishSpec, is_enabled, parse_publish
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.secrets import refuse_secrets
@@ -39,24 +42,16 @@ from lakehouse.spec.table_keys import (
     INDEX_KEYS,
     MERGE_MODES,
     PARTIAL_UPDATES,
-    PARTITION_KEYS,
     TABLE_KEYS,
     TABLE_TYPES,
 )
 from lakehouse.spec.yaml_section import Section, read_section
 
+#: Concurrency modes of a table with several inputs: with and without a bucket index on merge-on-read.
+_NON_BLOCKING, _OPTIMISTIC = "NON_BLOCKING_CONCURRENCY_CONTROL", "OPTIMISTIC_CONCURRENCY_CONTROL"
 _MERGING = ("merger", "partial_update", "unavailable_value", "delete_field", "delete_marker")
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _MERGER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionField:
-    """A column of the partition path; `type` is SIMPLE or TIMESTAMP, `timestamp` has the settings of the spec."""
-
-    name: str
-    type: str = "SIMPLE"
-    timestamp: TimestampFormat | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +96,10 @@ class TableSpec:
             all, as in Hudi.
         index: The index; None for the default of the options.
         schema: The columns of the input, in order, with their Spark SQL types.
-        ingest: The ingestion; None if there is none.
+        ingest: The ingestion; None if there is none, or if there are `inputs`.
+        inputs: Several ingestions by name.
+        input: The name of the input whose ingestion this spec has (see `of_input`); empty for the spec of a file.
+        whole: The spec of the file, in the spec of an input.
         services: The settings of services and publication, as written.
         options: `hoodie.*` and `lakehouse.*` keys; `write_options` adds those that `index` and `ingest` imply.
         source: The file of the spec.
@@ -125,6 +123,9 @@ class TableSpec:
     index: IndexSpec | None = None
     schema: Mapping[str, str] = field(default_factory=dict)
     ingest: IngestSpec | None = None
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+    input: str = ""
+    whole: TableSpec | None = field(default=None, compare=False, repr=False)
     services: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     source: str = field(default="", compare=False)
@@ -135,7 +136,10 @@ class TableSpec:
 
     def write_options(self) -> dict[str, str]:
         """Return `options` together with the options that `index`, `ingest` and `delete_retention` imply."""
-        chosen = {} if self.ingest is None else self.ingest.write_options(self.table, self.options)
+        chosen = {} if self.ingest is None else self.ingest.write_options(self.ingestion_name, self.options)
+        if self.inputs:
+            has_buckets = self.type == "MERGE_ON_READ" and self.index is not None and self.index.index_type.hashes_keys
+            chosen[CONCURRENCY] = _NON_BLOCKING if has_buckets else _OPTIMISTIC
         if self.delete_retention is not None:
             chosen[DELETE_RETENTION] = self.delete_retention
         if self.index is None:
@@ -155,6 +159,41 @@ class TableSpec:
         return self.ingest is not None and self.ingest.database is not None and bool(self.ingest.database.into)
 
     @property
+    def ingestion_name(self) -> str:
+        """The name of the ingestion: that of the table, or `table.input`."""
+        return f"{self.table}.{self.input}" if self.input else self.table
+
+    @property
+    def ingestions(self) -> tuple[TableSpec, ...]:
+        """One spec for each ingestion of the table: this one, or those of its inputs."""
+        if self.inputs and not self.input:
+            return tuple(self.of_input(name) for name in self.inputs)
+        return () if self.ingest is None else (self,)
+
+    def of_input(self, name: str | None) -> TableSpec:
+        """Return the spec with the ingestion and the columns of one input; this spec if it has no inputs.
+
+        Raises UserError for an unknown or missing name, and for a name if the spec has no inputs.
+        """
+        if not self.inputs:
+            if name:
+                raise UserError(
+                    f"--input {name}: the spec of {self.table} has no inputs; remove --input", flag="--input"
+                )
+            return self
+        known = ", ".join(self.inputs)
+        if not name:
+            raise UserError(f"the spec of {self.table} has several inputs: choose one of {known} with --input NAME")
+        if name not in self.inputs:
+            raise UserError(
+                f"--input {name}: the spec of {self.table} has no such input.{nearest(name, self.inputs)} Inputs are "
+                f"{known}",
+                flag="--input",
+            )
+        found = self.inputs[name]
+        return replace(self, ingest=found.ingest, schema=found.schema or self.schema, input=name, whole=self)
+
+    @property
     def functions(self) -> tuple[str, ...]:
         """The functions that the spec names, so that its table may name them."""
         return (self.merger,) if self.merger else ()
@@ -171,6 +210,8 @@ class TableSpec:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the spec as YAML holds it, without default values; `parse_spec` of that YAML is equal."""
+        if self.whole is not None:
+            return self.whole.to_mapping()
         mapping: dict[str, Any] = {"table": self.table, "location": self.location}
         if self.type != "COPY_ON_WRITE":
             mapping["type"] = self.type
@@ -179,7 +220,7 @@ class TableSpec:
         if self.ordering:
             mapping["ordering"] = list(self.ordering)
         if self.partition_by:
-            mapping["partition_by"] = [_partition_entry(column) for column in self.partition_by]
+            mapping["partition_by"] = [partition_entry(column) for column in self.partition_by]
         if self.key_generator is not None:
             mapping["key_generator"] = str(self.key_generator)
         for name in ("merge_mode", *_MERGING, "delete_retention"):
@@ -191,8 +232,8 @@ class TableSpec:
             index = {"type": self.index.type, "buckets": self.index.buckets, "hash_field": list(self.index.hash_fields)}
             index["partitions"] = dict(self.index.partitions)
             mapping["index"] = {name: value for name, value in index.items() if value}
-        if self.ingest is not None:
-            mapping["ingest"] = ingest_mapping(self.ingest)
+        if self.ingest is not None or self.inputs:
+            mapping["ingest"] = inputs_mapping(self.inputs) if self.ingest is None else ingest_mapping(self.ingest)
         for name in ("schema", "services", "options"):
             if getattr(self, name):
                 mapping[name] = dict(getattr(self, name))
@@ -221,14 +262,15 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
         )
     generator = section.choice("key_generator", ("", *KeyGeneratorType), "")
     detail = section.section("ingest", "ingest")
-    ingest = parse_ingest(detail) if detail is not None else None
+    inputs = parse_inputs(detail) if detail is not None and INPUTS in detail.lines else {}
+    ingest = parse_ingest(detail) if detail is not None and not inputs else None
     spec = TableSpec(
         table=table,
         location=section.required("location"),
         record_key=_record_key(section, ingest),
         type=section.choice("type", TABLE_TYPES, TABLE_TYPES[0]),
         ordering=_columns(section, "ordering") if "ordering" in section.nodes else (),
-        partition_by=_partition_by(section),
+        partition_by=parse_partition_by(section),
         key_generator=KeyGeneratorType(generator) if generator else None,
         merge_mode=section.choice("merge_mode", ("", *MERGE_MODES), "") or None,
         merger=section.text("merger") or None,
@@ -241,11 +283,13 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
         index=_index(section),
         schema=_schema(section),
         ingest=ingest,
+        inputs=inputs,
         services=_services(section),
         options=_options(section),
         source=source,
     )
-    _check(spec, section)
+    for one in spec.ingestions or (spec,):
+        _check(one, section)
     return spec
 
 
@@ -270,66 +314,6 @@ def _columns(section: Section, name: str) -> tuple[str, ...]:
     if twice is not None:
         raise section.error(f"{name}: column {twice!r} is listed twice.", name)
     return columns
-
-
-def _partition_by(section: Section) -> tuple[PartitionField, ...]:
-    name = "partition_by"
-    if section.is_mapping(name):
-        fields = _partition_mapping(section.section(name, name))
-    elif all(isinstance(entry, str) for entry in section.entries(name)):
-        fields = tuple(_partition_text(section, text) for text in section.names(name))
-    else:
-        fields = tuple(
-            column
-            for entry in section.entries(name)
-            for column in ((_partition_text(section, entry),) if isinstance(entry, str) else _partition_mapping(entry))
-        )
-    twice = next((column.name for column in fields if [other.name for other in fields].count(column.name) > 1), None)
-    if twice is not None:
-        raise section.error(f"{name}: column {twice!r} is listed twice.", name)
-    return fields
-
-
-def _partition_text(section: Section, text: str) -> PartitionField:
-    name, _, kind = text.strip().rpartition(":") if ":" in text else (text.strip(), "", "SIMPLE")
-    if kind.strip().upper() not in ("SIMPLE", "TIMESTAMP") or not name.strip():
-        raise section.error(f"partition_by: {text!r} is neither a column nor 'column:TIMESTAMP'.", "partition_by")
-    return PartitionField(name=name.strip(), type=kind.strip().upper())
-
-
-def _partition_mapping(section: Section | None) -> tuple[PartitionField, ...]:
-    assert section is not None, "a mapping node is always a section"
-    return tuple(_partition_detail(name, section.section(name, f"partition_by of {name!r}")) for name in section.lines)
-
-
-def _partition_detail(name: str, detail: Section | None) -> PartitionField:
-    if detail is None:
-        return PartitionField(name=name)
-    detail.only(key_names(PARTITION_KEYS))
-    kind = detail.choice("type", ("SIMPLE", "TIMESTAMP"), "SIMPLE")
-    settings = set(detail.nodes) - {"type"}
-    if not settings:
-        return PartitionField(name=name, type=kind)
-    if kind == "SIMPLE":
-        raise detail.error(f"{min(settings)!r} is for 'type: TIMESTAMP' only.", min(settings))
-    default = TimestampFormat()
-    timestamp = TimestampFormat(
-        type=detail.text("timestamp_type", default.type),
-        scalar_unit=detail.text("scalar_unit", default.scalar_unit),
-        input_formats=detail.texts("input_formats"),
-        input_timezone=detail.text("input_timezone", default.input_timezone),
-        output_format=detail.text("output_format", default.output_format),
-        output_timezone=detail.text("output_timezone", default.output_timezone),
-    )
-    return PartitionField(name=name, type=kind, timestamp=timestamp)
-
-
-def _partition_entry(column: PartitionField) -> str | dict[str, Any]:
-    if column.timestamp is None:
-        return column.name if column.type == "SIMPLE" and ":" not in column.name else f"{column.name}:{column.type}"
-    given = {name: getattr(column.timestamp, name) for name in key_names(PARTITION_KEYS)[2:]}
-    settings = {"timestamp_type": column.timestamp.type, **given, "input_formats": list(column.timestamp.input_formats)}
-    return {column.name: {"type": column.type, **settings}}
 
 
 def _index(section: Section) -> IndexSpec | None:
@@ -490,6 +474,11 @@ def _check(spec: TableSpec, section: Section) -> None:
         raise section.error("index: 'partitions' needs 'partition_by', and the table has none.", "index")
     if spec.index is not None and INDEX_TYPE in spec.options:
         raise section.error("the index is declared twice: in 'index' and in 'options'. Keep one.", "options")
+    if spec.ingest is not None and spec.ingest.on_delete == "clear" and not spec.column_groups:
+        raise section.error(
+            "on_delete: clear needs 'column_groups', whose ordering columns keep older rows of the source away.",
+            "ingest",
+        )
     if not spec.schema or (spec.ingest is not None and spec.ingest.select):
         return
     deletes = (spec.delete_field,) if spec.delete_field else ()

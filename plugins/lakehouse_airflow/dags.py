@@ -32,7 +32,7 @@ from lakehouse_airflow.dags_ingest import ingest_dag
 from lakehouse_airflow.dags_publish import publish_dag
 from lakehouse_airflow.dags_services import SCHEDULES, usual_service_dag
 from lakehouse_airflow.doctor_dag import doctor_dag
-from lakehouse_airflow.pools import DOCTOR
+from lakehouse_airflow.pools import DOCTOR, spec_pools
 from lakehouse_airflow.publish import POOL as PUBLISH_POOL
 from lakehouse_airflow.services import POOL as SERVICE_POOL
 from lakehouse_airflow.specs import Specs, declare_folders, load_specs, spec_directories
@@ -160,11 +160,12 @@ def _tables(
     specs: Sequence[TableSpec], ingest: bool, publish: bool, settings: Mapping[str, Any], conf: Mapping[str, Any]
 ) -> Iterator[tuple[str, Callable[[], DAG]]]:
     for spec in specs:
-        source, publication = spec.ingest, spec.publication()
-        if ingest and source is not None:
+        publication = spec.publication()
+        for one in spec.ingestions if ingest else ():
+            assert one.ingest is not None, "it is one of the ingestions"
             yield (
-                f"ingest.{spec.table}",
-                partial(ingest_dag, spec, source, conf=conf, sources=source_assets(spec, specs), **settings),
+                f"ingest.{one.ingestion_name}",
+                partial(ingest_dag, one, one.ingest, conf=conf, sources=source_assets(one, specs), **settings),
             )
         if publish and publication is not None:
             yield f"publish.{spec.table}", partial(publish_dag, spec, publication, conf=conf, **settings)
@@ -182,7 +183,7 @@ def _schedules(services: Mapping[str, str] | Collection[str] | None) -> Mapping[
 
 
 def _check_pools(pools: Mapping[str, str], specs: Sequence[TableSpec]) -> None:
-    known = sorted({SERVICE_POOL, PUBLISH_POOL, *(spec.ingest.pool for spec in specs if spec.ingest is not None)})
+    known = sorted({SERVICE_POOL, PUBLISH_POOL, *spec_pools(specs)})
     for name in pools:
         if name not in known:
             raise UserError(f"pools: no task uses the pool {name!r}; the pools are {', '.join(known)}", pool=name)

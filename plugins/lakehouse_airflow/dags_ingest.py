@@ -43,7 +43,7 @@ def ingest_dag(
     sources: Sequence[Asset] = (),
     **dag: Any,
 ) -> DAG:
-    """Build the DAG `ingest.<table>`.
+    """Build the DAG `ingest.<table>`, or `ingest.<table>.<input>` for the spec of an input.
 
     Args:
         spec: Spec of the table.
@@ -53,7 +53,7 @@ def ingest_dag(
         dag: More arguments of Airflow's DAG: callbacks, deadlines, default_args.
     """
     with DAG(
-        dag_id=f"ingest.{spec.table}",
+        dag_id=f"ingest.{spec.ingestion_name}",
         description=f"{ingest.operation} {ingest.source.description} into {spec.table}",
         doc_md=f"{__doc__}\n{_described(spec)}",
         schedule=_schedule(spec, ingest, sources),
@@ -68,6 +68,7 @@ def ingest_dag(
             verb="ingest",
             action="run" if ingest.stream is None else STREAM,
             table=str(Path(spec.source).absolute()),
+            input=spec.input,
             by_interval=ingest.is_by_interval,
             conf={**(conf or {}), **ingest.spark},
             outlets=[table_asset(spec)],

@@ -200,7 +200,8 @@ def check_driver_memory(facts: AirflowFacts) -> Result:
     slots = [facts.pools.slots.get(name, 0) for name in names]
     if -1 in slots:
         return CheckState.WARNING, "a pool of Spark jobs has no limit of slots, so drivers may use all memory"
-    settings = [spec.ingest.spark.get("spark.driver.memory", "") for spec in facts.specs if spec.ingest is not None]
+    ingests = [one.ingest for spec in facts.specs for one in spec.ingestions if one.ingest is not None]
+    settings = [ingest.spark.get("spark.driver.memory", "") for ingest in ingests]
     heap = max([_DRIVER_BYTES, *filter(None, map(_memory, settings))])
     needed, present = sum(slots) * (heap + _BESIDE_HEAP_BYTES), psutil.virtual_memory().total
     text = f"{sum(slots)} drivers need up to {_gigabytes(needed)}; this host has {_gigabytes(present)}"

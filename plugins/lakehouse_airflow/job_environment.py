@@ -54,8 +54,9 @@ def connection_variables(environ: Mapping[str, str], values: Iterable[str] = ())
 
 def spec_references(spec: TableSpec) -> list[str]:
     """Return the values of a spec that may refer to connections: its options, and the connections of its source."""
-    of_source = () if spec.ingest is None else spec.ingest.source.connections
-    return [*spec.options.values(), *(f"airflow:{name}" for name in of_source)]
+    ingests = [one.ingest for one in spec.ingestions if one.ingest is not None]
+    of_sources = dict.fromkeys(name for ingest in ingests for name in ingest.source.connections)
+    return [*spec.options.values(), *(f"airflow:{name}" for name in of_sources)]
 
 
 def _connection_text(connection: Any) -> str:

@@ -90,6 +90,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         table: Table spec, location of a table, or its name in the catalog. Table services accept a list of names.
         by_interval: The job gets the run's data interval. Parsing the DAG fails for a schedule with empty intervals; a
             run without an interval fails.
+        input: The input to ingest, of a spec with several; empty for other specs.
         options: Options of this run only.
         skip_if_nothing_to_do: Skip the task, and those that follow it, if the job had nothing to do. By default it
             succeeds with the status `nothing_to_do`.
@@ -115,6 +116,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         action: str,
         table: str | Sequence[str],
         by_interval: bool = False,
+        input: str = "",
         options: Mapping[str, str] | None = None,
         skip_if_nothing_to_do: bool = False,
         check: bool = True,
@@ -128,6 +130,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         self.action = action
         self.table = table
         self.by_interval = by_interval
+        self.input = input
         self.options = dict(options or {})
         self.skip_if_nothing_to_do = skip_if_nothing_to_do
         self.check = check
@@ -205,6 +208,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             verb=self.verb,
             action=REPLAY if params.get(REPLAY) else self.action,
             table=tables[0],
+            input=self.input or None,
             also=tables[1:],
             commit=_name(params, "commit"),
             dead_letters=_name(params, "dead_letters"),

@@ -86,8 +86,8 @@ def spec_pools(specs: Iterable[TableSpec]) -> dict[str, tuple[str, ...]]:
     """Return the pools that `ingest.pool` of the specs names, and the tables of each pool."""
     found: dict[str, tuple[str, ...]] = {}
     for spec in specs:
-        if spec.ingest is not None:
-            found[spec.ingest.pool] = (*found.get(spec.ingest.pool, ()), spec.table)
+        for pool in dict.fromkeys(one.ingest.pool for one in spec.ingestions if one.ingest is not None):
+            found[pool] = (*found.get(pool, ()), spec.table)
     return found
 
 

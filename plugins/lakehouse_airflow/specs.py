@@ -100,8 +100,9 @@ def publish_timetable(publish: PublishSpec) -> CronDataIntervalTimetable | None:
 def _check_schedules(spec: TableSpec) -> None:
     # Airflow would find a wrong cron expression later, while it stores the DAGs, and drop all DAGs of the file.
     publish = spec.publication()
+    ingests = [one.ingest for one in spec.ingestions]
     for setting, schedule in (
-        ("ingest.schedule", spec.ingest and spec.ingest.schedule),
+        *(("ingest.schedule", ingest and ingest.schedule) for ingest in ingests),
         ("services.publish.schedule", publish and publish.schedule),
     ):
         problem = _problem(schedule) if schedule else None

@@ -73,6 +73,16 @@ def test_dags_of_the_repository_have_no_import_errors() -> None:
     assert {name for name in bag.dags if name.startswith("services.")} == {f"services.{name}" for name in SERVICES}
 
 
+def test_each_input_of_a_spec_becomes_a_dag(write_specs: WriteSpecs) -> None:
+    inputs = "{inputs: {riders: {path: landing/r, pool: one}, payments: {path: landing/p, schedule: '@daily'}}}"
+    write_specs(trips=minimal("trips", inputs))
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    assert ingest_dags(bag) == ["ingest.trips.payments", "ingest.trips.riders"]
+    task = bag.dags["ingest.trips.riders"].get_task("ingest")
+    assert (task.input, task.pool, [asset.uri for asset in task.outlets]) == ("riders", "one", ["lakehouse://trips"])
+
+
 def test_spec_with_a_stream_becomes_a_continuous_dag_that_is_paused_after_failures(write_specs: WriteSpecs) -> None:
     write_specs(stream=minimal("live", "{path: landing, stream: {every: 30s, run_for: 20m}, timeout: 10m}"))
     bag = DagBag(DAGS)

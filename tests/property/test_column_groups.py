@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -200,3 +203,49 @@ def test_spec_with_other_groups_than_the_table_is_refused() -> None:
         changed = parse_spec(text.replace("column_groups: {rider_ts: [rider]}", other), source="t.yaml")
         with pytest.raises(UserError, match=r"column_groups \[.*created with \[rider_ts=rider\]"):
             open_declared_table(replace(changed, location=env.storage.root), {}, env)
+
+
+def test_eight_writers_fill_two_hundred_columns_at_once_beside_a_compaction(tmp_path: Path) -> None:
+    groups = {f"at{writer}": [f"c{writer}_{n}" for n in range(24)] for writer in range(8)}
+    options = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "4"}
+    mode = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+    location = str(tmp_path / "wide")
+    table = Table.create(
+        location, name="wide", record_key="id", table_type="MERGE_ON_READ", column_groups=groups, options=options
+    )
+    batches = {writer: [(number, random.Random(f"{writer}/{number}")) for number in range(4)] for writer in range(8)}
+    newest: dict[tuple[int, str], tuple[int, int]] = {}
+    tables: dict[int, list[pa.Table]] = {}
+    for writer, parts in batches.items():
+        for number, source in parts:
+            keys = [f"k{n}" for n in source.sample(range(60), 40)]
+            times = [source.randrange(1000) * 100 + writer * 10 + number for _ in keys]
+            columns: dict[str, Any] = {"id": keys, f"at{writer}": times}
+            columns |= {name: [moment * 100 + n for moment in times] for n, name in enumerate(groups[f"at{writer}"])}
+            tables.setdefault(writer, []).append(pa.table(columns))
+            for key, moment in zip(keys, times, strict=True):
+                newest[writer, key] = max(newest.get((writer, key), (0, 0)), (moment, moment))
+
+    def write(writer: int) -> None:
+        own = Table.open(location, options=mode)
+        for rows in tables[writer]:
+            own.upsert(rows)
+
+    def compact() -> None:
+        for _ in range(2):
+            Table.open(location, options=mode).services.compaction.run(force=True)
+
+    with ThreadPoolExecutor(9) as threads:
+        for done in [*(threads.submit(write, writer) for writer in range(8)), threads.submit(compact)]:
+            done.result()
+    table.refresh()
+    assert len(table.schema) == 1 + 8 * 25
+    for row in table.scan().to_arrow().to_pylist():
+        for writer in range(8):
+            moment = newest.get((writer, row["id"]), (None, None))[0]
+            assert row[f"at{writer}"] == moment
+            found = [row[name] for name in groups[f"at{writer}"]]
+            assert found == [None if moment is None else moment * 100 + n for n in range(24)]
+    assert table.scan().count() == len({key for _, key in newest})
+    drifts = [commit.extra.get("lakehouse.schema.drift", "") for _, commit in table.commits()]
+    assert not any("kept" in text for text in drifts), "columns of other writers are no drift"

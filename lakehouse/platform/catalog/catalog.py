@@ -118,7 +118,9 @@ def document_of(spec: TableSpec) -> dict[str, Any]:
 
     Raises UserError if the spec contains a secret. Specs in files are checked when they are read.
     """
-    refuse_secrets({**spec.options, **(spec.ingest.source.options if spec.ingest else {})}, f"the spec of {spec.table}")
+    for one in (spec, *spec.ingestions):
+        of_source = {} if one.ingest is None else one.ingest.source.options
+        refuse_secrets({**one.options, **of_source}, f"the spec of {spec.table}")
     return spec.to_mapping()
 
 

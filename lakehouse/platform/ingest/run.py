@@ -53,6 +53,7 @@ from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.registry import open_source
 from lakehouse.platform.sources.source import SCHEMA, Batch, Interval, KnownColumns, Source, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
+from lakehouse.spark.deleted_rows import clear_deleted
 from lakehouse.spark.sources import (
     Schema,
     Session,
@@ -78,6 +79,9 @@ DEAD_LETTERS = "lakehouse.ingest.dead_letters"
 RUN_ID = "lakehouse.ingest.run_id"
 #: The folders whose dead letters the commit has replayed; each folder is also a key, `<REPLAYED>/<folder>`.
 REPLAYED = "lakehouse.ingest.replayed"
+
+#: Keys that each input of a table has, because another input may commit in between.
+_OF_INPUT = (CHECKPOINT, INTERVAL, RUN_ID, SCHEMA)
 
 _COMBINE = "hoodie.combine.before.insert"
 #: The number of times that a run plans, when other writers commit first or the source changes.
@@ -292,8 +296,9 @@ def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_p
     box = _dead_letter_box(run, plan, source_plan)
     with (
         run.source.read(source_plan, known=known, dead_letters=box) as read,
-        transformed(read, run.spec, table, box) as batch,
+        transformed(read, run.spec, table, box) as found,
     ):
+        batch = _with_cleared(run.spec, found)
         if batch is None or not (batch.rows or batch.bad_records or batch.commits_empty):
             return nothing_to_do(run, "the source holds no rows")
         if table is None:
@@ -316,17 +321,40 @@ def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_p
         return replace(_report(run, outcome, batch), lag=lag)
 
 
+def _with_cleared(spec: TableSpec, batch: Batch | None) -> Batch | None:
+    """Return the batch in which deletes are rows without values, if the spec says so."""
+    if batch is None or ingest_of(spec).on_delete != "clear":
+        return batch
+    keep = {name.split(".")[0] for name in (*spec.record_key, *(column.name for column in spec.partition_by))}
+    owned = [name for at, names in spec.column_groups.items() if at in batch.frame.columns for name in names]
+    absent = {column.name: column.dataType for column in batch.schema if column.name in owned}
+    absent = {name: kind for name, kind in absent.items() if name not in batch.frame.columns}
+    columns = batch.columns
+    if absent and columns is not None:
+        columns = replace(columns, lacks=(*columns.lacks, frozenset(absent)))
+    frame = clear_deleted(
+        batch.frame,
+        keep=keep | spec.column_groups.keys(),
+        absent=absent if columns is not None else {},
+        group=len(columns.lacks) - 1 if columns is not None else 0,
+        delete_field=spec.delete_field,
+        delete_marker=spec.delete_marker,
+    )
+    return replace(batch, frame=frame, columns=columns)
+
+
 def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     section, interval = ingest_of(run.spec), run.command.interval
+    interval_key, checkpoint_key = _key(run.spec, INTERVAL), _key(run.spec, CHECKPOINT)
     loaded = None if table is None else table.refresh()
     committed, checkpoint_commit = None, None
     marks: dict[str, str | None] = {}
     if interval is not None:
-        marks[INTERVAL] = interval_text(interval)
-        committed = None if loaded is None else latest_commit(loaded, INTERVAL, marks[INTERVAL])
+        marks[interval_key] = interval_text(interval)
+        committed = None if loaded is None else latest_commit(loaded, interval_key, marks[interval_key])
     if not section.is_by_interval:
-        marks[CHECKPOINT] = None
-        checkpoint_commit = None if loaded is None else latest_commit(loaded, CHECKPOINT)
+        marks[checkpoint_key] = None
+        checkpoint_commit = None if loaded is None else latest_commit(loaded, checkpoint_key)
     precondition = Precondition(
         timeline=Timeline(()) if loaded is None else loaded.timeline,
         marks=marks,
@@ -338,12 +366,12 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     reason = skip_reason(interval, committed_at, repeat=section.replace or full_refresh)
     if reason:
         return IngestPlan(reason=reason, precondition=precondition)
-    previous = {} if checkpoint_commit is None else checkpoint_commit[1].extra
+    previous = {} if checkpoint_commit is None else _without_input(run.spec, checkpoint_commit[1].extra)
     source_plan = run.source.plan(previous.get(CHECKPOINT), interval, full_refresh=full_refresh)
     return IngestPlan(
         reason=source_plan.reason,
         precondition=precondition,
-        interval=marks.get(INTERVAL),
+        interval=marks.get(interval_key),
         source=source_plan,
         previous=previous,
     )
@@ -378,7 +406,7 @@ def _known_schema(spec: TableSpec, table: Table) -> Schema | None:
     section = ingest_of(spec)
     if section.source.declares_types:
         return None
-    stored = table.last_commit_extra(SCHEMA)
+    stored = table.last_commit_extra(_key(spec, SCHEMA))
     if stored is not None:
         return schema_from_json(stored)
     columns = table.schema
@@ -402,7 +430,17 @@ def _extra(
         extra[SCHEMA] = schema_to_json(batch.schema)
     if run.command.run_id is not None:
         extra[RUN_ID] = run.command.run_id
-    return extra
+    return {_key(run.spec, name) if name in _OF_INPUT else name: text for name, text in extra.items()}
+
+
+def _key(spec: TableSpec, name: str) -> str:
+    """Return a key of extra metadata; the inputs of a table have a key each."""
+    return f"{name}.{spec.input}" if spec.input else name
+
+
+def _without_input(spec: TableSpec, extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the extra metadata of a commit under the names that a source knows."""
+    return {**extra, **{name: extra[key] for name in _OF_INPUT if (key := _key(spec, name)) in extra}}
 
 
 def _dead_letter_box(run: IngestContext, plan: IngestPlan, source_plan: SourcePlan) -> DeadLetterBox:
@@ -411,7 +449,7 @@ def _dead_letter_box(run: IngestContext, plan: IngestPlan, source_plan: SourcePl
     is_bucket = "://" in location and "/" not in location.partition("://")[2]
     folder = f"{location}/.dead_letters" if is_bucket else f"{location}_dead_letters"
     run_name = (plan.interval or run.command.run_id or "run").replace("/", "_")
-    name = re.sub(r"[^\w.+=-]", "-", run_name).lstrip(".")
+    name = re.sub(r"[^\w.+=-]", "-", f"{run.spec.input}-{run_name}" if run.spec.input else run_name).lstrip(".")
     return DeadLetterBox(
         storage=run.open(folder), folder=f"{name}-{source_plan.fingerprint}", attempt=run.env.ids.uuid()
     )
@@ -422,7 +460,7 @@ def _own_commit(run: IngestContext, table: Table | None) -> str | None:
     if table is None or run.command.run_id is None:
         return None
     # The archived timeline is not searched: the checkpoint covers runs that are so old.
-    instant = table.commits_with(RUN_ID, run.command.run_id, archived=False)
+    instant = table.commits_with(_key(run.spec, RUN_ID), run.command.run_id, archived=False)
     return None if instant is None else instant.requested
 
 

@@ -32,7 +32,7 @@ from lakehouse.spec.stream import StreamSpec
 
 log = logging.getLogger(__name__)
 
-LEASE_PATH = ".hoodie/.locks/ingest_stream.json"
+_LEASES = ".hoodie/.locks"
 _LEASE_MS, _RENEW_MS = 60_000, 20_000
 #: Consecutive failures after which a stream fails, and bounds of the pause after a failure, in seconds.
 MAX_FAILURES = 10
@@ -85,10 +85,11 @@ class Stream:
     run_id: str
 
 
-def open_lease(env: Env) -> LeaseLock:
-    """Return the lease of the streams that write to a table; `env` is the environment of the table."""
-    register, codec = FileRegister(env.storage, LEASE_PATH), LeaseRecordCodec(env)
-    name = f"{env.storage.root}/{LEASE_PATH}"
+def open_lease(env: Env, input: str = "") -> LeaseLock:
+    """Return the lease of the streams that fill a table, or one input of it; `env` is the environment of the table."""
+    path = f"{_LEASES}/ingest_stream{f'.{input}' if input else ''}.json"
+    register, codec = FileRegister(env.storage, path), LeaseRecordCodec(env)
+    name = f"{env.storage.root}/{path}"
     return LeaseLock(env, register, codec, name=name, lease_ms=_LEASE_MS, renew_ms=_RENEW_MS)
 
 

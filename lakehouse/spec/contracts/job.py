@@ -48,6 +48,7 @@ class JobCommand:
         verb: Noun of the command line, such as `ingest` or `clean`.
         action: Verb of the command line, such as `run`.
         table: Path of a table spec, location of a table, or its name in a catalog.
+        input: Name of the input of a spec with several; None for other specs.
         interval_start: Start of the data interval in ISO 8601, inclusive; both bounds or none.
         interval_end: End of the data interval, exclusive.
         run_id: Identity of the run; every try of a run has the same one.
@@ -71,6 +72,7 @@ class JobCommand:
     verb: str
     action: str
     table: str
+    input: str | None = None
     interval_start: str | None = None
     interval_end: str | None = None
     run_id: str | None = None
@@ -107,6 +109,8 @@ class JobCommand:
             raise UserError("--commit and --dead-letters both name dead letters; give one", flag="--commit")
         if self.output not in (None, *_OUTPUTS):
             raise UserError(f"--output {self.output}: expected text or json", flag="--output")
+        if self.input is not None and self.verb != "ingest":
+            raise UserError(f"--input: {self.verb} works on the whole table, not on an input", flag="--input")
         if self.also and self.verb == "ingest":
             raise UserError(f"ingest works on one table; --table was given {len(self.tables)} times", flag="--table")
         self._check_stream()

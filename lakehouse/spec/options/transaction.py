@@ -10,6 +10,8 @@ from lakehouse.spec.options.option import option
 
 FAILED_WRITES_KEYS = ("hoodie.clean.failed.writes.policy", "hoodie.cleaner.policy.failed.writes")
 
+CONCURRENCY = "hoodie.write.concurrency.mode"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionPolicy:
@@ -18,7 +20,7 @@ class TransactionPolicy:
     lock: LockPolicy = field(default_factory=LockPolicy)
     metadata: MetadataPolicy = field(default_factory=MetadataPolicy)
     concurrency: str = option(
-        "hoodie.write.concurrency.mode",
+        CONCURRENCY,
         "SINGLE_WRITER",
         "Whether several writers may write at the same time: no; yes, and of two conflicting commits the first wins; "
         "yes, without conflicts (merge-on-read with the bucket index).",

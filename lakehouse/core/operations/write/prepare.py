@@ -352,7 +352,17 @@ def _schema(
         # Inserted records have no stored values, and an overwrite does not read the stored values.
         missing = "null" if operation in (Operation.INSERT, Operation.BULK_INSERT) else "fail"
     partly = () if columns is None else columns.lacking_rows
-    return evolve(stored, incoming, policies.schema, missing=missing, fixed=_roles(keys, rule), partly=partly)
+    plan = evolve(stored, incoming, policies.schema, missing=missing, fixed=_roles(keys, rule), partly=partly)
+    return _without_other_groups(plan, rule, incoming)
+
+
+def _without_other_groups(plan: SchemaPlan, rule: MergeRule, incoming: pa.Schema) -> SchemaPlan:
+    """Return the plan without the drift of column groups that the batch does not have: other writers fill them."""
+    absent = {name for group in rule.groups if group.ordering not in incoming.names for name in group.names}
+    if not absent:
+        return plan
+    drift = tuple(one for one in plan.drift if one.change is not Drift.KEPT or one.column not in absent)
+    return replace(plan, drift=drift)
 
 
 def _data_columns(batch: pa.Schema) -> pa.Schema:

@@ -1,0 +1,99 @@
+"""Inputs of a table spec: their ingestions, their text, and errors with file and line."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from lakehouse.errors import UserError
+from lakehouse.spec.command_check import check_declared
+from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.table import TableSpec, parse_spec
+
+TEXT = """\
+table: trips
+location: lake/trips
+record_key: trip_id
+type: MERGE_ON_READ
+index: {type: bucket, buckets: 2}
+column_groups: {rider_at: [rider], paid_at: [amount]}
+ingest:
+  inputs:
+    riders: {path: landing/riders, schedule: "@hourly", schema: {trip_id: string, rider_at: long, rider: string}}
+    payments: {path: landing/payments, on_delete: clear, stream: true}
+"""
+
+
+def parse(text: str = TEXT) -> TableSpec:
+    return parse_spec(text, source="trips.yaml")
+
+
+def test_each_input_is_an_ingestion_with_its_own_columns() -> None:
+    spec = parse()
+    riders, payments = spec.ingestions
+    assert (spec.ingest, riders.ingestion_name, payments.ingestion_name) == (None, "trips.riders", "trips.payments")
+    assert riders.ingest is not None and payments.ingest is not None
+    assert (riders.ingest.schedule, tuple(riders.schema)) == ("@hourly", ("trip_id", "rider_at", "rider"))
+    assert (payments.ingest.on_delete, payments.schema) == ("clear", {})
+    assert riders.to_mapping() == spec.to_mapping()
+    assert parse(yaml.safe_dump(spec.to_mapping())) == spec
+
+
+def test_spec_without_inputs_is_its_own_ingestion() -> None:
+    spec = parse("table: t\nlocation: l\nrecord_key: k\ningest: {path: landing}\n")
+    assert spec.ingestions == (spec,)
+    assert spec.of_input(None) is spec
+    assert parse("table: t\nlocation: l\nrecord_key: k\n").ingestions == ()
+
+
+@pytest.mark.parametrize(
+    ("table_type", "index", "mode"),
+    [
+        ("MERGE_ON_READ", "{type: bucket, buckets: 2}", "NON_BLOCKING_CONCURRENCY_CONTROL"),
+        ("COPY_ON_WRITE", "{type: bucket, buckets: 2}", "OPTIMISTIC_CONCURRENCY_CONTROL"),
+        ("MERGE_ON_READ", "simple", "OPTIMISTIC_CONCURRENCY_CONTROL"),
+    ],
+)
+def test_inputs_imply_a_concurrency_mode_for_several_writers(table_type: str, index: str, mode: str) -> None:
+    text = TEXT.replace("MERGE_ON_READ", table_type).replace("{type: bucket, buckets: 2}", index)
+    for one in (parse(text), *parse(text).ingestions):
+        assert one.write_options()["hoodie.write.concurrency.mode"] == mode
+    own = parse(f"{text}options: {{hoodie.write.concurrency.mode: SINGLE_WRITER}}\n")
+    assert own.write_options()["hoodie.write.concurrency.mode"] == "SINGLE_WRITER"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("inputs:\n", "path: x\n  inputs:\n", "trips.yaml:8: .*'path'"),
+        ("riders: {path", "'a b': {path", "trips.yaml:9: inputs: 'a b' is not a name"),
+        ("path: landing/riders", "pth: landing/riders", "trips.yaml:9: .*'pth'.* Did you mean 'path'"),
+        ("column_groups: {rider_at: [rider], paid_at: [amount]}\n", "", "on_delete: clear needs 'column_groups'"),
+        ("schema: {trip_id: string, ", "schema: {", "column 'trip_id' is not in 'schema'"),
+        ("stream: true", "stream: true, schedule: '@daily'", "schedule: a run of a stream follows the one before"),
+        ("stream: true", "stream: {every: 0s}", "every: must be longer than 0 seconds"),
+    ],
+)
+def test_wrong_inputs_are_refused_with_their_line(old: str, new: str, problem: str) -> None:
+    assert old in TEXT
+    with pytest.raises(UserError, match=problem):
+        parse(TEXT.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "problem"),
+    [
+        (TEXT, None, "choose one of riders, payments with --input NAME"),
+        (TEXT, "rider", "no such input. Did you mean 'riders'"),
+        ("table: t\nlocation: l\nrecord_key: k\ningest: {path: landing}\n", "x", "has no inputs"),
+    ],
+)
+def test_command_with_a_wrong_input_is_refused(text: str, name: str | None, problem: str) -> None:
+    command = JobCommand(verb="ingest", action="run", table="trips.yaml", input=name)
+    with pytest.raises(UserError, match=problem):
+        check_declared(parse(text), command, {})
+
+
+def test_input_is_for_ingestions_only() -> None:
+    with pytest.raises(UserError, match="--input: clean works on the whole table"):
+        JobCommand(verb="clean", action="run", table="t", input="riders")
