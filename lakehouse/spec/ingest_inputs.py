@@ -51,8 +51,8 @@ def _input(inputs: Section, name: str) -> InputSpec:
     ingest = parse_ingest(replace(detail, nodes=keys, lines=lines))
     if ingest.database is not None:
         raise detail.error(
-            "source: the rows of a database have the order of its log and no ordering column, so a database is no input. "
-            "Ingest it into a table of its own, and read that table with 'source: table'.",
+            "source: the rows of a database have the order of its log and no ordering column, so it cannot be an "
+            "input. Ingest it into a table of its own, and read that table with 'source: table'.",
             "source",
         )
     return InputSpec(ingest=ingest, schema=detail.mapping(_SCHEMA))

@@ -21,6 +21,7 @@ class PartitionField:
 
 
 def parse_partition_by(section: Section) -> tuple[PartitionField, ...]:
+    """Return the partition columns of a table spec; raise UserError with file and line."""
     name = "partition_by"
     if section.is_mapping(name):
         fields = _partition_mapping(section.section(name, name))
@@ -73,6 +74,7 @@ def _partition_detail(name: str, detail: Section | None) -> PartitionField:
 
 
 def partition_entry(column: PartitionField) -> str | dict[str, Any]:
+    """Return a partition column as YAML holds it."""
     if column.timestamp is None:
         return column.name if column.type == "SIMPLE" and ":" not in column.name else f"{column.name}:{column.type}"
     given = {name: getattr(column.timestamp, name) for name in key_names(PARTITION_KEYS)[2:]}

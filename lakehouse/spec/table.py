@@ -474,11 +474,6 @@ def _check(spec: TableSpec, section: Section) -> None:
         raise section.error("index: 'partitions' needs 'partition_by', and the table has none.", "index")
     if spec.index is not None and INDEX_TYPE in spec.options:
         raise section.error("the index is declared twice: in 'index' and in 'options'. Keep one.", "options")
-    if spec.ingest is not None and spec.ingest.on_delete == "clear" and not spec.column_groups:
-        raise section.error(
-            "on_delete: clear needs 'column_groups', whose ordering columns keep older rows of the source away.",
-            "ingest",
-        )
     if not spec.schema or (spec.ingest is not None and spec.ingest.select):
         return
     deletes = (spec.delete_field,) if spec.delete_field else ()

@@ -80,7 +80,7 @@ def test_each_input_of_a_spec_becomes_a_dag(write_specs: WriteSpecs) -> None:
     assert bag.import_errors == {}
     assert ingest_dags(bag) == ["ingest.trips.payments", "ingest.trips.riders"]
     task = bag.dags["ingest.trips.riders"].get_task("ingest")
-    assert (task.input, task.pool, [asset.uri for asset in task.outlets]) == ("riders", "one", ["lakehouse://trips"])
+    assert (task.input, task.pool, [asset.uri for asset in task.outlets]) == ("riders", "one", ["lakehouse://trips/"])
 
 
 def test_spec_with_a_stream_becomes_a_continuous_dag_that_is_paused_after_failures(write_specs: WriteSpecs) -> None:

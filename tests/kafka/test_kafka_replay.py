@@ -1,4 +1,4 @@
-"""Dead letters of messages are parsed again after their cause was mended."""
+"""Dead letters of messages are parsed again after their cause was repaired."""
 
 from __future__ import annotations
 

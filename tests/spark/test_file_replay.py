@@ -1,4 +1,4 @@
-"""Dead letters of files are parsed again after their cause was mended."""
+"""Dead letters of files are parsed again after their cause was repaired."""
 
 from __future__ import annotations
 

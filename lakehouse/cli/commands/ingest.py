@@ -27,8 +27,8 @@ _OF_STREAM, _OF_REPLAY = ("--every", "--run-for"), ("--commit", "--dead-letters"
 
 _REPLAY = """Parse dead letters again and write the records that parse now, in one commit that names the letters.
 
-Mend the cause first: the spec, its schema or the schema registry. Letters that are still bad stay dead letters, of the
-new commit. Letters that a commit has replayed are not read again. The ordering column keeps a replayed record from
+Repair the cause first: the spec, its schema or the schema registry. Letters that are still bad stay dead letters, of
+the new commit. Letters that a commit has replayed are not read again. The ordering column keeps a replayed record from
 replacing a newer row; a table that is upserted without one needs --force.
 """
 

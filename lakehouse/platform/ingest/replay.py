@@ -1,4 +1,4 @@
-"""Replay dead letters: parse them again after their cause was mended, and write the records that parse now.
+"""Replay dead letters: parse them again after their cause was repaired, and write the records that parse now.
 
     letters of commits (or of one folder)  ->  parse as the source does  ->  one commit with
         rows                    the records that parse now

@@ -36,6 +36,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import latest_commit
+from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.system.clock import SystemClock
@@ -325,16 +326,19 @@ def _with_cleared(spec: TableSpec, batch: Batch | None) -> Batch | None:
     """Return the batch in which deletes are rows without values, if the spec says so."""
     if batch is None or ingest_of(spec).on_delete != "clear":
         return batch
-    keep = {name.split(".")[0] for name in (*spec.record_key, *(column.name for column in spec.partition_by))}
-    owned = [name for at, names in spec.column_groups.items() if at in batch.frame.columns for name in names]
-    absent = {column.name: column.dataType for column in batch.schema if column.name in owned}
-    absent = {name: kind for name, kind in absent.items() if name not in batch.frame.columns}
+    partitions = (column.name for column in spec.partition_by)
+    keep = {name.split(".")[0] for name in (*spec.record_key, *partitions, *spec.ordering, *spec.column_groups)}
+    # Columns of the source that no row of this batch has. Other columns of the table belong to other sources.
+    groups = [names for at, names in spec.column_groups.items() if at in batch.frame.columns]
+    owned = {name for names in groups for name in names} if spec.column_groups else {*spec.schema}
+    known = {*batch.frame.columns, *keep, DELETED_COLUMN}
+    absent = {one.name: one.dataType for one in batch.schema if one.name in owned and one.name not in known}
     columns = batch.columns
     if absent and columns is not None:
         columns = replace(columns, lacks=(*columns.lacks, frozenset(absent)))
     frame = clear_deleted(
         batch.frame,
-        keep=keep | spec.column_groups.keys(),
+        keep=keep,
         absent=absent if columns is not None else {},
         group=len(columns.lacks) - 1 if columns is not None else 0,
         delete_field=spec.delete_field,

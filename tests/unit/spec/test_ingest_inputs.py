@@ -68,7 +68,6 @@ def test_inputs_imply_a_concurrency_mode_for_several_writers(table_type: str, in
         ("inputs:\n", "path: x\n  inputs:\n", "trips.yaml:8: .*'path'"),
         ("riders: {path", "'a b': {path", "trips.yaml:9: inputs: 'a b' is not a name"),
         ("path: landing/riders", "pth: landing/riders", "trips.yaml:9: .*'pth'.* Did you mean 'path'"),
-        ("column_groups: {rider_at: [rider], paid_at: [amount]}\n", "", "on_delete: clear needs 'column_groups'"),
         ("schema: {trip_id: string, ", "schema: {", "column 'trip_id' is not in 'schema'"),
         ("stream: true", "stream: true, schedule: '@daily'", "schedule: a run of a stream follows the one before"),
         ("stream: true", "stream: {every: 0s}", "every: must be longer than 0 seconds"),
