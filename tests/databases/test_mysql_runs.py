@@ -93,28 +93,28 @@ def test_columns_of_the_source_are_followed_and_new_values_are_read_again(shop: 
     assert shop.stored("c") == [(7,)] * 4
 
 
-def test_truncated_and_replaced_tables_lose_their_old_rows(shop: Shop) -> None:
-    shop.sql("create table t (id int primary key, n int)", "insert into t values (1, 1), (2, 2)")
-    shop.run()
-    shop.sql("insert into t values (3, 3)", "truncate table t", "insert into t values (4, 4)")
-    shop.run()
-    assert shop.stored("id, n") == [(4, 4)]
-    assert "truncate" in shop.table().commits()[-1][1].extra[EVENTS]
-    shop.sql(
+def test_truncated_and_replaced_tables_lose_their_old_rows(maria: Shop) -> None:
+    maria.sql("create table t (id int primary key, n int)", "insert into t values (1, 1), (2, 2)")
+    maria.run()
+    maria.sql("insert into t values (3, 3)", "truncate table t", "insert into t values (4, 4)")
+    maria.run()
+    assert maria.stored("id, n") == [(4, 4)]
+    assert "truncate" in maria.table().commits()[-1][1].extra[EVENTS]
+    maria.sql(
         "create table t_new (id int primary key, n int)",
         "insert into t_new values (4, 5), (6, 6)",
         "rename table t to t_old, t_new to t",
         "insert into t values (7, 7)",
     )
-    shop.run()
-    assert shop.stored("id, n") == [(4, 5), (6, 6), (7, 7)]
-    shop.sql("drop table t")
-    shop.run()
-    assert len(shop.stored("id, n")) == 3
-    shop.settings["drop"] = "delete"
-    shop.sql("create table t (id int primary key, n int)", "insert into t values (8, 8)", "drop table t")
-    shop.run()
-    assert shop.stored("id, n") == []
+    maria.run()
+    assert maria.stored("id, n") == [(4, 5), (6, 6), (7, 7)]
+    maria.sql("drop table t")
+    maria.run()
+    assert len(maria.stored("id, n")) == 3
+    maria.settings["drop"] = "delete"
+    maria.sql("create table t (id int primary key, n int)", "insert into t values (8, 8)", "drop table t")
+    maria.run()
+    assert maria.stored("id, n") == []
 
 
 def test_truncate_fails_the_run_if_the_spec_says_so(maria: Shop) -> None:
@@ -127,24 +127,24 @@ def test_truncate_fails_the_run_if_the_spec_says_so(maria: Shop) -> None:
     assert maria.stored("id") == [(1,)]
 
 
-def test_resnapshot_repairs_values_and_deletes_that_the_log_lacks(shop: Shop) -> None:
-    shop.sql("create table t (id int primary key, n int)", "insert into t values (1, 1), (2, 2), (3, 3)")
-    shop.settings |= {"chunk_rows": 1, "max_chunks": 2}
-    shop.run()
-    shop.sql(
+def test_resnapshot_repairs_values_and_deletes_that_the_log_lacks(maria: Shop) -> None:
+    maria.sql("create table t (id int primary key, n int)", "insert into t values (1, 1), (2, 2), (3, 3)")
+    maria.settings |= {"chunk_rows": 1, "max_chunks": 2}
+    maria.run()
+    maria.sql(
         "set sql_log_bin = 0",
         "delete from t where id = 2",
         "update t set n = 9 where id = 3",
         "insert into t values (4, 4)",
     )
-    shop.run()
-    assert shop.stored("id, n") == [(1, 1), (2, 2), (3, 3)]
-    report = shop.run(resnapshot=(f"{shop.database}.t",), run_id="again")
+    maria.run()
+    assert maria.stored("id, n") == [(1, 1), (2, 2), (3, 3)]
+    report = maria.run(resnapshot=(f"{maria.database}.t",), run_id="again")
     assert report.status is JobStatus.COMMITTED
-    assert shop.stored("id, n") == [(1, 1), (3, 9), (4, 4)]
-    assert shop.checkpoint()["complete"] and "purges" not in shop.checkpoint()
+    assert maria.stored("id, n") == [(1, 1), (3, 9), (4, 4)]
+    assert maria.checkpoint()["complete"] and "purges" not in maria.checkpoint()
     # A retry of the run does not read the table once more.
-    assert shop.run(resnapshot=(f"{shop.database}.t",), run_id="again").status is JobStatus.NOTHING_TO_DO
+    assert maria.run(resnapshot=(f"{maria.database}.t",), run_id="again").status is JobStatus.NOTHING_TO_DO
 
 
 def test_rows_of_a_table_without_key_are_appended_once(maria: Shop) -> None:
