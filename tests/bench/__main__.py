@@ -37,6 +37,7 @@ BENCHES = (
     "sources",
     "kafka",
     "mysql",
+    "binlog",
 )
 
 
