@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.postgresql import HOST, free_port, wait_for_port
+from tests.support.proxy import CutAfter, Proxy, proxy_to
 from tests.support.waiting import until
 
 JARS = Path(__file__).resolve().parents[2] / ".jars" / "kafka"
@@ -161,16 +162,54 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @contextmanager
 def broker_at(place: Path) -> Iterator[Broker]:
     """Run a broker with one node, whose files are in the folder `place`, for the time of a `with` block."""
+    with node_at(place, {}) as node:
+        yield Broker(node.address)
+
+
+class Node:
+    """The process of a broker, which can be killed and started again with the same files and ports."""
+
+    def __init__(self, place: Path, port: int, command: Sequence[str]) -> None:
+        self.place, self.port, self._command = place, port, command
+        self.address = f"{HOST}:{port}"
+        self.start()
+
+    def start(self) -> None:
+        """Start the process and wait until it answers."""
+        with open(self.place / "log", "ab") as log:
+            self._server = subprocess.Popen(self._command, cwd=self.place, stdout=log, stderr=log)
+        wait_for_port(self._server, self.port, self.place / "log")
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._server.kill()
+        self._server.wait(timeout=60)
+
+    def stop(self) -> None:
+        """End the process."""
+        self._server.terminate()
+        self._server.wait(timeout=60)
+
+
+@contextmanager
+def node_at(place: Path, more: Mapping[str, object]) -> Iterator[Node]:
+    """Run the process of a broker; `more` has further settings, whose listeners are added to the plain one."""
     place.mkdir(parents=True, exist_ok=True)
     java = shutil.which("java")
     assert java is not None, "java is not on the PATH"
     port, controller = free_port(), free_port()
+    own = dict(more)
+    listeners, advertised, protocols = (
+        f",{own.pop(name)}" if name in own else ""
+        for name in ("listeners", "advertised.listeners", "listener.security.protocol.map")
+    )
     settings = {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@{HOST}:{controller}",
-        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller}{listeners}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}{advertised}",
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": place / "logs",
         "num.partitions": 1,
@@ -181,6 +220,7 @@ def broker_at(place: Path) -> Iterator[Broker]:
         "transaction.state.log.num.partitions": 1,
         "transaction.state.log.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
+        **own,
     }
     config = place / "server.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -188,10 +228,61 @@ def broker_at(place: Path) -> Iterator[Broker]:
     with open(place / "log", "wb") as log:
         made = [*command, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(config)]
         subprocess.run(made, cwd=place, stdout=log, stderr=log, check=True)
-        server = subprocess.Popen([*command, "kafka.Kafka", config], cwd=place, stdout=log, stderr=log)
+    node = Node(place, port, [*command, "kafka.Kafka", str(config)])
     try:
-        wait_for_port(server, port, place / "log")
-        yield Broker(f"{HOST}:{port}")
+        yield node
     finally:
-        server.terminate()
-        server.wait(timeout=60)
+        node.stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuredBroker:
+    """A broker with a listener for TLS with passwords, and one whose address is that of a proxy.
+
+    Attributes:
+        node: Its process.
+        broker: Its plain listener.
+        proxy: The proxy in front of another listener.
+        secure: The address of the listener with TLS.
+        certificate: The file of its certificate, which it has signed itself.
+    """
+
+    node: Node
+    broker: Broker
+    proxy: Proxy
+    secure: str
+    certificate: Path
+
+
+@contextmanager
+def secured_broker_at(place: Path, password: str, cut_after: CutAfter | None = None) -> Iterator[SecuredBroker]:
+    """Run a broker with all listeners; the user of the one with TLS is `reader`."""
+    place.mkdir(parents=True)
+    behind, secure = free_port(), free_port()
+    store, certificate = place / "store.p12", place / "certificate.pem"
+    access = ["-alias", "kafka", "-keystore", str(store), "-storepass", "changeit"]
+    names = ["-dname", "CN=kafka", "-ext", f"SAN=ip:{HOST}", "-validity", "3650"]
+    pair = ["keytool", "-genkeypair", "-keyalg", "RSA", "-keysize", "2048", "-storetype", "PKCS12", *names]
+    for command in ([*pair, *access], ["keytool", "-exportcert", "-rfc", "-file", str(certificate), *access]):
+        subprocess.run(command, check=True, capture_output=True)
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    with proxy_to(f"{HOST}:{behind}", cut_after) as proxy:
+        settings = {
+            "listeners": f"CUT://{HOST}:{behind},SECURE://{HOST}:{secure}",
+            "advertised.listeners": f"CUT://{proxy.address},SECURE://{HOST}:{secure}",
+            "listener.security.protocol.map": "CUT:PLAINTEXT,SECURE:SASL_SSL",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.secure.plain.sasl.jaas.config": f'{login} user_reader="{password}";',
+            "listener.name.secure.ssl.keystore.location": store,
+            "listener.name.secure.ssl.keystore.password": "changeit",
+            "listener.name.secure.ssl.keystore.type": "PKCS12",
+        }
+        with node_at(place / "node", settings) as node:
+            yield SecuredBroker(
+                node=node,
+                broker=Broker(node.address),
+                proxy=proxy,
+                secure=f"{HOST}:{secure}",
+                certificate=certificate,
+            )

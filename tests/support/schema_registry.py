@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import struct
@@ -24,6 +25,7 @@ class SchemaRegistry:
     url: str
     schemas: list[str] = field(default_factory=list)
     requests: int = 0
+    login: str = ""
 
     def encoded(self, schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
         """Register a schema and return a record in the wire format."""
@@ -42,6 +44,12 @@ def schema_registry() -> Iterator[SchemaRegistry]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             registry.requests += 1
+            expected = "Basic " + base64.b64encode(registry.login.encode()).decode()
+            if registry.login and self.headers.get("Authorization") != expected:
+                self.send_response(401)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             number = int(self.path.removeprefix("/schemas/ids/"))
             is_known = 0 < number <= len(registry.schemas)
             reply: dict[str, Any] = {"schema": registry.schemas[number - 1]} if is_known else {"error_code": 40403}
