@@ -114,13 +114,15 @@ class _Log:
         start = BinlogPosition(flavor=self.start.flavor, file=self.start.file, offset=self.start.offset)
         _prepared(connection, LogRead(start=start, server_id=503, wants=lambda name: False))
         body = struct.pack("<IHI", start.offset, 1, 503) + start.file.encode()
-        connection._next_seq_id = 0
         connection._write_bytes(struct.pack("<IB", len(body) + 1, 0x12) + body)
-        size = 0
+        connection._next_seq_id = 1
+        last = b""
         while not (packet := connection._read_packet()).is_eof_packet():
-            size += len(packet._data)
+            last = packet._data
         connection._force_close()
-        assert size >= self.size, f"{size} of {self.size} bytes"
+        # The end of an event in the file is at byte 13 of its header, after the byte that says that no error occurred.
+        (end,) = struct.unpack_from("<I", last, 14)
+        assert end >= self.end.offset, f"the packets end at {end} instead of {self.end.offset}"
 
     def _now(self) -> BinlogPosition:
         file, offset, *_ = self.server.query("show master status")[0]
