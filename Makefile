@@ -171,10 +171,11 @@ $(KAFKA_READY): tests/kafka/kafka.pom.xml
 
 $(MYSQL_READY): Makefile
 	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the MySQL server" >&2; exit 1; }
-	@rm -rf .jars/mysql
-	mvn -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:unpack -Dartifact=$(MYSQL_JAR) \
+	@rm -rf .jars/mysql && mkdir -p .jars/mysql
+	# Without a project, the plugin leaves its markers below the current directory.
+	cd .jars/mysql && mvn -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:unpack -Dartifact=$(MYSQL_JAR) \
 		-DoutputDirectory=$(CURDIR)/.jars/mysql -Dmdep.unpack.includes='mysql-Linux*'
-	tar -xzf .jars/mysql/mysql-Linux-amd64.tar.gz -C .jars/mysql && rm .jars/mysql/mysql-Linux-amd64.tar.gz
+	tar -xzf .jars/mysql/mysql-Linux-amd64.tar.gz -C .jars/mysql && rm -r .jars/mysql/mysql-Linux-amd64.tar.gz '.jars/mysql/$${project.basedir}'
 	@touch $@
 
 # Prints all missing tools at once.
