@@ -167,6 +167,10 @@ class JobOption(click.Option):
         self.repeatable = repeatable
 
 
+#: Flags of ingestions only.
+INGEST_FLAGS = ("--input", "--full-refresh", "--resnapshot", "--every", "--run-for", "--commit", "--dead-letters")
+
+
 def job_flags(*, without: Sequence[str] = ()) -> list[click.Parameter]:
     """Return the flags of a job. Those in `without` have no effect on it: they are accepted, and hidden in its help."""
     # Every command has --debug.

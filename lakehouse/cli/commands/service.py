@@ -7,7 +7,7 @@ import click
 from lakehouse.cli.commands.index import CREATE, DROP, FILTERS
 from lakehouse.cli.group import Command, Group
 from lakehouse.cli.nouns import NOUNS
-from lakehouse.cli.parameters import Count, flag, job_flags, options, output, table, value
+from lakehouse.cli.parameters import INGEST_FLAGS, Count, flag, job_flags, options, output, table, value
 from lakehouse.spec.services import SERVICE_SPECS, ServiceSpec
 
 _DRY_RUN = "Print the plan and write nothing."
@@ -58,7 +58,7 @@ def _plan(spec: ServiceSpec, shared: list[click.Parameter]) -> Command:
 
 
 def _run(spec: ServiceSpec) -> Command:
-    without = ["--full-refresh", "--commit", "--dead-letters"]
+    without = [*INGEST_FLAGS]
     if not spec.by_partition:
         without += ["--partition", "--interval-start", "--interval-end"]
     return Command(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import yaml
 
@@ -96,3 +98,19 @@ def test_command_with_a_wrong_input_is_refused(text: str, name: str | None, prob
 def test_input_is_for_ingestions_only() -> None:
     with pytest.raises(UserError, match="--input: clean works on the whole table"):
         JobCommand(verb="clean", action="run", table="t", input="riders")
+
+
+@pytest.mark.parametrize(
+    ("action", "values", "problem"),
+    [
+        ("run", {"every": "30s"}, "--every: `ingest run` runs once; use `ingest stream`"),
+        ("stream", {"every": "0s"}, "--every 0s: must be longer than 0 seconds"),
+        ("stream", {"run_for": "soon"}, "--run-for='soon' is not a duration"),
+        ("stream", {"full_refresh": True}, "--full-refresh: a stream continues from the checkpoint"),
+        ("stream", {"resnapshot": ("shop.orders",)}, "--resnapshot: a stream continues from the checkpoint"),
+        ("stream", {"interval_start": "2026-01-01", "interval_end": "2026-01-02"}, "--interval-start: a stream"),
+    ],
+)
+def test_flags_that_contradict_a_stream_are_refused(action: str, values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        JobCommand(verb="ingest", action=action, table="t.yaml", **values)
