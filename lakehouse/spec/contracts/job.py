@@ -128,14 +128,10 @@ class JobCommand:
                 raise UserError(f"{flag}: `{self.verb} {self.action}` runs once; use `ingest stream`", flag=flag)
             if parse_duration(flag, text) == 0:
                 raise UserError(f"{flag} {text}: must be longer than 0 seconds", flag=flag)
-        given = {
-            "--interval-start": self.interval,
-            "--full-refresh": self.full_refresh,
-            "--resnapshot": self.resnapshot,
-        }
-        flag = next((name for name, value in given.items() if value), None)
-        if self.action == STREAM and flag is not None:
-            raise UserError(f"{flag}: a stream continues from the checkpoint; use `ingest run`", flag=flag)
+        once = {"--interval-start": self.interval, "--full-refresh": self.full_refresh, "--resnapshot": self.resnapshot}
+        for name, value in once.items():
+            if self.action == STREAM and value:
+                raise UserError(f"{name}: a stream continues from the checkpoint; use `ingest run`", flag=name)
 
     @property
     def interval(self) -> tuple[datetime, datetime] | None:
