@@ -6,7 +6,7 @@ import gc
 import pickle
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import itemgetter
@@ -18,6 +18,16 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from lakehouse.core.engine.progress import finished_task
 from lakehouse.core.engine.protocol import R, ShardFunction, T, TaskFunction
@@ -31,6 +41,14 @@ _SHARD_BYTES = 256 * 1024 * 1024
 _SMALL_BYTES = 8 * 1024 * 1024
 # Compressed bytes of Parquet input that fill at least one base file.
 _PARQUET_BYTES = _SHARD_BYTES // 4
+# Spark measures the Arrow batch after each row, which takes a quarter of the conversion, unless this option has its
+# greatest value.
+_BATCH_BYTES, _UNMEASURED = "spark.sql.execution.arrow.maxBytesPerBatch", str((1 << 31) - 1)
+# Rows of a batch that is not measured: 64 MB, the default of that option, if rows take 16 KB.
+_BATCH_ROWS_OPTION, _UNMEASURED_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch", 4_096
+_SHARD_OPTION = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+# Estimated bytes for each core from which rows are not shuffled to fill base files.
+_LEAST_BYTES = _PARQUET_BYTES // 2
 # The share of the memory budget for a batch that is read.
 _READ_SHARE = 16
 # Spark tasks per core that light tasks are grouped into; more than one, because tasks differ in size.
@@ -42,6 +60,8 @@ _UNKNOWN_BYTES = 1 << 50
 _BLOCK_SHARE, _FREE_SHARE = 256, 16
 _MIN_BLOCK_BYTES, _MIN_FREE_BYTES = 256 << 10, 4 << 20
 _WRAPPING = threading.Lock()
+# Types whose values are short in most tables. Others, as images and documents, may take megabytes.
+_SHORT = (NumericType, StringType, BooleanType, DateType, TimestampType, TimestampNTZType)
 _RESULT = pa.schema([pa.field("result", pa.binary())])
 
 
@@ -75,10 +95,10 @@ class SparkEngine:
         if source is not None:
             return self._read(source, function, alone=is_small)
         columns = [col(_quoted(name)) for name in by]
-        if hint == "exact":
-            frame = frame.coalesce(1) if is_small else frame.repartition(*columns)
-        elif hint == "balanced":
-            frame = self._balanced(frame, columns)
+        if is_small:
+            frame = frame.coalesce(1)
+        else:
+            frame = self._distributed(frame, columns, hint)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             results = [pickle.dumps(result) for result in function(_attempt(), batches)]
@@ -109,19 +129,32 @@ class SparkEngine:
             found: list[R] = mapped.collect()
         return found
 
-    def _balanced(self, frame: DataFrame, columns: list[Column]) -> DataFrame:
-        """Repartition the frame so that each shard fills about one base file."""
+    def _distributed(self, frame: DataFrame, columns: list[Column], hint: str) -> DataFrame:
+        """Repartition the frame by the columns, or so that each shard fills about one base file."""
+        options = _batch_options(frame)
+        if hint == "exact":
+            return self._with_options(frame, options).repartition(*columns)
+        if hint != "balanced":
+            return self._with_options(frame, options)
         size = _estimated_bytes(frame)
-        if not columns and self.parallelism * _PARQUET_BYTES <= size < _UNKNOWN_BYTES:
-            # No columns determine the shard, and there are enough rows for every core, so a shuffle is not needed.
-            return frame.coalesce(max(self.parallelism, -(-size // _PARQUET_BYTES)))
-        # Set the option on a clone of the session, so that the user's session and other threads are not affected.
+        if not columns and self.parallelism * _LEAST_BYTES <= size < _UNKNOWN_BYTES:
+            # No columns determine the shard, and there are enough rows for every core, so a shuffle is not needed. It
+            # would take a third of the CPU time of the whole write.
+            return self._with_options(frame, options).coalesce(max(self.parallelism, -(-size // _PARQUET_BYTES)))
+        options[_SHARD_OPTION] = str(_SHARD_BYTES)
+        return self._with_options(frame, options).hint("rebalance", *columns)
+
+    def _with_options(self, frame: DataFrame, options: Mapping[str, str]) -> DataFrame:
+        """Return the frame in a clone of its session: the user's session and other threads keep their options."""
+        if not options:
+            return frame
         clone = frame.sparkSession._jsparkSession.cloneSession()
-        clone.conf().set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(_SHARD_BYTES))
+        for name, value in options.items():
+            clone.conf().set(name, value)
         plan = frame._jdf.queryExecution().analyzed()
         jvm: Any = self._spark._jvm
         cloned = jvm.org.apache.spark.sql.classic.Dataset.ofRows(clone, plan)
-        return DataFrame(cloned, SparkSession(self._spark.sparkContext, clone)).hint("rebalance", *columns)
+        return DataFrame(cloned, SparkSession(self._spark.sparkContext, clone))
 
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
         """Run one Spark task per task; light tasks are grouped, because the start of a Spark task takes about 30 ms."""
@@ -174,6 +207,27 @@ def own_workers(spark: SparkSession, budget: int) -> Iterator[None]:
             yield
         finally:
             context.environment = environment
+
+
+def _batch_options(frame: DataFrame) -> dict[str, str]:
+    """Return the options with which Spark hands batches of few rows over and does not measure them.
+
+    Empty if the user limits the bytes of batches, or if rows may be long: a column is a list, a map or binary.
+    """
+    settings = frame.sparkSession._jsparkSession.conf()
+    if settings.contains(_BATCH_BYTES) or not all(_is_short(field.dataType) for field in frame.schema):
+        return {}
+    rows = int(settings.get(_BATCH_ROWS_OPTION))
+    return {
+        _BATCH_BYTES: _UNMEASURED,
+        _BATCH_ROWS_OPTION: str(min(rows, _UNMEASURED_ROWS) if rows > 0 else _UNMEASURED_ROWS),
+    }
+
+
+def _is_short(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_is_short(field.dataType) for field in kind)
+    return isinstance(kind, _SHORT)
 
 
 def _estimated_bytes(frame: DataFrame) -> int:

@@ -76,7 +76,7 @@ class CandidateKeys:
         if not text:
             return None
         if self._probe is None:
-            self._probe = BloomProbe(list(key_blocks(self._keys)))
+            self._probe = BloomProbe(key_blocks(self._keys))
         try:
             found = self._probe.candidates(text, type_code)
             if found is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ Bits = NDArray[np.uint8]
 ROUNDS = 16
 #: Rounds after which excluded keys are dropped.
 _STEP = 4
+#: Keys that one filter is asked at once; the steps take 200 bytes for each.
+_AT_ONCE = 4_096
 _BITS_PER_CHARACTER = 6
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _INVALID = 0xFF
@@ -38,9 +40,10 @@ _HEADER_CHARACTERS = 64
 class BloomProbe:
     """Keys that many filters are asked for."""
 
-    def __init__(self, blocks: Sequence[KeyBlock]) -> None:
-        self._size = sum(block.size for block in blocks)
+    def __init__(self, blocks: Iterable[KeyBlock]) -> None:
+        """Hash the keys of the blocks; one block at a time is in memory if they are generated."""
         self._blocks = [(block.order, [value.copy() for value in block.hashes(ROUNDS)]) for block in blocks]
+        self._size = sum(len(hashes[0]) for _, hashes in self._blocks)
 
     def candidates(self, text: bytes, type_code: str | None) -> NDArray[np.bool_] | None:
         """Return for each key whether a filter may contain it; some excluded keys may be among them.
@@ -69,8 +72,11 @@ class BloomProbe:
         first = 0
         for order, hashes in self._blocks:
             size = len(hashes[0])
-            hits = _passing(stored, layout, hashes[: layout.num_hashes])
-            found[first : first + size][hits if order is None else order[hits]] = True
+            of_block = found[first : first + size]
+            for start in range(0, size, _AT_ONCE):
+                some = [of_round[start : start + _AT_ONCE] for of_round in hashes[: layout.num_hashes]]
+                hits = _passing(stored, layout, some) + start
+                of_block[hits if order is None else order[hits]] = True
             first += size
         return found
 

@@ -13,14 +13,13 @@ from lakehouse.core.files.memory_budget import Budget
 from lakehouse.core.format.parquet.bloom_filter import DYNAMIC, BloomFilter
 from lakehouse.core.format.parquet.bloom_probe import ROUNDS
 
-#: Below this budget, the pieces in which keys are hashed take a larger share.
-BUDGET = Budget(64 << 20)
 
-
+@pytest.mark.parametrize("budget_mb", [16, 64])
 @pytest.mark.parametrize("length", [8, 16, 36, 128])
-def test_keys_of_a_part_and_their_hashes_fit_the_share_of_hashed_keys(length: int) -> None:
+def test_keys_of_a_part_and_their_hashes_fit_the_share_of_hashed_keys(length: int, budget_mb: int) -> None:
+    budget = Budget(budget_mb << 20)
     text = BloomFilter.build(pa.array(["other"]), entries=60_000, fpp=1e-9).to_text().encode()
-    count = BUDGET.hashed_keys(FILTERED_KEY_FACTOR * (length + 4))
+    count = budget.hashed_keys(FILTERED_KEY_FACTOR * (length + 4))
     keys = pa.chunked_array([pa.array([f"{number:0{length}d}" for number in range(count)])])
     assert keys.nbytes == pytest.approx(count * (length + 4), abs=8)
     tracemalloc.start()
@@ -31,4 +30,4 @@ def test_keys_of_a_part_and_their_hashes_fit_the_share_of_hashed_keys(length: in
         tracemalloc.stop()
     # NumPy reports its memory to tracemalloc: at least the hashes of all keys.
     assert peak >= 4 * ROUNDS * count
-    assert keys.nbytes + peak <= BUDGET.shared_bytes * 3 / 8
+    assert keys.nbytes + peak <= budget.shared_bytes * 3 / 8
