@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 #: The largest number of bytes that are kept, by the estimates of the callers.
 CACHE_BYTES = 192 << 20
+#: The same for the texts of bloom filters, which have a share of their own: those of a look-up would displace the rest.
+FILTER_BYTES = 64 << 20
 
 
 class MetadataCache:
@@ -23,8 +25,16 @@ class MetadataCache:
         self._limit, self._used = limit, 0
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = Lock()
+        self._filters: MetadataCache | None = None
         #: What the last load of the table found: the loaded table, and the reader or the reason that there is none.
         self.opened: tuple[Any, Any] | None = None
+
+    @property
+    def filters(self) -> MetadataCache:
+        """The bloom filters of base files, by partition and name of the file. The filter of a file never changes."""
+        if self._filters is None:
+            self._filters = MetadataCache(FILTER_BYTES)
+        return self._filters
 
     def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
         """Return the value of a key; `make` returns it with its size if it is missing. Two threads may both make it."""

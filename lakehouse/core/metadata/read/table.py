@@ -34,6 +34,7 @@ from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.place import INIT_PREFIX
 from lakehouse.core.metadata.read.few import FEW_KEYS, few_listing, few_statistics
+from lakehouse.core.metadata.read.kept_filters import kept_filters
 from lakehouse.core.metadata.read.layers import (
     Decode,
     FileLayer,
@@ -212,11 +213,14 @@ class MetadataTable:
         `files` has the columns `partition` and `name`.
         """
         with reading():
-            wanted = keys.bloom_keys(files.column("partition"), files.column("name"))
-            rows = self._find(BLOOM_FILTERS, sorted_keys(wanted))
-            place = pc.index_in(rows.column("key"), value_set=wanted).combine_chunks()
-            columns = [_one(files.column(name)).take(place) for name in ("partition", "name")]
-            return pa.table([*columns, *rows.columns[1:]], schema=BLOOMS)
+            return kept_filters(self._store.cache.filters, files, self._stored_filters, BLOOMS)
+
+    def _stored_filters(self, files: pa.Table) -> pa.Table:
+        wanted = keys.bloom_keys(files.column("partition"), files.column("name"))
+        rows = self._find(BLOOM_FILTERS, sorted_keys(wanted))
+        place = pc.index_in(rows.column("key"), value_set=wanted).combine_chunks()
+        columns = [_one(files.column(name)).take(place) for name in ("partition", "name")]
+        return pa.table([*columns, *rows.columns[1:]], schema=BLOOMS)
 
     def secondary_matches(self, index: str, values: Any) -> pa.Table:
         """Return the record keys of secondary values as `MATCHES`.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.write import staged
 from lakehouse.core.table.table import Table
 from tests.support.tables import Shape, batch, data_rows, make_table, row
@@ -61,6 +63,25 @@ def test_upsert_asks_filters_of_files_unless_the_metadata_table_has_them(
     table.upsert(batch([row("2-b", ts=2, v="new")]))
     assert files == ([True] * 3 if options is not FILTERS else [False])
     assert sorted(r["id"] for r in data_rows(table)) == ["0-a", "0-b", "1-a", "1-b", "2-a", "2-b"]
+
+
+def test_stored_filters_are_read_once_for_several_upserts(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = three_files("BLOOM", "MERGE_ON_READ")
+    read: list[int] = []
+    real = MetadataTable._stored_filters
+
+    def counted(metadata: MetadataTable, files: pa.Table) -> pa.Table:
+        read.append(files.num_rows)
+        return real(metadata, files)
+
+    monkeypatch.setattr(MetadataTable, "_stored_filters", counted)
+    table.upsert(batch([row("1-a", ts=2, v="new")]))
+    table.upsert(batch([row("2-b", ts=2, v="new")]))
+    assert read == [3]
+    table.insert(batch([row("3-a")]))
+    table.upsert(batch([row("3-a", ts=2, v="new"), row("0-a", ts=2, v="new")]))
+    assert read == [3, 1]
+    assert {r["id"] for r in data_rows(table) if r["v"] == "new"} == {"1-a", "2-b", "3-a", "0-a"}
 
 
 def test_delete_finds_its_keys_by_stored_filters() -> None:
