@@ -51,7 +51,12 @@ class System:
     def function(self, name: str) -> Callable[..., Any]:
         """Return a function of `os` that counts its calls as steps."""
         real = getattr(os, name)
-        return lambda *args, **how: self.step(name, args[0] if args else "", lambda: real(*args, **how))
+
+        def call(*args: Any, **how: Any) -> Any:
+            creates = name == "open" and len(args) > 1 and args[1] & os.O_CREAT
+            return self.step("open x" if creates else name, args[0] if args else "", lambda: real(*args, **how))
+
+        return call
 
     def open(self, file: Any, mode: str = "r", *rest: Any, **how: Any) -> Any:
         """Open a file whose calls count as steps."""

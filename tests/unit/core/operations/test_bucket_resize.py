@@ -21,10 +21,8 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.hashing import load_rings
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.table.table import Table
-from lakehouse.errors import UnsupportedError
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Instant
-from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.index import MERGE_THRESHOLD, MIN_NUM_BUCKETS, SPLIT_THRESHOLD
 from tests.support.tables import Shape, batch, data_rows, make_table, row
 
@@ -352,11 +350,3 @@ def test_validation_accepts_rings_before_during_and_after_a_resize() -> None:
     assert findings(table) == set(), "the ring of the merge is the current one"
     table.refresh().env.storage.delete(metadata_path("a", ring_of(table).metadata.instant))
     assert "bucket.layout" in findings(table)
-
-
-def test_delete_retention_is_refused_with_rings_and_the_error_names_the_ways_out() -> None:
-    table = ring_table(options={DELETE_RETENTION: "7d"})
-    with pytest.raises(UnsupportedError, match=rf"Leave {DELETE_RETENTION} out, or .* {BUCKET_ENGINE}=SIMPLE"):
-        table.upsert(keys(0, 2, "first"))
-    table.with_options({DELETE_RETENTION: ""}).upsert(keys(0, 2, "first"))
-    assert rows_of(table) == {"k0": "first", "k1": "first"}
