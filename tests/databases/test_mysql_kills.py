@@ -28,7 +28,7 @@ from lakehouse.model.instant import Action
 complete, left = TimelineStore.complete, [int(sys.argv[2])]
 
 def killed(self, instant, *args, **kwargs):
-    left[0] -= instant.action in (Action.COMMIT, Action.DELTACOMMIT) and "/metadata" not in self.storage.root
+    left[0] -= instant.action in (Action.COMMIT, Action.DELTACOMMIT) and "/metadata" not in self._env.storage.root
     if left[0] or sys.argv[1] == "after":
         found = complete(self, instant, *args, **kwargs)
     if left[0] == 0:
@@ -36,7 +36,7 @@ def killed(self, instant, *args, **kwargs):
     return found
 
 TimelineStore.complete = killed
-main(sys.argv[3:])
+sys.exit(main(sys.argv[3:]))
 """
 KEYS = 300
 

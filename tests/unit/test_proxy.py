@@ -56,6 +56,15 @@ def received(connection: socket.socket, sent: bytes) -> bytes:
     return found
 
 
+def answer(port: int, sent: bytes) -> bytes:
+    """Return what comes back over a new connection; nothing if it is closed while it is made."""
+    try:
+        with socket.create_connection((HOST, port), timeout=10) as connection:
+            return received(connection, sent)
+    except OSError:
+        return b""
+
+
 def test_proxy_copies_bytes_until_it_cuts_all_connections(echo: str) -> None:
     with proxy_to(echo) as proxy, socket.create_connection((HOST, proxy.port), timeout=10) as client:
         assert received(client, b"x" * 5000) == b"x" * 5000
@@ -64,8 +73,7 @@ def test_proxy_copies_bytes_until_it_cuts_all_connections(echo: str) -> None:
         with socket.create_connection((HOST, proxy.port), timeout=10) as other:
             assert received(other, b"again") == b"again"
         proxy.refuses = True
-        with socket.create_connection((HOST, proxy.port), timeout=10) as refused:
-            assert received(refused, b"no") == b""
+        assert answer(proxy.port, b"no") == b""
 
 
 def test_proxy_cuts_a_connection_inside_of_a_reply(echo: str) -> None:
