@@ -41,7 +41,7 @@ _SHARD_BYTES = 256 * 1024 * 1024
 _SMALL_BYTES = 8 * 1024 * 1024
 # Compressed bytes of Parquet input that fill at least one base file.
 _PARQUET_BYTES = _SHARD_BYTES // 4
-# Spark measures the Arrow batch after each row, which takes a quarter of the conversion, unless this option has its
+# Spark measures the Arrow batch after each row, which takes about a third of the conversion, unless this option has its
 # greatest value.
 _BATCH_BYTES, _UNMEASURED = "spark.sql.execution.arrow.maxBytesPerBatch", str((1 << 31) - 1)
 # Rows of a batch that is not measured: 64 MB, the default of that option, if rows take 16 KB.
