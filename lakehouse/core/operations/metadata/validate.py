@@ -21,6 +21,7 @@ import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -194,7 +195,7 @@ def _pieces(files: pa.Table, *, whole_partitions: bool) -> Iterator[pa.Table]:
         codes = np.asarray(files.column("partition").combine_chunks().dictionary_encode().indices)
         firsts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
         starts = np.unique(firsts[np.searchsorted(firsts, starts, side="right") - 1])
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), files.num_rows], strict=True):
+    for start, end in pairwise([*starts.tolist(), files.num_rows]):
         yield files.slice(start, end - start)
 
 

@@ -63,6 +63,15 @@ def test_metadata_that_writes_maintain_equals_the_files(type: str, tmp_path: Pat
     assert all(check.records for check in report.checks)
 
 
+@pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_metadata_of_a_table_without_files_equals_the_files(type: str, tmp_path: Path) -> None:
+    table = table_with_metadata(tmp_path, type=type)
+    assert table.metadata.validate().ok
+    table.insert(batch([row("k1", p="a")]))
+    table.delete(["k1"])
+    assert table.metadata.validate().ok
+
+
 def test_validation_writes_nothing(tmp_path: Path) -> None:
     table = filled(tmp_path)
     storage = table.refresh().env.storage
