@@ -12,6 +12,7 @@ DATA ?=
 DATABASE ?= auto
 MINUTES ?= 10
 SEEDS ?= 2000
+KILLS ?= 1000
 TABLE ?=
 
 # PostgreSQL's binaries as a Python package.
@@ -42,7 +43,7 @@ EGG_INFO := lakehouse_tables.egg-info
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help wheel demo ui test test-all check unit airflow-tests interop bench reliability docs docs-links reference venvs \
+.PHONY: help wheel demo ui test test-all check unit airflow-tests interop bench reliability source-kills docs docs-links reference venvs \
 	hudi s3a kafka mysql postgresql preflight clean distclean
 
 help: ## show this list
@@ -125,6 +126,9 @@ bench: $(SPARK_READY) ## ratios against plain Spark, deltalake and Hudi, measure
 
 reliability: $(SPARK_READY) ## simulation, kills, damaged inputs, a soak and mutants, on one page (MINUTES=10 SEEDS=2000)
 	.venv/bin/python -m tests.reliability --minutes $(MINUTES) --seeds $(SEEDS)
+
+source-kills: $(SPARK_READY) $(KAFKA_READY) ## kill ingestions from all sources, then compare tables with sources (KILLS=1000)
+	.venv/bin/python -m tests.reliability.source_kills --kills $(KILLS)
 
 venvs: $(SPARK_READY) $(AIRFLOW_READY) ## both virtual environments
 

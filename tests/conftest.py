@@ -52,6 +52,7 @@ pytest_plugins = [
         "locks",
         "kafka",
         "mysql",
+        "postgres",
         "mariadb",
     )
     if (IN_SPARK_ENVIRONMENT or name == "hive") and (SUPPORT / f"{name}.py").exists()

@@ -30,6 +30,7 @@ PUBLIC: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "Airflow": (
         ("plugins/lakehouse_airflow/dags.py", ()),
         ("plugins/lakehouse_airflow/operators.py", ()),
+        ("plugins/lakehouse_airflow/stream.py", ("StreamOperator",)),
         ("plugins/lakehouse_airflow/publish.py", ()),
         ("plugins/lakehouse_airflow/publish_sensor.py", ()),
         ("plugins/lakehouse_airflow/services.py", ()),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 from docs.generators.markdown import code, page, table
+from lakehouse.spec.deduplicate import DEDUPLICATE_KEYS
 from lakehouse.spec.ingest import SOURCE_SPECS
 from lakehouse.spec.ingest_keys import INGEST_KEYS
 from lakehouse.spec.options.policies import POLICIES, Policies
@@ -40,6 +41,10 @@ SECTIONS: dict[str, tuple[str, tuple[SpecKey, ...]]] = {
     "ingest.transform": (
         "Rows by SQL or by a Python function, for every source: `transform: {sql: SELECT ... FROM batch}`.",
         TRANSFORM_KEYS,
+    ),
+    "ingest.deduplicate": (
+        "Events that were delivered more than once: `deduplicate: {within: 1d, time: created_at}`.",
+        DEDUPLICATE_KEYS,
     ),
     "services": (_SERVICES, SERVICE_KEYS),
     "services.publish": ("Partitions of a Hive Metastore.", PUBLISH_KEYS),

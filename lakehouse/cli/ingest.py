@@ -22,7 +22,8 @@ from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.ingest.databases import written_spec
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.platform.ingest.stream import Stop, Stream, open_lease, run_stream, stop_by_signal
+from lakehouse.platform.ingest.stream import Stop, Stream, run_stream, stop_by_signal
+from lakehouse.platform.ingest.stream_files import open_lease
 from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
@@ -33,7 +34,7 @@ from lakehouse.spark.sources import Session, storage_options_of
 from lakehouse.spark.submitted import submitted_storage_options
 from lakehouse.spec.command_check import REPLAY, check_command
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
-from lakehouse.spec.location import location_of
+from lakehouse.spec.location import location_of, stream_location
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.quantities import parse_duration
@@ -57,7 +58,7 @@ def stream(given: Given) -> int:
 def _stream_work(command: JobCommand) -> JobReport:
     spec, warning = _spec_of(command)
     session = job_session(f"lakehouse ingest stream {spec.table}")
-    env = Env(storage=open_storage(location_of(spec, os.environ), storage_options_of(session)))
+    env = Env(storage=open_storage(stream_location(spec, os.environ), storage_options_of(session)))
     stop = Stop()
     with metrics() as measures, stop_by_signal(stop):
         report = run_stream(
@@ -69,7 +70,8 @@ def _stream_work(command: JobCommand) -> JobReport:
                 env=env,
                 lock=open_lease(env, spec.input),
                 stop=stop,
-                run_id=command.run_id or "ingest stream by hand",
+                run_id=command.run_id or f"ingest stream by hand/{env.ids.uuid()}",
+                input=spec.input,
             )
         )
     report = with_warning(report, warning)
@@ -168,7 +170,20 @@ def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session]
         return None
     open_metastore(policy).close()
     location = location_of(spec, os.environ)
-    return lambda report, session: synced(report, location, options, storage_options_of(session))
+    if not spec.is_template:
+        return lambda report, session: synced(report, location, options, storage_options_of(session))
+    place = f"{location.rstrip('/')}/"
+
+    def each(report: JobReport, session: Session) -> JobReport:
+        access = storage_options_of(session)
+        parts = tuple(
+            one if one.status is JobStatus.FAILED else synced(one, place + one.table, options, access)
+            for one in report.parts
+        )
+        warnings = [f"{one.table}: {one.warning}" for one in parts if one.warning]
+        return replace(report, parts=parts, warning="; ".join(warnings))
+
+    return each
 
 
 def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int]:

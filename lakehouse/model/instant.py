@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
+from operator import attrgetter
 
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.display import Readable, Shown, count_text, sentence
@@ -36,6 +37,8 @@ _COMPLETED_AS = {
     Action.LOGCOMPACTION: Action.DELTACOMMIT,
     Action.CLUSTERING: Action.REPLACECOMMIT,
 }
+
+_REQUESTED = attrgetter("requested")
 
 #: Newest instants in the representation of a timeline.
 _SHOWN_INSTANTS = 10
@@ -89,8 +92,10 @@ class Timeline(Readable):
     instants: tuple[Instant, ...] = ()
 
     def __post_init__(self) -> None:
-        ordered = tuple(sorted(self.instants, key=lambda i: (i.requested, i.action.completed_as)))
-        object.__setattr__(self, "instants", ordered)
+        ordered = sorted(self.instants, key=_REQUESTED)
+        if len(set(map(_REQUESTED, ordered))) < len(ordered):
+            ordered.sort(key=lambda i: i.key)
+        object.__setattr__(self, "instants", tuple(ordered))
 
     @classmethod
     def _in_order(cls, instants: Iterable[Instant]) -> Timeline:

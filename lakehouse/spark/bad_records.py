@@ -17,6 +17,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, RAW, SOURCE_FILE, Frame
+from lakehouse.spark.workers import map_in_arrow
 
 REASON = "_lakehouse_reason"
 #: The reason of a record that could not be parsed.
@@ -135,7 +136,7 @@ def write_dead_letters(marked: Frame, storage: Storage, folder: str) -> int:
     """
     lines = _dead_letters(marked).select(F.to_json(F.struct("*")).alias("line"))
     with spark_failures("writing dead letters"):
-        written = lines.mapInArrow(partial(_write_parts, storage, folder), "rows long").agg(F.sum("rows")).head()
+        written = map_in_arrow(lines, partial(_write_parts, storage, folder), "rows long").agg(F.sum("rows")).head()
     return int(written[0] or 0) if written is not None else 0
 
 

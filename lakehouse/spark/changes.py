@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakehouse.core.operations.read.cdc import ChangeScan
 from lakehouse.spark.engine import own_workers
 from lakehouse.spark.scan import spark_schema
+from lakehouse.spark.workers import map_in_arrow
 
 
 def changes_to_spark(spark: SparkSession, scan: ChangeScan) -> DataFrame:
@@ -24,4 +25,4 @@ def changes_to_spark(spark: SparkSession, scan: ChangeScan) -> DataFrame:
 
     numbers = spark.range(0, len(scan.changes), 1, len(scan.changes))
     with own_workers(spark, scan.context.slices.budget_bytes):
-        return numbers.mapInArrow(read, spark_schema(scan.schema))
+        return map_in_arrow(numbers, read, spark_schema(scan.schema))

@@ -3,7 +3,7 @@
 csv      the header of each file; types of unknown columns are inferred from all records
 json     the names in all records of each file, found in one pass; types as for CSV. Files with records that span
          several lines are inspected together
-parquet  the schema in the footer of each file
+typed    of Parquet, ORC and Avro: the schema in the footer or header of each file
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
@@ -22,6 +21,7 @@ from lakehouse.core.planning.schema import evolve, normalise
 from lakehouse.errors import UserError
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import FileSet, Schema, Session, infer_schema, lines_of
+from lakehouse.spark.typed_files import typed_schema
 from lakehouse.spec.options.schema import SchemaPolicy
 
 _AT_ONCE = 16
@@ -103,12 +103,11 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
     return tuple(sorted(found, key=lambda one: one.files.paths))
 
 
-def parquet_columns(files: FileSet) -> tuple[ColumnSet, ...]:
-    """Group the files by the columns and types in their footers."""
+def typed_columns(files: FileSet) -> tuple[ColumnSet, ...]:
+    """Group the files by the columns and types that they declare."""
 
     def stored(path: str) -> pa.Schema:
-        with files.storage.open_input(path) as file:
-            return pq.read_schema(file)
+        return typed_schema(files.storage, path, files.format)
 
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -122,7 +121,7 @@ def parquet_columns(files: FileSet) -> tuple[ColumnSet, ...]:
 
 
 def common_schema(sets: Sequence[ColumnSet], schemas: Sequence[Schema], policy: SchemaPolicy) -> Schema:
-    """Return the columns of all Parquet files, in types that can hold the values of every file.
+    """Return the columns of all files of a typed format, in types that can hold the values of every file.
 
     `schemas` has one schema for each set. Raises UserError with the column whose types differ more than the policy
     allows.
@@ -137,8 +136,8 @@ def common_schema(sets: Sequence[ColumnSet], schemas: Sequence[Schema], policy: 
             common = evolve(common, normalise(to_arrow_schema(schema)), merging).schema
         except UserError as error:
             raise UserError(
-                f"the parquet files do not agree on their columns; comparing {one.files.address(one.files.paths[0])} "
-                f"with files before it ('the table'): {error.message}",
+                f"the {one.files.format} files do not agree on their columns; comparing "
+                f"{one.files.address(one.files.paths[0])} with files before it ('the table'): {error.message}",
                 **error.facts,
             ) from error
     return from_arrow_schema(common)

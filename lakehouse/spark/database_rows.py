@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -15,8 +15,14 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.spark.bad_records import select_columns
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import INTERNAL, FileSet, Frame, Session, read_files, schema_of_arrow
+from lakehouse.spark.workers import map_in_arrow
 
 _PREFIX = "_lakehouse_key_"
+_VALUE = "_lakehouse_value_"
+#: The unavailable columns of rows whose key was changed: the value is that of the row of the old key.
+MOVED = "_moved"
+#: The number of the part of a window that rows are in.
+PART = "_part"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,9 @@ class ChangeColumns:
         position: The place in the log.
         committed: The time of the commit.
         stored: Names of stored columns by the names above.
+        inserts: The kind of inserts.
+        unavailable: The names of the columns without a value; empty if the log has all values.
+        unsent: Columns that some changes have no value of.
     """
 
     change: str
@@ -36,6 +45,14 @@ class ChangeColumns:
     position: str
     committed: str
     stored: dict[str, str]
+    inserts: str = "insert"
+    unavailable: str = ""
+    unsent: tuple[str, ...] = ()
+
+    @property
+    def control(self) -> tuple[str, ...]:
+        """The names of the columns of changes that are not those of their rows."""
+        return (self.change, self.position, self.committed, *((self.unavailable, MOVED, PART) if self.unsent else ()))
 
 
 def run_tasks(
@@ -43,7 +60,7 @@ def run_tasks(
 ) -> list[str]:
     """Run a function on the numbers from 0 to `count` - 1, each in a task, and return the texts of its output."""
     with spark_failures("reading the database"):
-        rows = session.range(0, count, 1, max(1, count)).mapInArrow(task, "report string").collect()
+        rows = map_in_arrow(session.range(0, count, 1, max(1, count)), task, "report string").collect()
     return [str(row[0]) for row in rows]
 
 
@@ -67,8 +84,142 @@ def newest_changes(changes: Frame, key: Sequence[str], marks: ChangeColumns, aft
     if not key:
         return changes
     latest = Window.partitionBy(*_columns(key)).orderBy(F.col(marks.position).desc())
+    if marks.unsent:
+        changes = _with_earlier_values(changes, key, marks)
     rank = "_lakehouse_rank"
     return changes.withColumn(rank, F.row_number().over(latest)).where(F.col(rank) == 1).drop(rank)
+
+
+def _with_earlier_values(changes: Frame, key: Sequence[str], marks: ChangeColumns) -> Frame:
+    """Return changes in which values that were not sent are those of the last change of the key that has one.
+
+    A row that gets its key by a change of the key does not have the values of an earlier row of this key.
+    """
+    before = Window.partitionBy(*_columns(key)).orderBy(F.col(marks.position)).rowsBetween(Window.unboundedPreceding, 0)
+    lacking = F.coalesce(F.col(marks.unavailable), F.array().cast("array<string>"))
+    kinds = {column.name: column.dataType for column in changes.schema}
+    unknown = F.lit(False).alias("is_known")
+    found = []
+    for name in marks.unsent:
+        nothing = F.struct(unknown, F.lit(None).cast(kinds[name]).alias("value"))
+        known = F.struct(F.lit(True).alias("is_known"), F.col(_quoted(name)).alias("value"))
+        state = (
+            F.when(F.col(marks.change) == marks.deletes, nothing)
+            .when(~F.array_contains(lacking, name), known)
+            .when(F.col(marks.change) == marks.inserts, nothing)
+        )
+        found.append(F.last(state, ignorenulls=True).over(before).alias(f"{_VALUE}{name}"))
+    with_states = changes.select("*", *found)
+    still, moved, values = [], [], {}
+    for name in marks.unsent:
+        lacks, state = F.array_contains(lacking, name), F.col(_quoted(f"{_VALUE}{name}"))
+        is_open = lacks & ~F.coalesce(state.getField("is_known"), F.lit(False))
+        still.append(F.when(is_open, F.lit(name)))
+        moved.append(F.when(is_open & state.isNotNull(), F.lit(name)))
+        values[name] = F.when(lacks, state.getField("value")).otherwise(F.col(_quoted(name))).alias(name)
+    return with_states.select(
+        *[values.get(name, F.col(_quoted(name))) for name in kinds if name != marks.unavailable],
+        F.array_compact(F.array(*still)).alias(marks.unavailable),
+        F.array_compact(F.array(*moved)).alias(MOVED),
+    )
+
+
+def _filled(changes: Frame, rows: Frame, key: Sequence[str], marks: ChangeColumns, *, is_newer: bool) -> Frame:
+    """Return changes with the values that they lack from rows of the same keys.
+
+    Rows that are newer than the part of a change, by the numbers of their parts, also fill changes of the key.
+    """
+    other = rows.select(
+        *[F.col(_quoted(name)).alias(f"{_PREFIX}{number}") for number, name in enumerate(key)],
+        *[F.col(_quoted(name)).alias(f"{_VALUE}{name}") for name in marks.unsent],
+        (F.col(PART) if is_newer else F.lit(0)).alias(_VALUE),
+    )
+    same = [F.col(_quoted(name)) == F.col(f"{_PREFIX}{number}") for number, name in enumerate(key)]
+    joined = changes.join(other, reduce(lambda one, two: one & two, same), "left")
+    found, lacks, moved = F.col(_VALUE).isNotNull(), F.col(marks.unavailable), F.col(MOVED)
+    later = F.col(_VALUE) > F.col(PART)
+    fills = {
+        name: found & F.array_contains(lacks, name) & (later | ~F.array_contains(moved, name)) for name in marks.unsent
+    }
+    left = F.array_compact(
+        F.array(*[F.when(F.array_contains(lacks, name) & ~fills[name], F.lit(name)) for name in marks.unsent])
+    )
+    selected = [
+        F.when(fills[name], F.col(_quoted(f"{_VALUE}{name}"))).otherwise(F.col(_quoted(name))).alias(name)
+        if name in fills
+        else (left if name == marks.unavailable else F.col(_quoted(name))).alias(name)
+        for name in changes.columns
+    ]
+    return joined.select(*selected)
+
+
+def unknown_rows(changes: Frame, marks: ChangeColumns, kept: Collection[str]) -> Frame:
+    """Return changes that lack a value that the stored row cannot give.
+
+    Args:
+        changes: The newest change of each key, filled from chunks.
+        marks: The names of columns.
+        kept: The columns whose stored value a placeholder keeps.
+    """
+    return changes.where(_is_unknown(marks, kept))
+
+
+def _is_unknown(marks: ChangeColumns, kept: Collection[str]) -> Column:
+    lacks = F.col(marks.unavailable)
+    names = F.array(*[F.lit(name) for name in kept]).cast("array<string>")
+    beyond = F.array_union(F.array_except(lacks, names), F.array_intersect(lacks, F.col(MOVED)))
+    return (F.col(marks.change) != marks.deletes) & (F.size(beyond) > 0)
+
+
+def filled_changes(
+    newest: Frame, chunks: Frame | None, fetched: Frame | None, key: Sequence[str], marks: ChangeColumns
+) -> Frame:
+    """Return the newest changes with the values that they lack from chunks, or from rows that were read for them.
+
+    A chunk has the values of the same row, because no change in the window has another one. It may have been read
+    before a change of the key, so it gives no values to rows that got their key by one; `fetched` was read after it.
+    """
+    if not marks.unsent or not key:
+        return newest
+    if chunks is not None:
+        newest = _filled(newest, chunks, key, marks, is_newer=False)
+    return newest if fetched is None else _filled(newest, fetched, key, marks, is_newer=True)
+
+
+def with_placeholders(changes: Frame, marks: ChangeColumns, kept: Collection[str], placeholder: str) -> Frame:
+    """Return changes with a placeholder, for which a reader takes the stored value, instead of each missing value.
+
+    Changes that lack other values are left out: their rows were deleted later.
+    """
+    kinds = {column.name: column.dataType for column in changes.schema}
+    lacks = F.col(marks.unavailable)
+    values = {
+        name: F.when(F.array_contains(lacks, name), F.lit(placeholder).cast(kinds[name]))
+        .otherwise(F.col(_quoted(name)))
+        .alias(name)
+        for name in kept
+    }
+    known = changes.where(~_is_unknown(marks, kept))
+    return known.select(*[values.get(name, F.col(_quoted(name))) for name in kinds])
+
+
+def with_parts(frames: Mapping[int, Frame]) -> Frame:
+    """Return the rows of several parts with the number of their part."""
+    numbered = [frame.withColumn(PART, F.lit(number)) for number, frame in frames.items()]
+    return reduce(lambda one, other: one.unionByName(other), numbered)
+
+
+def last_parts(rows: Frame, key: Sequence[str]) -> Frame:
+    """Return the rows of the last part that has their key."""
+    latest = Window.partitionBy(*_columns(key)).orderBy(F.col(PART).desc())
+    rank = "_lakehouse_rank"
+    return rows.withColumn(rank, F.row_number().over(latest)).where(F.col(rank) == 1).drop(rank)
+
+
+def key_texts(rows: Frame, key: Sequence[str], most: int) -> list[tuple[str, ...]]:
+    """Return at most `most` keys of rows as texts."""
+    found = rows.select(*[F.col(_quoted(name)).cast("string") for name in key]).limit(most).collect()
+    return [tuple(str(part) for part in row) for row in found]
 
 
 def merged_rows(
@@ -84,7 +235,7 @@ def merged_rows(
         seen: All changes up to this position are in the rows of chunks, so they lose against them.
     """
     deleted = (F.col(marks.change) == F.lit(marks.deletes)).alias(DELETED_COLUMN)
-    names = [name for name in newest.columns if name not in (marks.change, marks.position, marks.committed)]
+    names = [name for name in newest.columns if name not in marks.control]
     facts = [F.col(name).alias(target) for name, target in marks.stored.items()]
     later, changes = newest, newest
     if chunks is not None and seen:

@@ -18,7 +18,7 @@ without `schema`, and a decimal that is not a number or its text, make a message
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -35,9 +35,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakehouse.spark.sources import Schema
+from lakehouse.spark.sources import CORRUPT, Frame, Schema
+from lakehouse.spec.debezium import OPERATION
 
-OPERATION = "_change_operation_type"
+#: The paths in an event to a row; with a description of its types, the event is in `payload`.
+EVENT_ROWS = (("after",), ("before",), ("payload", "after"), ("payload", "before"))
 _TEXT, _NUMBER = StringType(), LongType()
 _SOURCE = StructType(
     [
@@ -154,6 +156,22 @@ def json_columns(parsed: Column, event: Column, image: Column, schema: Schema) -
             plain = value.alias(column.name)
         columns.append(plain)
     return columns, failed
+
+
+def json_rows(events: Frame, schema: Schema, options: Mapping[str, str]) -> tuple[Frame, list[Column], Column]:
+    """Parse events in JSON, the column `text` of a DataFrame.
+
+    Returns the DataFrame with further columns, the columns of `schema` over it, and the text of an event that does not
+    parse, else null. `options` are those of Spark's parser.
+    """
+    parsed = StructType([*json_type(schema).fields, StructField(CORRUPT, _TEXT)])
+    records = events.withColumn("record", F.from_json("text", parsed, dict(options)))
+    # Each step is a column of its own, because the next one uses it many times.
+    frame = records.withColumn("event", json_event(F.col("record"), schema))
+    frame = frame.withColumn("image", image_of(F.col("event")))
+    columns, failed = json_columns(F.col("record"), F.col("event"), F.col("image"), schema)
+    is_bad = ~F.ltrim("text").startswith("{") | failed
+    return frame, columns, F.when(is_bad, F.col("text")).otherwise(F.col(f"record.{CORRUPT}"))
 
 
 def _fact(event: Column, name: str) -> Column:

@@ -1,17 +1,14 @@
-"""Runs tasks of operations on Spark. The incoming batch is shuffled once; stored rows never cross the JVM."""
+"""Runs tasks of operations on Spark. The incoming batch crosses the JVM once; stored rows never do."""
 
 from __future__ import annotations
 
-import gc
 import pickle
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
-from zipimport import zipimporter
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -35,6 +32,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.parquet_input import FilePart, ParquetInput, parquet_input, read_parts
 from lakehouse.spark.task_progress import reported
+from lakehouse.spark.workers import prepare_for_reuse
 
 # Bytes of shuffled rows that fill at least one base file; Spark's default of 64 MB would make small files.
 _SHARD_BYTES = 256 * 1024 * 1024
@@ -53,6 +51,9 @@ _LEAST_BYTES = _PARQUET_BYTES // 2
 _READ_SHARE = 16
 # Spark tasks per core that light tasks are grouped into; more than one, because tasks differ in size.
 _GROUPS_PER_CORE = 2
+# Shards of an exchange that leaves rows where they are: at least so many for each core, and at most so many if the size
+# of the rows is unknown.
+_SHARDS_PER_CORE, _MOST_SHARDS = 4, 1_000
 # Without statistics Spark estimates sizes of at least this many bytes.
 _UNKNOWN_BYTES = 1 << 50
 # Shares of the memory budget from which the allocator returns memory: a single block, or free memory at the end of the
@@ -84,13 +85,17 @@ class SparkEngine:
         """Return the DataFrame's schema in Arrow types."""
         return to_arrow_schema(frame.schema)
 
+    def divides(self, frame: Any) -> bool:
+        """Return False for a small frame: one task reads it faster than Spark starts several."""
+        return _estimated_bytes(frame) > _SMALL_BYTES
+
     def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
-        """Shuffle the DataFrame once in the JVM and run `function` on the Arrow batches of each partition.
+        """Divide the DataFrame in the JVM by the hint, and run `function` on the Arrow batches of each partition.
 
         The files of a DataFrame that need no shuffle and are Parquet are read in the workers.
         """
         # One task reads a small batch faster than Spark shuffles it.
-        is_small = hint == "exact" and _estimated_bytes(frame) <= _SMALL_BYTES
+        is_small = hint == "exact" and not self.divides(frame)
         source = parquet_input(frame) if is_small or (hint == "balanced" and not by) else None
         if source is not None:
             return self._read(source, function, alone=is_small)
@@ -102,7 +107,7 @@ class SparkEngine:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             results = [pickle.dumps(result) for result in function(_attempt(), batches)]
-            _prepare_worker_for_reuse()
+            prepare_for_reuse()
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], schema=_RESULT)
 
         with spark_failures("reading the batch"):
@@ -117,7 +122,7 @@ class SparkEngine:
 
         def run(parts: Sequence[FilePart]) -> list[R]:
             results = list(function(_attempt(), read_parts(schema, parts, batch_bytes)))
-            _prepare_worker_for_reuse()
+            prepare_for_reuse()
             return results
 
         tasks = [list(source.parts)] if alone else source.tasks(_PARQUET_BYTES)
@@ -134,9 +139,11 @@ class SparkEngine:
         options = _batch_options(frame)
         if hint == "exact":
             return self._with_options(frame, options).repartition(*columns)
-        if hint != "balanced":
-            return self._with_options(frame, options)
         size = _estimated_bytes(frame)
+        if hint != "balanced":
+            # A task for each partition of a frame that has thousands of small ones would take longer than their rows.
+            most = _MOST_SHARDS if size >= _UNKNOWN_BYTES else -(-size // _PARQUET_BYTES)
+            return self._with_options(frame, options).coalesce(max(_SHARDS_PER_CORE * self.parallelism, most))
         if not columns and self.parallelism * _LEAST_BYTES <= size < _UNKNOWN_BYTES:
             # No columns determine the shard, and there are enough rows for every core, so a shuffle is not needed. It
             # would take a third of the CPU time of the whole write.
@@ -169,7 +176,7 @@ class SparkEngine:
             context = TaskContext.get()
             attempt = replace(_attempt(), first=context is not None and context.attemptNumber() == 0)
             results = [(number, function(replace(attempt, partition=number), task)) for number, task in group]
-            _prepare_worker_for_reuse()
+            prepare_for_reuse()
             return results
 
         finished = finished_task()
@@ -238,21 +245,6 @@ def _attempt() -> Attempt:
     context = TaskContext.get()
     assert context is not None
     return Attempt(partition=context.partitionId(), stage=context.stageId(), number=context.taskAttemptId())
-
-
-def _prepare_worker_for_reuse() -> None:
-    """Avoid work that Spark does in a worker after each task, about 0.15 s per task.
-
-    Spark runs the garbage collector over all modules and reads the directory of each zip archive on the path again.
-    Modules are therefore frozen for the collector, and the cached archives are dropped; an import that needs an archive
-    opens it again.
-    """
-    for path, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimporter):
-            del sys.path_importer_cache[path]
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
 
 
 def _quoted(name: str) -> str:

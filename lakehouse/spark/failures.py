@@ -34,6 +34,10 @@ _USER_CONDITIONS = frozenset(
         "ARITHMETIC_OVERFLOW",
     }
 )
+#: What Spark says about a process that ended: a worker in its task or at its start, or an executor.
+_ENDED = re.compile(
+    r"Python worker (exited unexpectedly|failed to connect back)|ExecutorLostFailure|SocketAuthHelper\.authToServer"
+)
 _MISSING_FILE_CONDITIONS = frozenset({"FILE_NOT_EXIST", "PATH_NOT_FOUND"})
 
 
@@ -42,8 +46,8 @@ def spark_failures(doing: str) -> Iterator[None]:
     """Raise an exception of this package for known failures of Spark; others pass unchanged.
 
     An exception of this package that a worker raised is raised again with its class and message. Conditions that Spark
-    attributes to the query or the files become UserError, missing files RetryableError. `doing` describes the current
-    step in the message.
+    attributes to the query or the files become UserError; missing files and processes that ended become RetryableError.
+    `doing` describes the current step in the message.
     """
     try:
         yield
@@ -51,11 +55,18 @@ def spark_failures(doing: str) -> Iterator[None]:
         text = _java_text(error) if isinstance(error, Py4JJavaError) else str(error)
         if (raised := _raised_in_worker(text)) is not None:
             raise raised from error
+        if _ENDED.search(text):
+            raise RetryableError(
+                f"{doing}: a Python worker or an executor of Spark ended before its task was done. Often its host has "
+                "too little memory: raise spark.executor.memoryOverhead, or lower lakehouse.write.memory.budget"
+            ) from error
         found = _CONDITION.search(text)
         condition, sentence = (found[1], found[2]) if found else ("", text.partition("\n")[0])
         sentence = _SQLSTATE.sub("", sentence)
         cause = _root_cause(error)
         because = f" ({cause})" if cause and cause not in sentence else ""
+        if condition == "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" or "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in text[:4000]:
+            raise RetryableError(f"{doing}: an executor that kept rows of the run was lost: {sentence}") from error
         if condition in _MISSING_FILE_CONDITIONS or "FILE_NOT_EXIST" in text[:2000]:
             raise RetryableError(f"{doing}: a file was deleted after it was listed: {sentence}{because}") from error
         if condition in _USER_CONDITIONS or isinstance(error, AnalysisException | ParseException):

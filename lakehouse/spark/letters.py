@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField
 
 from lakehouse.spark.bad_records import NOT_PARSED, REASON, select_columns
+from lakehouse.spark.event_files import events_of_lines
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.messages import DECODED, MESSAGES
 from lakehouse.spark.sources import (
@@ -27,6 +28,7 @@ from lakehouse.spark.sources import (
     lines_of,
     parse_lines,
 )
+from lakehouse.spark.workers import map_in_arrow
 
 _LETTER = (
     "reason string, source_file string, record string, partition int, offset bigint, time timestamp, key string, "
@@ -64,7 +66,7 @@ def decoded_messages(
 ) -> Frame:
     """Return messages of a DataFrame with the columns that a decoder adds; `record` is the type of its records."""
     columns = [*from_arrow_schema(MESSAGES), StructField("record", record), *from_arrow_schema(pa.schema(DECODED))]
-    return messages.mapInArrow(read, type(record)(columns))
+    return map_in_arrow(messages, read, type(record)(columns))
 
 
 def letter_records(letters: Frame, sets: Sequence[FileSet], schema: Schema, select: Sequence[str]) -> Frame:
@@ -76,7 +78,8 @@ def letter_records(letters: Frame, sets: Sequence[FileSet], schema: Schema, sele
     for files in sets:
         own = letters.where((F.col("reason") == NOT_PARSED) & F.col("source_file").isin(list(files.paths)))
         lines = own.select(F.col("record").alias("value"), F.col("source_file").alias("file"))
-        frames.append(select_columns(parse_lines(lines, files, schema).withColumn(FILE_SET, F.lit(0)), select))
+        parse = events_of_lines if files.format == "debezium" else parse_lines
+        frames.append(select_columns(parse(lines, files, schema).withColumn(FILE_SET, F.lit(0)), select))
     rows = [column for column in frames[0].schema if column.name not in INTERNAL] if frames else list(schema)
     others = letters.where(F.col("reason") != NOT_PARSED)
     parsed = F.from_json("record", type(schema)(rows), {"timeZone": "UTC"}).alias("row")
@@ -99,7 +102,7 @@ def letter_lines(letters: Frame) -> Frame:
 def unread_texts(lines: Frame, read: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> tuple[str, ...]:
     """Return what tasks found about the fields of lines, the first column of a DataFrame."""
     with spark_failures("reading the fields of records"):
-        rows = lines.mapInArrow(read, "unread string").where(F.col("unread").isNotNull()).collect()
+        rows = map_in_arrow(lines, read, "unread string").where(F.col("unread").isNotNull()).collect()
     return tuple(row["unread"] for row in rows)
 
 

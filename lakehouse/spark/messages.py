@@ -17,11 +17,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from lakehouse.spark.bad_records import REASON
-from lakehouse.spark.debezium import event_columns, image_of, json_event
-from lakehouse.spark.debezium import json_columns as debezium_columns
-from lakehouse.spark.debezium import json_type as debezium_type
+from lakehouse.spark.debezium import event_columns, image_of, json_rows
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import CORRUPT, FILE_SET, RAW, SOURCE_FILE, Frame, Schema, Session
+from lakehouse.spark.workers import map_in_arrow
 
 #: The columns of messages as tasks read them.
 MESSAGES = pa.schema(
@@ -85,7 +84,7 @@ def read_messages(session: Session, read: RangeFunction, ranges: int, *, record:
     columns = list(from_arrow_schema(MESSAGES))
     if record is not None:
         columns += [StructField("record", record), *from_arrow_schema(pa.schema(DECODED))]
-    return session.range(0, ranges, 1, max(ranges, 1)).mapInArrow(read, StructType(columns))
+    return map_in_arrow(session.range(0, ranges, 1, max(ranges, 1)), read, StructType(columns))
 
 
 def json_records(messages: Frame, schema: Schema, topic: str) -> Frame:
@@ -131,20 +130,10 @@ def debezium_avro_records(messages: Frame, schema: Schema, topic: str) -> Frame:
 
 def debezium_records(messages: Frame, schema: Schema, topic: str) -> Frame:
     """Return the rows of change events in JSON; messages without a value, which follow deletes, are skipped."""
-    text = F.col("value").cast("string")
-    parsed = StructType([*debezium_type(schema).fields, StructField(CORRUPT, StringType())])
-    record = F.from_json(text, parsed, _JSON_OPTIONS)
-    parsed_text = _with_value(messages).withColumn("text", text).withColumn("record", record)
-    # Each step is a column of its own, because the next one uses it many times.
-    events = parsed_text.withColumn("event", json_event(F.col("record"), schema))
-    images = events.withColumn("image", image_of(F.col("event")))
-    columns, failed = debezium_columns(F.col("record"), F.col("event"), F.col("image"), schema)
-    corrupt = (
-        F.when(F.col("is_end"), F.lit(None).cast("string"))
-        .when(~F.ltrim("text").startswith("{") | failed, F.col("text"))
-        .otherwise(F.col(f"record.{CORRUPT}"))
-    )
-    return images.select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), *_internal(topic, "unread"))
+    texts = _with_value(messages).withColumn("text", F.col("value").cast("string"))
+    events, columns, bad = json_rows(texts, schema, _JSON_OPTIONS)
+    corrupt = F.when(F.col("is_end"), F.lit(None).cast("string")).otherwise(bad)
+    return events.select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), *_internal(topic, "unread"))
 
 
 def _with_value(messages: Frame) -> Frame:
@@ -170,6 +159,27 @@ def keep_bytes_of_bad(marked: Frame) -> Frame:
     return marked.withColumn(SOURCE_FILE, F.when(is_bad, F.col(SOURCE_FILE))).withColumn(
         RAW, raw.withField("key", F.when(is_bad, raw["key"])).withField("value", F.when(is_bad, raw["value"]))
     )
+
+
+def kept_rows(marked: Frame) -> Frame:
+    """Keep the parsed messages at their first use, until `release`.
+
+    Rows are kept as they are: Spark's cache divides them into columns, and joins them again, which takes as long as
+    parsing them. A cache recomputes the rows of an executor that is lost; kept rows end the run, and the next try reads
+    the same offsets. So a session that gives up executors on its own gets a cache.
+    """
+    if marked.sparkSession.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return marked.persist(StorageLevel.MEMORY_AND_DISK)
+    return marked.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK)
+
+
+def release(marked: Frame) -> None:
+    """Remove messages that were kept."""
+    plan = marked._jdf.queryExecution().analyzed()
+    if plan.getClass().getSimpleName() == "LogicalRDD":
+        plan.rdd().unpersist(False)
+    else:
+        marked.unpersist()
 
 
 def materialised(marked: Frame) -> Frame:

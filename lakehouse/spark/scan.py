@@ -39,6 +39,7 @@ from lakehouse.model.predicate import (
     columns_of,
 )
 from lakehouse.spark.engine import own_workers
+from lakehouse.spark.workers import map_in_arrow
 
 _TASKS_PER_CORE = 2
 _TASK_BYTES = 64 * 1024 * 1024
@@ -87,7 +88,7 @@ def _merge(spark: SparkSession, scan: Scan, slices: FileSlices) -> DataFrame:
 
     numbers = spark.range(0, len(shares), 1, len(shares))
     with own_workers(spark, context.budget_bytes):
-        return numbers.mapInArrow(read, spark_schema(plan.schema))
+        return map_in_arrow(numbers, read, spark_schema(plan.schema))
 
 
 def _shares(slices: FileSlices, cores: int) -> list[FileSlices]:

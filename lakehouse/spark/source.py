@@ -42,6 +42,7 @@ from lakehouse.spark.file_sources import PlannedFilesReader, file_source
 from lakehouse.spark.filters import to_predicate
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.source_options import NAME, SourceOptions, parse_source_options
+from lakehouse.spark.workers import prepare_for_reuse
 
 _SMALL_TASK_BYTES = 32 * 1024 * 1024
 _BEFORE_FIRST_COMMIT = "0" * 17
@@ -221,6 +222,11 @@ def _tasks(scan: Scan | ChangeScan, columns: tuple[str, ...]) -> list[InputParti
 
 
 def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    yield from _rows(partition)
+    prepare_for_reuse()
+
+
+def _rows(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, _ChangeTask):
         if partition.change is not None:
             for batch in partition.scan.read(partition.change):

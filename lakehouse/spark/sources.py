@@ -1,8 +1,8 @@
-"""Reads source files (JSON, CSV, Parquet) as DataFrames; records that cannot be parsed are kept with text and file.
+"""Reads source files as DataFrames; records that cannot be parsed are kept with text and file.
 
 Spark's own readers read local files. The JVM cannot open files of object stores without Hadoop's connectors, nor local
 files with a colon in their names. Python workers read these through lakehouse.core.storage: Spark's parsers parse their
-lines, and Parquet rows arrive as Arrow batches.
+lines, and rows of the other formats arrive as Arrow batches. ORC and Avro are always read in this way.
 
 A record of JSON or CSV is one line. Of two JSON objects on one line Spark reads only the first.
 """
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
@@ -29,6 +28,9 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.lines import line_batches
+from lakehouse.spark.typed_files import typed_batches, typed_schema
+from lakehouse.spark.workers import map_in_arrow
+from lakehouse.spec.file_source import TYPED
 
 #: Types for callers outside of lakehouse.spark, which do not import pyspark.
 Session = SparkSession
@@ -53,6 +55,8 @@ _RESERVED = {
     "enforceSchema": "columns are matched by the names in the header",
     "path": "ingest.path names the files",
 }
+#: Typed formats that Python workers read.
+_READ_BY_WORKERS = ("orc", "avro", "debezium_avro")
 _MORE_OPTIONS = ("delimiter", "charset", "timeZone", "compression", "basePath", "singleVariantColumn", "mergeSchema")
 
 
@@ -73,7 +77,9 @@ class FileSet:
     @property
     def is_native(self) -> bool:
         """Whether the JVM opens these files itself; without a native library it cannot unpack zstd."""
-        if self.format in ("json", "csv") and any(path.endswith(".zst") for path in self.paths):
+        if self.format in _READ_BY_WORKERS:
+            return False
+        if self.format in ("json", "csv", "debezium") and any(path.endswith(".zst") for path in self.paths):
             return False
         return "://" not in self.storage.root and not any(":" in self.storage.native(path) for path in self.paths)
 
@@ -84,7 +90,13 @@ class FileSet:
 
 def check_reader_options(options: Mapping[str, str], format: str) -> None:
     """Raise UserError for an option that Spark's reader of this format does not have, or that users cannot set."""
-    known = {name for name in inspect.signature(getattr(DataFrameReader, format)).parameters if name != "self"}
+    if format in _READ_BY_WORKERS:
+        if options:
+            name = next(iter(options))
+            raise UserError(f"ingest.options: the {format} reader has no options; remove {name!r}", option=name)
+        return
+    reader = "json" if format == "debezium" else format
+    known = {name for name in inspect.signature(getattr(DataFrameReader, reader)).parameters if name != "self"}
     known = (known | set(_MORE_OPTIONS)) - {"paths", "options"} - _RESERVED.keys()
     names = {name.lower() for name in known}
     for name in options:
@@ -188,7 +200,7 @@ def read_files(session: Session, sets: Sequence[FileSet], schema: Schema) -> Fra
     if reserved is not None:
         raise UserError(f"column {reserved!r} is a name of this package; rename it in the files", column=reserved)
     with spark_failures("reading the files"):
-        frames = [_parquet(session, f, schema) if f.format == "parquet" else _text(session, f, schema) for f in sets]
+        frames = [_typed(session, f, schema) if f.format in TYPED else _text(session, f, schema) for f in sets]
         numbered = [frame.withColumn(FILE_SET, F.lit(number)) for number, frame in enumerate(frames)]
         return reduce(DataFrame.unionByName, numbered)
 
@@ -242,14 +254,14 @@ def _layout(files: FileSet, schema: Schema) -> Schema:
     return StructType([StructField(name, types.get(name.lower(), StringType())) for name in files.header])
 
 
-def _parquet(session: Session, files: FileSet, schema: Schema) -> Frame:
+def _typed(session: Session, files: FileSet, schema: Schema) -> Frame:
     if files.is_native:
         reader = session.read.options(**{"mergeSchema": "true", **files.options})
         frame = _load(reader, files).select("*", _native_file().alias(SOURCE_FILE))
     else:
         stored = StructType([*_stored_schema(files).fields, StructField(SOURCE_FILE, StringType())])
-        read = partial(_parquet_batches, files.storage, files.paths, to_arrow_schema(stored))
-        frame = _per_file(session, files).mapInArrow(read, stored)
+        read = partial(_typed_batches, files.storage, files.paths, files.format, to_arrow_schema(stored))
+        frame = map_in_arrow(per_file(session, files), read, stored)
     kinds = {column.name.lower(): column.dataType for column in frame.schema}
     selected = [
         (
@@ -283,7 +295,7 @@ def _cast(value: Column, stored: DataType, target: DataType) -> Column:
 
 
 def _inferred(session: Session, files: FileSet) -> Frame:
-    if files.format == "parquet":
+    if files.format in TYPED:
         if files.is_native:
             reader = session.read.options(**{"mergeSchema": "true", **files.options})
             return _load(reader, files)
@@ -332,44 +344,46 @@ def _lines(session: Session, files: FileSet) -> Frame:
         )
     encoding = files.options.get("encoding", files.options.get("charset", "UTF-8"))
     read = partial(line_batches, files.storage, files.paths, encoding, 1 if files.header else 0)
-    return _per_file(session, files).mapInArrow(read, "value string, file string")
+    return map_in_arrow(per_file(session, files), read, "value string, file string")
 
 
-def _per_file(session: Session, files: FileSet) -> Frame:
+def per_file(session: Session, files: FileSet) -> Frame:
     """Return one row per file, its position in `paths`; a task gets consecutive rows."""
     return session.range(0, len(files.paths), 1, min(len(files.paths), 1000))
 
 
 def _stored_schema(files: FileSet) -> Schema:
     def stored(path: str) -> pa.Schema:
-        with files.storage.open_input(path) as file:
-            return pq.read_schema(file)
+        return typed_schema(files.storage, path, files.format)
 
     with ThreadPoolExecutor(16) as pool:
         schemas = pool.map(stored, files.paths)
     try:
-        return from_arrow_schema(pa.unify_schemas(list(schemas), promote_options="permissive"))
+        # Times without a zone are instants in Parquet and ORC, as Spark writes them; Avro has a type for both.
+        common = pa.unify_schemas(list(schemas), promote_options="permissive")
+        return from_arrow_schema(common, prefer_timestamp_ntz=files.format == "avro")
     except pa.ArrowInvalid as error:
-        raise UserError(f"the parquet files of {files.storage.root} do not agree on their columns: {error}") from error
+        raise UserError(
+            f"the {files.format} files of {files.storage.root} do not agree on their columns: {error}"
+        ) from error
 
 
-def _parquet_batches(
-    storage: Storage, paths: tuple[str, ...], target: pa.Schema, batches: Iterator[pa.RecordBatch]
+def _typed_batches(
+    storage: Storage, paths: tuple[str, ...], format: str, target: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for index in batch.column(0).to_pylist():
             url = f"{storage.root}/{paths[index]}"
-            with storage.open_input(paths[index]) as file:
-                for rows in pq.ParquetFile(file).iter_batches():
-                    columns = [
-                        pa.repeat(url, rows.num_rows)
-                        if column.name == SOURCE_FILE
-                        else rows.column(column.name).cast(column.type)
-                        if column.name in rows.schema.names
-                        else pa.nulls(rows.num_rows, column.type)
-                        for column in target
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, schema=target)
+            for rows in typed_batches(storage, paths[index], format):
+                columns = [
+                    pa.repeat(url, rows.num_rows)
+                    if column.name == SOURCE_FILE
+                    else rows.column(column.name).cast(column.type)
+                    if column.name in rows.schema.names
+                    else pa.nulls(rows.num_rows, column.type)
+                    for column in target
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=target)
 
 
 def _parsed_type(name: str, text: str) -> DataType:

@@ -21,14 +21,15 @@ DROPS = ("keep", "delete", "fail")
 METADATA = ("position", "committed_at")
 METADATA_PREFIX = "_source_"
 _CHUNK_ROWS, _CHUNKS, _LOG_BYTES = 100_000, 64, "512MB"
-_PLACES = ("{database}", "{table}")
+_PLACES = ("{database}", "{table}", "{schema}")
 _PATTERN = re.compile(r"[^.]+\.[^.]+")
 
 DATABASE_KEYS = (
     SpecKey(
         name="tables",
         type="list of patterns",
-        text="Tables to read, as `database.table`; `*` stands for any characters. Several tables need `into`.",
+        text="Tables to read, as `database.table`, of PostgreSQL `schema.table`; `*` stands for any characters. "
+        "Several tables need `into`.",
         example="shop.orders",
         required=True,
     ),
@@ -41,8 +42,8 @@ DATABASE_KEYS = (
     SpecKey(
         name="into",
         type="text",
-        text="Name of the table that each source table is written to, with `{database}` and `{table}`; its location is "
-        "`location` and this name. Without it the spec is about one table.",
+        text="Name of the table that each source table is written to, with `{database}` or `{schema}`, and `{table}`; "
+        "its location is `location` and this name. Without it the spec is about one table.",
         example='"{database}_{table}"',
     ),
     SpecKey(
@@ -199,8 +200,9 @@ class DatabaseSettings:
 
     def target_of(self, name: str) -> str:
         """Return the name of the table that the source table `database.table` is written to; needs `into`."""
-        database, _, table = name.partition(".")
-        return self.into.replace(_PLACES[0], database).replace(_PLACES[1], table)
+        first, _, table = name.partition(".")
+        database_place, table_place, schema_place = _PLACES
+        return self.into.replace(database_place, first).replace(schema_place, first).replace(table_place, table)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -254,13 +256,49 @@ def _metadata(section: Section) -> tuple[str, ...]:
 
 
 def _check_into(into: str, section: Section) -> None:
-    rest = into.replace(_PLACES[0], "").replace(_PLACES[1], "")
+    rest = into
+    for place in _PLACES:
+        rest = rest.replace(place, "")
     if into and (_PLACES[1] not in into or not re.fullmatch(r"[A-Za-z0-9_.-]*", rest)):
         raise section.error(
             f"into: {into!r} is not a pattern of names: letters, digits, '_', '.' and '-', with {{table}} and, if "
-            "several databases are read, {database}.",
+            "several databases or schemas are read, {database} or {schema}.",
             "into",
         )
+
+
+class DatabaseSource:
+    """What the settings of all database servers have in common; a dataclass of a server has the fields."""
+
+    __slots__ = ()
+
+    database: DatabaseSettings
+    connection: str
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The source has no reader options."""
+        return {}
+
+    @property
+    def is_by_interval(self) -> bool:
+        """False: a run continues from the checkpoint of the last commit."""
+        return False
+
+    @property
+    def declares_types(self) -> bool:
+        """True: the tables declare their column types."""
+        return True
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The id of the connection."""
+        return (self.connection,)
+
+    @property
+    def description(self) -> str:
+        """What a run reads, such as `shop.orders of mysql_default`."""
+        return f"{', '.join(self.database.tables)} of {self.connection}"
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakehouse.spec.database_source import DatabaseSettings
+from lakehouse.spec.deduplicate import DeduplicateSpec
 from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.ingest_keys import INGEST_KEYS, ON_DELETE, OPERATIONS
 from lakehouse.spec.kafka_source import KafkaSourceSpec
@@ -25,6 +26,7 @@ from lakehouse.spec.options.schema import (
     TYPE_CHANGE,
     TYPE_CHANGES,
 )
+from lakehouse.spec.postgres_source import PostgresSourceSpec
 from lakehouse.spec.source import SourceSpec
 from lakehouse.spec.spec_key import key_names
 from lakehouse.spec.stream import StreamSpec
@@ -39,6 +41,7 @@ SOURCE_SPECS: dict[str, type[SourceSpec]] = {
     TableSourceSpec.KIND: TableSourceSpec,
     KafkaSourceSpec.KIND: KafkaSourceSpec,
     MysqlSourceSpec.KIND: MysqlSourceSpec,
+    PostgresSourceSpec.KIND: PostgresSourceSpec,
 }
 #: The order of names in documents and messages. The order in documents must not change: stored documents are compared
 #: with it, and another order counts as a change of the spec.
@@ -78,6 +81,7 @@ class IngestSpec:
         source: The settings of the source.
         select: SQL expressions that are applied after parsing; `"*"` keeps all columns.
         transform: The query or function that makes rows of the views of the source; None for none.
+        deduplicate: The window in which rows with equal keys are one event; None to keep all rows.
         stream: The times of a continuous ingestion; None for runs by a schedule or by hand.
         operation: One of `OPERATIONS`.
         on_delete: `delete` deletes the record of a deleted source record; `clear` sets its columns of this source to
@@ -104,6 +108,7 @@ class IngestSpec:
     source: SourceSpec
     select: tuple[str, ...] = ()
     transform: TransformSpec | None = None
+    deduplicate: DeduplicateSpec | None = None
     stream: StreamSpec | None = None
     operation: str = "upsert"
     on_delete: str = "delete"
@@ -142,7 +147,7 @@ class IngestSpec:
     @property
     def database(self) -> DatabaseSettings | None:
         """The settings of a source that is a database; None for other sources."""
-        return self.source.database if isinstance(self.source, MysqlSourceSpec) else None
+        return self.source.database if isinstance(self.source, MysqlSourceSpec | PostgresSourceSpec) else None
 
 
 #: Fields that every source has, by their keys, where durations have no suffix `_s`.
@@ -158,6 +163,7 @@ def parse_ingest(section: Section) -> IngestSpec:
         source=source.parse(section),
         select=section.texts("select"),
         transform=_transform(section),
+        deduplicate=_deduplicate(section),
         stream=_stream(section),
         operation=section.choice("operation", OPERATIONS, OPERATIONS[0]),
         on_delete=section.choice("on_delete", ON_DELETE, ON_DELETE[0]),
@@ -182,6 +188,7 @@ def parse_ingest(section: Section) -> IngestSpec:
         raise section.error("select: 'transform' computes the columns; remove one of the two.", "select")
     _check_tables(spec, section)
     _check_stream(spec, section)
+    _check_deduplicate(spec, section)
     _check_database(spec, section)
     if spec.catchup and (spec.schedule is None or spec.start_date is None):
         raise section.error("catchup needs 'schedule' and 'start_date', which determine its intervals.", "catchup")
@@ -213,6 +220,25 @@ def _ordered(names: Iterable[str]) -> tuple[str, ...]:
 def _transform(section: Section) -> TransformSpec | None:
     detail = section.section("transform", "transform")
     return None if detail is None else TransformSpec.parse(detail)
+
+
+def _deduplicate(section: Section) -> DeduplicateSpec | None:
+    detail = section.section("deduplicate", "deduplicate")
+    return None if detail is None else DeduplicateSpec.parse(detail)
+
+
+def _check_deduplicate(spec: IngestSpec, section: Section) -> None:
+    """Raise UserError for a window without a time, or for an operation that keeps one row for each key anyway."""
+    if spec.deduplicate is None:
+        return
+    if not (spec.deduplicate.time or spec.event_time):
+        raise section.error("deduplicate: needs 'time', the column with the time of an event.", "deduplicate")
+    if spec.operation == OPERATIONS[0]:
+        raise section.error(
+            f"deduplicate: {spec.operation} keeps one row for each record key. Write 'operation: insert' to add rows "
+            "only, or remove 'deduplicate'.",
+            "deduplicate",
+        )
 
 
 def _stream(section: Section) -> StreamSpec | None:
@@ -276,7 +302,7 @@ def _choice(section: Section, name: str, choices: tuple[str, ...]) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, TransformSpec | StreamSpec):
+    if isinstance(value, TransformSpec | StreamSpec | DeduplicateSpec):
         return value.to_mapping()
     if isinstance(value, Mapping):
         return dict(value)

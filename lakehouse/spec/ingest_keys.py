@@ -24,6 +24,14 @@ INGEST_KEYS = (
         example='{sql: "SELECT order_id, fare FROM batch"}',
     ),
     SpecKey(
+        name="deduplicate",
+        type="section",
+        text="Window of time in which rows with equal keys are one event, of which the first row is stored; for tables "
+        "to which rows are only added.",
+        example="{within: 1d, time: created_at}",
+        needs="operation: insert",
+    ),
+    SpecKey(
         name="stream",
         type="section, or true",
         text="Continuous ingestion: a long-lived job commits at this pace, and the DAG starts the next job at its end.",

@@ -89,7 +89,7 @@ JOB_FLAGS = (
         field="commit",
         form=FlagForm.VALUE,
         value="INSTANT",
-        text="Read the dead letters of this commit; without it, those of all commits.",
+        text="Read the dead letters of this commit. Without it, those of every commit on the active timeline are read.",
     ),
     JobFlag(
         flag="--dead-letters",

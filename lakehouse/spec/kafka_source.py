@@ -15,10 +15,10 @@ from lakehouse.spec.source import SIZE_KEY, reader_options, size_setting
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.yaml_section import Section
 
-FORMATS = ("json", "avro", "debezium", "debezium_avro", "raw")
+FORMATS = ("json", "avro", "protobuf", "debezium", "debezium_avro", "raw")
+PROTOBUF = "protobuf"
 #: Formats whose schemas are in a schema registry.
 AVRO_FORMATS = ("avro", "debezium_avro")
-DEBEZIUM_FORMATS = ("debezium", "debezium_avro")
 RESETS = ("fail", "earliest")
 #: Columns that a message has beside its value, by their names in `metadata`.
 METADATA = ("topic", "partition", "offset", "timestamp", "key")
@@ -35,6 +35,21 @@ KAFKA_KEYS = (
     ),
     SpecKey(
         name="format", type="choice", text="Format of the values.", example="avro", default=FORMATS[0], choices=FORMATS
+    ),
+    SpecKey(
+        name="message",
+        type="text",
+        text="Message type: a full name in `descriptors`, or a generated class; the default is that of the schema "
+        "registry.",
+        example='"shop.orders_pb2:Order"',
+        needs="format: protobuf",
+    ),
+    SpecKey(
+        name="descriptors",
+        type="path or URL",
+        text="File of descriptors that has `message`, written by `protoc --include_imports --descriptor_set_out`.",
+        example="s3://lake/schemas/orders.desc",
+        needs="{format: protobuf, message: shop.Order}",
     ),
     SpecKey(
         name="by_time",
@@ -93,6 +108,9 @@ class KafkaSourceSpec:
         topic: The topic.
         connection: The id of the Airflow connection.
         format: One of `FORMATS`.
+        message: The message type of Protocol Buffers, a name in `descriptors` or `package.module:Class`; empty for that
+            of a schema registry.
+        descriptors: The file of descriptors; empty for a class and for a registry.
         by_time: Whether a run reads the messages of its data interval.
         arrival_s: How long after the end of an interval its messages may arrive, in seconds.
         start: The time of the first message of a table without a checkpoint; None for the earliest message.
@@ -110,6 +128,8 @@ class KafkaSourceSpec:
     topic: str
     connection: str = CONNECTION
     format: str = FORMATS[0]
+    message: str = ""
+    descriptors: str = ""
     by_time: bool = False
     arrival_s: int = 0
     start: datetime | None = None
@@ -147,6 +167,8 @@ class KafkaSourceSpec:
             topic=section.required("topic"),
             connection=section.text("connection", CONNECTION).strip(),
             format=section.choice("format", FORMATS, FORMATS[0]),
+            message=section.text("message").strip(),
+            descriptors=section.text("descriptors").strip(),
             by_time=section.boolean("by_time", False),
             arrival_s=section.seconds("arrival", 0),
             start=_start(section),
@@ -157,6 +179,7 @@ class KafkaSourceSpec:
             metadata=_metadata(section),
             options=reader_options(section),
         )
+        _check_message(spec, section)
         if spec.arrival_s and not spec.by_time:
             raise section.error("arrival: needs 'by_time: true', which reads data intervals.", "arrival")
         for name in ("max_messages", SIZE_KEY, "max_seconds", "start"):
@@ -174,6 +197,20 @@ class KafkaSourceSpec:
             if value != declared.default:
                 mapping[declared.name.removesuffix("_s")] = _plain(value)
         return mapping
+
+
+def _check_message(spec: KafkaSourceSpec, section: Section) -> None:
+    for name in ("message", "descriptors"):
+        if getattr(spec, name) and spec.format != PROTOBUF:
+            raise section.error(f"{name}: needs 'format: {PROTOBUF}'.", name)
+    if spec.descriptors and not spec.message:
+        raise section.error("descriptors: needs 'message', the full name of a message type in the file.", "descriptors")
+    if spec.message and bool(spec.descriptors) == (":" in spec.message):
+        raise section.error(
+            f"message: {spec.message!r} must be a class such as shop.orders_pb2:Order, or a name such as shop.Order "
+            "with 'descriptors', the file that has it.",
+            "message",
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -20,6 +20,13 @@ def location_of(spec: TableSpec, environ: Mapping[str, str]) -> str:
     return resolve(spec.location, environ, name="location")
 
 
+def stream_location(spec: TableSpec, environ: Mapping[str, str]) -> str:
+    """Return the location of the lease of a table's streams: the table, or a folder beside those of a template."""
+    location = location_of(spec, environ)
+    # The location of a spec for many tables is their parent folder, and no table.
+    return f"{location.rstrip('/')}_streams" if spec.is_template else location
+
+
 def resolve(text: str, environ: Mapping[str, str], *, name: str) -> str:
     """Replace `${VAR}` by environment variables, and resolve a relative path.
 

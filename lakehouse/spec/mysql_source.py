@@ -7,11 +7,10 @@ password are in the connection, see `lakehouse.spec.mysql_connection`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from lakehouse.spec.database_source import DATABASE_KEYS, DatabaseSettings
+from lakehouse.spec.database_source import DATABASE_KEYS, DatabaseSettings, DatabaseSource
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.yaml_section import Section
 
@@ -40,7 +39,7 @@ MYSQL_KEYS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MysqlSourceSpec:
+class MysqlSourceSpec(DatabaseSource):
     """Tables of a MySQL or MariaDB server.
 
     Attributes:
@@ -55,31 +54,6 @@ class MysqlSourceSpec:
     database: DatabaseSettings
     connection: str = CONNECTION
     server_ids: tuple[int, int] = _SERVER_IDS
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """The source has no reader options."""
-        return {}
-
-    @property
-    def is_by_interval(self) -> bool:
-        """False: a run continues from the checkpoint of the last commit."""
-        return False
-
-    @property
-    def declares_types(self) -> bool:
-        """True: the tables declare their column types."""
-        return True
-
-    @property
-    def connections(self) -> tuple[str, ...]:
-        """The id of the connection."""
-        return (self.connection,)
-
-    @property
-    def description(self) -> str:
-        """What a run reads, such as `shop.orders of mysql_default`."""
-        return f"{', '.join(self.database.tables)} of {self.connection}"
 
     @classmethod
     def parse(cls, section: Section) -> Self:

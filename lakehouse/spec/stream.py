@@ -10,6 +10,8 @@ from lakehouse.spec.spec_key import SpecKey, key_names
 from lakehouse.spec.yaml_section import Section
 
 _EVERY_S, _RUN_FOR_S = 60, 600
+#: The DAG waits for the job in a slot of a worker, or a trigger watches its lease.
+WATCHES = BLOCKING, DEFERRED = "blocking", "deferred"
 STREAM_KEYS = (
     SpecKey(
         name="every",
@@ -25,6 +27,14 @@ STREAM_KEYS = (
         example="1h",
         default="10m",
     ),
+    SpecKey(
+        name="watch",
+        type="choice",
+        text="How the DAG watches the job: its task waits in a slot of a worker, or is deferred and a trigger watches.",
+        example="deferred",
+        default=BLOCKING,
+        choices=WATCHES,
+    ),
 )
 
 
@@ -34,12 +44,17 @@ class StreamSpec:
 
     every_s: int = _EVERY_S
     run_for_s: int = _RUN_FOR_S
+    watch: str = BLOCKING
 
     @classmethod
     def parse(cls, section: Section) -> Self:
         """Read the section; raise UserError with file and line."""
         section.only(key_names(STREAM_KEYS))
-        spec = cls(every_s=section.seconds("every", _EVERY_S), run_for_s=section.seconds("run_for", _RUN_FOR_S))
+        spec = cls(
+            every_s=section.seconds("every", _EVERY_S),
+            run_for_s=section.seconds("run_for", _RUN_FOR_S),
+            watch=section.choice("watch", WATCHES, BLOCKING),
+        )
         for name, seconds in (("every", spec.every_s), ("run_for", spec.run_for_s)):
             if seconds == 0:
                 raise section.error(f"{name}: must be longer than 0 seconds.", name)
@@ -47,4 +62,8 @@ class StreamSpec:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the section as YAML holds it."""
-        return {"every": duration_text(self.every_s), "run_for": duration_text(self.run_for_s)}
+        return {
+            "every": duration_text(self.every_s),
+            "run_for": duration_text(self.run_for_s),
+            "watch": self.watch,
+        }

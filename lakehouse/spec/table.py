@@ -293,9 +293,9 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
     return spec
 
 
-def asset_uri(spec: TableSpec) -> str:
-    """Return the URI of the table's Airflow asset, which depends on the table's name only."""
-    return f"lakehouse://{spec.table}"
+def asset_uri(table: str) -> str:
+    """Return the URI of the Airflow asset of the table with this name."""
+    return f"lakehouse://{table}"
 
 
 def _record_key(section: Section, ingest: IngestSpec | None) -> tuple[str, ...]:

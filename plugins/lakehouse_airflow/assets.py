@@ -14,11 +14,18 @@ GROUP = "lakehouse"
 TABLE_SCHEME = "lakehouse://"
 #: Alias of all published partitions: a DAG with this schedule runs after any publication.
 PUBLISHED = AssetAlias("lakehouse.published", group=GROUP)
+#: Alias of all tables that ingestions of whole databases write: their names are known when a run has written them.
+TABLES = AssetAlias("lakehouse.tables", group=GROUP)
 
 
 def table_asset(spec: TableSpec) -> Asset:
     """Return the asset of a table. Its name is that of the table; its URI does not depend on the location."""
-    return Asset(name=spec.table, uri=asset_uri(spec), group=GROUP)
+    return named_table_asset(spec.table)
+
+
+def named_table_asset(table: str) -> Asset:
+    """Return the asset of the table with this name."""
+    return Asset(name=table, uri=asset_uri(table), group=GROUP)
 
 
 def source_assets(spec: TableSpec, specs: Iterable[TableSpec]) -> tuple[Asset, ...]:

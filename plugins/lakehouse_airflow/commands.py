@@ -23,14 +23,15 @@ def command_line(words: Sequence[str], environ: Mapping[str, str]) -> tuple[list
     return [spark.variables["PYSPARK_PYTHON"], spark.application, *words], {**environ, **spark.variables}
 
 
-def run_command(words: Sequence[str], *, job_id: str | None = None) -> str:
+def run_command(words: Sequence[str], *, job_id: str | None = None, variables: Mapping[str, str] | None = None) -> str:
     """Run a command of lakehouse and return its standard output. With a `job_id`, `end_job` finds its process.
 
-    Lines of standard error are logged. Raises AirflowException if the command fails, AirflowFailException if a retry
-    cannot help.
+    `variables` are more variables of its environment. Lines of standard error are logged. Raises AirflowException if
+    the command fails, AirflowFailException if a retry cannot help.
     """
     arguments, environ = command_line(words, os.environ)
     environ |= catalog_variables(os.environ) | connection_variables(os.environ) | spec_variables(os.environ)
+    environ |= variables or {}
     if job_id is not None:
         environ[JOB] = job_id
     done = subprocess.run(arguments, env=environ, capture_output=True, text=True, check=False)

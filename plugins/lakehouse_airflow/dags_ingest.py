@@ -5,7 +5,8 @@ ingests all files that no commit contains. A run can be repeated: files in a com
 work for every table with a schedule.
 
 A spec with `stream` has runs that follow each other: each run is one job that commits again and again until `run_for`
-has passed. After a failed run the next one continues from the last commit.
+has passed. After a failed run the next one continues from the last commit. With `watch: deferred` a trigger watches the
+job, and the task occupies no slot meanwhile.
 
 A DAG whose source is other tables (`source: table`) and that has no schedule runs after each commit of one of them.
 """
@@ -22,11 +23,13 @@ from airflow.sdk import DAG, Asset, AssetAny, CronDataIntervalTimetable
 from lakehouse.spec.command_check import REPLAYED
 from lakehouse.spec.contracts.job import STREAM
 from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.stream import DEFERRED
 from lakehouse.spec.table import TableSpec
-from lakehouse_airflow.assets import table_asset
+from lakehouse_airflow.assets import TABLES, table_asset
 from lakehouse_airflow.forms import ingest_form
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.specs import timetable
+from lakehouse_airflow.stream import StreamOperator
 
 #: Airflow starts a run as soon as the one before has ended.
 _CONTINUOUS = "@continuous"
@@ -63,7 +66,8 @@ def ingest_dag(
         params=ingest_form(snapshots=ingest.database is not None, replays=ingest.source.KIND in REPLAYED),
         **{"tags": ["lakehouse", "ingest"], **_of_stream(ingest), **dag},
     ) as made:
-        LakehouseOperator(
+        operator, settings = _operator(ingest)
+        operator(
             task_id="ingest",
             verb="ingest",
             action="run" if ingest.stream is None else STREAM,
@@ -71,7 +75,7 @@ def ingest_dag(
             input=spec.input,
             by_interval=ingest.is_by_interval,
             conf={**(conf or {}), **ingest.spark},
-            outlets=[table_asset(spec)],
+            outlets=[table_asset(spec), *([TABLES] if spec.is_template else [])],
             # One run of a table at a time: backfills ignore max_active_runs.
             max_active_tis_per_dag=1,
             pool=ingest.pool,
@@ -80,6 +84,7 @@ def ingest_dag(
             retry_exponential_backoff=2,
             max_retry_delay=timedelta(hours=1),
             execution_timeout=timedelta(seconds=ingest.timeout_s + _run_for_s(ingest)),
+            **settings,
         )
     return made
 
@@ -87,6 +92,13 @@ def ingest_dag(
 def _of_stream(ingest: IngestSpec) -> dict[str, Any]:
     """Return the arguments of the DAG of a stream; a stream that always fails is paused, not started for ever."""
     return {} if ingest.stream is None else {"max_consecutive_failed_dag_runs": _MAX_FAILED_RUNS}
+
+
+def _operator(ingest: IngestSpec) -> tuple[type[LakehouseOperator], dict[str, Any]]:
+    """Return the operator of an ingestion, and arguments that only this operator has."""
+    if ingest.stream is None or ingest.stream.watch != DEFERRED:
+        return LakehouseOperator, {}
+    return StreamOperator, {"run_for_s": ingest.stream.run_for_s, "overdue_s": ingest.timeout_s}
 
 
 def _run_for_s(ingest: IngestSpec) -> int:

@@ -7,6 +7,7 @@ command line reads them itself.
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -17,15 +18,18 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from typing import Any
+from urllib.request import urlopen
 
 import psutil
 from airflow.sdk import BaseHook
+from airflow.sdk.configuration import conf
 
 import lakehouse
 from lakehouse.errors import UserError
 from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckResult, CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse.spec.secrets import redact_text
+from lakehouse.spec.stream import DEFERRED
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.commands import command_line
 from lakehouse_airflow.job_environment import (
@@ -203,9 +207,37 @@ def check_driver_memory(facts: AirflowFacts) -> Result:
     ingests = [one.ingest for spec in facts.specs for one in spec.ingestions if one.ingest is not None]
     settings = [ingest.spark.get("spark.driver.memory", "") for ingest in ingests]
     heap = max([_DRIVER_BYTES, *filter(None, map(_memory, settings))])
-    needed, present = sum(slots) * (heap + _BESIDE_HEAP_BYTES), psutil.virtual_memory().total
-    text = f"{sum(slots)} drivers need up to {_gigabytes(needed)}; this host has {_gigabytes(present)}"
+    # The driver of a stream that a trigger watches runs beside the slots.
+    drivers = sum(slots) + len(_deferred(facts.specs))
+    needed, present = drivers * (heap + _BESIDE_HEAP_BYTES), psutil.virtual_memory().total
+    text = f"{drivers} drivers need up to {_gigabytes(needed)}; this host has {_gigabytes(present)}"
     return (CheckState.OK if needed <= present else CheckState.WARNING), text
+
+
+def check_triggerer(facts: AirflowFacts) -> Result:
+    """Check that a triggerer runs if triggers watch streams."""
+    names = _deferred(facts.specs)
+    if not names:
+        return CheckState.SKIPPED, "no trigger watches a stream"
+    server = conf.get("core", "execution_api_server_url", fallback="").partition("/execution")[0]
+    server = server or conf.get("api", "base_url", fallback="") or "http://localhost:8080"
+    url = f"{server.rstrip('/')}/api/v2/monitor/health"
+    try:
+        with urlopen(url, timeout=_CONNECT_S) as answer:
+            found = json.load(answer).get("triggerer") or {}
+    except (OSError, ValueError) as error:
+        return CheckState.WARNING, f"{url} did not tell whether a triggerer runs, for {', '.join(names)}: {error}"
+    if found.get("status") == "healthy":
+        return CheckState.OK, f"a triggerer runs, for {', '.join(names)}"
+    last = found.get("latest_triggerer_heartbeat") or "never"
+    return CheckState.FAILED, f"no triggerer runs (last heartbeat: {last}), but {', '.join(names)} need one"
+
+
+def _deferred(specs: Iterable[TableSpec]) -> list[str]:
+    """Return the names of the ingestions whose streams a trigger watches."""
+    ingests = {one.ingestion_name: one.ingest for spec in specs for one in spec.ingestions}
+    streams = {name: ingest.stream for name, ingest in ingests.items() if ingest is not None}
+    return [name for name, stream in streams.items() if stream is not None and stream.watch == DEFERRED]
 
 
 #: Name -> function, for each description of Airflow's environment.
@@ -217,6 +249,7 @@ FUNCTIONS: Mapping[str, Check] = {
     "spark_home": check_spark_home,
     "versions": check_versions,
     "driver_memory": check_driver_memory,
+    "triggerer": check_triggerer,
 }
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from airflow.sdk import BaseHook, get_current_context
 from airflow.sdk.exceptions import AirflowException
@@ -21,6 +21,8 @@ CATALOG_VARIABLE = "LAKEHOUSE_CATALOG"
 CONNECTIONS = "LAKEHOUSE_CONNECTIONS"
 #: Types of connections whose extra has settings of a client.
 _AS_JSON = ("kafka", "mysql")
+#: Settings of TLS in the extra of a connection to PostgreSQL, as libpq names them.
+_TLS = ("sslmode", "sslrootcert")
 #: `lakehouse.cli.specs` reads these. It needs the database's driver, which Airflow's environment does not have.
 SYNC, AUTHOR = "LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_AUTHOR"
 
@@ -102,4 +104,6 @@ def catalog_url(connection: Any) -> str:
     user = quote(connection.login or "", safe="")
     password = f":{quote(connection.password, safe='')}" if connection.password else ""
     port = f":{connection.port}" if connection.port else ""
-    return f"postgresql+psycopg://{user}{password}@{connection.host}{port}/{connection.schema or ''}"
+    tls = {name: connection.extra_dejson[name] for name in _TLS if connection.extra_dejson.get(name)}
+    query = f"?{urlencode(tls)}" if tls else ""
+    return f"postgresql+psycopg://{user}{password}@{connection.host}{port}/{connection.schema or ''}{query}"

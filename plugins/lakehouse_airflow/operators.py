@@ -43,10 +43,9 @@ from lakehouse.spec.command_check import REPLAY, check_command
 from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobCommand, JobReport, JobStatus
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.contracts.table_event import TableEvent
-from lakehouse.spec.private_files import read_own_file
 from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
 from lakehouse.spec.table import load_spec
-from lakehouse_airflow.assets import drop_events
+from lakehouse_airflow.assets import TABLES, drop_events, named_table_asset
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.forms import check_conf
 from lakehouse_airflow.job_environment import (
@@ -55,6 +54,7 @@ from lakehouse_airflow.job_environment import (
     spec_references,
     spec_variables,
 )
+from lakehouse_airflow.job_reports import failed_task, read_report
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
 from lakehouse_airflow.spark_environment import provide_connection, spark_environment
@@ -102,6 +102,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
     # Fields of the Spark operator that are set while the task runs.
     application: str
     application_args: list[str] | None
+    conf: dict[Any, Any] | None
     env_vars: dict[str, Any] | None
     outlets: list[Any]
     _spark_binary: str | None
@@ -141,21 +142,13 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Submit the job, wait for its end, and derive the state of the task from its report."""
-        try:
-            check_conf(context)
-            command = self._command(context)
-            check_command(command, {**os.environ, **(self.env_vars or {})})
-            self._prepare(command)
-            if self._needs_check(command):
-                self._run_check(context, command)
-        except UserError as error:
-            raise AirflowFailException(str(error)) from None
+        command = self._ready_command(context)
         report_path = Path(str(command.report))
         try:
             with _environment(self._secrets):
                 super().execute(context)
         except AirflowException as failure:
-            report = _read_report(report_path)
+            report = read_report(report_path)
             if report is not None and report.error is not None:
                 # The exception of spark-submit contains its whole command line and says only that it failed.
                 raise self._failure(context, report) from None
@@ -167,7 +160,20 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             submit = self._submit()
             if submit is not None and submit.stdout is not None:
                 submit.stdout.close()
-        return self._success(context, command, _read_report(report_path), report_path)
+        return self._success(context, command, read_report(report_path), report_path)
+
+    def _ready_command(self, context: Context) -> JobCommand:
+        """Return the command of the job, checked, after the fields of the Spark operator are set."""
+        try:
+            check_conf(context)
+            command = self._command(context)
+            check_command(command, {**os.environ, **(self.env_vars or {})})
+            self._prepare(command)
+            if self._needs_check(command):
+                self._run_check(context, command)
+        except UserError as error:
+            raise AirflowFailException(str(error)) from None
+        return command
 
     def on_kill(self) -> None:
         """End all processes of the job. Airflow's own operator kills the JVM only, and the driver continues."""
@@ -228,7 +234,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         report = Path(str(command.report))
         make_reports_folder(os.environ, *report.parent.relative_to(reports_folder(os.environ)).parts)
         report.unlink(missing_ok=True)
-        self._job_id = str(command.run_id)
+        self._job_id = self._job_of(command)
         if end_job(self._job_id):
             self.log.warning("An earlier try of %s was still running here; it was ended.", self._job_id)
         variables = {JOB: self._job_id}
@@ -247,6 +253,16 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         _refuse_kubernetes_without_provider(self._conn_id)
         self.log.info("lakehouse %s", shlex.join(self.application_args))
 
+    def _job_of(self, command: JobCommand) -> str:
+        """Return the id of the job, which all tries of a run have."""
+        return str(command.run_id)
+
+    @property
+    def _storage_settings(self) -> str:
+        """The settings of storages in `conf`, for commands that run without spark-submit."""
+        found = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith("spark.hadoop.fs.")}
+        return json.dumps(found)
+
     def _needs_check(self, command: JobCommand) -> bool:
         if self.properties_file or "PYSPARK_PYTHON" not in (self.env_vars or {}):
             # Spark's properties or its Python are known to spark-submit only. The job itself runs the same check.
@@ -256,8 +272,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
     def _run_check(self, context: Context, command: JobCommand) -> None:
         """Check the command in a process of Spark's environment; raise the exception of its error."""
         report = Path(str(command.report))
-        storage = {key: str(value) for key, value in (self.conf or {}).items() if key.startswith("spark.hadoop.fs.")}
-        variables = {**(self.env_vars or {}), **self._secrets, STORAGE_SETTINGS: json.dumps(storage)}
+        variables = {**(self.env_vars or {}), **self._secrets, STORAGE_SETTINGS: self._storage_settings}
         started = monotonic()
         done = subprocess.run(
             [variables["PYSPARK_PYTHON"], self.application, *replace(command, check=True).to_argv()],
@@ -270,7 +285,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         self.log.info("Checked the command and the table in %.1f s, before Spark starts.", monotonic() - started)
         if done.returncode == 0:
             return
-        found = _read_report(report)
+        found = read_report(report)
         if found is not None and found.error is not None:
             raise self._failure(context, found)
         # The check itself failed, for example because Spark's environment has an older version of lakehouse.
@@ -282,10 +297,12 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         if report is None:
             raise AirflowException(f"the job ended with exit code 0, but left no report at {path}")
         if report.error is not None:
-            raise _failed(report, final=not report.error.retryable)
+            raise failed_task(report, final=not report.error.retryable)
         result = report.to_mapping()
         self.log.info("%s", report_text(report))
-        if report.status is JobStatus.NOTHING_TO_DO and report.instant is None:
+        # A retry finds the commits of the earlier try.
+        written = [part for part in report.parts if part.instant is not None]
+        if report.status is JobStatus.NOTHING_TO_DO and report.instant is None and not written:
             if self.skip_if_nothing_to_do:
                 # Airflow stores no return value of a skipped task.
                 context["ti"].xcom_push(key="return_value", value=result)
@@ -295,6 +312,10 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra = TableEvent.of(command, report).to_mapping()
+        if TABLES in self.outlets:
+            for part in written:
+                event = TableEvent.of(command, part).to_mapping()
+                context["outlet_events"][TABLES].add(named_table_asset(part.table), extra=event)
         return result
 
     def _failure(self, context: Context, report: JobReport) -> AirflowException:
@@ -307,7 +328,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             return reschedule_for_data(context, error.message, timedelta(seconds=error.wait_for_s))
         if report.parts:
             self.log.error("%s", report_text(report))
-        return _failed(report, final=error.exit_code in FINAL_EXIT_CODES)
+        return failed_task(report, final=error.exit_code in FINAL_EXIT_CODES)
 
 
 def _name(params: Mapping[str, Any], param: str) -> str | None:
@@ -316,21 +337,6 @@ def _name(params: Mapping[str, Any], param: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise UserError(f"the run's params give {param}={value!r}: expected a text")
     return value or None
-
-
-def _failed(report: JobReport, *, final: bool) -> AirflowException:
-    assert report.error is not None, "only a report with an error is a failure"
-    message = f"{report.error.kind}: {report.error.message}"
-    return AirflowFailException(message) if final else AirflowException(message)
-
-
-def _read_report(path: Path) -> JobReport | None:
-    try:
-        return JobReport.from_json(read_own_file(path))
-    except FileNotFoundError:
-        return None
-    except UserError as error:
-        raise AirflowException(f"{path}: {error}") from error
 
 
 def _folder_name(part: str) -> str:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 from airflow.providers.common.compat.sdk import conf
-from airflow.sdk import BaseHook, BaseSensorOperator, Context
+from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -29,13 +28,10 @@ from lakehouse.spec.contracts.publication import (
     PublicationStatus,
     SensorEvent,
 )
-from lakehouse_airflow.commands import command_line, failure, run_command
-from lakehouse_airflow.job_environment import CATALOG_CONNECTION, CATALOG_VARIABLE, catalog_url
+from lakehouse_airflow.commands import failure, run_command
+from lakehouse_airflow.trigger_commands import run_in_trigger
 
 log = logging.getLogger(__name__)
-
-#: Concurrent checks of one triggerer: each is a process of some 200 MB.
-_CONCURRENT_CHECKS = asyncio.Semaphore(2)
 
 
 class PartitionReadySensor(BaseSensorOperator):
@@ -130,7 +126,7 @@ class PartitionReadyTrigger(BaseTrigger):
     async def _check(self) -> SensorEvent | None:
         words = _status_command(self.table, self.partition)
         try:
-            exit_code, output, errors = await _run(words)
+            exit_code, output, errors = await run_in_trigger(words)
             if exit_code == RetryableError.exit_code:
                 self.log.warning("%s; checking again", errors.strip().rpartition("\n")[2])
                 return None
@@ -150,34 +146,6 @@ def unreachable_message(status: PartitionStatus) -> str:
     if status.state is PartitionState.WAITING:
         return f"{status.partition} {status.reason}; signal it (`ready: signal`), or publish it by force"
     return f"{status.partition} is {status.state}: {status.reason}"
-
-
-async def _run(words: list[str]) -> tuple[int, str, str]:
-    """Run a command of lakehouse without blocking the triggerer; kill it if the trigger is cancelled."""
-    arguments, environ = command_line(words, os.environ)
-    environ |= await _catalog_variables()
-    async with _CONCURRENT_CHECKS:
-        process = await asyncio.create_subprocess_exec(
-            *arguments, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        try:
-            output, errors = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-    assert process.returncode is not None, "communicate() waits for the end of the process"
-    return process.returncode, output.decode(), errors.decode()
-
-
-async def _catalog_variables() -> dict[str, str]:
-    """Return the variable with the catalog's URL, as `catalog_variables` does, by the asynchronous API of triggers."""
-    if os.environ.get(CATALOG_VARIABLE):
-        return {}
-    try:
-        return {CATALOG_VARIABLE: catalog_url(await BaseHook.aget_connection(CATALOG_CONNECTION))}
-    except AirflowException:
-        return {}
 
 
 def _status_command(table: str, partition: str) -> list[str]:

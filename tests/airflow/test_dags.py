@@ -131,6 +131,7 @@ def test_dag_of_a_database_offers_to_read_tables_again_and_names_its_tables(writ
     dag = DagBag(DAGS).dags["ingest.shop"]
     assert dag.params.dump() == {"full_refresh": False, "resnapshot": None, "options": {}}
     assert "shop.* of mysql_default" in str(dag.description)
+    assert [outlet.name for outlet in dag.tasks[0].outlets] == ["shop", "lakehouse.tables"]
     assert not dag.tasks[0].by_interval
 
 

@@ -6,7 +6,9 @@ import json
 import os
 import socket
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from lakehouse.cli.main import main
 from lakehouse.errors import UserError
 from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
+from lakehouse.spec.table import load_spec
 from lakehouse_airflow import doctor
 from lakehouse_airflow.doctor import AirflowFacts, examine
 from lakehouse_airflow.doctor_dag import check_deployment, doctor_dag, failure_text, pools_of_run
@@ -153,6 +156,46 @@ def test_more_drivers_than_memory_are_a_warning() -> None:
     assert doctor.check_driver_memory(replace(FACTS, pools=many))[0] is CheckState.WARNING
     assert doctor.check_driver_memory(FACTS)[0] is CheckState.OK
     assert [doctor._memory(text) for text in ("2g", "512m", "many")] == [2 << 30, 512 << 20, None]
+
+
+class Health(BaseHTTPRequestHandler):
+    """The health of a deployment, as Airflow's API server tells it."""
+
+    status: str | None = "healthy"
+
+    def do_GET(self) -> None:
+        assert self.path == "/api/v2/monitor/health"
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(
+            json.dumps({"triggerer": {"status": self.status, "latest_triggerer_heartbeat": None}}).encode()
+        )
+
+    def log_message(self, format: str, *values: Any) -> None:
+        """Print nothing."""
+
+
+def test_triggerer_is_needed_by_streams_that_triggers_watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert doctor.check_triggerer(FACTS)[0] is CheckState.SKIPPED
+    (tmp_path / "t.yaml").write_text(
+        "{table: t, location: lake/t, record_key: id, ingest: {path: landing, stream: {watch: deferred}}}"
+    )
+    facts = replace(FACTS, specs=(load_spec(tmp_path / "t.yaml"),))
+    with HTTPServer(("127.0.0.1", 0), Health) as server:
+        monkeypatch.setenv(
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL", f"http://127.0.0.1:{server.server_port}/execution/"
+        )
+        answering = Thread(target=server.serve_forever)
+        answering.start()
+        try:
+            assert doctor.check_triggerer(facts) == (CheckState.OK, "a triggerer runs, for t")
+            monkeypatch.setattr(Health, "status", None)
+            state, found = doctor.check_triggerer(facts)
+        finally:
+            server.shutdown()
+            answering.join()
+    assert (state, found) == (CheckState.FAILED, "no triggerer runs (last heartbeat: never), but t need one")
+    assert doctor.check_triggerer(facts)[0] is CheckState.WARNING, "no API server answers"
 
 
 def test_broken_check_stops_no_other(monkeypatch: pytest.MonkeyPatch, spark_home: Path) -> None:

@@ -14,6 +14,7 @@ import random
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
@@ -25,7 +26,7 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from lakehouse_airflow.processes import JOB
+from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.services import POOL
 from tests.support.plain_submit import install
 from tests.support.postgresql import Server, server
@@ -59,6 +60,16 @@ service_dag(
     arguments=("--batch-tables", "1"),
     max_active_runs=2,
 )
+"""
+STREAM = """
+from airflow.sdk import DAG
+from lakehouse_airflow.stream import StreamOperator
+
+with DAG("stream", schedule=None):
+    StreamOperator(task_id="run", table="{table}", run_for_s=3600, poll_s=1, check=False)
+"""
+STREAM_SPEC = """
+{table: s, location: lake/s, record_key: id, ingest: {path: landing, stream: {every: 1s, watch: deferred}}}
 """
 MAKE = """
 import sys
@@ -240,11 +251,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         lake.python(MAKE, str(home), " ".join(TABLES), " ".join(DAYS))
         (home / "dags").mkdir()
         (home / "dags" / "compaction.py").write_text(COMPACTION)
+        (home / "s.yaml").write_text(STREAM_SPEC)
+        (home / "dags" / "stream.py").write_text(STREAM.format(table=home / "s.yaml"))
         (home / "dags" / "clustering.py").symlink_to(ROOT / "dags" / "clustering.py")
         environment = {
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
             "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
             "AIRFLOW__CORE__PARALLELISM": str(2 + 2 * WIDTH),
+            "FAKE_STREAM": str(home / "commits"),
             "LAKEHOUSE_CATALOG": lake.catalog,
             "LAKEHOUSE_HOME": str(home),
             "LAKEHOUSE_REPORTS": str(home / "reports"),
@@ -255,7 +269,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         }
         airflow = lake.airflow = stack.enter_context(standalone(home / "airflow", environment))
         airflow.call("pools", {"name": POOL, "slots": 2 * WIDTH})
-        wanted = {DAG, "services.clustering"}
+        wanted = {DAG, "services.clustering", "stream"}
         airflow.until(
             lambda: wanted <= {d["dag_id"] for d in airflow.call("dags?limit=100")["dags"]},
             "DAGs are there",
@@ -263,7 +277,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         )
         for dag in wanted:
             airflow.call(f"dags/{dag}", {"is_paused": False}, method="PATCH")
-        for dag in wanted:
+        for dag in wanted - {"stream"}:
             # The newest completed interval of the schedule runs at once.
             airflow.until(lambda dag=dag: finished(airflow, dag) > 0, f"{dag} ran", timeout_s=120)
         yield lake
@@ -415,3 +429,39 @@ def clustered(lake: Lake) -> list[list[str]]:
     """Return the partitions of each clustering of the trips."""
     commits = lake.facts("ride.trips", service="clustering")["ride.trips"]["commits"]
     return sorted(partitions for _, operation, partitions in commits if operation == "CLUSTER")
+
+
+def test_stream_outlives_its_task_is_started_again_and_ends_when_a_user_ends_the_run(lake: Lake) -> None:
+    airflow, commits, locks = lake.airflow, lake.home / "commits", lake.home / "lake/s/.hoodie/.locks"
+    run_id = airflow.call("dags/stream/dagRuns", {"logical_date": None})["dag_run_id"]
+    path = f"dags/stream/dagRuns/{quote(run_id)}"
+
+    def rows() -> Counter[str]:
+        """Return the number of commits of each start of the stream."""
+        return (
+            Counter(commit.rpartition("/")[0] for commit in commits.read_text().split())
+            if commits.exists()
+            else Counter()
+        )
+
+    def is_deferred() -> bool:
+        return [task["state"] for task in airflow.call(f"{path}/taskInstances")["task_instances"]] == ["deferred"]
+
+    def lease() -> dict[str, Any]:
+        return dict(json.loads((locks / "ingest_stream.json").read_text()))
+
+    try:
+        airflow.until(lambda: rows() and is_deferred(), "the stream commits while its task is deferred", timeout_s=120)
+        first = psutil.Process(lease()["pid"])
+        assert first.environ()[JOB] == f"stream/{run_id}/run"
+        first.kill()
+        airflow.until(lambda: len(rows()) == 2 and is_deferred(), "the stream is started again", timeout_s=120)
+        assert lease()["pid"] != first.pid
+        airflow.call(path, {"state": "failed"}, method="PATCH")
+        airflow.until(lambda: lease().get("released"), "the stream ends after its commit", timeout_s=120)
+    finally:
+        end_job(f"stream/{run_id}/run")
+    status = json.loads((locks / "ingest_stream.status.json").read_text())
+    assert status["ended"] and status["report"]["status"] == "committed"
+    assert rows()[status["run_id"]] == status["report"]["rows"]
+    assert len(rows()) == 2

@@ -51,6 +51,16 @@ def test_every_service_has_a_dag_with_its_own_form_and_pool(bag: DagBag) -> None
             {"conn_type": "postgres", "host": "db", "port": 5433, "login": "me", "password": "a/b", "schema": "lake"},
             "postgresql+psycopg://me:a%2Fb@db:5433/lake",
         ),
+        (
+            {
+                "conn_type": "postgres",
+                "host": "db",
+                "login": "me",
+                "schema": "x",
+                "extra": '{"sslmode": "verify-full"}',
+            },
+            "postgresql+psycopg://me@db/x?sslmode=verify-full",
+        ),
         ({"conn_type": "sqlite", "host": "/var/catalog.db"}, "sqlite:////var/catalog.db"),
         ({"conn_type": "generic", "extra": '{"url": "sqlite:///x.db"}'}, "sqlite:///x.db"),
     ],

@@ -27,6 +27,7 @@ BENCHES = (
     "clustering",
     "buckets",
     "commits",
+    "small_commits",
     "fsync",
     "isolation",
     "key_look_up",
@@ -36,8 +37,11 @@ BENCHES = (
     "publication",
     "sources",
     "kafka",
+    "zipf",
+    "formats",
     "mysql",
     "binlog",
+    "postgres",
 )
 
 

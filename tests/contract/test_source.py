@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, ClassVar, Self
 
@@ -23,34 +23,32 @@ from hypothesis import strategies as st
 from lakehouse.core.env import Env
 from lakehouse.core.operations.read.queries import CompletedUpTo, Incremental, ScanRequest
 from lakehouse.core.storage.locate import open_storage
-from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CorruptTableError, UserError
-from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, INTERVAL, IngestContext, ingest
+from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, INTERVAL
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.registry import CHECKS, SOURCES, open_source
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, Source, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext
 from lakehouse.platform.sources.table_plan import TablesPlan
 from lakehouse.platform.sources.tables import TablesSource
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus, interval_text
+from lakehouse.spec.contracts.job import JobStatus, interval_text
 from lakehouse.spec.ingest import SOURCE_SPECS, IngestSpec, ingest_mapping
 from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.mysql_source import MysqlSourceSpec
 from lakehouse.spec.options.schema import SchemaPolicy
+from lakehouse.spec.postgres_source import PostgresSourceSpec
 from lakehouse.spec.source import reader_options
 from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.table import TableSpec, parse_spec
 from lakehouse.spec.table_source import TableSourceSpec
 from lakehouse.spec.yaml_section import Section
-from tests.support.file_ingest import file_ingest
-from tests.support.ingested import BAD, files_source
+from tests.support.ingested import BAD
+from tests.support.landings import START, AscendingLanding, FilesLanding, Landing, NotifiedLanding, interval
 from tests.support.memory_topic import MemoryTopic, kafka_source
 
-_numbers = count(1)
-START = datetime(2026, 1, 1, tzinfo=UTC)
 KNOWN = KnownColumns(policy=SchemaPolicy())
 
 
@@ -162,102 +160,6 @@ def records_of(texts: Sequence[str], dead_letters: DeadLetterBox) -> tuple[Any, 
     rows = [{"id": text, "p": "p", "ts": 1} for text in texts if text not in letters]
     schema = pa.schema({"id": pa.string(), "p": pa.string(), "ts": pa.int64()})
     return pa.Table.from_pylist(rows, schema), schema, len(letters)
-
-
-class Landing:
-    """A source to which tests add records, and the table that ingests from it."""
-
-    def __init__(self, by_interval: bool) -> None:
-        self.root = f"memory://source-{next(_numbers)}"
-        self.by_interval = by_interval
-
-    def spec(self) -> TableSpec:
-        """Return the spec of the table. Its operation is insert, so a record that is ingested twice gives two rows."""
-        return TableSpec(
-            table="t",
-            location=f"{self.root}/table",
-            record_key=("id",),
-            schema={"id": "string", "p": "string", "ts": "bigint"},
-            ingest=self.section(),
-        )
-
-    def section(self) -> IngestSpec:
-        """Return the `ingest` section."""
-        raise NotImplementedError
-
-    def source(self) -> Source[Any]:
-        """Return the source."""
-        raise NotImplementedError
-
-    def put(self, *records: str, hour: int = 0) -> None:
-        """Add records to the source. The text of a record is its key; a bad record starts with `BAD`."""
-        raise NotImplementedError
-
-    def run(self, hour: int = 0, source: Source[Any] | None = None, *, full_refresh: bool = False) -> JobReport:
-        """Run the ingestion once."""
-        bounds = tuple(moment.isoformat() for moment in interval(hour)) if self.by_interval else (None, None)
-        spec = self.spec()
-        return ingest(
-            IngestContext(
-                source=source or self.source(),
-                spec=spec,
-                command=JobCommand(
-                    verb="ingest",
-                    action="run",
-                    table="t",
-                    interval_start=bounds[0],
-                    interval_end=bounds[1],
-                    full_refresh=full_refresh,
-                ),
-                options=spec.write_options(),
-                env=Env(storage=open_storage(spec.location)),
-                open=open_storage,
-            )
-        )
-
-    def plan(self, checkpoint: str | None = None, hour: int = 0, *, full_refresh: bool = False) -> SourcePlan:
-        """Plan a run without reading."""
-        bounds = interval(hour) if self.by_interval else None
-        plan: SourcePlan = self.source().plan(checkpoint, bounds, full_refresh=full_refresh)
-        return plan
-
-    def checkpoint(self) -> str | None:
-        """Return the checkpoint of the newest commit, or None before the first commit."""
-        exists = bool(open_storage(f"{self.root}/table").list_dir(".hoodie")[0])
-        return Table.open(f"{self.root}/table").last_commit_extra(CHECKPOINT) if exists else None
-
-    def extra(self) -> Mapping[str, str]:
-        """Return the extra metadata of the newest commit."""
-        return Table.open(f"{self.root}/table").commits()[-1][1].extra
-
-    def rows(self) -> Counter[str]:
-        """Return the number of rows of each key."""
-        table = Table.open(f"{self.root}/table")
-        return Counter(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
-
-
-class FilesLanding(Landing):
-    """An in-memory landing zone. Each call of `put` writes one file."""
-
-    def __init__(self, by_interval: bool) -> None:
-        super().__init__(by_interval)
-        self.lake = MemoryStorage(self.root)
-        self.lake.put("landing/_here", b"")
-        self.written = 0
-
-    def section(self) -> IngestSpec:
-        path = f"{self.root}/landing/" + ("{start:%Y-%m-%d-%H}/" if self.by_interval else "")
-        missing = "skip" if self.by_interval else None
-        return file_ingest(path=path, missing=missing, operation="insert", max_bad_records=9)
-
-    def source(self) -> Source[Any]:
-        return files_source(self.spec())
-
-    def put(self, *records: str, hour: int = 0) -> None:
-        self.written += 1
-        lines = [text if text.startswith(BAD) else json.dumps({"id": text, "p": "p", "ts": 1}) for text in records]
-        name = f"landing/{START + timedelta(hours=hour):%Y-%m-%d-%H}/{self.written}.json"
-        self.lake.put(name, "".join(f"{line}\n" for line in lines).encode())
 
 
 @dataclass
@@ -381,6 +283,8 @@ class Crashing:
 
 LANDINGS: dict[str, Callable[[bool], Landing]] = {
     "files": FilesLanding,
+    "files by names": AscendingLanding,
+    "files by notifications": NotifiedLanding,
     "log": LogLanding,
     "table": TableLanding,
     "kafka": KafkaLanding,
@@ -388,16 +292,11 @@ LANDINGS: dict[str, Callable[[bool], Landing]] = {
 EVERY_SOURCE = pytest.mark.parametrize("kind", LANDINGS)
 
 
-def interval(hour: int) -> Interval:
-    """Return the data interval of one hour."""
-    return START + timedelta(hours=hour), START + timedelta(hours=hour + 1)
-
-
 def test_registered_sources_all_have_settings_and_run_this_suite() -> None:
     # Databases have several tables with one log; tests/databases runs them.
-    assert SOURCES.keys() == SOURCE_SPECS.keys() - {MysqlSourceSpec.KIND}
+    assert SOURCES.keys() == SOURCE_SPECS.keys() - {MysqlSourceSpec.KIND, PostgresSourceSpec.KIND}
     assert CHECKS.keys() == SOURCE_SPECS.keys()
-    assert LANDINGS.keys() - {LogSpec.KIND} == SOURCES.keys()
+    assert {name.partition(" ")[0] for name in LANDINGS} - {LogSpec.KIND} == SOURCES.keys()
 
 
 @EVERY_SOURCE
@@ -554,7 +453,9 @@ def test_plan_refuses_an_unreadable_checkpoint_with_its_value(kind: str) -> None
 @EVERY_SOURCE
 def test_plan_by_interval_without_an_interval_is_refused_with_the_setting(kind: str) -> None:
     landing = LANDINGS[kind](True)
-    value = {"files": r"landing/\{start:", "log": "orders", "table": "/source", "kafka": "orders"}[kind]
+    value = {"files": r"landing/\{start:", "log": "orders", "table": "/source", "kafka": "orders"}[
+        kind.partition(" ")[0]
+    ]
     with pytest.raises(UserError, match=f"{value}.* is read by data interval, and this run has none"):
         landing.source().plan(None, None, full_refresh=False)
 
@@ -567,7 +468,7 @@ def test_settings_of_a_source_round_trip_through_yaml(kind: str, monkeypatch: py
     lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in mapping.items())
     spec = parse_spec(f"table: t\nlocation: x\nrecord_key: id\ningest:\n{lines}", source="t.yaml")
     assert spec.ingest == section
-    assert mapping.get("source", "files") == kind
+    assert mapping.get("source", "files") == kind.partition(" ")[0]
 
 
 def test_spec_accepts_only_the_setting_names_of_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -581,7 +482,9 @@ def test_spec_accepts_only_the_setting_names_of_its_source(monkeypatch: pytest.M
         parse_spec(f"{head}  topic: orders\n", source="t.yaml")
     with pytest.raises(UserError, match=r"ingest needs 'path'"):
         parse_spec(f"{head}  operation: insert\n", source="t.yaml")
-    with pytest.raises(UserError, match=r"t\.yaml:5: source: 'logs' is not one of files, table, kafka, mysql, log"):
+    with pytest.raises(
+        UserError, match=r"t\.yaml:5: source: 'logs' is not one of files, table, kafka, mysql, postgres, log"
+    ):
         parse_spec(f"{head}  source: logs\n", source="t.yaml")
 
 

@@ -48,6 +48,16 @@ def test_reads_of_a_missing_file_raise_not_found(each_store: Storage) -> None:
             each_store.open_input(missing)
 
 
+def test_listing_after_a_path_and_finding_a_file_agree_with_the_list_of_all(each_store: Storage) -> None:
+    for path in ("a/1", "a/2", "b", "b/3" if each_store.root.startswith("s3") else "b2/3", "c d+e%2F"):
+        each_store.put(path, path.encode())
+    everything = each_store.list("")
+    for after in ("", "a/1", "a/15", "b", "c", "z"):
+        assert each_store.list_after(after) == [file for file in everything if file.path > after]
+    assert [each_store.find(file.path) for file in everything] == everything
+    assert each_store.find("a/3") is None and each_store.find("no/such") is None
+
+
 def test_get_range_stops_at_the_end_of_the_file(each_store: Storage) -> None:
     each_store.put("digits", b"0123456789")
     assert each_store.get_range("digits", 0, 3) == b"012"

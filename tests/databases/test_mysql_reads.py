@@ -47,7 +47,7 @@ def test_chunks_and_the_log_give_equal_values_of_every_type(
 ) -> None:
     name = f"{database_server.database()}.t"
     database_server.run(f"create table {name} ({COLUMNS})")
-    start = server.low_watermark()
+    start = server.low_watermark("t")
     database_server.run("set sql_mode = ''", *(f"insert into {name} values ({row})" for row in ROWS))
     table = server.describe([name])[name]
     chunks = [rows for one in server.chunks(table, table.key, None, rows=2, most=9) for rows in read(server, name, one)]

@@ -70,7 +70,11 @@ def test_many_tables_have_one_log_and_a_refused_one_keeps_no_other_back(shop: Sh
     assert shop.stored("code, note", "s_items") == [("00FF0000", "a")]
     shop.settings["keys"] = {f"{shop.database}.events": "day, number"}
     shop.sql("insert into events values ('2026-01-31', 7)", "update items set note = 'b'", "delete from orders")
-    assert shop.run().status is JobStatus.COMMITTED
+    second = shop.run(run_id="second")
+    assert second.status is JobStatus.COMMITTED
+    retried = shop.run(run_id="second")
+    assert retried.status is JobStatus.NOTHING_TO_DO
+    assert [part.instant for part in retried.parts] == [part.instant for part in second.parts] != [None] * 3
     assert shop.stored("note", "s_items") == [("b",)]
     assert shop.stored("id", "s_orders") == []
     assert shop.stored("day, number", "s_events") == shop.source("day, number", "events")

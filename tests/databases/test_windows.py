@@ -18,7 +18,7 @@ from lakehouse.platform.ingest.databases import SparkTasks
 from lakehouse.platform.ingest.run import run_database
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.table import parse_spec
-from tests.support.memory_database import NAME, MemoryDatabase, MemoryServer, in_this_process
+from tests.support.memory_database import FIRST_TEXT, NAME, MemoryDatabase, MemoryServer, in_this_process
 
 pytestmark = pytest.mark.spark
 
@@ -28,6 +28,7 @@ class Lake:
 
     def __init__(self, spark: SparkSession, root: Path, database: MemoryDatabase, **settings: object) -> None:
         self.spark, self.root, self.database = spark, root, database
+        self.has_texts = False
         value = {
             "table": "t",
             "location": str(root / "t"),
@@ -41,7 +42,7 @@ class Lake:
         """Run once."""
         wanted = JobCommand(verb="ingest", action="run", table="t", **command)  # type: ignore[arg-type]
         tasks = SparkTasks(session=self.spark, run=in_this_process)
-        return run_database(self.spec, wanted, MemoryServer(self.database), tasks, access={})
+        return run_database(self.spec, wanted, MemoryServer(self.database, self.has_texts), tasks, access={})
 
     def finish(self) -> JobReport:
         """Run once without further transactions."""
@@ -54,6 +55,11 @@ class Lake:
         rows = Table.open(self.spec.location).scan(columns=["id", "n"]).to_arrow().to_pylist()
         assert len({row["id"] for row in rows}) == len(rows)
         return {row["id"]: row["n"] for row in rows}
+
+    def texts(self) -> dict[int, str]:
+        """Return the long texts of the table."""
+        rows = Table.open(self.spec.location).scan(columns=["id", "x"]).to_arrow().to_pylist()
+        return {row["id"]: row["x"] for row in rows}
 
 
 def loaded(keys: int, seed: int, each: int) -> MemoryDatabase:
@@ -71,6 +77,17 @@ def test_any_interleaving_of_transactions_and_reads_gives_the_rows_of_the_source
     assert len(database.log) > 2000
     assert lake.rows() == database.rows
     assert lake.run().status is JobStatus.NOTHING_TO_DO
+
+
+def test_long_texts_that_changes_lack_are_those_of_the_source(spark: SparkSession, tmp_path: Path) -> None:
+    database = loaded(300, seed=6, each=10)
+    lake = Lake(spark, tmp_path, database, chunk_rows=100, max_chunks=2)
+    lake.has_texts = True
+    lake.run()
+    lake.finish()
+    assert [kind for kind, _, _ in database.log].count("moved") > 20
+    assert lake.rows() == database.rows
+    assert lake.texts() == {key: database.texts.get(key, FIRST_TEXT) for key in database.rows}
 
 
 def test_truncates_between_reads_delete_the_rows_before_them(spark: SparkSession, tmp_path: Path) -> None:

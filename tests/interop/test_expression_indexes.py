@@ -115,22 +115,31 @@ def write_with_lakehouse(table: Table, kind: str) -> None:
     table.upsert(rides(("late", "a", 1_700_000_000, 7), ("k1", "b", 2_000_000_009, 22)))
 
 
-def records_of(referee: MetadataReferee, location: str, name: str) -> dict[str, Any]:
-    return {key: value for (partition, key), value in referee.records(location).items() if partition == name}
+def records_of(referee: MetadataReferee, location: str) -> dict[str, dict[str, Any]]:
+    """Return the records of each index partition by their keys."""
+    found: dict[str, dict[str, Any]] = {}
+    for (partition, key), value in referee.records(location).items():
+        found.setdefault(partition, {})[key] = value
+    return found
 
 
-def built_by_hudi(hudi: Hudi, referee: MetadataReferee, location: str, name: str) -> dict[str, Any]:
-    """Return the records of an index on the same expression that Hudi builds on a copy of the table."""
+def built_by_hudi(
+    hudi: Hudi, referee: MetadataReferee, location: str, names: tuple[str, ...]
+) -> dict[str, dict[str, Any]]:
+    """Return the records of indexes on the same expressions that Hudi builds on a copy of the table."""
     copy = Path(location).parent / f"copy-{next(_copies)}"
     shutil.copytree(location, copy)
-    hudi.sql(STATEMENTS[name].replace("create index ", "create index other_"), table=str(copy), **LOCK)
-    return records_of(referee, str(copy), name.replace("expr_index_", "expr_index_other_"))
+    for name in names:
+        hudi.sql(STATEMENTS[name].replace("create index ", "create index other_"), table=str(copy), **LOCK)
+    records = records_of(referee, str(copy))
+    return {name: records[name.replace("expr_index_", "expr_index_other_")] for name in names}
 
 
 def assert_records_are_those_of_hudi(hudi: Hudi, referee: MetadataReferee, table: Table, *names: str) -> None:
     """Assert that each index has the records that Hudi builds; those of older files may be there as well."""
+    all_stored, all_built = records_of(referee, table.location), built_by_hudi(hudi, referee, table.location, names)
     for name in names:
-        stored, built = records_of(referee, table.location, name), built_by_hudi(hudi, referee, table.location, name)
+        stored, built = all_stored[name], all_built[name]
         assert built
         if name == UPPER:
             # Sizes of filters depend on the writer; what they contain is checked by the validation.
@@ -165,7 +174,6 @@ def test_indexes_of_hudi_are_maintained_as_hudi_would_build_them(
     write_with_lakehouse(table, kind)
     assert_records_are_those_of_hudi(hudi, metadata_referee, table, *names)
     assert_hudi_reads_the_same(hudi, table)
-    assert_conditions_agree(hudi, table)
     hudi.write(table.location, rides(("k5", "c", 2_000_000_020, 12), ("hudi", "e", 5, 3)), WRITES)
     table.upsert(rides(("k5", "c", 2_000_000_021, 13)))
     assert_valid(table)

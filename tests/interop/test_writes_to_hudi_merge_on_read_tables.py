@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType
 from lakehouse.core.table.table import Table
+from lakehouse.platform.ingest.run import run_ingest
+from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.table import TableSpec
 from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
 from tests.interop.mor_tables import (
     BUCKETS,
@@ -28,6 +33,7 @@ from tests.interop.mor_tables import (
 )
 from tests.interop.rows import EVERYTHING, everything_writable, nothing
 from tests.support import hudi_rs
+from tests.support.file_ingest import file_ingest
 from tests.support.hudi import Hudi
 from tests.support.tables import DELETED, batch, row
 
@@ -197,6 +203,52 @@ def test_rows_are_merged_by_the_payload_class_like_hudi(name: str, hudi: Hudi, t
     assert sorted(tuple(r[column] for column in schema.names) for r in found) == expected
     if name in READ_BY_HUDI_RS:
         assert_same(table.scan().to_arrow(), hudi_rs.read(location))
+
+
+@pytest.mark.spark
+def test_change_events_in_files_continue_a_debezium_table_of_hudi(
+    hudi: Hudi, spark: SparkSession, tmp_path: Path
+) -> None:
+    location, landing = str(tmp_path / "table"), tmp_path / "landing"
+    payload, schema, ordering, batches, _ = PAYLOADS["PostgresDebezium"]
+    options = {
+        "hoodie.datasource.write.payload.class": MODEL + payload,
+        "hoodie.datasource.write.precombine.field": ordering,
+    }
+    for number, mode in enumerate(("overwrite", "append")):
+        rows = pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in batches[number]], schema)
+        hudi.write(location, rows, HUDI_OPTIONS | options, mode=mode)
+
+    def event(op: str, lsn: int, key: str, text: str | None) -> str:
+        row = {"id": key, "v": text}
+        images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+        return json.dumps({**images, "op": op, "ts_ms": 1, "source": {"lsn": lsn}})
+
+    landing.mkdir()
+    events = [
+        event("u", 7, "a", TOAST),
+        event("d", 9, "b", None),
+        event("u", 4, "e", "late"),
+        event("c", 9, "f", "new"),
+    ]
+    (landing / "1.json").write_text("\n".join(events))
+    spec = TableSpec(
+        table="t",
+        location=location,
+        record_key=("id",),
+        type="MERGE_ON_READ",
+        ordering=("_event_lsn",),
+        partial_update="FILL_UNAVAILABLE",
+        delete_field="_change_operation_type",
+        delete_marker="d",
+        schema={"id": "string", "_event_lsn": "bigint", "_change_operation_type": "string", "v": "string"},
+        ingest=file_ingest(path=f"{landing}/", format="debezium"),
+    )
+    report = run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="t"), environ={})
+    assert report.bad_records == 0
+    table = Table.open(location)
+    assert_hudi_reads_the_same(hudi, table)
+    assert values(table) == {"a": "va", "e": "ve", "f": "new"}
 
 
 @pytest.mark.parametrize("payload", ["OverwriteNonDefaultsWithLatestAvroPayload", "AWSDmsAvroPayload"])

@@ -1,4 +1,4 @@
-"""Two runs at once against a broker, and logins to broker and schema registry."""
+"""Two runs at once, a network and a broker that fail during a run, and logins to broker and schema registry."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import ConflictError, RetryableError, UserError
 from lakehouse.platform.ingest.run import CHECKPOINT
-from lakehouse.platform.sources.kafka_client import KafkaLog
+from lakehouse.platform.sources import kafka_client
+from lakehouse.platform.sources.kafka_client import KafkaLog, RangeReader
+from lakehouse.platform.sources.kafka_topic import OffsetRange
 from lakehouse.spec.contracts.job import JobStatus
 from tests.kafka.test_kafka_runs import Topic
 from tests.support.kafka import Broker, Message, SecuredBroker, secured_broker_at
+from tests.support.proxy import random_cuts
 from tests.support.schema_registry import schema_registry
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
 PASSWORD = "correct-horse-battery-staple"
+#: Replies of about 20 kB, so that a run needs many of them, and fast reconnects after a cut.
+SMALL_REPLIES = {"fetch.message.max.bytes": "20000", "reconnect.backoff.max.ms": "200"}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +48,10 @@ def topic(spark: SparkSession, servers: SecuredBroker, tmp_path: Path) -> Topic:
 
 
 def fill(topic: Topic, first: int, last: int) -> None:
-    """Write messages of about 1 kB, half of them to each partition."""
+    """Write messages of about 1 kB, half of them to each partition, in batches of 20: a reply has whole batches."""
     values = [(number, json.dumps({"id": number, "name": "x" * 1000})) for number in range(first, last)]
-    topic.broker.send(topic.name, [Message(value=value, partition=number % 2) for number, value in values])
+    messages = [Message(value=value, partition=number % 2) for number, value in values]
+    topic.broker.send(topic.name, messages, **{"batch.num.messages": "20"})
 
 
 def run_until_done(topic: Topic, most: int = 12) -> None:
@@ -80,6 +88,52 @@ def test_two_runs_at_once_commit_each_message_once(topic: Topic) -> None:
             list(pool.map(run, range(2)))
     run_until_done(topic)
     assert_complete(topic, 400)
+
+
+def test_cut_connections_and_a_killed_broker_lose_and_repeat_no_message(topic: Topic, servers: SecuredBroker) -> None:
+    proxy = servers.proxy
+    topic.connection = {"bootstrap.servers": proxy.address, **SMALL_REPLIES}
+    fill(topic, 0, 400)
+    proxy.cut_after = random_cuts(seed=7, most=120_000)
+    try:
+        run_until_done(topic)
+        assert proxy.cuts > 0
+        assert_complete(topic, 400)
+        fill(topic, 400, 800)
+        # A connection that is cut after a part of the messages shows that tasks are reading.
+        proxy.cuts, proxy.cut_after = 0, lambda _: 60_000
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run_until_done, topic)
+            assert until(lambda: proxy.cuts > 0)
+            servers.node.kill()
+            proxy.cut_after = None
+            servers.node.start()
+            running.result()
+    finally:
+        proxy.cut_after = None
+    assert_complete(topic, 800)
+
+
+def test_unreachable_broker_ends_a_run_with_a_retryable_error(
+    topic: Topic, servers: SecuredBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = servers.proxy
+    topic.connection = {"bootstrap.servers": proxy.address, **SMALL_REPLIES}
+    fill(topic, 0, 10)
+    monkeypatch.setattr(kafka_client, "_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(kafka_client, "_STALLED_S", 1.0)
+    reader = RangeReader(topic=topic.name, settings=topic.connection, parts=(OffsetRange(partition=0, first=0, end=5),))
+    proxy.refuses = True
+    try:
+        proxy.cut_all()
+        with pytest.raises(RetryableError, match=f"Kafka at {proxy.address} does not answer for topic '{topic.name}'"):
+            topic.run()
+        with pytest.raises(RetryableError, match="partition 0: no message at offset 0 for 1 s"):
+            list(reader([pa.record_batch({"id": [0]})]))
+    finally:
+        proxy.refuses = False
+    run_until_done(topic)
+    assert_complete(topic, 10)
 
 
 def test_topic_is_read_by_tls_with_a_password(topic: Topic, servers: SecuredBroker) -> None:

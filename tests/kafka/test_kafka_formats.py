@@ -1,4 +1,4 @@
-"""Avro with a schema registry, and Debezium's change events in JSON and Avro."""
+"""Avro and Protocol Buffers with a schema registry, and Debezium's change events in JSON and Avro."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2
 from pyspark.sql import SparkSession
 
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
+from lakehouse.model.drift import Drift
 from lakehouse.platform.ingest.run import DEAD_LETTERS
 from tests.kafka.test_kafka_runs import Topic
 from tests.support.kafka import Broker, Message
-from tests.support.schema_registry import SchemaRegistry, schema_registry
+from tests.support.protobuf import message_class, newer_file, order_file
+from tests.support.schema_registry import SchemaRegistry, protobuf_schema, schema_registry
 
 pytestmark = pytest.mark.spark
 ORDER = {
@@ -199,3 +202,58 @@ def test_debezium_avro_events_become_rows_and_deletes(topic: Topic, registry: Sc
     expected = {"id": 1, "name": "a", "born": date(1999, 12, 31), "at": AT, "fare": Decimal("1.50")}
     assert rows(topic, *CHANGE) == [expected]
     assert registry.requests <= 2
+
+
+def test_protobuf_messages_of_a_registry_and_of_a_file_of_descriptors_become_rows(
+    topic: Topic, registry: SchemaRegistry, tmp_path: Path
+) -> None:
+    order, newer = message_class(order_file()), message_class(newer_file())
+    # The first file of the registry imports a second one, which has all messages.
+    outer = descriptor_pb2.FileDescriptorProto(name="x", package="shop", syntax="proto3", dependency=["order.proto"])
+    field = outer.message_type.add(name="Envelope").field.add(name="order", number=1, type_name=".shop.Order")
+    field.label, field.type = 1, 11
+    registry.subjects["/subjects/orders/versions/1"] = protobuf_schema(order_file())
+    wrapped = protobuf_schema(outer, ("order.proto", "orders"))
+    first = order(id=1, state=1, items=[{"sku": "a", "count": 2}], counts={"k": 1})
+    first.at.FromDatetime(AT)
+    topic.spec = replace(
+        topic.spec,
+        schema={
+            "id": "bigint",
+            "state": "string",
+            "at": "timestamp",
+            "note": "string",
+            "items": "array<struct<sku: string, count: int>>",
+            "counts": "map<string, int>",
+        },
+    )
+    topic.change(format="protobuf", max_bad_records=3, new_column="ignore")
+    topic.connection["schema.registry.url"] = registry.url
+    topic.send(
+        # Order is the second message of the file: one index, 1, as zigzag varints.
+        registry.framed(protobuf_schema(order_file()), b"\x02\x02", first.SerializeToString()),
+        registry.framed(protobuf_schema(newer_file()), b"\x02\x02", newer(id=2, vat=7).SerializeToString()),
+        registry.framed(protobuf_schema(order_file()), b"\x02\x08", b""),
+        registry.framed(wrapped, b"\x00", b""),
+        b"no header",
+    )
+    report = topic.run()
+    assert (report.rows, report.bad_records) == (2, 3)
+    found = letters(topic)
+    assert "its message index [4] is not in schema 1" in found[2]["record"]
+    assert "is a shop.Envelope, which has none of the declared columns" in found[3]["record"]
+    assert "does not begin with the byte 0" in found[4]["record"]
+    assert {one.column: (one.rows, one.example) for one in report.drift if one.change is Drift.IGNORED} == {
+        "vat": (1, "7")
+    }
+    files = descriptor_pb2.FileDescriptorSet(file=[order_file()])
+    (tmp_path / "order.desc").write_bytes(files.SerializeToString())
+    topic.change(message="shop.Order", descriptors=str(tmp_path / "order.desc"))
+    topic.send(order(id=3, note={"value": "n"}).SerializeToString())
+    assert topic.run().rows == 1
+    columns = ("id", "state", "at", "note", "items", "counts")
+    assert [tuple(row[name] for name in columns) for row in rows(topic, *columns)] == [
+        (1, "PAID", AT, None, [{"sku": "a", "count": 2}], [("k", 1)]),
+        (2, "NEW", None, None, [], []),
+        (3, "NEW", None, "n", [], []),
+    ]

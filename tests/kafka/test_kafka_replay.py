@@ -64,8 +64,8 @@ def test_letters_become_rows_once_and_never_replace_newer_rows(topic: Topic, kaf
     again = replay(topic)
     assert (again.status, again.bad_records) == (JobStatus.NOTHING_TO_DO, 1)
     assert replay(topic, commit=str(report.instant)).bad_records == 1
-    assert replay(topic, commit=str(first.instant)).reason == "there are no dead letters"
-    assert replay(topic, dead_letters=letters).reason == "the dead letters are replayed already"
+    assert replay(topic, commit=str(first.instant)).reason == "no commit names dead letters that were not replayed"
+    assert replay(topic, dead_letters=letters).reason == "a commit has replayed this folder already"
     assert numbers(topic) == {1: LARGE, 2: 5, 3: 6}
     # The next run continues from the offsets of the first one.
     topic.send({"id": 4, "n": 1})

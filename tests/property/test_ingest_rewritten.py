@@ -66,7 +66,7 @@ def test_ingestion_commits_one_version_of_a_file_rewritten_at_any_step(
 
 
 def test_rewrites_detect_a_run_that_does_not_verify_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "refuse_changed", lambda *_: None)
+    monkeypatch.setattr(files, "refuse_changed", lambda *_, **__: None)
     with pytest.raises(AssertionError, match="rows written twice"):
         test_ingestion_commits_one_version_of_a_file_rewritten_at_any_step("insert", False, monkeypatch)
 

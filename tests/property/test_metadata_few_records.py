@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from lakehouse.core.format.metadata.few_records import (
 )
 from lakehouse.core.format.metadata.groups import shard_of, shards
 from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, column_stats_keys, partition_stats_keys
-from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_statistics
+from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_statistics, widened_statistics
 from lakehouse.core.format.metadata.records import FILE_ROWS, decode_files, encode_files
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, decode_statistics, encode_statistics, statistics_of
@@ -159,6 +160,9 @@ def outcome(kind: Any, name: str, commit: MetadataCommit) -> Any:
         return "refused"  # Both ways name a column without known bounds, maybe not the same one.
     except NotFoundError:
         return "read"  # Bounds of texts are read from the files, which do not exist here.
+    if update.rows is not None and update.entries.num_rows:
+        # Readers of the next commit take these rows instead of the decoded entries.
+        assert repr(update.rows.to_pylist()) == repr(decode_statistics(update.entries, SCHEMA).to_pylist())
     entries = dict(zip(*(update.all_entries().column(n).to_pylist() for n in ("key", "value")), strict=True))
     return entries, sorted(update.deletes.to_pylist())
 
@@ -337,6 +341,13 @@ def test_look_up_of_few_statistics_equals_the_merge_of_tables(layers: list[Any])
         file = read_hfile(write_hfile(entries, schema=SCHEMA, created_ms=1))
         few.append(FileLayer("x", hfile=file))
         whole.append(Layer(decode_statistics(entries, SCHEMA)))
+    if whole and whole[-1].rows.num_rows:
+        # A newer row widens the stored one as the last layer of a merge does.
+        below = merge_statistics(whole[:-1]) if whole[:-1] else STAT_ROWS.empty_table()
+        newer = whole[-1].rows
+        widened = widened_statistics(below, newer)
+        of_newer = merge_statistics(whole).filter(pc.field("key").isin(newer.column("key").combine_chunks()))
+        assert sorted(widened.to_pylist(), key=repr) == sorted(of_newer.to_pylist(), key=repr)
     wanted = [partition_key(column, "p") for column in COLUMNS[:4]]
 
     def decoded(file: FileLayer, held: pa.Array) -> Layer:

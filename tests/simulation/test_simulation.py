@@ -15,7 +15,8 @@ import pytest
 from tests.simulation.run import Run, failure_of
 from tests.support.processes import forked
 
-SEEDS = int(os.environ.get("LAKEHOUSE_SEEDS", "2000"))
+# `make reliability` runs more.
+SEEDS = int(os.environ.get("LAKEHOUSE_SEEDS", "1200"))
 ONE = os.environ.get("LAKEHOUSE_SEED")
 _CHUNK = 50
 _SHOWN = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 from lakehouse import Table
 from lakehouse.errors import UserError
-from lakehouse.platform.ingest.run import CHECKPOINT, run_ingest
+from lakehouse.platform.ingest.replay import run_replay
+from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.ingest_inputs import InputSpec
 from lakehouse.spec.table import load_spec
 
 pytestmark = pytest.mark.spark
@@ -108,6 +111,24 @@ def test_late_rows_and_deletes_of_one_side_leave_the_other_sides_alone(trips: Tr
     trips.land("riders", "4", {"trip_id": "t1", "rider_at": 9, "rider": "Bo", "city": "Oslo"})
     trips.ingest("riders")
     assert trips.rows() == {"t1": ("Bo", "Oslo", 9.5, None), **kept}
+
+
+def test_each_input_replays_its_own_dead_letters(trips: Trips) -> None:
+    for name in ("riders", "orders"):
+        (trips.home / "landing" / name / "1.json").write_text('{"trip_id": "t1", ')
+        trips.spec = replace(trips.spec, inputs={**trips.spec.inputs, name: tolerant(trips.spec.inputs[name])})
+        assert trips.ingest(name).bad_records == 1
+    command = JobCommand(verb="ingest", action="replay", table="trips.yaml", input="riders", force=True)
+    spec, environ = trips.spec.of_input("riders"), {"LAKEHOUSE_HOME": str(trips.home)}
+    report = run_replay(trips.session, spec, command, environ=environ)
+    (folder,) = report.folders
+    assert (report.bad_records, report.rows) == (1, 0)
+    named = {name: trips.table.last_commit_extra(f"{DEAD_LETTERS}.{name}") for name in ("riders", "orders")}
+    assert folder == named["riders"] != named["orders"]
+
+
+def tolerant(one: InputSpec) -> InputSpec:
+    return replace(one, ingest=replace(one.ingest, max_bad_records=5))
 
 
 def test_spec_with_inputs_needs_the_name_of_one(trips: Trips) -> None:

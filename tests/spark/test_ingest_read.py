@@ -27,6 +27,7 @@ from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.table import TableSpec
 from tests.support.file_ingest import file_ingest
 from tests.support.s3 import S3Server
+from tests.support.typed_files import typed_file
 
 pytestmark = pytest.mark.spark
 _numbers = itertools.count(1)
@@ -136,19 +137,24 @@ def test_csv_without_header_has_the_declared_columns_in_order(landing: Landing) 
     assert rows == [{"id": 1, "name": None}, {"id": 2, "name": "x"}]
 
 
-def test_parquet_files_have_their_own_columns(landing: Landing) -> None:
+@pytest.mark.parametrize("format", ["parquet", "orc", "avro"])
+def test_files_of_typed_formats_have_their_own_columns(landing: Landing, format: str) -> None:
     for name, table in (
-        ("a.parquet", pa.table({"id": pa.array([1, None]), "name": ["x", "no key"]})),
-        ("b.parquet", pa.table({"id": [2], "name": ["y"], "more": pa.array([7], pa.int32())})),
+        (f"a.{format}", pa.table({"id": pa.array([1, None]), "name": ["x", "no key"]})),
+        (f"b.{format}", pa.table({"id": [2], "name": ["y"], "more": pa.array([7], pa.int32())})),
     ):
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        landing.files.put(name, sink.getvalue().to_pybytes())
-    rows, batch = landing.read(format="parquet", max_bad_records=1)
+        landing.files.put(name, typed_file(table, format))
+    rows, batch = landing.read(format=format, max_bad_records=1)
     assert rows == [{"id": 1, "name": "x", "more": None}, {"id": 2, "name": "y", "more": 7}]
     assert batch.bad_records == 1
     assert landing.letters()[0]["record"] == '{"id":null,"name":"no key","more":null}'
-    assert landing.letters()[0]["source_file"] == f"{landing.files.root}/a.parquet"
+    assert landing.letters()[0]["source_file"] == f"{landing.files.root}/a.{format}"
+    landing.files.put(f"b.{format}", typed_file(pa.table({"id": ["two"]}), format))
+    with pytest.raises(UserError, match=f"the {format} files do not agree on their columns"):
+        landing.read(format=format)
+    landing.files.put(f"b.{format}", typed_file(table, format)[:-9])
+    with pytest.raises(UserError, match=rf"{landing.files.root}/b\.{format}|footer"):
+        landing.read(format=format)
 
 
 @pytest.mark.parametrize("format", ["json", "csv"])

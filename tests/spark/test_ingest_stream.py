@@ -1,4 +1,4 @@
-"""`lakehouse ingest stream` as a process: it commits what arrives, ends at a signal, and continues after SIGKILL."""
+"""`lakehouse ingest stream` as a process: it commits what arrives, ends at a request, and continues after SIGKILL."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.core.table.table import Table
+from lakehouse.spec.contracts.stream import StreamState, StreamStatus
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -62,6 +63,18 @@ class Home:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
 
+    def command(self, verb: str) -> StreamState:
+        """Run `lakehouse ingest status` or `stop`."""
+        words = [sys.executable, "-m", "lakehouse", "ingest", verb, "--table", str(self.root / "spec.yaml")]
+        environ = {**os.environ, "LAKEHOUSE_HOME": str(self.root)}
+        return StreamState.from_json(subprocess.check_output([*words, "--output", "json"], env=environ))
+
+    def status(self) -> StreamStatus:
+        """Return the status that the stream wrote last."""
+        status = self.command("status").status
+        assert status is not None
+        return status
+
     def rows(self) -> Counter[int]:
         """Return the number of rows of each record."""
         if not (self.root / "table/.hoodie/hoodie.properties").exists():
@@ -83,8 +96,10 @@ def test_stream_commits_what_arrives_and_continues_after_sigkill(tmp_path: Path)
         assert until(lambda: home.rows() == {1: 1, 2: 1, 3: 1}, LIMIT_S)
         home.land(4)
         assert until(lambda: home.rows() == {1: 1, 2: 1, 3: 1, 4: 1}, LIMIT_S)
-        process.send_signal(signal.SIGTERM)
+        assert until(lambda: home.status().report.rows == 3, LIMIT_S), "the rows that this process committed"
+        home.command("stop")
         output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, output
     assert "commits in" in output, output
     assert home.rows() == {1: 1, 2: 1, 3: 1, 4: 1}
+    assert home.status().ended and not home.command("status").alive

@@ -19,6 +19,7 @@ from lakehouse.platform.sources.databases.server import (
     DELETE,
     INSERT,
     POSITION,
+    UNAVAILABLE,
     UPDATE,
     Changes,
     Chunk,
@@ -31,6 +32,8 @@ from lakehouse.platform.sources.databases.server import (
 
 NAME = "shop.t"
 TRUNCATE = "truncate"
+#: An insert that a change of a key makes; it follows the delete of the old key.
+MOVED = "moved"
 
 
 @dataclass
@@ -42,6 +45,7 @@ class MemoryDatabase:
         random: Decides about transactions.
         each: The number of transactions at each moment.
         rows: The rows that other sessions see.
+        texts: The long texts of rows; those of rows that exist before the first transaction are not there.
         log: The changes in order: kind, key, value.
         seen: The number of changes of the log that other sessions see.
         crash_at: The number of the moment at which a run crashes; 0 for none.
@@ -51,6 +55,7 @@ class MemoryDatabase:
     random: Random
     each: int = 8
     rows: dict[int, int] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
     log: list[tuple[str, int, int]] = field(default_factory=list)
     seen: int = 0
     truncates: float = 0.0
@@ -86,30 +91,51 @@ class MemoryDatabase:
         elif self.random.random() < 0.5 or other in self.rows:
             self.log.append((DELETE, key, 0))
         else:
-            self.log += [(DELETE, key, 0), (INSERT, other, value)]
+            self.log += [(DELETE, key, 0), (MOVED, other, value)]
             # Both are one transaction.
             self.show_all()
 
     def _show(self, upto: int) -> None:
+        text = FIRST_TEXT
         for kind, key, value in self.log[self.seen : upto]:
             if kind == TRUNCATE:
                 self.rows.clear()
+                self.texts.clear()
             elif kind == DELETE:
                 self.rows.pop(key, None)
+                text = self.texts.pop(key, FIRST_TEXT)
             else:
                 self.rows[key] = value
+                self.texts[key] = new_text(kind, value) or (text if kind == MOVED else self.texts.get(key, FIRST_TEXT))
         self.seen = max(self.seen, upto)
+
+
+#: The long text of rows that exist before the first transaction.
+FIRST_TEXT = "long text"
+
+
+def new_text(kind: str, value: int) -> str:
+    """Return the long text that a change sets; empty if it leaves the text as it was."""
+    return f"text {value}" if kind == INSERT or (kind == UPDATE and value % 3 == 0) else ""
 
 
 @dataclass
 class MemoryServer:
-    """Implements `DatabaseServer` and `TableReads` over a database in memory."""
+    """Implements `DatabaseServer` and `TableReads` over a database in memory.
+
+    Attributes:
+        database: The database.
+        has_texts: Whether rows have a long text `x`, which changes lack if they leave it as it was.
+    """
 
     database: MemoryDatabase
-    columns: tuple[SourceColumn, ...] = (
-        SourceColumn(name="id", kind="signed:64", type=pa.int64()),
-        SourceColumn(name="n", kind="signed:64", type=pa.int64()),
-    )
+    has_texts: bool = False
+
+    @property
+    def columns(self) -> tuple[SourceColumn, ...]:
+        """The columns of the table."""
+        kinds = {"id": pa.int64(), "n": pa.int64(), **({"x": pa.string()} if self.has_texts else {})}
+        return tuple(SourceColumn(name=name, kind=str(kind), type=kind) for name, kind in kinds.items())
 
     @property
     def reads(self) -> MemoryServer:
@@ -118,6 +144,10 @@ class MemoryServer:
 
     def check(self, tables: Sequence[SourceTable]) -> None:
         """Accept the server."""
+
+    def prepare(self, tables: Sequence[SourceTable], *, resumes: bool) -> frozenset[str]:
+        """Nothing to prepare."""
+        return frozenset()
 
     def tables(self) -> Sequence[str]:
         """Return the table."""
@@ -129,7 +159,7 @@ class MemoryServer:
         self.database.moment()
         return {NAME: SourceTable(name=NAME, columns=self.columns, key=("id",))}
 
-    def low_watermark(self) -> LogPosition:
+    def low_watermark(self, table: str) -> LogPosition:
         """Return the place up to which transactions are seen."""
         self.database.moment()
         return position(self.database.seen)
@@ -155,6 +185,13 @@ class MemoryServer:
         """Return the number of changes between two positions."""
         return end.order - start.order
 
+    def confirm(self, positions: Sequence[LogPosition]) -> None:
+        """Nothing to confirm."""
+
+    def unconfirmed(self) -> tuple[str, int] | None:
+        """Return None: nothing keeps the log."""
+        return None
+
     def chunks(
         self, table: SourceTable, key: Sequence[str], after: tuple[str, ...] | None, *, rows: int, most: int
     ) -> Sequence[Chunk]:
@@ -166,12 +203,23 @@ class MemoryServer:
         chunks = [Chunk(after=low, upto=high) for low, high in pairwise(bounds)]
         return (*chunks, *([Chunk(after=bounds[-1])] if len(chunks) < most else []))
 
+    @property
+    def omits_unchanged(self) -> bool:
+        """Whether changes lack long texts."""
+        return self.has_texts
+
     def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk as others see them at one moment."""
         self.database.moment()
         low = -1 if chunk.after is None else int(chunk.after[0])
         high = self.database.keys if chunk.upto is None else int(chunk.upto[0])
-        rows = [{"id": one, "n": n} for one, n in sorted(self.database.rows.items()) if low < one <= high]
+        keys = {int(key) for (key,) in chunk.keys}
+        texts = self.database.texts
+        rows = [
+            {"id": one, "n": n, "x": texts.get(one, FIRST_TEXT)}
+            for one, n in sorted(self.database.rows.items())
+            if low < one <= high and (not keys or one in keys)
+        ]
         self.database.moment()
         yield pa.RecordBatch.from_pylist(rows, table.schema)
 
@@ -180,16 +228,21 @@ class MemoryServer:
     ) -> Iterator[Changes | SchemaEvent | LogEnd]:
         """Yield the changes between two positions in batches."""
         changes = list(enumerate(self.database.log[start.order : end.order], start.order + 1))
-        schema = pa.schema(
-            [("id", pa.int64()), ("n", pa.int64()), (CHANGE, pa.string()), (POSITION, pa.int64())]
-        ).append(pa.field(COMMITTED, pa.timestamp("us", "UTC")))
+        names = [(column.name, column.type) for column in self.columns]
+        schema = pa.schema([*names, (CHANGE, pa.string()), (POSITION, pa.int64())])
+        schema = schema.append(pa.field(COMMITTED, pa.timestamp("us", "UTC")))
+        if self.has_texts:
+            schema = schema.append(pa.field(UNAVAILABLE, pa.list_(pa.string())))
         for first in range(0, len(changes), 50):
             rows = []
             for place, (kind, key, value) in changes[first : first + 50]:
                 if kind == TRUNCATE:
                     yield SchemaEvent(kind=TRUNCATE, table=NAME, position=place, statement="truncate table t")
                 else:
-                    rows.append({"id": key, "n": None if kind == DELETE else value, CHANGE: kind, POSITION: place})
+                    text = new_text(kind, value) or None
+                    row = {"id": key, "n": None if kind == DELETE else value, "x": text, POSITION: place}
+                    lacking = ["x"] if text is None and kind != DELETE else []
+                    rows.append({**row, CHANGE: INSERT if kind == MOVED else kind, UNAVAILABLE: lacking})
             yield Changes(table=NAME, rows=pa.Table.from_pylist([{COMMITTED: None, **row} for row in rows], schema))
         self.database.moment()
         yield LogEnd(position=end)

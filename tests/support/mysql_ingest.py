@@ -16,13 +16,24 @@ from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import CHECKPOINT, run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.table import TableSpec, parse_spec
-from tests.support.mysql import DatabaseServer
+
+#: Statements of writers: an update, a delete, an insert or update, and a change of the key. The first value is the
+#: number of the change, the others are the key.
+WRITES = (
+    "update t set n = {n} where a = '{a}' and b = {b}",
+    "delete from t where a = '{a}' and b = {b}",
+    "replace into t values ('{a}', {b}, -{n})",
+    "update ignore t set b = b + 100000 where a = '{a}' and b = {b}",
+)
 
 
 class Shop:
     """A database of a server, and the tables that it is ingested into."""
 
-    def __init__(self, spark: SparkSession, server: DatabaseServer, root: Path) -> None:
+    source_kind = "mysql"
+    writes = WRITES
+
+    def __init__(self, spark: SparkSession, server: Any, root: Path) -> None:
         self.spark, self.server, self.root = spark, server, root
         self.database = server.database()
         self.settings: dict[str, Any] = {"tables": f"{self.database}.t"}
@@ -38,7 +49,7 @@ class Shop:
         value = {
             "table": "shop",
             "location": str(self.root / "lake"),
-            "ingest": {"source": "mysql", **self.settings},
+            "ingest": {"source": self.source_kind, **self.settings},
             **self.table_settings,
         }
         # JSON is YAML.
@@ -86,16 +97,9 @@ class Shop:
         random = Random(seed)
         with closing(self.server.connect(self.database)) as connection, connection.cursor() as cursor:
             while not stop.wait(0.002):
-                key, kind = random.randrange(keys), random.random()
-                place = (name_of(key), key)
-                if kind < 0.5:
-                    cursor.execute("update t set n = %s where a = %s and b = %s", (done[number], *place))
-                elif kind < 0.7:
-                    cursor.execute("delete from t where a = %s and b = %s", place)
-                elif kind < 0.85:
-                    cursor.execute("replace into t values (%s, %s, %s)", (*place, -done[number]))
-                else:
-                    cursor.execute("update ignore t set b = b + 100000 where a = %s and b = %s", place)
+                key = random.randrange(keys)
+                (statement,) = random.choices(self.writes, (50, 20, 15, 15))
+                cursor.execute(statement.format(n=done[number], a=name_of(key), b=key))
                 done[number] += 1
 
 

@@ -1,7 +1,7 @@
 """A spark-submit without Spark: the job runs in the called process, as it does from a shell.
 
 `install` creates a Spark environment that contains it. A job waits while the file `hold` exists; each waiting job has a
-file in the folder `held`.
+file in the folder `held`. The job `ingest stream` is that of `tests.support.fake_stream`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ def main(argv: list[str]) -> None:
     while (home / "hold").exists():
         (home / "held" / str(os.getpid())).touch()
         time.sleep(0.05)
+    if "stream" in argv:
+        os.execv(sys.executable, [sys.executable, "-m", "tests.support.fake_stream", *argv])
     (application,) = [number for number, word in enumerate(argv) if word.endswith("__main__.py")]
     os.execv(sys.executable, [sys.executable, *argv[application:]])
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,8 +42,8 @@ def binaries() -> Path:
 class Server:
     """A server that can be stopped and started again. Its data stay in the directory `place`."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.programs = place, binaries()
+    def __init__(self, place: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.place, self.programs, self._settings = place, binaries(), {**(settings or {})}
         self.user = SYSTEM_USER if os.geteuid() == 0 else None
         if self.user is not None:
             shutil.chown(place, self.user)
@@ -71,7 +71,13 @@ class Server:
         self.process.wait(timeout=30)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        settings = {"listen_addresses": HOST, "port": self.port, "unix_socket_directories": self.place, "fsync": "off"}
+        settings = {
+            "listen_addresses": HOST,
+            "port": self.port,
+            "unix_socket_directories": self.place,
+            "fsync": "off",
+            **self._settings,
+        }
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = [self.programs / "postgres", "-D", self.place / "data", *flags]
         with open(self.place / "log", "ab") as log:
@@ -85,11 +91,14 @@ class Server:
 
 
 @contextmanager
-def server() -> Iterator[Server]:
-    """Run a server with an empty database; it is stopped and its data are deleted at the end of the block."""
+def server(**settings: str) -> Iterator[Server]:
+    """Run a server with an empty database; it is stopped and its data are deleted at the end of the block.
+
+    `settings` are parameters of the server.
+    """
     place = Path(tempfile.mkdtemp(prefix="lakehouse-postgresql-"))
     try:
-        running = Server(place)
+        running = Server(place, settings)
         try:
             yield running
         finally:

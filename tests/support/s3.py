@@ -78,6 +78,7 @@ class FaultyProxy:
     def __init__(self, upstream: str) -> None:
         self.faults: dict[str, list[str]] = {}
         self.seen: list[str] = []
+        self.targets: list[str] = []
         self._upstream = upstream.removeprefix("http://")
         self._server = ThreadingHTTPServer((HOST, 0), self._handler())
         self._server.daemon_threads = True
@@ -102,6 +103,7 @@ class FaultyProxy:
                 queue = proxy.faults.get(self.command, [])
                 fault = queue.pop(0) if queue else "pass"
                 proxy.seen.append(f"{self.command} {fault}")
+                proxy.targets.append(self.path)
                 what, _, when = fault.partition("-")
                 if what == "pass" or when == "after":
                     answer = proxy._forward(self.command, self.path, dict(self.headers), body)

@@ -20,10 +20,15 @@ from tests.support.postgresql import HOST
 
 @dataclass
 class SchemaRegistry:
-    """A registry of schemas; ids are positions in `schemas`, from 1."""
+    """A registry of schemas; ids are positions in `schemas`, from 1.
+
+    A schema is the text of Avro, or the answer about a file of Protocol Buffers. `subjects` has the answers about files
+    to which others refer, by their paths.
+    """
 
     url: str
-    schemas: list[str] = field(default_factory=list)
+    schemas: list[str | dict[str, Any]] = field(default_factory=list)
+    subjects: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: int = 0
     login: str = ""
 
@@ -35,6 +40,19 @@ class SchemaRegistry:
         body = io.BytesIO()
         fastavro.schemaless_writer(body, fastavro.parse_schema(dict(schema)), record)
         return struct.pack(">bI", 0, self.schemas.index(text) + 1) + body.getvalue()
+
+    def framed(self, schema: dict[str, Any], indexes: bytes, message: bytes) -> bytes:
+        """Register the answer about a file of Protocol Buffers and return a message in the wire format."""
+        if schema not in self.schemas:
+            self.schemas.append(schema)
+        return struct.pack(">bI", 0, self.schemas.index(schema) + 1) + indexes + message
+
+
+def protobuf_schema(file: Any, *references: tuple[str, str]) -> dict[str, Any]:
+    """Return the registry's answer about a file; `references` are names and subjects of files that it imports."""
+    refers = [{"name": name, "subject": subject, "version": 1} for name, subject in references]
+    text = base64.b64encode(file.SerializeToString()).decode()
+    return {"schema": text, "schemaType": "PROTOBUF", "references": refers}
 
 
 @contextmanager
@@ -50,9 +68,13 @@ def schema_registry() -> Iterator[SchemaRegistry]:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            number = int(self.path.removeprefix("/schemas/ids/"))
-            is_known = 0 < number <= len(registry.schemas)
-            reply: dict[str, Any] = {"schema": registry.schemas[number - 1]} if is_known else {"error_code": 40403}
+            path = self.path.partition("?")[0]
+            found: Any = registry.subjects.get(path)
+            if path.startswith("/schemas/ids/"):
+                number = int(path.removeprefix("/schemas/ids/"))
+                found = registry.schemas[number - 1] if 0 < number <= len(registry.schemas) else None
+            is_known = found is not None
+            reply: dict[str, Any] = {"schema": found} if isinstance(found, str) else found or {"error_code": 40403}
             body = json.dumps(reply).encode()
             self.send_response(200 if is_known else 404)
             self.send_header("Content-Length", str(len(body)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lakehouse.cli.group import Command, Group
-from lakehouse.cli.parameters import job_flags
+from lakehouse.cli.parameters import job_flags, output, table, value
 
 _TEXT = """Ingest the new files of the spec's source into its table, in one commit; a missing table is created.
 
@@ -30,6 +30,16 @@ _REPLAY = """Parse dead letters again and write the records that parse now, in o
 Repair the cause first: the spec, its schema or the schema registry. Letters that are still bad stay dead letters, of
 the new commit. Letters that a commit has replayed are not read again. The ordering column keeps a replayed record from
 replacing a newer row; a table that is upserted without one needs --force.
+"""
+
+_SPEC = "The table spec (YAML)."
+_INPUT = "The input, of a spec with several."
+
+_STOP = """Ask the stream of a table to end after the commit that is under way.
+
+The request is a file beside the lease of the stream, so that it works from any host. A stream finds it within 20
+seconds, or at once if it runs on this host. If its commit has not ended after --within, the stream ends without it, and
+the next one reads the same records again. To keep a DAG from starting the next stream, pause the DAG.
 """
 
 COMMANDS: dict[str, click.Command] = {
@@ -60,6 +70,26 @@ COMMANDS: dict[str, click.Command] = {
                 ),
                 noun="ingest",
                 verb="stream",
+            ),
+            Command(
+                "status",
+                "stream:show_status",
+                "Show the stream of a table: whether it runs, its last commit, and the lag of its source.",
+                [table(_SPEC), value("--input", _INPUT, metavar="NAME"), output()],
+                examples=("lakehouse ingest status --table orders.yaml",),
+            ),
+            Command(
+                "stop",
+                "stream:stop",
+                _STOP,
+                [
+                    table(_SPEC),
+                    value("--input", _INPUT, metavar="NAME"),
+                    value("--run-id", "Id of the stream; the default is the one that runs.", metavar="ID"),
+                    value("--within", "Time that the commit has to end.", metavar="DURATION", default="2m"),
+                    output(),
+                ],
+                examples=("lakehouse ingest stop --table orders.yaml",),
             ),
             Command(
                 "replay",

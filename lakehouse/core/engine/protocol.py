@@ -35,6 +35,10 @@ class Engine(Protocol):
         """Return the Arrow schema of a frame."""
         ...
 
+    def divides(self, frame: Any) -> bool:
+        """Whether several tasks read the rows of a frame in an exchange that leaves rows where they are."""
+        ...
+
     def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
         """Divide the rows of a frame into shards and run `function` on every shard.
 

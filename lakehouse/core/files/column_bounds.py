@@ -8,6 +8,8 @@ integers, decimals as unscaled integers, texts as bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -20,16 +22,19 @@ from lakehouse.model.commit import ColumnBounds
 
 #: Parquet writers omit bounds of texts that are longer than a few thousand bytes.
 _LONG_BYTES = 512
+#: Row groups with more rows are larger than that; their bytes are not counted.
+_FEW_ROWS = 64
 _NAN = float("nan")
 _VERSION = "V2"
 
 
-def leaf_types(schema: pa.Schema) -> dict[str, pa.DataType]:
+@lru_cache(maxsize=32)
+def leaf_types(schema: pa.Schema) -> Mapping[str, pa.DataType]:
     """Return dotted path -> type of the columns and nested fields that can have statistics, in order."""
     found: dict[str, pa.DataType] = {}
     for field in schema:
         _add_leaves(found, field.name, field.type)
-    return found
+    return MappingProxyType(found)
 
 
 def _add_leaves(found: dict[str, pa.DataType], path: str, kind: pa.DataType) -> None:
@@ -64,6 +69,8 @@ class RowBounds:
         for name in self._reals:
             if name not in self._nan and pc.any(pc.is_nan(_leaf(rows, name))).as_py():
                 self._nan.add(name)
+        if rows.num_rows <= _FEW_ROWS and rows.nbytes <= _LONG_BYTES:
+            return
         for name in self._texts:
             texts = _leaf(rows, name)
             if texts.nbytes <= _LONG_BYTES or pa.types.is_dictionary(texts.type):

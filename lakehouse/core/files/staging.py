@@ -45,6 +45,8 @@ _SPILL_WAYS = 32
 # A hash has no more digits than this. Smaller parts are not worth separate files.
 _MAX_LEVEL = 5
 _MIN_SPILLED_BYTES = 1 << 20
+#: The values of the spread column that a run counts.
+_MOST_VALUES = 1_000
 #: The number of rows of each record batch of a run except for the last one.
 RUN_BATCH_ROWS = 65_536
 
@@ -53,8 +55,15 @@ def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> It
     """Write the rows of one shard as runs. If duplicates are combined, each key is in exactly one run, once."""
     with scratch_directory("lakehouse-spill-") as directory:
         incoming = (keyed(context, batch) for batch in batches if batch.num_rows)
-        for number, rows in enumerate(_fitting(context, incoming, Path(directory))):
-            yield _write_run(context, attempt, number, rows)
+        yield from stage_keyed(context, attempt, incoming, Path(directory))
+
+
+def stage_keyed(
+    context: WriteContext, attempt: Attempt, incoming: Iterator[pa.Table], directory: Path
+) -> Iterator[StagedRun]:
+    """Write the rows of one shard as runs (see `keyed`); `directory` takes the rows that exceed the budget."""
+    for number, rows in enumerate(_fitting(context, incoming, directory)):
+        yield _write_run(context, attempt, number, rows)
 
 
 def _fitting(
@@ -71,7 +80,7 @@ def _fitting(
             continue
         if context.combine:
             spill = spill or _Spill(directory, rows.schema, level)
-            spill.add(_set_aside(context, pending))
+            spill.add(set_aside(context, pending))
         else:
             yield pending
         pending, size = [], 0
@@ -81,7 +90,7 @@ def _fitting(
             yield pending
         return
     if pending:
-        spill.add(_set_aside(context, pending))
+        spill.add(set_aside(context, pending))
     for way, rows_of_way in enumerate(spill.finish()):
         yield from _fitting(context, rows_of_way, directory / str(way), level + 1)
 
@@ -238,7 +247,8 @@ class _Spill:
             path.unlink()
 
 
-def _set_aside(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
+def set_aside(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
+    """Return some rows of a shard as one table and empty the list; equal keys are combined where that is possible."""
     # Values can be merged only when all versions of a record are together.
     mixes = context.rule.mixes or bool(context.lacks)
     return _joined(tables) if mixes and not context.deletes_only else _combined(context, tables)
@@ -285,7 +295,37 @@ def _store_run(context: WriteContext, path: str, rows: pa.Table) -> StagedRun:
         for start in range(0, count, RUN_BATCH_ROWS):
             writer.write_table(data.take(pa.array(order[start : start + RUN_BATCH_ROWS])))
     entries = tuple(StagedEntry(run=path, **group) for group in groups)
-    return StagedRun(path=path, entries=entries, rows=count, size_bytes=size, buckets=context.buckets)
+    return StagedRun(
+        path=path,
+        entries=entries,
+        rows=count,
+        size_bytes=size,
+        buckets=context.buckets,
+        values=_value_counts(context, data),
+    )
+
+
+def _value_counts(context: WriteContext, rows: pa.Table) -> tuple[tuple[str, int], ...]:
+    """Return the most frequent values of the spread column with their rows."""
+    if context.spread_column not in rows.column_names:
+        return ()
+    counts = pc.value_counts(_spread_texts(context, rows).drop_null())
+    order = pc.sort_indices(counts.field("counts"), sort_keys=[("", "descending")])[:_MOST_VALUES]
+    kept = counts.take(order)
+    return tuple(zip(kept.field("values").to_pylist(), kept.field("counts").to_pylist(), strict=True))
+
+
+def _spread_texts(context: WriteContext, rows: pa.Table) -> pa.ChunkedArray:
+    return pc.cast(rows.column(context.spread_column), pa.string())
+
+
+def _large_values(context: WriteContext, rows: pa.Table) -> np.ndarray | None:
+    """Return for each row the position of its large value, from 1; 0 for other values. None without large values."""
+    is_spread = context.spread_large and not context.hashes_keys and context.spread_column in rows.column_names
+    if not is_spread:
+        return None
+    found = pc.index_in(_spread_texts(context, rows), value_set=pa.array(context.spread_large, pa.string()))
+    return np.asarray(pc.fill_null(found, -1)).astype(np.int64) + 1
 
 
 def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[dict[str, Any]]]:
@@ -306,6 +346,9 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[di
         ).astype(np.int64)
     deletes = np.ones(rows.num_rows, bool) if context.deletes_only else says_deleted(rows, context.rule, context.schema)
     group = codes * width + buckets + 1
+    large, ways = _large_values(context, rows), len(context.spread_large) + 1
+    if large is not None:
+        group, width = group * ways + large, width * ways
     if context.hash_order:
         # An entry is either upserts or deletes, each in the order of the hash, so that it can be divided into ranges.
         group, width = codes * 2 + deletes, 2
@@ -318,10 +361,11 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[di
     groups: list[dict[str, Any]] = [
         {
             "partition": names[int(ordered[start]) // width],
-            "bucket": -1 if context.hash_order else int(ordered[start]) % width - 1,
+            "bucket": -1 if context.hash_order or large is not None else int(ordered[start]) % width - 1,
             "offset": int(start),
             "rows": int(end - start),
             "deletes": int(dead[start:end].sum()),
+            "value": None if large is None else (None, *context.spread_large)[int(ordered[start]) % ways],
         }
         for start, end in zip(starts, ends, strict=True)
     ]

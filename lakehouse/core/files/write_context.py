@@ -50,6 +50,8 @@ class WriteContext:
         event_time: The column whose range is reported in write statistics; empty for none.
         indexed: The columns whose bounds are reported in write statistics; None without a metadata table.
         rounds: Numbers of the batch may lose digits in the types of the table.
+        spread_column: The column whose values are counted, and whose large values are staged apart; empty for none.
+        spread_large: The large values of that column.
     """
 
     storage: Storage
@@ -78,6 +80,8 @@ class WriteContext:
     event_time: str = ""
     indexed: tuple[str, ...] | None = None
     rounds: bool = False
+    spread_column: str = ""
+    spread_large: tuple[str, ...] = ()
 
     @property
     def keeps(self) -> bool:

@@ -4,18 +4,22 @@ staged rows of a partition:   u u u u u u u u | d d       u = upsert, d = delete
 tag:   found in files A, B    A A . B . . A . | A .       one matches file for A, one for B
 plan:  A and B are rewritten with their matches. The 4 upserts without a match are inserts, numbered 0..3.
        Inserts fill small files first, then new groups of `rows_per_file` rows each.
+
+Inserts of a hot partition are divided over more groups, so that no task gets more than twice the mean
+(`index.spread`). Large values of the spread column have groups of their own; the others share groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lakehouse.core.index.matched_rows import fingerprint_of, united
 from lakehouse.core.index.protocol import Groups, IndexSetup
+from lakehouse.core.index.spread import spread
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult, TagTask
 from lakehouse.core.state.data_files import members
 from lakehouse.core.state.file_slices import FileSlices
@@ -116,7 +120,7 @@ def plan_groups(
                 tasks[group] = replace(tasks[group], all_stored=False, other_matches=_other_matches(tag, tags))
     available = FileSlices.of(slices)
     by_partition, consuming = _by_partition(entries), _consuming(tags)
-    small = _small_files(available, setup, by_partition)
+    small, added = _small_files(available, setup, by_partition), list[_Added]()
     for partition, staged in sorted(by_partition.items()):
         of_partition = consuming.get(partition, [])
         inserts = sum(entry.upserts for entry in staged) - sum((tag.consumed or {})[partition] for tag in of_partition)
@@ -124,17 +128,60 @@ def plan_groups(
         if inserts <= 0 and len(consumed_by) > 1 and not _all_matched(staged, of_partition):
             # A row whose key is in several files is counted by each of them, so some rows may still be inserts.
             inserts = 1
-        for task in _insert_tasks(partition, inserts, small.get(partition, ()), setup.sizing, new_file_id):
-            group = (partition, task.file_id)
+        if of_partition:
+            added.append(_Added(partition, None, staged, inserts, consumed_by))
+        else:
+            added += _by_value(partition, staged)
+    most = _rows_per_task(added, setup.sizing)
+    for number, one in enumerate(added):
+        own = (piece for piece in small.get(one.partition, ()) if setup.owners.get(piece.file_id) == one.value)
+        sizing = replace(setup.sizing, rows_per_task=most[number])
+        for task in _insert_tasks(one.partition, one.inserts, own, sizing, new_file_id):
+            group = (one.partition, task.file_id)
             planned = tasks.get(group, task)
             tasks[group] = replace(
-                planned, entries=tuple(staged), insert_range=task.insert_range, consumed_by=consumed_by
+                planned,
+                entries=tuple(one.entries),
+                insert_range=task.insert_range,
+                consumed_by=one.consumed_by,
+                value=one.value,
             )
     if setup.appends:
         logged = [group for group, task in tasks.items() if task.matches_file and task.insert_range is None]
         slice_of = {(s.partition, s.file_id): s for s in available.in_groups(logged)}
         tasks |= {group: replace(tasks[group], appends=True, file_slice=slice_of.get(group)) for group in logged}
     return tuple(tasks[group] for group in sorted(tasks))
+
+
+class _Added(NamedTuple):
+    """Inserts that may share file groups: those of a partition, or of one large value in it."""
+
+    partition: str
+    value: str | None
+    entries: Sequence[StagedEntry]
+    inserts: int
+    consumed_by: tuple[str, ...] = ()
+
+
+def _by_value(partition: str, staged: Sequence[StagedEntry]) -> list[_Added]:
+    """Return the inserts of a partition in which no key has a match, by the large values of the spread column."""
+    values: dict[str | None, list[StagedEntry]] = {}
+    for entry in staged:
+        values.setdefault(entry.value, []).append(entry)
+    ordered = sorted(values.items(), key=lambda pair: (pair[0] is not None, pair[0] or ""))
+    return [_Added(partition, value, own, sum(entry.upserts for entry in own)) for value, own in ordered]
+
+
+def _rows_per_task(added: Sequence[_Added], sizing: Sizing) -> list[int | None]:
+    """Return the largest number of rows of a task for each of `added`; None if one task may have all of them."""
+    if sizing.tasks <= 1:
+        return [None] * len(added)
+    weights = {number: float(max(one.inserts, 0)) for number, one in enumerate(added)}
+    tasks_of = spread(weights, sizing.tasks).tasks_of
+    return [
+        max(-(-one.inserts // len(tasks_of[number])), sizing.least_rows, 1) if len(tasks_of[number]) > 1 else None
+        for number, one in enumerate(added)
+    ]
 
 
 def without_groups(slices: Sequence[FileSlice], groups: Groups) -> FileSlices:
@@ -207,18 +254,18 @@ def _insert_tasks(
     partition: str, inserts: int, small: Iterable[FileSlice], sizing: Sizing, new_file_id: Callable[[], str]
 ) -> list[GroupTask]:
     tasks: list[GroupTask] = []
-    start = 0
+    start, most = 0, inserts if sizing.rows_per_task is None else sizing.rows_per_task
     for base in (piece.base for piece in small if inserts > 0):
         if start >= inserts:
             break
-        free = 0 if base is None else min(sizing.free_rows(base), inserts - start)
+        free = 0 if base is None else min(sizing.free_rows(base), most, inserts - start)
         if base is not None and free > 0:
             tasks.append(
                 GroupTask(partition=partition, file_id=base.file_id, base=base, insert_range=(start, start + free))
             )
             start += free
     while start < inserts:
-        count = min(sizing.rows_per_file, inserts - start)
+        count = min(sizing.rows_per_file, most, inserts - start)
         tasks.append(GroupTask(partition=partition, file_id=new_file_id(), insert_range=(start, start + count)))
         start += count
     if tasks:

@@ -42,6 +42,7 @@ class IndexSetup:
         trusts_locations: Rows are appended to the file groups of their locations without reading these.
         without_keys: File groups whose base file has no key of the batch, by a stored bloom filter; for bloom indexes.
         asked: File groups whose stored bloom filter was asked, so that the filter in the file tells nothing more.
+        owners: The file ids of groups that have rows of one large value of the spread column only, with the value.
     """
 
     sizing: Sizing
@@ -57,6 +58,7 @@ class IndexSetup:
     trusts_locations: bool = False
     without_keys: Groups = frozenset()
     asked: Groups = frozenset()
+    owners: Mapping[str, str] = field(default_factory=dict)
 
 
 class Index(Protocol):

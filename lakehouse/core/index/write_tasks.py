@@ -18,7 +18,8 @@ class StagedEntry:
     """Rows [offset, offset + rows) of a staged run that belong to one partition, and to one bucket if keys are hashed.
 
     Upserts come first, then `deletes` rows that are deletes. `bucket` is -1 without the bucket index; with consistent
-    hashing it is the last hash value of a range, or -1 until the run is divided into ranges.
+    hashing it is the last hash value of a range, or -1 until the run is divided into ranges. `value` is the large value
+    of the spread column that all of these rows have; None for rows of the other values.
     """
 
     run: str
@@ -27,6 +28,7 @@ class StagedEntry:
     offset: int
     rows: int
     deletes: int
+    value: str | None = None
 
     @property
     def upserts(self) -> int:
@@ -38,7 +40,8 @@ class StagedEntry:
 class StagedRun:
     """One staged file: its entries, its number of rows and its size in memory.
 
-    `buckets` are the numbers of buckets by which the rows were assigned to entries.
+    `buckets` are the numbers of buckets by which the rows were assigned to entries. `values` has the rows of the most
+    frequent values of the spread column.
     """
 
     path: str
@@ -46,6 +49,7 @@ class StagedRun:
     rows: int
     size_bytes: int
     buckets: BucketRules | None = None
+    values: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,7 @@ class GroupTask:
         all_stored: Each match is a stored row; false if some are keys that a log deletes.
         resize: The requested time of a pending resize that will create the group. Its rows are copies of rows of a
             present group, in a log that is named after the resize; `file_slice` is the slice of the present group.
+        value: The large value of the spread column whose rows the task inserts; None if it inserts others.
         other_matches: Matches files that may have a stored row for such a deleted key. The flag says whether that file
             has precedence over this one.
     """
@@ -132,17 +137,25 @@ class GroupTask:
     file_slice: FileSlice | None = None
     all_stored: bool = True
     resize: str | None = None
+    value: str | None = None
     other_matches: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """Sizes of base files: the rows of a full file, and the size below which a file takes inserts."""
+    """Sizes of base files: the rows of a full file, and the size below which a file takes inserts.
+
+    Inserts are divided among `tasks` tasks that run at the same time, as long as each has at least `least_rows` rows.
+    `rows_per_task` is the result for the inserts of one partition; None for no limit.
+    """
 
     rows_per_file: int
     bytes_per_row: float
     max_file_bytes: int
     small_file_bytes: int
+    tasks: int = 1
+    least_rows: int = 1
+    rows_per_task: int | None = None
 
     def free_rows(self, base: BaseFile) -> int:
         """Return how many rows a small file can still take; 0 for a file that is not small."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout
 from lakehouse.core.format.metadata.few_records import merged_file_maps, merged_statistics
@@ -42,6 +43,8 @@ class RecordKind:
         layout: How base files with such records are stored.
         merge_few: The key and the stored versions of a record, oldest first, to the merged record, without kernels;
             None if the kind has no such function.
+        replaces: Which rows replace all older rows of their key; None if the versions of a record are always merged.
+            Rows have a column `deleted` then.
     """
 
     decode: Callable[[pa.Table, str], pa.Table]
@@ -50,6 +53,7 @@ class RecordKind:
     decode_parts: Callable[[Sequence[pa.Table], str], list[pa.Table]] | None = None
     layout: Layout = SCANNED
     merge_few: Callable[[bytes, Sequence[bytes]], bytes | None] | None = None
+    replaces: Callable[[pa.Table], pa.ChunkedArray] | None = None
 
 
 FILES = RecordKind(
@@ -65,6 +69,7 @@ STATISTICS = RecordKind(
     encode=encode_statistics,
     decode_parts=decode_statistics_parts,
     merge_few=merged_statistics,
+    replaces=lambda rows: pc.or_(rows.column("tight"), rows.column("deleted")),
 )
 BLOOMS = RecordKind(decode=decode_blooms, merge=merge_latest, encode=encode_blooms)
 LOCATIONS = RecordKind(decode=decode_locations, merge=merge_latest, encode=encode_locations, layout=LOOKED_UP)

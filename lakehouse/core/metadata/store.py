@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -20,6 +20,9 @@ from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, Timeline
+
+#: Decoded rows of the newest log file of a file group that are kept; a row takes about 400 bytes.
+_KEPT_ROWS = 20_000
 
 
 class MetadataStore:
@@ -41,6 +44,7 @@ class MetadataStore:
         #: The index definitions as they were read last.
         self.definitions: dict[str, Definition] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
+        self._newest_rows: dict[tuple[str, str], Hashable] = {}
         self._builds: frozenset[tuple[str, str]] = frozenset()
         self._defined: tuple[tuple[str, ...], frozenset[tuple[str, str]], frozenset[str]] | None = None
 
@@ -100,12 +104,22 @@ class MetadataStore:
         assert log is not None, f"{stat.path} is a log file"
         self._layers(done).keep_few(log, few, deletes)
 
-    def keep_log(self, done: Instant, stat: WriteStat, entries: pa.Table, deletes: pa.Array) -> None:
-        """Keep the records of a small log file that this process wrote for a completed delta commit."""
+    # parameters: the file, and what it contains
+    def keep_log(
+        self, done: Instant, stat: WriteStat, entries: pa.Table, deletes: pa.Array, rows: pa.Table | None = None
+    ) -> None:
+        """Keep the records of a small log file that this process wrote for a completed delta commit.
+
+        A larger one is kept if it has decoded rows, because the next commit reads most of them again, and until then.
+        """
         log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
         assert log is not None, f"{stat.path} is a log file"
         if entries.num_rows + len(deletes) <= DECODED_ROWS:
             self._layers(done).keep_log(log, entries, deletes)
+        elif rows is not None and rows.num_rows <= _KEPT_ROWS:
+            place = (stat.partition, stat.file_id)
+            self.cache.drop(self._newest_rows.get(place))
+            self._newest_rows[place] = self._layers(done).keep_log(log, entries, deletes, rows)
 
     def keep_base(self, done: Instant, base: BaseFile, records: Mapping[bytes, bytes]) -> None:
         """Keep the records of a small base file that this process wrote for a completed compaction."""

@@ -20,6 +20,8 @@ from lakehouse.core.rows.ordering import ordering_columns
 from lakehouse.errors import UserError
 from lakehouse.model.merge import MergeMode, MergeRule
 
+_LOWEST = np.iinfo(np.int64).min
+
 
 def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Groups = ()) -> pa.Table:
     """Return `rows` with one row for each distinct tuple of the string columns `keys`.
@@ -41,7 +43,16 @@ def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Gr
         return rows
     counts = np.bincount(codes, minlength=distinct)
     keep = counts[codes] == 1
-    repeated = np.flatnonzero(~keep)
+    greatest = None if rule.mixes or bits_of(rows).any() else _greatest(rows, codes, distinct, rule)
+    if greatest is not None:
+        # No other version can win, and most keys have one greatest version.
+        counts = np.bincount(codes[greatest], minlength=distinct)
+        keep = greatest & (counts[codes] == 1)
+        repeated = np.flatnonzero(greatest & ~keep)
+        if not len(repeated):
+            return rows.filter(pa.array(keep))
+    else:
+        repeated = np.flatnonzero(~keep)
     versions, codes = rows.take(pa.array(repeated)), codes[repeated]
     order = _ascending(versions, codes, keys, rule)
     if rule.mixes or bits_of(versions).any():
@@ -64,27 +75,65 @@ def check_orderable(schema: pa.Schema, ordering: str) -> None:
 
 
 def _codes(rows: pa.Table, keys: tuple[str, ...]) -> tuple[np.ndarray, int]:
-    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    """Return a number for each row, equal for equal values of the columns `keys`, and how many numbers there are."""
+    codes, distinct, combined = np.zeros(rows.num_rows, dtype=np.int64), min(rows.num_rows, 1), False
     for key in keys:
-        column = rows.column(key)
-        if not pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode()
-        encoded = column.unify_dictionaries().combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], column.type)
-        codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
-    if len(keys) == 1:
-        return codes, len(encoded.dictionary) if rows.num_rows else 0
+        encoded = _encoded(rows.column(key))
+        count, indices = len(encoded.dictionary), encoded.indices.to_numpy(zero_copy_only=False)
+        if count == rows.num_rows:
+            return indices, count
+        if count > 1:
+            combined = distinct > 1
+            codes, distinct = codes * count + indices, distinct * count
+    if not combined:
+        return codes, distinct
     unique, dense = np.unique(codes, return_inverse=True)
     return dense, len(unique)
+
+
+def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Return a column with a dictionary that has exactly its values."""
+    kind = column.type
+    plain = column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+    # Joined before it is encoded: each chunk of an encoded column gets a dictionary of the values up to it, and Arrow
+    # takes four times as long to make one of them as to encode all values at once.
+    encoded = plain.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):  # Values of more than 2 GB stay in several chunks.
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    return encoded
+
+
+def _greatest(rows: pa.Table, codes: np.ndarray, distinct: int, rule: MergeRule) -> np.ndarray | None:
+    """Return the mask of the rows with the greatest value of the first ordering column; None if it takes sorting."""
+    columns = ordering_columns(rows, _by_value(rule))
+    values = _integers(columns[0]) if columns else None
+    if values is None:
+        return None
+    greatest = np.full(distinct, _LOWEST)
+    np.maximum.at(greatest, codes, values)
+    found: np.ndarray = values == greatest[codes]
+    return found
+
+
+def _integers(column: pa.Array | pa.ChunkedArray) -> np.ndarray | None:
+    """Return numbers in the order of the values, with null as the lowest one; None for types that have none."""
+    kind = column.type
+    if pa.types.is_uint64(kind) or not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
+        return None
+    if pa.types.is_temporal(kind):
+        column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), _LOWEST).to_numpy())
+
+
+def _by_value(rule: MergeRule) -> MergeRule:
+    # Rows of one batch are ordered by value with commit time ordering too, because they have the same commit time.
+    return replace(rule, mode=MergeMode.EVENT_TIME_ORDERING)
 
 
 def _ascending(rows: pa.Table, codes: np.ndarray, keys: tuple[str, ...], rule: MergeRule) -> np.ndarray:
     """Return the positions of the rows grouped by key, with the lowest version of each key first."""
     order_by = {"": pa.array(codes)}
-    # Rows of one batch are ordered by value with commit time ordering too, because they have the same commit time.
-    by_value = replace(rule, mode=MergeMode.EVENT_TIME_ORDERING)
-    for number, column in enumerate(ordering_columns(rows, by_value) or ()):
+    for number, column in enumerate(ordering_columns(rows, _by_value(rule)) or ()):
         order_by[f"0{number}"] = column
     for name in rows.column_names:
         if name not in keys and name not in rule.ordering:

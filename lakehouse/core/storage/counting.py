@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from lakehouse.core.storage.atomic_output import PassingOutput
-from lakehouse.core.storage.protocol import Files, InputFile, Level, Names, OutputFile, Storage, Tagged
+from lakehouse.core.storage.protocol import FileInfo, Files, InputFile, Level, Names, OutputFile, Storage, Tagged
 from lakehouse.core.storage.ranged_input import TAIL_BYTES, RangeReader
 
 VERBS = ("LIST", "GET", "PUT", "HEAD", "DELETE")
@@ -107,6 +107,17 @@ class CountingStorage:
         files = self.inner.list(prefix)
         self._count_list(prefix, len(files))
         return files
+
+    def list_after(self, after: str) -> Files:
+        """Count one LIST for every thousand files."""
+        files = self.inner.list_after(after)
+        self._count_list("", len(files))
+        return files
+
+    def find(self, path: str) -> FileInfo | None:
+        """Count one HEAD."""
+        self._count("HEAD")
+        return self.inner.find(path)
 
     def list_dir(self, prefix: str) -> Level:
         """Count one LIST for every thousand files and names."""

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from lakehouse.core.storage.atomic_output import PassingOutput
-from lakehouse.core.storage.protocol import Files, InputFile, Level, Names, OutputFile, Storage, Tagged
+from lakehouse.core.storage.protocol import FileInfo, Files, InputFile, Level, Names, OutputFile, Storage, Tagged
 from lakehouse.errors import LakehouseError, RetryableError
 
 T = TypeVar("T")
@@ -103,6 +103,14 @@ class FaultyStorage:
     def delete_many(self, paths: Iterable[str]) -> int:
         """One step per file: a crash leaves some of them."""
         return sum([self.delete(path) for path in paths])
+
+    def list_after(self, after: str) -> Files:
+        """One step."""
+        return self.step(f"list {after}", lambda: self.inner.list_after(after))
+
+    def find(self, path: str) -> FileInfo | None:
+        """One step."""
+        return self.step(f"find {path}", lambda: self.inner.find(path))
 
     def list_dir(self, prefix: str) -> Level:
         """One step."""

@@ -45,6 +45,7 @@ from lakehouse.core.storage.protocol import (
     InputFile,
     Level,
     Names,
+    NotFoundError,
     OutputFile,
     Tagged,
     check_path,
@@ -171,6 +172,18 @@ class LocalStorage:
             pending += directories
         return sorted(found, key=_by_path)
 
+    def list_after(self, after: str) -> Files:
+        """Return all files with paths greater than `after`, sorted by path."""
+        return [file for file in self.list("") if file.path > after]
+
+    def find(self, path: str) -> FileInfo | None:
+        """Return size and time of a file; None if it does not exist."""
+        try:
+            with translated(path), self._opened(path) as (descriptor, size):
+                return FileInfo(path, size, os.fstat(descriptor).st_mtime_ns // 1_000_000)
+        except NotFoundError:
+            return None
+
     def list_dir(self, prefix: str) -> Level:
         """Return files and names of sub-directories, one level below `prefix`, with empty directories."""
         files, directories = self._scan(check_prefix(prefix))
@@ -178,8 +191,9 @@ class LocalStorage:
 
     def list_names(self, prefix: str) -> Names:
         """Return the names of the files one level below `prefix`, sorted, without reading their sizes and times."""
-        with translated(prefix), self._entries(check_prefix(prefix)) as entries:
-            return sorted(entry.name for entry in entries if not entry.is_dir())
+        prefix = check_prefix(prefix)
+        with translated(prefix), self._entries(prefix, checked=False) as entries:
+            return sorted([e.name for e in entries if e.is_file(follow_symlinks=False) or self._is_other(e, prefix)])
 
     def delete(self, path: str) -> bool:
         """Delete the file and parent directories that become empty; return False if it did not exist.
@@ -280,9 +294,18 @@ class LocalStorage:
         finally:
             os.close(opened[0])
 
+    def _is_other(self, entry: os.DirEntry[str], prefix: str) -> bool:
+        """Return whether an entry that is no plain file is no directory either; raise CorruptTableError for a link."""
+        if not self._follow_links and entry.is_symlink():
+            raise refused_link(self.root, f"{prefix}/{entry.name}" if prefix else entry.name)
+        return not entry.is_dir()
+
     @contextmanager
-    def _entries(self, prefix: str) -> Iterator[Iterator[os.DirEntry[str]]]:
-        """Open a directory for listing; an absent one has no entries. Iteration raises CorruptTableError at a link."""
+    def _entries(self, prefix: str, *, checked: bool = True) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """Open a directory for listing; an absent one has no entries.
+
+        Iteration raises CorruptTableError at a link, unless the caller checks the entries (`checked` is false).
+        """
         try:
             descriptor = open_directory_to_read(self.root, prefix, follow_links=self._follow_links)
         except OSError as error:
@@ -292,7 +315,7 @@ class LocalStorage:
             return
         try:
             with os.scandir(descriptor) as entries:
-                yield entries if self._follow_links else self._without_links(entries, prefix)
+                yield entries if self._follow_links or not checked else self._without_links(entries, prefix)
         finally:
             os.close(descriptor)
 

@@ -154,6 +154,16 @@ class MemoryStorage:
             (FileInfo(key[cut:], len(data), written) for key, (data, written) in found), key=lambda file: file.path
         )
 
+    def list_after(self, after: str) -> Files:
+        """Return all files with paths greater than `after`, sorted by path."""
+        return [file for file in self.list("") if file.path > after]
+
+    def find(self, path: str) -> FileInfo | None:
+        """Return size and time of a file; None if it does not exist."""
+        with self._files.lock:
+            found = self._files.content.get(self._lead + check_path(path))
+        return None if found is None else FileInfo(path, len(found[0]), found[1])
+
     def list_dir(self, prefix: str) -> Level:
         """Return files and names of sub-directories, one level below `prefix`."""
         plain = check_prefix(prefix)

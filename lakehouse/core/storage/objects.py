@@ -182,6 +182,21 @@ class ObjectStorage:
             files = [_file_info(meta) for page in pages for meta in page]
         return _without_directory_markers(files, plain)
 
+    def list_after(self, after: str) -> Files:
+        """Return all objects with names greater than `after`, sorted by path."""
+        with translated(after, self.root):
+            pages = obstore.list(self._client(), offset=after or None, chunk_size=PAGE)
+            files = [_file_info(meta) for page in pages for meta in page]
+        return _without_directory_markers(files, "")
+
+    def find(self, path: str) -> FileInfo | None:
+        """Return size and time of an object; None if it does not exist."""
+        try:
+            with translated(path, self.root):
+                return _file_info(obstore.head(self._client(), check_path(path)))
+        except NotFoundError:
+            return None
+
     def list_dir(self, prefix: str) -> Level:
         """Return objects and common prefixes, one level below `prefix`."""
         plain = check_prefix(prefix)

@@ -171,6 +171,17 @@ class Storage(Protocol):
         """Return all files below the directory `prefix` (`""` is the root), sorted by path; none if it is absent."""
         ...
 
+    def list_after(self, after: str) -> Files:
+        """Return all files whose paths are greater than `after`, sorted by path.
+
+        An object store does not list the paths before it.
+        """
+        ...
+
+    def find(self, path: str) -> FileInfo | None:
+        """Return size and time of a file; None if it does not exist."""
+        ...
+
     def list_dir(self, prefix: str) -> Level:
         """Return one level below `prefix`, sorted: its files, and the names of its sub-directories."""
         ...

@@ -65,6 +65,13 @@ class SubStorage:
     def list(self, prefix: str) -> Files:
         return [self._own(file) for file in self._inner.list(self._below(prefix))]
 
+    def list_after(self, after: str) -> Files:
+        return [self._own(file) for file in self._inner.list(self._below("")) if self._own(file).path > after]
+
+    def find(self, path: str) -> FileInfo | None:
+        found = self._inner.find(self._full(path))
+        return None if found is None else self._own(found)
+
     def list_dir(self, prefix: str) -> Level:
         files, directories = self._inner.list_dir(self._below(prefix))
         return [self._own(file) for file in files], directories

@@ -22,17 +22,34 @@ from lakehouse.core.env import Env
 from lakehouse.core.operations.load.commits import latest_commit
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.errors import LakehouseError, UserError
+from lakehouse.errors import LakehouseError, SnapshotNeededError, UserError
+from lakehouse.model.merge import PartialMode
 from lakehouse.platform.catalog.declared_tables import open_declared_table
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
 from lakehouse.platform.sources.databases.plan import DatabasePlan, first_state, key_of, next_state
-from lakehouse.platform.sources.databases.server import Chunk, DatabaseServer, LogPosition, SourceColumn, SourceTable
-from lakehouse.platform.sources.databases.source import IDLE_BYTES, StagedSource, Window
-from lakehouse.platform.sources.databases.staging import KEYS, ChunkRead, Runner, Staged, Stager, StagingArea
+from lakehouse.platform.sources.databases.server import (
+    Chunk,
+    DatabaseServer,
+    LogPosition,
+    SchemaEvent,
+    SourceColumn,
+    SourceTable,
+)
+from lakehouse.platform.sources.databases.source import IDLE_BYTES, Marker, StagedSource, Window
+from lakehouse.platform.sources.databases.staging import FETCHED, KEYS, ChunkRead, Runner, Staged, Stager, StagingArea
 from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spark.database_rows import run_tasks
 from lakehouse.spark.sources import Frame, Session
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReason, JobReport, JobStatus, combined
+from lakehouse.spec.contracts.job import (
+    KEPT,
+    JobCommand,
+    JobError,
+    JobReason,
+    JobReport,
+    JobStatus,
+    SourceLag,
+    combined,
+)
 from lakehouse.spec.database_source import METADATA_PREFIX, DatabaseSettings
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TableSpec
@@ -42,6 +59,8 @@ log = logging.getLogger(__name__)
 #: The number of rows of a chunk of keys.
 _KEY_ROWS = 2_000_000
 _MOST_KEY_CHUNKS = 10_000
+#: How often, how many and in which portions rows are read because changes lack their values.
+_MOST_READS, _MOST_KEYS, _READ_KEYS = 4, 200_000, 10_000
 #: The record key of rows that are appended: their place in the log.
 _APPEND_KEY = f"{METADATA_PREFIX}position"
 
@@ -86,7 +105,17 @@ class DatabaseRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A source table and the table that it is written to; `table` is None if that does not exist yet."""
+    """A source table and the table that it is written to.
+
+    Attributes:
+        source: The source table.
+        spec: The spec of the table that it is written to.
+        key: The key columns; empty to append.
+        exists: Whether the source table exists.
+        table: The table that it is written to; None if it does not exist yet.
+        checkpoint: The checkpoint of its newest commit; None if there is none.
+        lacks_log: Whether the log did not have the changes of the table until now.
+    """
 
     source: SourceTable
     spec: TableSpec
@@ -94,6 +123,7 @@ class Target:
     exists: bool
     table: Table | None = None
     checkpoint: str | None = None
+    lacks_log: bool = False
 
     @property
     def known(self) -> DatabaseCheckpoint | None:
@@ -103,11 +133,19 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """The end of the log before the plan of a pass and after its reads, and the tables after the reads."""
+    """What a pass knows about the log and the tables beside its plans.
+
+    Attributes:
+        before: The end of the log before the plan.
+        after: The end of the log after the reads.
+        tables: The tables after the reads.
+        is_limited: Whether the window ends before the end of the log.
+    """
 
     before: LogPosition
     after: LogPosition
     tables: Mapping[str, SourceTable]
+    is_limited: bool
 
 
 def run_databases(run: DatabaseRun) -> JobReport:
@@ -124,7 +162,8 @@ def run_databases(run: DatabaseRun) -> JobReport:
             failed = any(report.status is JobStatus.FAILED for report in made)
             if done or failed or _is_over(run.settings, clock.now_ms() - started):
                 break
-    tables = [_joined(parts) for parts in reports.values()]
+        kept = _kept(run)
+    tables = [replace(one, lag=(*one.lag, *kept)) for one in (_joined(parts) for parts in reports.values())]
     if not tables:
         patterns = ", ".join(run.settings.tables)
         raise UserError(
@@ -143,17 +182,22 @@ def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[JobRep
     targets, failed = _targets(run)
     if not targets:
         return True, failed
+    published = [replace(one.source, key=one.key) for one in targets if one.exists]
     if number == 1:
-        run.server.check([one.source for one in targets if one.exists])
+        run.server.check(published)
+    fresh = run.server.prepare(published, resumes=any(_resumes(run, one) for one in targets))
     end = run.server.log_end()
     starts = {one.source.name: _start(run, one) for one in targets}
     start = run.server.earliest(tuple(starts.values()))
     limited = run.server.limited(start, end, run.settings.max_log_bytes)
     catches_up = limited.order < end.order
-    plans = [_plan(run, one, starts[one.source.name], chunks=not catches_up) for one in targets]
+    plans = [
+        _plan(run, replace(one, lacks_log=one.source.name in fresh), starts[one.source.name], chunks=not catches_up)
+        for one in targets
+    ]
     is_idle = all(not plan.units for plan in plans) and start.order == end.order
     if is_idle:
-        return True, [*failed, *(_nothing(one, "the log has nothing after the last commit") for one in targets)]
+        return True, [*failed, *(_nothing(run, one) for one in targets)]
     area = StagingArea(storage=open_storage(_staging(run.spec), run.access), longest_s=ingest_of(run.spec).timeout_s)
     with area.folder(now_ms) as folder:
         stager = Stager(
@@ -163,10 +207,15 @@ def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[JobRep
             run=run.tasks.runner,
             log_end=run.server.log_end,
         )
-        staged = _staged(stager, plans, start, limited if catches_up else None)
+        work = [*zip(targets, plans, strict=True)]
+        staged = _with_lacking_rows(
+            run, stager, work, _staged(stager, plans, start, limited if catches_up else None), begun
+        )
+        staged = replace(staged, events=(*staged.events, *_dropped(work, staged.end)))
         tables = run.server.describe([plan.table.name for plan in plans])
-        ends = Ends(before=begun, after=run.server.log_end(), tables=tables)
-        reports = [_committed(run, target, plan, staged, ends) for target, plan in zip(targets, plans, strict=True)]
+        ends = Ends(before=begun, after=run.server.log_end(), tables=tables, is_limited=catches_up)
+        reports = [_committed(run, target, plan, staged, ends) for target, plan in work]
+    _confirm(run, targets, reports, staged.end)
     failed += reports
     return not catches_up and all(_is_done(plan, staged) for plan in plans), failed
 
@@ -228,7 +277,8 @@ def _target(run: DatabaseRun, spec: TableSpec, name: str, found: SourceTable | N
     options = {**spec.write_options(), **run.command.options}
     table = open_declared_table(spec, options, env) if found is not None else _existing(spec, options, env)
     if table is None:
-        return None if found is None else Target(source=source, spec=spec, key=key, exists=True)
+        new = _filling(spec) if run.server.reads.omits_unchanged else spec
+        return None if found is None else Target(source=source, spec=new, key=key, exists=True)
     spec = replace(spec, record_key=table.config.keys.record_key_fields)
     if found is None:
         key = () if spec.record_key == (_APPEND_KEY,) else spec.record_key
@@ -236,6 +286,13 @@ def _target(run: DatabaseRun, spec: TableSpec, name: str, found: SourceTable | N
     commit = latest_commit(table.refresh(), "lakehouse.ingest.checkpoint")
     checkpoint = None if commit is None else commit[1].extra["lakehouse.ingest.checkpoint"]
     return Target(source=source, spec=spec, key=key, exists=found is not None, table=table, checkpoint=checkpoint)
+
+
+def _filling(spec: TableSpec) -> TableSpec:
+    """Return the spec of a new table that keeps stored values in place of placeholders."""
+    if spec.partial_update or spec.merger or spec.column_groups:
+        return spec
+    return replace(spec, partial_update=PartialMode.FILL_UNAVAILABLE)
 
 
 def _columns_of(table: Table) -> tuple[SourceColumn, ...]:
@@ -263,9 +320,20 @@ def _check_append(settings: DatabaseSettings, name: str) -> None:
 def _start(run: DatabaseRun, target: Target) -> LogPosition:
     """Return where the log of a table is read from; a full refresh does not need the log since the last commit."""
     known = target.known
-    if known is None or (run.command.full_refresh and known.resnapshot != run.attempt):
-        return run.server.low_watermark()
-    return run.server.resumed(known.position)
+    if known is None or not _resumes(run, target):
+        return run.server.low_watermark(target.source.name)
+    try:
+        return run.server.resumed(known.position)
+    except SnapshotNeededError:
+        if not _asks_snapshot(run, target) or known.resnapshot == run.attempt:
+            raise
+        return run.server.low_watermark(target.source.name)
+
+
+def _resumes(run: DatabaseRun, target: Target) -> bool:
+    """Return whether the log of a table is read from the position of its newest commit."""
+    known = target.known
+    return known is not None and not (run.command.full_refresh and known.resnapshot != run.attempt)
 
 
 def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool) -> DatabasePlan:
@@ -281,7 +349,9 @@ def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool)
     if known is None:
         state = first_state(target.source, start, run.settings, resnapshot)
     else:
-        state = next_state(target.source, known, start, resnapshot=resnapshot, exists=target.exists)
+        state = next_state(
+            target.source, known, start, resnapshot=resnapshot, exists=target.exists, lacks_log=target.lacks_log
+        )
     reads: Sequence[Chunk] = ()
     keys: Sequence[Chunk] = ()
     if not state.is_complete and chunks and target.exists and target.key:
@@ -316,12 +386,46 @@ def _staged(stager: Stager, plans: Sequence[DatabasePlan], start: LogPosition, e
         columns = tuple(column for column in plan.table.columns if column.name in plan.key)
         narrow = replace(plan.table, columns=columns)
         reads += [ChunkRead(table=narrow, key=plan.key, chunk=chunk, kind=KEYS) for chunk in plan.keys]
-    tables = {plan.table.name: replace(plan.table, key=plan.key) for plan in plans}
-    return stager.stage(reads, start, tables, end)
+    return stager.stage(reads, start, _keyed(plans), end)
 
 
-def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged, ends: Ends) -> JobReport:
-    """Commit the window of one table; an error of the table becomes its report."""
+def _keyed(plans: Sequence[DatabasePlan]) -> dict[str, SourceTable]:
+    return {plan.table.name: replace(plan.table, key=plan.key) for plan in plans}
+
+
+def _with_lacking_rows(
+    run: DatabaseRun, stager: Stager, work: Sequence[tuple[Target, DatabasePlan]], staged: Staged, begun: LogPosition
+) -> Staged:
+    """Read rows whose changes lack values, and the log behind these reads, until no change lacks one.
+
+    A row that is read now may be newer than the end of the window, so the window is extended to an end after the read.
+    In the longer window, the last change of a key has all values, or the row has them: what no later change has, is as
+    the read found it.
+
+    If keys are changed all the time, the last reads are not followed by a longer window. Their values may then be newer
+    than its end, until the next window, which has the changes in between. A row that such a read does not find was
+    deleted after the end; the next window has its delete, and this one leaves the row out.
+    """
+    for number in range(_MOST_READS):
+        reads: list[ChunkRead] = []
+        for target, plan in work:
+            ends = Ends(before=begun, after=staged.end, tables={}, is_limited=False)
+            keys = _source(run, target, plan, staged, ends).unknown_keys(_MOST_KEYS)
+            portions = [tuple(keys[at : at + _READ_KEYS]) for at in range(0, len(keys), _READ_KEYS)]
+            reads += [
+                ChunkRead(table=plan.table, key=plan.key, chunk=Chunk(keys=portion), kind=FETCHED)
+                for portion in portions
+            ]
+        if not reads:
+            return staged
+        log.info("rows are read again, because changes lack their values: %d reads", len(reads))
+        is_last = number == _MOST_READS - 1
+        staged = stager.extended(staged, reads, {} if is_last else _keyed([plan for _, plan in work]))
+    return staged
+
+
+def _source(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged, ends: Ends) -> StagedSource:
+    """Return the source of the window of one table."""
     read = run.server.log_bytes(plan.state.position, staged.end)
     # The plan of a table whose window may have changes has units; whether it has any is known only now.
     ready = replace(plan, units=max(1, plan.units))
@@ -329,27 +433,78 @@ def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Sta
     window = Window(
         plan=ready,
         staged=staged,
-        is_far=read >= IDLE_BYTES,
+        # Otherwise the next pass would read a window again that ends before the end of the log.
+        is_far=read >= IDLE_BYTES or ends.is_limited,
         lag={
             "bytes": behind,
             "seconds": max(0, (ends.after.time_ms - staged.end.time_ms) // 1000) if behind else 0,
         },
         kinds=ends.tables[plan.table.name].kinds if plan.table.name in ends.tables else {},
         begun=ends.before,
+        marker=_marker(run, target, plan),
     )
-    source = StagedSource(
+    return StagedSource(
         session=run.tasks.session,
         settings=run.settings,
         window=window,
         select=ingest_of(run.spec).select,
         stored=partial(_stored, run.tasks.session, target.table) if target.table is not None else None,
     )
+
+
+def _marker(run: DatabaseRun, target: Target, plan: DatabasePlan) -> Marker:
+    """Return how the table keeps stored values that changes lack.
+
+    It has all rows of the source only after its snapshot; expressions of the spec would compute with a placeholder.
+    """
+    known = target.known
+    is_whole = known is not None and known.is_complete and plan.state.is_complete and run.settings.snapshot != "never"
+    rule = None if target.table is None else target.table.config.merge_rule
+    if rule is None or rule.partial is not PartialMode.FILL_UNAVAILABLE or not is_whole or ingest_of(run.spec).select:
+        return Marker()
+    places = (column.name for column in target.spec.partition_by)
+    return Marker(text=rule.unavailable, needed=frozenset({*places, *rule.ordering}))
+
+
+def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged, ends: Ends) -> JobReport:
+    """Commit the window of one table; an error of the table becomes its report."""
+    source = _source(run, target, plan, staged, ends)
     try:
         return run.commit(target.spec, source)
     except LakehouseError as error:
         if not run.settings.into:
             raise
         return JobReport(status=JobStatus.FAILED, table=target.spec.table, error=JobError.of(error))
+
+
+def _confirm(run: DatabaseRun, targets: Sequence[Target], reports: Sequence[JobReport], end: LogPosition) -> None:
+    """Let the server forget the log that the commits of all tables have."""
+    positions = []
+    for target, report in zip(targets, reports, strict=True):
+        if report.status is JobStatus.COMMITTED:
+            positions.append(end)
+        elif target.known is not None:
+            positions.append(target.known.position)
+    if positions:
+        run.server.confirm(positions)
+
+
+def _kept(run: DatabaseRun) -> tuple[SourceLag, ...]:
+    """Return the log that the server keeps for the tables."""
+    found = run.server.unconfirmed()
+    if found is None:
+        return ()
+    name, size = found
+    return (SourceLag(source=f"{ingest_of(run.spec).source.KIND}:slot {name}", unit=KEPT, left=size),)
+
+
+def _dropped(work: Sequence[tuple[Target, DatabasePlan]], end: LogPosition) -> list[SchemaEvent]:
+    """Return the statements that dropped tables, for a server whose log does not have them."""
+    return [
+        SchemaEvent(kind="drop", table=plan.table.name, position=end.order, statement=f"DROP TABLE {plan.table.name}")
+        for target, plan in work
+        if not plan.exists and target.known is not None and target.known.incarnation
+    ]
 
 
 def _stored(session: Session, table: Table, columns: Sequence[str]) -> Frame:
@@ -362,8 +517,18 @@ def _staging(spec: TableSpec) -> str:
     return f"{spec.location.rstrip('/')}_staging"
 
 
-def _nothing(target: Target, reason: str) -> JobReport:
-    return JobReport(status=JobStatus.NOTHING_TO_DO, table=target.spec.table, reason=reason, code=JobReason.NO_NEW_DATA)
+def _nothing(run: DatabaseRun, target: Target) -> JobReport:
+    """Return the report of a table that is up to date, with the instant of a commit that an earlier try made."""
+    run_id, own = run.command.run_id, None
+    if target.table is not None and run_id is not None:
+        own = target.table.commits_with("lakehouse.ingest.run_id", run_id, archived=False)
+    return JobReport(
+        status=JobStatus.NOTHING_TO_DO,
+        table=target.spec.table,
+        reason="the log has nothing after the last commit",
+        code=JobReason.NO_NEW_DATA,
+        instant=None if own is None else own.requested,
+    )
 
 
 def _joined(parts: Sequence[JobReport]) -> JobReport:
@@ -371,7 +536,8 @@ def _joined(parts: Sequence[JobReport]) -> JobReport:
     if len(parts) == 1:
         return parts[0]
     whole = combined(parts)
-    last = next((one for one in reversed(parts) if one.instant is not None), parts[-1])
+    written = [one for one in parts if one.status is JobStatus.COMMITTED] or [one for one in parts if one.instant]
+    last = (written or parts)[-1]
     return replace(whole, table=last.table, parts=(), instant=last.instant, folders=last.folders, drift=last.drift)
 
 

@@ -19,9 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.load.commits import latest_commit
 from lakehouse.core.storage.locate import open_storage
@@ -37,14 +35,18 @@ from lakehouse.platform.ingest.run import (
     REPLAYED,
     IngestContext,
     IngestPlan,
+    ingest_context,
     ingested,
+    input_key,
     nothing_to_do,
+    timed,
+    without_input,
 )
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.letter_readers import NothingReplayedError, open_letters
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext
-from lakehouse.spark.sources import FileSet, Session, storage_options_of, utc
+from lakehouse.spark.sources import FileSet, Session, storage_options_of
 from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TableSpec
@@ -110,20 +112,8 @@ def run_replay(
     access = {**storage_options_of(session), **(storage_options or {})}
     placed = replace(spec, location=location_of(spec, environ))
     context = SourceContext(session=session, spec=placed, environ=environ, storage_options=access)
-    env = Env(storage=open_storage(placed.location, access))
-    source: Any = _Letters(context)
-    run = IngestContext(
-        source=source,
-        spec=placed,
-        command=command,
-        options={**placed.write_options(), **command.options},
-        env=env,
-        open=partial(open_storage, options=access),
-    )
-    started_ms = env.clock.now_ms()
-    with utc(session):
-        report = _repeated(run, access)
-    return replace(report, seconds=(env.clock.now_ms() - started_ms) / 1000)
+    run = ingest_context(context, command, _Letters(context))
+    return timed(run, session, partial(_repeated, access=access))
 
 
 def _repeated(run: IngestContext, access: Mapping[str, str]) -> JobReport:
@@ -141,12 +131,16 @@ def _repeated(run: IngestContext, access: Mapping[str, str]) -> JobReport:
 def _run_once(run: IngestContext, access: Mapping[str, str]) -> JobReport:
     table = open_declared_table(run.spec, run.options, run.env)
     loaded = None if table is None else table.refresh()
-    checkpoint_commit = None if loaded is None else latest_commit(loaded, CHECKPOINT)
-    folders = _folders(run.command, table)
+    checkpoint_commit = None if loaded is None else latest_commit(loaded, input_key(run.spec, CHECKPOINT))
+    folders = _folders(run, table)
     files = _files(folders, access)
     if not files.paths:
-        what = "the dead letters are replayed already" if run.command.dead_letters else "there are no dead letters"
-        return nothing_to_do(run, what if not folders else "the folders of the dead letters are empty")
+        what = (
+            "a commit has replayed this folder already"
+            if run.command.dead_letters
+            else "no commit names dead letters that were not replayed"
+        )
+        return nothing_to_do(run, what if not folders else "the folders that commits name for dead letters are empty")
     texts = {f"{REPLAYED}/{folder}": "1" for folder in folders}
     source_plan = ReplayPlan(
         units=len(files.paths),
@@ -161,7 +155,7 @@ def _run_once(run: IngestContext, access: Mapping[str, str]) -> JobReport:
         reason=source_plan.reason,
         precondition=Precondition(timeline=Timeline(()) if loaded is None else loaded.timeline, marks={REPLAYED: None}),
         source=source_plan,
-        previous={} if checkpoint_commit is None else checkpoint_commit[1].extra,
+        previous={} if checkpoint_commit is None else without_input(run.spec, checkpoint_commit[1].extra),
     )
     try:
         report = ingested(run, table, plan, source_plan)
@@ -170,11 +164,12 @@ def _run_once(run: IngestContext, access: Mapping[str, str]) -> JobReport:
     return replace(report, folders=source_plan.names)
 
 
-def _folders(command: JobCommand, table: Table | None) -> list[str]:
+def _folders(run: IngestContext, table: Table | None) -> list[str]:
     """Return the folders with the letters to read, without those that a commit has replayed.
 
     Raises UserError for a commit without dead letters.
     """
+    command, key = run.command, input_key(run.spec, DEAD_LETTERS)
     if command.dead_letters is not None:
         folder = command.dead_letters.rstrip("/")
         done = None if table is None else latest_commit(table.refresh(), f"{REPLAYED}/{folder}")
@@ -182,14 +177,14 @@ def _folders(command: JobCommand, table: Table | None) -> list[str]:
     commits = [] if table is None else [(instant, metadata.extra) for instant, metadata in table.commits()]
     if command.commit is not None:
         extra = next((extra for instant, extra in commits if command.commit == instant.requested), None)
-        if extra is None or DEAD_LETTERS not in extra:
+        if extra is None or key not in extra:
             problem = "is not on the active timeline" if extra is None else "has no dead letters"
             raise UserError(f"commit {command.commit} {problem}; name its folder with --dead-letters", flag="--commit")
         commits_read = [extra]
     else:
         commits_read = [extra for _, extra in commits]
-    replayed = {key for _, extra in commits for key in extra}
-    named = [extra[DEAD_LETTERS] for extra in commits_read if extra.get(DEAD_LETTERS)]
+    replayed = {name for _, extra in commits for name in extra}
+    named = [extra[key] for extra in commits_read if extra.get(key)]
     return [folder for folder in dict.fromkeys(named) if f"{REPLAYED}/{folder}" not in replayed]
 
 
@@ -200,7 +195,9 @@ def _files(folders: Sequence[str], access: Mapping[str, str]) -> FileSet:
     """
     roots = {_root(folder) for folder in folders} or {"/"}
     if len(roots) > 1:
-        raise UserError(f"the dead letters are in several storages, {', '.join(sorted(roots))}: use --commit for each")
+        raise UserError(
+            f"commits name dead letters in several storages, {', '.join(sorted(roots))}: use --commit for each"
+        )
     (root,) = roots
     storage: Storage = open_storage(root, access)
     paths = [

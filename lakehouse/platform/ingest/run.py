@@ -47,6 +47,7 @@ from lakehouse.model.drift import Drift
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
 from lakehouse.platform.ingest.databases import DatabaseRun, SparkTasks, run_databases
+from lakehouse.platform.ingest.deduplicate import deduplicated
 from lakehouse.platform.ingest.transform import transformed
 from lakehouse.platform.sources.databases.server import DatabaseServer
 from lakehouse.platform.sources.databases.servers import open_server
@@ -82,7 +83,7 @@ RUN_ID = "lakehouse.ingest.run_id"
 REPLAYED = "lakehouse.ingest.replayed"
 
 #: Keys that each input of a table has, because another input may commit in between.
-_OF_INPUT = (CHECKPOINT, INTERVAL, RUN_ID, SCHEMA)
+_OF_INPUT = (CHECKPOINT, INTERVAL, RUN_ID, SCHEMA, DEAD_LETTERS)
 
 _COMBINE = "hoodie.combine.before.insert"
 #: The number of times that a run plans, when other writers commit first or the source changes.
@@ -152,19 +153,31 @@ def run_ingest(
         server = open_server(placed, environ)
         return run_database(placed, command, server, SparkTasks(session=session), access=access)
     context = SourceContext(session=session, spec=placed, environ=environ, storage_options=access)
-    env = Env(storage=open_storage(placed.location, access))
-    run = IngestContext(
-        source=open_source(context),
-        spec=placed,
+    run = ingest_context(context, command, open_source(context))
+    report = timed(run, session, ingest)
+    return replace(report, interval=command.interval_name)
+
+
+def ingest_context(context: SourceContext, command: JobCommand, source: Source[Any]) -> IngestContext:
+    """Return the values that a run of this source works with."""
+    spec, access = context.spec, context.storage_options
+    return IngestContext(
+        source=source,
+        spec=spec,
         command=command,
-        options={**placed.write_options(), **command.options},
-        env=env,
+        options={**spec.write_options(), **command.options},
+        env=Env(storage=open_storage(spec.location, access)),
         open=partial(open_storage, options=access),
     )
-    started_ms = env.clock.now_ms()
+
+
+def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], JobReport]) -> JobReport:
+    """Do the work of a run with the session in UTC, and return its report with the duration."""
+    clock = run.env.clock
+    started_ms = clock.now_ms()
     with utc(session):
-        report = ingest(run)
-    return replace(report, interval=command.interval_name, seconds=(env.clock.now_ms() - started_ms) / 1000)
+        report = work(run)
+    return replace(report, seconds=(clock.now_ms() - started_ms) / 1000)
 
 
 def run_database(
@@ -297,7 +310,8 @@ def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_p
     box = _dead_letter_box(run, plan, source_plan)
     with (
         run.source.read(source_plan, known=known, dead_letters=box) as read,
-        transformed(read, run.spec, table, box) as found,
+        transformed(read, run.spec, table, box) as rows,
+        deduplicated(rows, run.spec, table) as found,
     ):
         batch = _with_cleared(run.spec, found)
         if batch is None or not (batch.rows or batch.bad_records or batch.commits_empty):
@@ -317,7 +331,7 @@ def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_p
                 box.empty(box.attempt)
             raise
         if others and isinstance(outcome, Committed):
-            _delete_unnamed_letters(table, box, others)
+            _delete_unnamed_letters(table, box, others, input_key(run.spec, DEAD_LETTERS))
         lag = source_plan.lag if batch.lag is None else batch.lag
         return replace(_report(run, outcome, batch), lag=lag)
 
@@ -349,7 +363,7 @@ def _with_cleared(spec: TableSpec, batch: Batch | None) -> Batch | None:
 
 def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     section, interval = ingest_of(run.spec), run.command.interval
-    interval_key, checkpoint_key = _key(run.spec, INTERVAL), _key(run.spec, CHECKPOINT)
+    interval_key, checkpoint_key = input_key(run.spec, INTERVAL), input_key(run.spec, CHECKPOINT)
     loaded = None if table is None else table.refresh()
     committed, checkpoint_commit = None, None
     marks: dict[str, str | None] = {}
@@ -370,7 +384,7 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     reason = skip_reason(interval, committed_at, repeat=section.replace or full_refresh)
     if reason:
         return IngestPlan(reason=reason, precondition=precondition)
-    previous = {} if checkpoint_commit is None else _without_input(run.spec, checkpoint_commit[1].extra)
+    previous = {} if checkpoint_commit is None else without_input(run.spec, checkpoint_commit[1].extra)
     source_plan = run.source.plan(previous.get(CHECKPOINT), interval, full_refresh=full_refresh)
     return IngestPlan(
         reason=source_plan.reason,
@@ -381,11 +395,14 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     )
 
 
-def _delete_unnamed_letters(table: Table, box: DeadLetterBox, attempts: Iterable[str]) -> None:
-    """Delete the dead letters of other attempts at the plan that was just committed, unless a commit names them."""
-    named = {metadata.extra.get(DEAD_LETTERS) for _, metadata in table.commits()}
+def _delete_unnamed_letters(table: Table, box: DeadLetterBox, attempts: Iterable[str], key: str) -> None:
+    """Delete the dead letters of other attempts at the committed plan.
+
+    A folder that the extra metadata of a commit names under `key` stays.
+    """
+    named = {metadata.extra.get(key) for _, metadata in table.commits()}
     for attempt in attempts:
-        if box.url_of(attempt) not in named and table.commits_with(DEAD_LETTERS, box.url_of(attempt)) is None:
+        if box.url_of(attempt) not in named and table.commits_with(key, box.url_of(attempt)) is None:
             box.empty(attempt)
 
 
@@ -410,7 +427,7 @@ def _known_schema(spec: TableSpec, table: Table) -> Schema | None:
     section = ingest_of(spec)
     if section.source.declares_types:
         return None
-    stored = table.last_commit_extra(_key(spec, SCHEMA))
+    stored = table.last_commit_extra(input_key(spec, SCHEMA))
     if stored is not None:
         return schema_from_json(stored)
     columns = table.schema
@@ -434,17 +451,17 @@ def _extra(
         extra[SCHEMA] = schema_to_json(batch.schema)
     if run.command.run_id is not None:
         extra[RUN_ID] = run.command.run_id
-    return {_key(run.spec, name) if name in _OF_INPUT else name: text for name, text in extra.items()}
+    return {input_key(run.spec, name) if name in _OF_INPUT else name: text for name, text in extra.items()}
 
 
-def _key(spec: TableSpec, name: str) -> str:
+def input_key(spec: TableSpec, name: str) -> str:
     """Return a key of extra metadata; the inputs of a table have a key each."""
     return f"{name}.{spec.input}" if spec.input else name
 
 
-def _without_input(spec: TableSpec, extra: Mapping[str, str]) -> dict[str, str]:
+def without_input(spec: TableSpec, extra: Mapping[str, str]) -> dict[str, str]:
     """Return the extra metadata of a commit under the names that a source knows."""
-    return {**extra, **{name: extra[key] for name in _OF_INPUT if (key := _key(spec, name)) in extra}}
+    return {**extra, **{name: extra[key] for name in _OF_INPUT if (key := input_key(spec, name)) in extra}}
 
 
 def _dead_letter_box(run: IngestContext, plan: IngestPlan, source_plan: SourcePlan) -> DeadLetterBox:
@@ -464,7 +481,7 @@ def _own_commit(run: IngestContext, table: Table | None) -> str | None:
     if table is None or run.command.run_id is None:
         return None
     # The archived timeline is not searched: the checkpoint covers runs that are so old.
-    instant = table.commits_with(_key(run.spec, RUN_ID), run.command.run_id, archived=False)
+    instant = table.commits_with(input_key(run.spec, RUN_ID), run.command.run_id, archived=False)
     return None if instant is None else instant.requested
 
 
@@ -491,7 +508,7 @@ def nothing_to_do(
 def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) -> JobReport:
     if isinstance(outcome, NothingToDo):
         nothing = nothing_to_do(run, outcome.reason, bad_records=batch.bad_records)
-        return replace(nothing, late_rows_dropped=outcome.late_rows_dropped)
+        return replace(nothing, late_rows_dropped=outcome.late_rows_dropped, duplicates_dropped=batch.duplicates)
     stats = outcome.metadata.stats
     report = JobReport(
         status=JobStatus.COMMITTED,
@@ -505,6 +522,7 @@ def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) 
         bytes=sum(stat.size_bytes for stat in stats),
         bad_records=batch.bad_records,
         late_rows_dropped=outcome.late_rows_dropped,
+        duplicates_dropped=batch.duplicates,
         conflicts=outcome.conflicts,
         drift=outcome.drift,
     )

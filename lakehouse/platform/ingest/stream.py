@@ -8,36 +8,38 @@ has passed since the start of the run before.
 A lease beside the table keeps a second stream of the same spec from running. It only saves useless work: two
 streams, or a stream and a run, never commit the same records twice.
 
-The first SIGTERM or SIGINT ends the stream after the commit that is under way; the second one ends it at once.
+The first SIGTERM or SIGINT ends the stream after the commit that is under way; the second one ends it at once. A stop
+request beside the lease does the same from another host: the stream ends after the commit that is under way, or at
+once when the time of the request has passed. After each run the stream writes its status beside the lease, for readers
+without Spark (`lakehouse.platform.ingest.stream_files`).
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
+from typing import Any
 
 from lakehouse.core.env import Env
-from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock
-from lakehouse.core.timeline.locks.lease_record import LeaseRecordCodec
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.errors import JobStoppedError, LakehouseError, RetryableError
+from lakehouse.platform.ingest.stream_files import RENEW_MS, StreamFiles
 from lakehouse.spec.contracts.job import JobError, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.stream import StopRequest, StreamStatus, sum_of_runs
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.stream import StreamSpec
 
 log = logging.getLogger(__name__)
 
-_LEASES = ".hoodie/.locks"
-_LEASE_MS, _RENEW_MS = 60_000, 20_000
 #: Consecutive failures after which a stream fails, and bounds of the pause after a failure, in seconds.
 MAX_FAILURES = 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
-_SUMS = ("rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records", "late_rows_dropped", "conflicts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,9 @@ class Stream:
         env: The clock and the timers.
         lock: The lease of the stream.
         stop: Asks the stream to end.
-        run_id: Start of the run ids.
+        run_id: Id of the stream, and start of the run ids.
+        input: The input of a table with several; empty for others.
+        interrupt: Ends the stream without waiting for its commit; called in another thread.
     """
 
     table: str
@@ -83,14 +87,8 @@ class Stream:
     lock: Lock
     stop: Stop
     run_id: str
-
-
-def open_lease(env: Env, input: str = "") -> LeaseLock:
-    """Return the lease of the streams that fill a table, or one input of it; `env` is the environment of the table."""
-    path = f"{_LEASES}/ingest_stream{f'.{input}' if input else ''}.json"
-    register, codec = FileRegister(env.storage, path), LeaseRecordCodec(env)
-    name = f"{env.storage.root}/{path}"
-    return LeaseLock(env, register, codec, name=name, lease_ms=_LEASE_MS, renew_ms=_RENEW_MS)
+    input: str = ""
+    interrupt: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
@@ -129,12 +127,92 @@ def run_stream(stream: Stream) -> JobReport:
             reason=f"another stream writes to the table: {found.by}",
             code=JobReason.OTHER_RUN_ACTIVE,
         )
-    timer = stream.env.timers.every(_RENEW_MS / 1000, lambda: _renew(stream), "lease of a stream")
+    progress, requests = _Progress.of(stream), _Requests(stream)
+    timer = stream.env.timers.every(RENEW_MS / 1000, lambda: _attend(stream, requests), "lease of a stream")
     try:
-        return _repeated(stream)
+        try:
+            progress.write()
+            report = _repeated(stream, progress, requests)
+        except Exception as error:
+            failed = replace(progress.status.report, status=JobStatus.FAILED, error=JobError.of(error))
+            progress.write(ended=True, report=replace(failed, code=JobReason.NONE))
+            raise
+        progress.write(ended=True, report=report)
+        return report
     finally:
+        requests.is_over = True
         timer.stop()
+        requests.answer()
         stream.lock.release()
+
+
+@dataclass(slots=True)
+class _Progress:
+    """The status of a stream. Its file helps readers only, so that an error of the storage does not end the stream."""
+
+    stream: Stream
+    status: StreamStatus
+
+    @classmethod
+    def of(cls, stream: Stream) -> _Progress:
+        now_ms = stream.env.clock.now_ms()
+        report = JobReport(status=JobStatus.NOTHING_TO_DO, table=stream.table, code=JobReason.NO_NEW_DATA)
+        status = StreamStatus(
+            run_id=stream.run_id, table=stream.table, started_ms=now_ms, written_ms=now_ms, report=report
+        )
+        return cls(stream, status)
+
+    def write(self, **changes: Any) -> None:
+        """Change the status and write it, unless another stream has the lease and writes its own."""
+        self.status = replace(self.status, written_ms=self.stream.env.clock.now_ms(), **changes)
+        try:
+            self.stream.lock.check()
+            StreamFiles(self.stream.env.storage, self.stream.input).put_status(self.status)
+        except LakehouseError as error:
+            log.warning("table %s: the status of the stream was not written: %s", self.stream.table, error)
+
+
+@dataclass(slots=True)
+class _Requests:
+    """The stop requests that a stream reads."""
+
+    stream: Stream
+    asked_s: float | None = None
+    is_over: bool = False
+
+    def heed(self) -> None:
+        """Set `stop` if the stream is asked to end, and end it at once when the time of the request has passed."""
+        stream = self.stream
+        try:
+            request = StreamFiles(stream.env.storage, stream.input).stop()
+        except LakehouseError as error:
+            log.warning("table %s: the stop request of the stream was not read: %s", stream.table, error)
+            return
+        if request.run_id != stream.run_id:
+            return
+        # Times of this process: the clock of the host that asked may differ.
+        now_s = stream.env.clock.monotonic_s()
+        if self.asked_s is None:
+            self.asked_s = now_s
+            log.warning("%s: the stream ends after the commit that is under way", request.by or "a stop request")
+            stream.stop.set()
+        elif now_s > self.asked_s + request.within_s and not self.is_over:
+            log.warning("the stream did not end within %s of its stop request", duration_text(request.within_s))
+            stream.interrupt()
+
+    def answer(self) -> None:
+        """Remove a request that was obeyed, so that it does not stop a later try with the same id."""
+        if self.asked_s is None:
+            return
+        try:
+            StreamFiles(self.stream.env.storage, self.stream.input).put_stop(StopRequest())
+        except LakehouseError as error:
+            log.warning("table %s: the stop request of the stream was not removed: %s", self.stream.table, error)
+
+
+def _attend(stream: Stream, requests: _Requests) -> None:
+    _renew(stream)
+    requests.heed()
 
 
 def _keep_lease(stream: Stream) -> None:
@@ -153,13 +231,16 @@ def _renew(stream: Stream) -> None:
         log.warning("table %s: the lease of the stream was not renewed: %s", stream.table, error)
 
 
-def _repeated(stream: Stream) -> JobReport:
+def _repeated(stream: Stream, progress: _Progress, requests: _Requests) -> JobReport:
     clock, settings = stream.env.clock, stream.settings
     started_s = clock.monotonic_s()
     runs = commits = failures = 0
-    total = JobReport(status=JobStatus.NOTHING_TO_DO, table=stream.table, code=JobReason.NO_NEW_DATA)
+    total, failure = progress.status.report, None
     while True:
         _keep_lease(stream)
+        requests.heed()
+        if stream.stop.is_set:
+            break
         began_s = clock.monotonic_s()
         failure = None
         try:
@@ -168,15 +249,19 @@ def _repeated(stream: Stream) -> JobReport:
             raise
         except RetryableError as error:
             failure, failures = error, failures + 1
-            stream.done(JobReport(status=JobStatus.FAILED, table=stream.table, error=JobError.of(error)))
+            problem = JobError.of(error)
+            stream.done(JobReport(status=JobStatus.FAILED, table=stream.table, error=problem))
+            progress.write(problem=problem)
             pause_s = min(_FIRST_PAUSE_S * 2 ** (failures - 1), _LONGEST_PAUSE_S)
             log.warning("table %s: run failed, next try in %s: %s", stream.table, duration_text(pause_s), error)
         else:
             runs, failures = runs + 1, 0
             commits += report.status is JobStatus.COMMITTED
-            total = _sum(total, report)
+            total = sum_of_runs(total, report)
             stream.done(report)
-            is_behind = report.status is JobStatus.COMMITTED and any(lag.left for lag in report.lag)
+            committed_ms = clock.now_ms() if report.status is JobStatus.COMMITTED else progress.status.committed_ms
+            progress.write(runs=runs, commits=commits, committed_ms=committed_ms, report=total, problem=None)
+            is_behind = report.status is JobStatus.COMMITTED and any(lag.left for lag in report.lag if not lag.is_kept)
             pause_s = 0.0 if is_behind else max(0.0, began_s + settings.every_s - clock.monotonic_s())
         is_over = bool(settings.run_for_s) and clock.monotonic_s() + pause_s >= started_s + settings.run_for_s
         if not (is_over or failures >= MAX_FAILURES):
@@ -189,20 +274,3 @@ def _repeated(stream: Stream) -> JobReport:
     text = f"{commits} commits in {runs} runs"
     seconds = clock.monotonic_s() - started_s
     return replace(total, reason=text if commits else f"{text}: the source had nothing new", seconds=seconds)
-
-
-def _sum(total: JobReport, report: JobReport) -> JobReport:
-    """Return the sum of reports, with the facts of the newer one."""
-    sums = {name: getattr(total, name) + getattr(report, name) for name in _SUMS}
-    if report.status is not JobStatus.COMMITTED:
-        return replace(total, **sums, lag=report.lag or total.lag)
-    return replace(
-        total,
-        **sums,
-        status=JobStatus.COMMITTED,
-        code=JobReason.NONE,
-        instant=report.instant,
-        drift=tuple(dict.fromkeys((*total.drift, *report.drift))),
-        warning=report.warning or total.warning,
-        lag=report.lag,
-    )

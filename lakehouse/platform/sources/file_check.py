@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import NotFoundError
-from lakehouse.platform.sources.file_columns import file_source_of
+from lakehouse.platform.sources.file_columns import check_format, file_source_of
 from lakehouse.platform.sources.file_listing import FolderListing
 from lakehouse.platform.sources.file_paths import interval_paths, split_path
 from lakehouse.platform.sources.missing_folders import check_missing
 from lakehouse.platform.sources.source import Interval
-from lakehouse.spark.sources import check_reader_options
 from lakehouse.spec.location import resolve
 from lakehouse.spec.table import TableSpec
 
@@ -32,7 +31,7 @@ def check_files_source(
         RetryableError: The storage does not answer.
     """
     settings = file_source_of(spec)
-    check_reader_options(settings.options, settings.format)
+    check_format(spec)
     path = resolve(settings.path, environ, name="ingest.path")
     once = spec.ingest is not None and spec.ingest.operation != "upsert"
     root, _ = split_path(interval_paths(path, interval, once=once)[0])

@@ -4,7 +4,8 @@
     new       names in files that are not known: either their types are inferred from all records, or they are not read
     lacking   known names that files of the run do not have; the write needs them for each set of files
 
-Parquet files declare their types. All their columns are read, and the table decides which of them are new.
+Files of Parquet, ORC and Avro declare their types. All their columns are read, and the table decides which of them are
+new.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import pyarrow as pa
 from lakehouse.errors import UserError
 from lakehouse.model.drift import ColumnDrift, Drift
 from lakehouse.platform.sources.json_values import FieldCollector
+from lakehouse.platform.sources.new_fields import value_columns, with_new_columns
+from lakehouse.platform.sources.source import KnownColumns
 from lakehouse.platform.sources.source_context import ingest_of
-from lakehouse.platform.sources.unread_fields import UnreadField, merged
+from lakehouse.platform.sources.unread_fields import RowFieldCollector, UnreadField, merged
 from lakehouse.spark.columns import (
     ColumnSet,
     common_schema,
@@ -27,14 +30,17 @@ from lakehouse.spark.columns import (
     narrowing,
     nested,
     new_fields,
-    parquet_columns,
+    typed_columns,
     widened,
 )
+from lakehouse.spark.debezium import EVENT_ROWS, row_type
+from lakehouse.spark.event_files import event_lines, unread_of_records
 from lakehouse.spark.letters import unread_texts
 from lakehouse.spark.sources import (
     FileSet,
     Schema,
     Session,
+    check_reader_options,
     column_of,
     declared_schema,
     describe,
@@ -43,7 +49,8 @@ from lakehouse.spark.sources import (
     schema_of,
     to_arrow,
 )
-from lakehouse.spec.file_source import FileSourceSpec
+from lakehouse.spec.debezium import DEBEZIUM_FORMATS, check_debezium
+from lakehouse.spec.file_source import TYPED, FileSourceSpec
 from lakehouse.spec.options.schema import NEW_COLUMN, SchemaPolicy
 from lakehouse.spec.table import TableSpec
 
@@ -102,32 +109,31 @@ class ReadPlan:
         )
 
 
-def plan_columns(
-    session: Session, sets: Sequence[FileSet], spec: TableSpec, known: Schema | None, policy: SchemaPolicy
-) -> ReadPlan:
+def plan_columns(session: Session, sets: Sequence[FileSet], spec: TableSpec, known: KnownColumns) -> ReadPlan:
     """Look up the columns of the files and decide which are read.
 
     Args:
         session: The Spark session that reads.
         sets: The files, in sets of one format and one header.
         spec: The spec of the table.
-        known: The columns that earlier runs read; None if there are none.
-        policy: The rules for columns that differ.
+        known: The columns that earlier runs read, and the rules for columns that differ.
 
     Raises:
         UserError: The policy refuses a difference.
     """
     settings, declared = file_source_of(spec), declared_schema(spec.schema)
-    if settings.format == "parquet":
-        return _parquet_plan(session, sets[0], declared, policy)
+    if settings.format in TYPED:
+        return _typed_plan(session, sets[0], declared, known.policy)
+    if settings.format in DEBEZIUM_FORMATS:
+        return _event_plan(session, sets[0], spec, known)
     if settings.format == "json":
         column_sets = json_columns(session, sets[0])
     else:
         column_sets = tuple(ColumnSet.of(files, files.header) for files in sets)
-    base = _base(declared, known)
+    base = _base(declared, known.schema)
     if not base.fields:
         return ReadPlan(sets=column_sets, schema=_inferred(session, column_sets, spec))
-    return _with_new(session, column_sets, base, spec, policy)
+    return _with_new(session, column_sets, base, spec, known.policy)
 
 
 def widened_plan(session: Session, plan: ReadPlan, spec: TableSpec, policy: SchemaPolicy) -> ReadPlan:
@@ -148,13 +154,39 @@ def file_source_of(spec: TableSpec) -> FileSourceSpec:
     return source
 
 
+def check_format(spec: TableSpec) -> None:
+    """Raise UserError if an option does not fit the format of the files, or the format needs a setting of the spec."""
+    settings, place = file_source_of(spec), spec.source or "the spec"
+    check_reader_options(settings.options, settings.format)
+    if settings.format not in DEBEZIUM_FORMATS:
+        return
+    if settings.options.get("multiLine", "false").lower() == "true":
+        raise UserError(
+            "ingest.options: multiLine is not possible for change events: each line is one", option="multiLine"
+        )
+    check_debezium(spec.table, place, spec.schema, (spec.delete_field, spec.delete_marker))
+
+
 def _base(declared: Schema, known: Schema | None) -> Schema:
     names = {name.lower() for name in declared.names}
     return schema_of([*declared, *(column for column in known or () if column.name.lower() not in names)])
 
 
-def _parquet_plan(session: Session, files: FileSet, declared: Schema, policy: SchemaPolicy) -> ReadPlan:
-    column_sets = parquet_columns(files)
+def _event_plan(session: Session, files: FileSet, spec: TableSpec, known: KnownColumns) -> ReadPlan:
+    """Return the plan of change events, whose columns the spec declares; all other columns are reported."""
+    schema = value_columns(spec, known)
+    target = pa.struct(list(to_arrow(row_type(schema))))
+    if files.format == "debezium":
+        collector = FieldCollector(target=target, paths=EVENT_ROWS)
+        unread = merged(unread_texts(event_lines(lines_of(session, files)).select("value"), collector))
+    else:
+        unread = merged(unread_of_records(session, files, RowFieldCollector(target=target, paths=("after", "before"))))
+    with_new_columns(schema, unread, spec, known, has_types=False)
+    return ReadPlan(sets=(ColumnSet.of(files, schema.names),), schema=schema, unread=unread)
+
+
+def _typed_plan(session: Session, files: FileSet, declared: Schema, policy: SchemaPolicy) -> ReadPlan:
+    column_sets = typed_columns(files)
     schemas = [infer_schema(session, [one.files]) for one in column_sets]
     common = common_schema(column_sets, schemas, policy)
     narrowed = narrowing(declared, {column.name.lower(): column.dataType for column in common})

@@ -74,18 +74,21 @@ def list_source(paths: Sequence[str], options: Mapping[str, str]) -> FileListing
     return FileListing(storage=storage, files=ordered, folders=tuple(folder for folder, _ in listings))
 
 
-def refuse_changed(selection: FileSelection) -> None:
+def refuse_changed(selection: FileSelection, *, by_name: bool = False) -> None:
     """Raise SourceChangedError if a file was written again after it was listed.
 
     It is then unknown which version was read. The commit would record the listed version, and the next run would read
     the new version and insert its rows a second time. A file that was deleted is not an error: it was read, and no
-    later run reads it. Each directory of the files is listed once.
+    later run reads it. Each directory of the files is listed once, or with `by_name` each file is asked for.
     """
     storage, files = selection.storage, selection.files
     directories = sorted({file.path.rpartition("/")[0] for file in files})
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        levels = pool.map(storage.list_dir, directories)
-        current = {info.path: _source_file(storage, info) for infos, _ in levels for info in infos}
+        if by_name:
+            infos = [info for info in pool.map(storage.find, [file.path for file in files]) if info is not None]
+        else:
+            infos = [info for infos, _ in pool.map(storage.list_dir, directories) for info in infos]
+        current = {info.path: source_file(storage, info) for info in infos}
     changed = [file.url for file in files if current.get(file.path, file) != file]
     if changed:
         others = f" and {len(changed) - 1} other files" if len(changed) > 1 else ""
@@ -136,14 +139,14 @@ def _path_listing(
 ) -> _PathListing:
     may_be_empty = _is_object_store(path) and (bool(pattern) or path.endswith("/"))
     folder = FolderListing(path=path, files=len(files), exists=exists or may_be_empty)
-    return folder, [_source_file(storage, file) for file in files]
+    return folder, [source_file(storage, file) for file in files]
 
 
 def _files(storage: Storage, prefix: str, pattern: tuple[str, ...]) -> list[FileInfo] | None:
     """Return the data files below a directory that match the pattern; None if it has no files at all."""
     found = _matching(storage, prefix, pattern) if pattern else storage.list(prefix)
     lead = f"{prefix}/" if prefix else ""
-    return [file for file in found if not _is_hidden(file.path.removeprefix(lead))] if found else None
+    return [file for file in found if not is_hidden(file.path.removeprefix(lead))] if found else None
 
 
 def _look_up(storage: Storage, path: str, pattern: tuple[str, ...]) -> tuple[list[FileInfo], bool]:
@@ -186,10 +189,20 @@ def _matching(storage: Storage, prefix: str, pattern: tuple[str, ...]) -> list[F
     files, directories = storage.list_dir(prefix)
     found = [] if rest else [file for file in files if fnmatch.fnmatchcase(file.name, segment)]
     for directory in directories:
-        if fnmatch.fnmatchcase(directory, segment) and not _is_hidden(directory):
+        if fnmatch.fnmatchcase(directory, segment) and not is_hidden(directory):
             below = lead + directory
             found += _matching(storage, below, rest) if rest else storage.list(below)
     return found
+
+
+def matches(path: str, pattern: tuple[str, ...]) -> bool:
+    """Return whether a path below a root matches a pattern, or is in a directory that matches it."""
+    if pattern and pattern[0] == "**":
+        return _matches_below(path, pattern[1:])
+    if "**" in pattern:
+        raise UserError("ingest.path: '**' must be the first wildcard of this path", pattern="/".join(pattern))
+    segments = path.split("/")
+    return len(segments) >= len(pattern) and all(map(fnmatch.fnmatchcase, segments, pattern))
 
 
 def _matches_below(path: str, pattern: tuple[str, ...]) -> bool:
@@ -211,11 +224,13 @@ def _is_bucket(root: str) -> bool:
     return _is_object_store(root) and "/" not in root.partition("://")[2]
 
 
-def _is_hidden(path: str) -> bool:
+def is_hidden(path: str) -> bool:
+    """Return whether a file or directory of a path holds no data by its name."""
     return any(segment.startswith((".", "_")) for segment in path.split("/"))
 
 
-def _source_file(storage: Storage, file: FileInfo) -> SourceFile:
+def source_file(storage: Storage, file: FileInfo) -> SourceFile:
+    """Return a listed file with its address."""
     return SourceFile(
         url=f"{storage.root.rstrip('/')}/{file.path}",
         path=file.path,

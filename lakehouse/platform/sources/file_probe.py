@@ -29,6 +29,7 @@ _AT_ONCE = 16
 _PART = 4096
 _PROGRESS = 1000
 _MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
+_TYPED_MAGIC = {"parquet": b"PAR1", "orc": b"ORC", "avro": b"Obj\x01", "debezium_avro": b"Obj\x01"}
 _UNREADABLE = (".zip", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
 
 
@@ -48,7 +49,7 @@ def probe_files(
     Args:
         storage: The storage of the files.
         files: The files to probe.
-        format: One of json, csv and parquet.
+        format: One of `FORMATS` of the spec.
         options: Options of Spark's reader.
 
     Raises:
@@ -80,9 +81,10 @@ def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str
         head = storage.get_range(file.path, 0, HEAD_BYTES)
     except NotFoundError as error:
         raise RetryableError(f"{file.url} was deleted after it was listed; run again", path=file.url) from error
-    if format == "parquet":
-        if head[:4] != b"PAR1":
-            raise UserError(f"{file.url} is not a parquet file: it begins with {head[:8]!r}", path=file.url)
+    magic = _TYPED_MAGIC.get(format)
+    if magic is not None:
+        if not head.startswith(magic):
+            raise UserError(f"{file.url} is not a file of {format}: it begins with {head[:8]!r}", path=file.url)
         return Probe(file=file)
     if _flag(options, "multiLine", False) and format == "json":
         return Probe(file=file)

@@ -1,9 +1,9 @@
 """Read chosen files into rows, and write the records that cannot become rows to the dead letters.
 
 The number of bad records must be known before the write: it decides whether the run continues, and the commit records
-it. Counting takes one pass over the records and the write takes another. JSON and CSV are therefore parsed once and
-cached (in memory, then on the workers' disks) while they are counted, which costs less than parsing them twice.
-Parquet is not cached, because its count reads only the key columns.
+it. Counting takes one pass over the records and the write takes another. JSON, CSV and Avro are therefore parsed once
+and cached (in memory, then on the workers' disks) while they are counted, which costs less than parsing them twice.
+Parquet and ORC are not cached.
 
 Records that do not parse with the known types may parse with wider types. The types are then inferred once more, and
 the files are read again if the schema policy allows the change.
@@ -20,7 +20,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift
 from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
-from lakehouse.platform.sources.file_columns import ReadPlan, file_source_of, plan_columns, widened_plan
+from lakehouse.platform.sources.file_columns import ReadPlan, check_format, file_source_of, plan_columns, widened_plan
 from lakehouse.platform.sources.file_listing import FileSelection
 from lakehouse.platform.sources.file_probe import Probe, by_names, probe_files
 from lakehouse.platform.sources.source import Batch, KnownColumns
@@ -35,13 +35,14 @@ from lakehouse.spark.bad_records import (
     selected,
     unpin,
 )
+from lakehouse.spark.event_files import read_events
 from lakehouse.spark.sources import (
     INTERNAL,
     FileSet,
     Session,
-    check_reader_options,
     read_files,
 )
+from lakehouse.spec.debezium import DEBEZIUM_FORMATS
 from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.table import TableSpec
 
@@ -70,13 +71,13 @@ def open_batch(
             the spec allows.
     """
     settings = file_source_of(spec)
-    check_reader_options(settings.options, settings.format)
+    check_format(spec)
     probes = probe_files(files.storage, files.files, settings.format, settings.options)
     if not probes:
         log.info("table %s: the files are empty", spec.table)
         yield None
         return
-    plan = plan_columns(session, _file_sets(files.storage, probes, settings), spec, known.schema, known.policy)
+    plan = plan_columns(session, _file_sets(files.storage, probes, settings), spec, known)
     reading = _Reading(session, spec, plan)
     try:
         log.info("table %s: reading %s files", spec.table, len(probes))
@@ -98,11 +99,13 @@ class _Reading:
 
     def __init__(self, session: Session, spec: TableSpec, plan: ReadPlan) -> None:
         self._spec, self._plan, self._ingest = spec, plan, ingest_of(spec)
-        self._frame = read_files(session, [one.files for one in plan.sets], plan.schema)
+        settings = file_source_of(spec)
+        read = read_events if settings.format in DEBEZIUM_FORMATS else read_files
+        self._frame = read(session, [one.files for one in plan.sets], plan.schema)
         # A transform may compute the key, so it is checked after the transform.
         key = spec.record_key if self._ingest.transform is None else ()
         self.marked = mark_bad_records(select_columns(self._frame, self._ingest.select), key)
-        self._pinned = not file_source_of(spec).declares_types
+        self._pinned = settings.format not in ("parquet", "orc")
         if self._pinned:
             pin(self.marked)
         try:

@@ -79,13 +79,19 @@ class JsonDecoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldCollector:
-    """Collects the fields of lines that `target` lacks. It is sent to the workers."""
+    """Collects the fields of lines that `target` lacks. It is sent to the workers.
+
+    Attributes:
+        target: The type of a record.
+        paths: Paths in a line; the first one with an object leads to the record.
+    """
 
     target: pa.StructType
+    paths: tuple[tuple[str, ...], ...] = ((),)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row with the text about the fields; the first column of the batches has the lines."""
-        parser = JsonParser(self.target, parses=False)
+        parser = JsonParser(self.target, self.paths, parses=False)
         for batch in batches:
             parser.parsed(batch.column(0))
         yield pa.RecordBatch.from_arrays([pa.array([parser.take_unread()], pa.string())], names=["unread"])

@@ -17,18 +17,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 from lakehouse.errors import SourceChangedError, UserError
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.kafka_checkpoint import KafkaCheckpoint
-from lakehouse.platform.sources.kafka_plan import TopicChanges, check_changes, limited, starts
+from lakehouse.platform.sources.kafka_plan import TopicChanges, check_changes, limited, ranges_from, starts
 from lakehouse.platform.sources.kafka_topic import OffsetRange, TopicLog, TopicState
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spec.contracts.job import SourceLag
+from lakehouse.spec.debezium import DEBEZIUM_FORMATS, check_debezium
 from lakehouse.spec.kafka_connection import kafka_settings, registry_settings
-from lakehouse.spec.kafka_source import AVRO_FORMATS, DEBEZIUM_FORMATS, KafkaSourceSpec
+from lakehouse.spec.kafka_source import AVRO_FORMATS, PROTOBUF, KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)
@@ -37,9 +39,6 @@ log = logging.getLogger(__name__)
 OFFSETS = "lakehouse.ingest.offsets"
 CHANGES = "lakehouse.ingest.topic_changes"
 LAG = "lakehouse.ingest.lag"
-
-#: The column of Hudi's Debezium payloads with the kind of a change.
-_OPERATION = "_change_operation_type"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +95,7 @@ class KafkaSource:
             first_at = self.log.offsets_at(_numbers(state), _ms(self.settings.start))
         offsets, changes = starts(state, None if full_refresh else known, first_at)
         check_changes(changes, state.topic, self.settings.reset)
-        ranges = [
-            OffsetRange(partition=one.partition, first=offsets[one.partition], end=one.end) for one in state.partitions
-        ]
-        chosen = limited(ranges, self.settings.max_messages)
+        chosen = limited(ranges_from(state, offsets), self.settings.max_messages)
         following = offsets | {one.partition: one.end for one in chosen}
         return self._plan(state, chosen, following, changes)
 
@@ -212,7 +208,8 @@ def open_kafka_source(context: SourceContext) -> KafkaSource:
     settings = kafka_source_of(context.spec)
     client = kafka_settings(settings.connection, settings.options, context.environ)
     check_format(context.spec, client)
-    reader: MessageReader = _module("kafka_reader").spark_reader(context.session, client)
+    open_reader = _module("kafka_reader").spark_reader
+    reader: MessageReader = open_reader(context.session, client, context.storage_options)
     return KafkaSource(spec=context.spec, settings=settings, log=_open_log(settings, client), reader=reader)
 
 
@@ -239,17 +236,24 @@ def check_format(spec: TableSpec, client: Mapping[str, str]) -> None:
             f"add 'schema' to {place}",
             table=spec.table,
         )
-    if settings.format in AVRO_FORMATS and not registry_settings(client).get("url"):
+    if settings.format == PROTOBUF:
+        check_protobuf()
+    needs_registry = settings.format in AVRO_FORMATS or (settings.format == PROTOBUF and not settings.message)
+    if needs_registry and not registry_settings(client).get("url"):
         raise UserError(
             f"table {spec.table}: {settings.format} messages need a schema registry: add schema.registry.url to the "
             f"extra of the connection {settings.connection!r}",
             table=spec.table,
         )
-    if settings.format in DEBEZIUM_FORMATS and (spec.delete_field, spec.delete_marker) != (_OPERATION, "d"):
+    if settings.format in DEBEZIUM_FORMATS:
+        check_debezium(spec.table, place, spec.schema, (spec.delete_field, spec.delete_marker))
+
+
+def check_protobuf() -> None:
+    """Raise UserError if the package protobuf is not installed."""
+    if find_spec("google") is None or find_spec("google.protobuf") is None:
         raise UserError(
-            f"table {spec.table}: deletes of Debezium would be stored as rows: add 'delete_field: {_OPERATION}' and "
-            f"'delete_marker: d' to {place}, and the column {_OPERATION} of type string to 'schema'",
-            table=spec.table,
+            "the format protobuf needs the package protobuf: install lakehouse-tables[protobuf] in Spark's environment"
         )
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.core.storage.locate import open_storage
 from lakehouse.platform.sources.json_values import JsonDecoder
-from lakehouse.platform.sources.kafka import kafka_source_of
+from lakehouse.platform.sources.kafka import check_protobuf, kafka_source_of
 from lakehouse.platform.sources.kafka_avro import AvroDecoder
-from lakehouse.spark.debezium import event_type, row_type
+from lakehouse.spark.debezium import EVENT_ROWS, event_type, row_type
 from lakehouse.spark.messages import (
     avro_records,
     debezium_avro_records,
@@ -20,14 +23,13 @@ from lakehouse.spark.messages import (
     raw_records,
 )
 from lakehouse.spark.sources import Frame, Schema, to_arrow
+from lakehouse.spec.debezium import DEBEZIUM_FORMATS
 from lakehouse.spec.kafka_connection import registry_settings
-from lakehouse.spec.kafka_source import AVRO_FORMATS, DEBEZIUM_FORMATS
+from lakehouse.spec.kafka_source import AVRO_FORMATS, PROTOBUF, KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
 
 #: Yields batches of messages from batches that say which ones.
 Messages = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
-#: The paths in a Debezium message to a row; with a description of its types, the event is in `payload`.
-_DEBEZIUM_ROWS = (("after",), ("before",), ("payload", "after"), ("payload", "before"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +47,14 @@ class MessageFormat:
     records: Callable[[Frame], Frame]
 
 
+# parameters: the spec and the columns, the access to broker and storage, and the messages with their bounds
 def message_format(
     spec: TableSpec,
     schema: Schema,
     client: Mapping[str, str],
     messages: Messages,
     *,
+    storage_options: Mapping[str, str],
     interval_ms: tuple[int, int] | None = None,
 ) -> MessageFormat:
     """Return the format of a spec's messages.
@@ -60,6 +64,7 @@ def message_format(
         schema: The columns to read.
         client: The settings of the connection.
         messages: Yields messages in a task.
+        storage_options: Options of the storage that has a file of descriptors.
         interval_ms: The bounds of the times of messages to parse; None for all.
     """
     settings = kafka_source_of(spec)
@@ -76,14 +81,34 @@ def message_format(
             rows=("after", "before") if is_debezium else (),
         )
         rows = debezium_avro_records if is_debezium else avro_records
+    elif settings.format == PROTOBUF:
+        kind, rows = schema, avro_records
+        target = pa.struct(list(to_arrow(kind)))
+        decoder = _protobuf_decoder(settings, client, storage_options)(messages=messages, target=target)
     else:
         kind = row_type(schema) if is_debezium else schema
         decoder = JsonDecoder(
             messages=messages,
             target=pa.struct(list(to_arrow(kind))),
-            paths=_DEBEZIUM_ROWS if is_debezium else ((),),
+            paths=EVENT_ROWS if is_debezium else ((),),
             parses=not is_debezium,
             interval_ms=interval_ms,
         )
         rows = debezium_records if is_debezium else json_records
     return MessageFormat(read=decoder, record=kind, records=lambda frame: rows(frame, schema, topic))
+
+
+def _protobuf_decoder(settings: KafkaSourceSpec, client: Mapping[str, str], storage_options: Mapping[str, str]) -> Any:
+    """Return what makes the decoder of Protocol Buffers; its modules need the extra `protobuf`."""
+    check_protobuf()
+    types = import_module("lakehouse.platform.sources.protobuf_types")
+    decoder = import_module("lakehouse.platform.sources.kafka_protobuf").ProtobufDecoder
+    if not settings.message:
+        return partial(decoder, registry=registry_settings(client))
+    if settings.descriptors:
+        folder, _, name = settings.descriptors.rpartition("/")
+        storage = open_storage(folder or ".", storage_options)
+        message = types.message_of_file(storage, name, settings.message)
+    else:
+        message = types.message_of_class(settings.message)
+    return partial(decoder, message=message)

@@ -103,6 +103,11 @@ def check_changes(changes: TopicChanges, topic: str, reset: str) -> None:
         )
 
 
+def ranges_from(state: TopicState, offsets: Mapping[int, int]) -> list[OffsetRange]:
+    """Return the ranges from these offsets to the end of each partition."""
+    return [OffsetRange(partition=one.partition, first=offsets[one.partition], end=one.end) for one in state.partitions]
+
+
 def limited(ranges: Iterable[OffsetRange], most: int) -> tuple[OffsetRange, ...]:
     """Cut ranges so that they have at most `most` offsets together; 0 is no limit.
 

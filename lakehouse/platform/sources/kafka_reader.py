@@ -1,6 +1,6 @@
 """Read planned messages of a Kafka topic with Spark, and store messages that cannot be parsed as dead letters.
 
-The messages are read and parsed once and cached, because the number of bad ones must be known before the write. Limits
+The messages are read and parsed once and kept, because the number of bad ones must be known before the write. Limits
 of bytes and of time end the tasks before the planned offsets; the batch then carries the checkpoint of what was read.
 """
 
@@ -36,20 +36,23 @@ from lakehouse.platform.sources.new_fields import unread_drift, value_columns, w
 from lakehouse.platform.sources.source import SCHEMA, Batch, KnownColumns
 from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.platform.sources.unread_fields import merged
-from lakehouse.spark.bad_records import good_rows, mark_bad_records, pin, select_columns, unpin
+from lakehouse.spark.bad_records import good_rows, mark_bad_records, select_columns
 from lakehouse.spark.messages import (
     PartitionFacts,
     TimeBounds,
     facts_of,
     keep_bytes_of_bad,
     kept_messages,
+    kept_rows,
     materialised,
     read_messages,
+    release,
     without_metadata,
 )
 from lakehouse.spark.sources import Schema, Session, describe, schema_to_json
 from lakehouse.spec.contracts.job import SourceLag
-from lakehouse.spec.kafka_source import DEBEZIUM_FORMATS, KafkaSourceSpec
+from lakehouse.spec.debezium import DEBEZIUM_FORMATS
+from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)
@@ -64,15 +67,18 @@ _TASK_OFFSETS = 250_000
 
 @dataclass(frozen=True, slots=True)
 class SparkMessages:
-    """The access of a run to its messages: a Spark session, and the settings of Kafka's client."""
+    """The access of a run to its messages: a Spark session, the settings of Kafka's client, and options of storages."""
 
     session: Session
     client: Mapping[str, str] = field(repr=False)
+    storage_options: Mapping[str, str] = field(repr=False)
 
 
-def spark_reader(session: Session, client: Mapping[str, str]) -> Callable[..., AbstractContextManager[Batch | None]]:
+def spark_reader(
+    session: Session, client: Mapping[str, str], storage_options: Mapping[str, str]
+) -> Callable[..., AbstractContextManager[Batch | None]]:
     """Return a `MessageReader` that reads with a Spark session and these settings of Kafka's client."""
-    return partial(_open_messages, SparkMessages(session, client))
+    return partial(_open_messages, SparkMessages(session, client, storage_options))
 
 
 @contextmanager
@@ -119,7 +125,7 @@ def _open_messages(
 
 
 class _Reading:
-    """The messages of a plan, parsed with some columns and cached until `close`.
+    """The messages of a plan, parsed with some columns and kept until `close`.
 
     `ends` has the offset after the last one that was read, by partition. If it is given, the messages up to it are
     read; otherwise those that the limits of the spec allow.
@@ -145,17 +151,20 @@ class _Reading:
             max_bytes=-(-settings.max_bytes // len(parts)) if is_limited else 0,
             deadline_ms=_deadline(settings) if is_limited else 0,
         )
-        given = message_format(spec, schema, access.client, reader, interval_ms=bounds.interval)
+        given = message_format(
+            spec,
+            schema,
+            access.client,
+            reader,
+            storage_options=access.storage_options,
+            interval_ms=bounds.interval,
+        )
         messages = read_messages(access.session, given.read, len(parts), record=given.record)
         selected = without_metadata(select_columns(given.records(messages), ingest_of(spec).select), settings.metadata)
         # A transform may compute the key, so it is checked after the transform.
         key = spec.record_key if ingest_of(spec).transform is None else ()
         marked = keep_bytes_of_bad(mark_bad_records(selected, key))
-        if is_limited:
-            marked = materialised(marked)
-        else:
-            pin(marked)
-        self.marked = marked
+        self.marked = marked = materialised(marked) if is_limited else kept_rows(marked)
         try:
             self.facts = facts_of(marked, bounds)
             self.ends = _read_ends(ranges, parts, self.facts, is_limited)
@@ -165,8 +174,8 @@ class _Reading:
             raise
 
     def close(self) -> None:
-        """Release the cached messages."""
-        unpin(self.marked)
+        """Release the messages."""
+        release(self.marked)
 
 
 def _is_limited(settings: KafkaSourceSpec) -> bool:

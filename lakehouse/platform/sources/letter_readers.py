@@ -90,7 +90,7 @@ def _messages(context: SourceContext, letters: Frame, known: KnownColumns) -> _P
     spec, settings = context.spec, kafka_source_of(context.spec)
     client = kafka_settings(settings.connection, settings.options, context.environ)
     schema = value_columns(spec, known)
-    given = message_format(spec, schema, client, _unchanged)
+    given = message_format(spec, schema, client, _unchanged, storage_options=context.storage_options)
     messages = letter_messages(letters)
     if given.record is not None:
         messages = decoded_messages(messages, given.read, given.record)
@@ -103,7 +103,7 @@ def _file_records(context: SourceContext, letters: Frame, known: KnownColumns) -
     spec, settings = context.spec, file_source_of(context.spec)
     schema = _file_columns(context, known)
     sources = letter_sources(letters)
-    if settings.format == "json":
+    if settings.format in ("json", "debezium"):
         sets = [_file_set(context, sources, ())] if sources else []
     else:
         sets = [_file_set(context, paths, header) for header, paths in _by_header(context, sources).items()]

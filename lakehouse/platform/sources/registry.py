@@ -15,6 +15,7 @@ from lakehouse.platform.sources.tables import check_tables_source, open_tables_s
 from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.mysql_source import MysqlSourceSpec
+from lakehouse.spec.postgres_source import PostgresSourceSpec
 from lakehouse.spec.table import TableSpec
 from lakehouse.spec.table_source import TableSourceSpec
 
@@ -32,6 +33,7 @@ CHECKS: dict[str, Callable[[TableSpec, Interval | None, Mapping[str, str], Mappi
     TableSourceSpec.KIND: check_tables_source,
     KafkaSourceSpec.KIND: check_kafka_source,
     MysqlSourceSpec.KIND: check_database_source,
+    PostgresSourceSpec.KIND: check_database_source,
 }
 
 

@@ -108,6 +108,7 @@ class Batch:
         rows: The number of rows in `frame`.
         bad_records: The number of records that were written to the dead letters.
         schema: The columns and types by which the source was read.
+        duplicates: The number of rows that were dropped as duplicates.
         columns: The columns that some rows lack, and those that were not read.
         views: What the transform reads, if it is not `frame`.
         commits_empty: Whether the run commits its checkpoint although there are no rows.
@@ -121,6 +122,7 @@ class Batch:
     rows: int
     bad_records: int
     schema: Schema
+    duplicates: int = 0
     columns: BatchColumns | None = None
     views: Views | None = None
     commits_empty: bool = False

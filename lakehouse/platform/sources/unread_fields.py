@@ -66,6 +66,19 @@ class UnreadFields:
         if self._target is not None:
             self._compare(records, self._target, (), None)
 
+    def add_rows(self, records: pa.StructArray, paths: tuple[str, ...]) -> None:
+        """Count the fields of records or, of events, of their rows: the first of the fields `paths` with a value."""
+        if not paths:
+            self.add_array(records)
+            return
+        is_left = records.is_valid()
+        for name in paths:
+            if records.type.get_field_index(name) >= 0:
+                rows = pc.struct_field(records, [name])
+                own = pc.and_(is_left, rows.is_valid())
+                self.add_array(rows.filter(own))
+                is_left = pc.and_not(is_left, own)
+
     def add_values(self, records: Iterable[Any]) -> None:
         """Count the fields of records as Python values, one by one."""
         for record in records:
@@ -115,6 +128,26 @@ class UnreadFields:
         if records and not pa.types.is_null(kind):
             example = _example(values[pc.index(is_valid, True).as_py()].as_py())
             self.add(UnreadField(path=path, records=records, example=example, type=kind))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFieldCollector:
+    """Collects the fields of records that `target` lacks, or of their rows (see `add_rows`). It is sent to workers."""
+
+    target: pa.StructType
+    paths: tuple[str, ...] = ()
+
+    def is_needed(self, kind: pa.StructType) -> bool:
+        """Return whether records of a type have fields that `target` lacks."""
+        kinds = [kind.field(name).type for name in self.paths if kind.get_field_index(name) >= 0]
+        return any(_has_more(one, self.target) for one in (kinds if self.paths else [kind]))
+
+    def __call__(self, records: Iterable[pa.StructArray]) -> str | None:
+        """Return the fields of all records as text for the driver; None if there are none."""
+        fields = UnreadFields(self.target, infers=False)
+        for one in records:
+            fields.add_rows(one, self.paths)
+        return fields.to_json()
 
 
 def merged(texts: Iterable[str | None]) -> tuple[UnreadField, ...]:
@@ -209,6 +242,13 @@ def _unread_values(value: Any, target: pa.DataType, path: _Path) -> Iterator[tup
     elif isinstance(value, list) and _is_list(target):
         for one in value:
             yield from _unread_values(one, target.value_type, (*path, _ELEMENT))
+
+
+def _has_more(kind: pa.DataType, target: pa.DataType) -> bool:
+    if pa.types.is_struct(kind) and pa.types.is_struct(target):
+        known = {field.name: field.type for field in target}
+        return any(field.name not in known or _has_more(field.type, known[field.name]) for field in kind)
+    return _is_list(kind) and _is_list(target) and _has_more(kind.value_type, target.value_type)
 
 
 def _is_list(kind: pa.DataType) -> bool:

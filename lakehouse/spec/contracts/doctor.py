@@ -127,6 +127,11 @@ CHECKS: dict[str, CheckDescription] = {
             "The drivers of all slots of the Spark pools fit into the memory of this host, where drivers run.",
             "Lower the slots of lakehouse_ingest and lakehouse_services, or spark.driver.memory.",
         ),
+        _airflow(
+            "triggerer",
+            "A triggerer runs if a spec has `stream: {watch: deferred}`. Without it such a task stays deferred.",
+            "Start `airflow triggerer`, or set `watch: blocking` in the specs.",
+        ),
         _spark("python", "Python is 3.11 or newer.", "Create the environment with python3.11 or newer."),
         _spark(
             "packages",

@@ -205,6 +205,7 @@ _SUMMED = (
     "bytes",
     "bad_records",
     "late_rows_dropped",
+    "duplicates_dropped",
     "conflicts",
     "seconds",
 )
@@ -325,6 +326,10 @@ class JobError:
         )
 
 
+#: The unit of the log that a source keeps until it is confirmed.
+KEPT = "bytes kept"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLag:
     """How far a table is behind one of its sources after a run.
@@ -340,6 +345,11 @@ class SourceLag:
     unit: str
     left: int
     seconds: float | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether `left` is the log that the source keeps for the table, and not what a later run reads."""
+        return self.unit == KEPT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,6 +368,7 @@ class JobReport(Document):
         bytes: Size of these files.
         bad_records: Bad records, which the job wrote to dead letter files.
         late_rows_dropped: Rows that are older than a tombstone of their key.
+        duplicates_dropped: Rows of events that the table or the batch had already.
         conflicts: Number of retries after a conflict with another writer.
         seconds: Duration of the job.
         reason: Text for people: why there was nothing to do. `code` is the same for programs.
@@ -384,6 +395,7 @@ class JobReport(Document):
     bytes: int = 0
     bad_records: int = 0
     late_rows_dropped: int = 0
+    duplicates_dropped: int = 0
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""

@@ -62,10 +62,14 @@ def _facts(report: JobReport) -> Iterable[tuple[str, str]]:
         yield "bad records", f"{report.bad_records:,}, written as dead letters beside the table"
     if report.late_rows_dropped:
         yield "late rows dropped", f"{report.late_rows_dropped:,}, older than the delete of their key"
+    if report.duplicates_dropped:
+        yield "duplicates dropped", f"{report.duplicates_dropped:,}"
     for column in report.drift:
         yield "column", _drift(column)
     for lag in report.lag:
-        if lag.left:
+        if lag.is_kept:
+            yield "log that the source keeps", f"{lag.left:,} bytes by {lag.source}"
+        elif lag.left:
             age = "" if lag.seconds is None else f", the newest record that was read is {lag.seconds:,.0f} s old"
             yield "left for later runs", f"{lag.left:,} {lag.unit} of {lag.source}{age}"
     if report.conflicts:

@@ -49,7 +49,8 @@ class IndexPolicy:
     bloom_metadata: bool = option(
         "hoodie.bloom.index.use.metadata",
         True,
-        "Bloom indexes: read the filters of base files from the metadata table, if it has them; else from the files.",
+        "Bloom indexes: read the filters of base files from the metadata table, if it has them; else from the files. "
+        "On a local disk they are always read from the files, which costs less.",
     )
     record_moves: bool = option(
         RECORD_MOVES,

@@ -18,6 +18,7 @@ from lakehouse.spec.options.indexing import IndexingPolicy
 from lakehouse.spec.options.lock_providers import PROVIDER_KEY
 from lakehouse.spec.options.logs import LogPolicy
 from lakehouse.spec.options.schema import SchemaPolicy
+from lakehouse.spec.options.spread import SpreadPolicy
 from lakehouse.spec.options.sync import SyncPolicy
 from lakehouse.spec.options.transaction import FAILED_WRITES_KEYS, TransactionPolicy
 from lakehouse.spec.options.ttl import TtlPolicy
@@ -30,6 +31,7 @@ class Policies:
     """All policies of one table or call. The order of the fields is that of the documentation."""
 
     write: WritePolicy = field(default_factory=WritePolicy)
+    spread: SpreadPolicy = field(default_factory=SpreadPolicy)
     index: IndexPolicy = field(default_factory=IndexPolicy)
     transaction: TransactionPolicy = field(default_factory=TransactionPolicy)
     schema: SchemaPolicy = field(default_factory=SchemaPolicy)

@@ -13,7 +13,7 @@ from lakehouse.cli.main import main
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.metastore.memory import MemoryMetastore
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus, combined
 
 
 @pytest.fixture
@@ -98,3 +98,29 @@ def test_ingest_reports_sync_without_metastore_before_ingestion(
     spec.write_text(spec.read_text() + SYNCED)
     assert main(["ingest", "run", "--table", str(spec)]) == 64
     assert "no metastore is configured" in capsys.readouterr().err
+
+
+def test_sync_updates_the_metastore_for_each_table_of_a_database(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metastore = MemoryMetastore()
+    for name in ("items", "orders"):
+        Table.create(str(tmp_path / "shop" / name), name=name, record_key=["id"]).insert(pa.table({"id": ["a"]}))
+    parts = [
+        JobReport(status=JobStatus.COMMITTED, table="orders", instant="20260101000000000"),
+        JobReport(status=JobStatus.NOTHING_TO_DO, table="items"),
+        JobReport(status=JobStatus.COMMITTED, table="gone", instant="20260101000000000"),
+    ]
+    monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: combined(parts))
+    monkeypatch.setattr(command, "_checked", lambda *args: ())
+    monkeypatch.setattr(command, "storage_options_of", lambda session: {})
+    for module in ("lakehouse.cli.ingest", "lakehouse.cli.sync"):
+        monkeypatch.setattr(f"{module}.open_metastore", lambda policy: metastore)
+    ingestion = '{source: mysql, tables: "shop.*", into: "{table}"}'
+    spec.write_text(f"table: shop\nlocation: {tmp_path}/shop\ningest: {ingestion}\n{SYNCED}")
+    report = tmp_path / "report.json"
+    assert main(["ingest", "run", "--table", str(spec), "--report", str(report)]) == 0
+    assert [metastore.table("default", name) is not None for name in ("items", "orders", "gone")] == [True, True, False]
+    found = JobReport.from_json(report.read_text())
+    assert found.warning.startswith("gone: metastore sync: ")
+    assert [part.warning != "" for part in found.parts] == [False, False, True]

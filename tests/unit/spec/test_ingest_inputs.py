@@ -73,6 +73,7 @@ def test_inputs_imply_a_concurrency_mode_for_several_writers(table_type: str, in
         ("schema: {trip_id: string, ", "schema: {", "column 'trip_id' is not in 'schema'"),
         ("stream: true", "stream: true, schedule: '@daily'", "schedule: a run of a stream follows the one before"),
         ("stream: true", "stream: {every: 0s}", "every: must be longer than 0 seconds"),
+        ("stream: true", "stream: {watch: never}", "watch: .never. is not one of blocking, deferred"),
     ],
 )
 def test_wrong_inputs_are_refused_with_their_line(old: str, new: str, problem: str) -> None:

@@ -14,7 +14,7 @@ from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.table import TableSpec, parse_spec
 
 BASE = {"table": "orders", "location": "lake/orders", "record_key": "order_id", "partition_by": "day"}
-DATABASES = ("mysql",)
+DATABASES = ("mysql", "postgres")
 PUBLISHED = {"database": "sales"}
 KEYS = [pytest.param(title, key, id=f"{title}-{key.name}") for title, (_, keys) in SECTIONS.items() for key in keys]
 
@@ -36,6 +36,9 @@ def document(title: str, section: Mapping[str, Any]) -> dict[str, Any]:
         return {**own, "ingest": {"source": kind, **required, **section}}
     if title == "ingest.transform":
         return {**BASE, "ingest": {"path": "landing", "transform": dict(section)}}
+    if title == "ingest.deduplicate":
+        whole = {"within": "1h", "time": "at", **section}
+        return {**BASE, "ingest": {"path": "landing", "operation": "insert", "deduplicate": whole}}
     if title == "services":
         return {**BASE, "services": {"clean": dict(section)}}
     if title == "services.publish":
@@ -109,6 +112,7 @@ def test_required_keys_are_those_that_the_parser_requires() -> None:
     for title, name in required:
         whole = document(title, {})
         holders = {"Table": whole, "services.publish": whole.get("services", {}).get("publish")}
+        holders["ingest.deduplicate"] = whole.get("ingest", {}).get("deduplicate")
         del holders.get(title, whole.get("ingest"))[name]
         with pytest.raises(UserError, match=name):
             parse_spec(yaml.safe_dump(whole), source="x.yaml")

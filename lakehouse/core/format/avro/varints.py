@@ -64,10 +64,15 @@ class Window:
         return items[positions].view(kind)
 
     def varints_at(self, positions: I64) -> tuple[I64, I64]:
-        """Return the varint at each position and its size in bytes, which is 0 for more than 64 bits."""
+        """Return the zigzag varint at each position and its size in bytes, which is 0 for more than 64 bits."""
+        raw, sizes = self.raw_varints_at(positions)
+        return unzigzag(raw), sizes
+
+    def raw_varints_at(self, positions: I64) -> tuple[U64, I64]:
+        """Return the bits of the varint at each position and its size in bytes, which is 0 for more than 64 bits."""
         first = self.bytes_at(positions)
         if first.max(initial=0) < 0x80:
-            return _unzigzag(first.astype(np.uint64)), np.ones(len(first), np.int64)
+            return first.astype(np.uint64), np.ones(len(first), np.int64)
         words = self.at(positions, "<u8").astype(np.uint64, copy=False)
         stops = ~words & _HIGH_BITS
         through = stops ^ (stops - _ONE)  # all bits up to the high bit of the last byte; all 64 without a last byte
@@ -78,7 +83,7 @@ class Window:
         endless = np.flatnonzero(stops == 0)
         if len(endless):
             raw[endless], sizes[endless] = self._long_varints(raw[endless], positions[endless])
-        return _unzigzag(raw), sizes
+        return raw, sizes
 
     def _long_varints(self, raw: U64, positions: I64) -> tuple[U64, I64]:
         """Return varints of nine or ten bytes and their sizes; `raw` has the bits of their first eight bytes."""
@@ -105,5 +110,6 @@ def encode_varints(values: I64) -> tuple[U8, I64]:
     return encoded[is_used], is_used.sum(axis=1, dtype=np.int64)
 
 
-def _unzigzag(raw: U64) -> I64:
+def unzigzag(raw: U64) -> I64:
+    """Return the signed numbers of zigzag bits."""
     return (raw >> _ONE).view(np.int64) ^ -(raw & _ONE).view(np.int64)

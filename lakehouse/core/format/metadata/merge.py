@@ -97,6 +97,21 @@ def merge_statistics(layers: Sequence[Layer]) -> pa.Table:
     return _live(pa.concat_tables([passed, merged.take(pa.array(place))]))
 
 
+def widened_statistics(stored: pa.Table, newer: pa.Table) -> pa.Table:
+    """Return newer statistics merged with the stored ones of their keys, as `merge_statistics` does.
+
+    Keys are distinct in each table. Stored rows without a newer one are left out, and deleted ones count as absent.
+    """
+    stored = _live(stored).combine_chunks()
+    place = _one(pc.index_in(newer.column("key"), value_set=_one(stored.column("key"))))
+    is_known = place.is_valid()
+    again = newer.filter(is_known)
+    if not again.num_rows:
+        return newer
+    merged = _widened(stored.take(place.drop_null()), again)
+    return merged if again.num_rows == newer.num_rows else pa.concat_tables([merged, newer.filter(pc.invert(is_known))])
+
+
 def _live(rows: pa.Table) -> pa.Table:
     """Return the rows that are not deleted; rows are copied only if one is."""
     is_deleted = rows.column("deleted")
@@ -210,10 +225,11 @@ def _choice(older: pa.Table, newer: pa.Table, bound: str, is_better: Callable[..
             nan, other = pair if bound == "max" else (pair[1], pair[0])
             is_nan, is_number = pc.is_nan(nan).fill_null(False), pc.invert(pc.is_nan(other)).fill_null(False)
             better |= np.asarray(pc.and_(is_nan, is_number))
-        if part == "data":
+        both_decimal = is_decimal[0] & is_decimal[1]
+        if part == "data" and both_decimal.any():
             decimals = [decimals_of_bytes(_one(values), 0) for values in pair]
             by_number = np.asarray(is_better(*decimals).fill_null(False))
-            better = np.where(is_decimal[0] & is_decimal[1], by_number, better)
+            better = np.where(both_decimal, by_number, better)
     without = [_has_no_values(table, wrapper, wrappers[1 - at], is_decimal[1 - at])
                for at, (table, wrapper) in enumerate(zip((older, newer), wrappers, strict=True))]  # fmt: skip
     infos = [table.column("type_info").fill_null("") for table in (older, newer)]

@@ -30,7 +30,8 @@ from lakehouse.core.format.metadata.few_records import (
 )
 from lakehouse.core.format.metadata.groups import metadata_file_id, shards
 from lakehouse.core.format.metadata.keys import partition_stats_keys
-from lakehouse.core.format.metadata.merge import Layer, merge_statistics
+from lakehouse.core.format.metadata.merge import widened_statistics
+from lakehouse.core.format.metadata.records import sorted_by_key
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, encode_statistics, statistics_of
 from lakehouse.core.metadata.partitions.few_statistics import (
     FEW_ROWS,
@@ -124,10 +125,8 @@ class PartitionStatsPartition:
             for column, values in live.columns.items()
             if values.num_rows
         ]
-        return Update(
-            entries=encode_statistics(pa.concat_tables([widened, *tight])),
-            deletes=_keys(definition.source_fields, sorted(gone)),
-        )
+        rows = sorted_by_key(pa.concat_tables([widened, *tight])).combine_chunks()
+        return Update(entries=encode_statistics(rows), rows=rows, deletes=_keys(definition.source_fields, sorted(gone)))
 
     def shards(self, name: str, keys: pa.Array, groups: Sequence[str], definition: Definition | None) -> pa.Array:
         return pa.array(shards(keys, len(groups)))
@@ -211,9 +210,8 @@ def _widened(stored: pa.Table, loose: pa.Table, schema: pa.Schema | None) -> pa.
     for name in counts:
         rest = pc.if_else(nulls, 0, loose.column(name))
         loose = loose.set_column(loose.schema.get_field_index(name), loose.schema.field(name), rest)
-    merged = merge_statistics([Layer(rows=stored), Layer(rows=loose)]).combine_chunks()
+    merged = widened_statistics(stored, loose).combine_chunks()
     place = pc.index_in(merged.column("key"), value_set=one_array(loose.column("key")))
-    merged, place = merged.filter(pc.is_valid(place)), place.drop_null()
     for name, added in counts.items():
         total = pc.add(merged.column(name).fill_null(0), one_array(added).take(place))
         merged = merged.set_column(merged.schema.get_field_index(name), merged.schema.field(name), total)

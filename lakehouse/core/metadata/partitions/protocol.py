@@ -41,6 +41,7 @@ class Update:
 
     Attributes:
         entries: New records: key, value.
+        rows: What `entries` decode to, ascending by key, for readers of the next commit; None if it is not at hand.
         few: New records of a small change as plain values, instead of `entries`. Each key is of ASCII characters, and
             its hash selects the file group (`shard_of`).
         deletes: Keys of deleted records.
@@ -50,6 +51,7 @@ class Update:
     """
 
     entries: pa.Table = field(default_factory=ENTRIES.empty_table)
+    rows: pa.Table | None = None
     few: Mapping[bytes, bytes] = field(default_factory=dict)
     deletes: pa.Array = field(default_factory=lambda: pa.array([], KEYS))
     new_groups: tuple[str, ...] = ()

@@ -57,6 +57,11 @@ class MetadataCache:
             while self._used > self._limit:
                 self._used -= self._values.popitem(last=False)[1][1]
 
+    def drop(self, key: Hashable) -> None:
+        """Forget the value of a key, if there is one."""
+        with self._lock:
+            self._used -= self._values.pop(key, (None, 0))[1]
+
     def peek(self, key: Hashable) -> Any:
         """Return the value of a key, None if it is missing."""
         with self._lock:

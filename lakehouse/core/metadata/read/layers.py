@@ -207,13 +207,17 @@ class LayerReader:
             layers.append(FileLayer(log.path, deletes=pa.array([key.decode() for key in deletes], pa.string())))
         self._cache.put(self.identity(log), _written(log, layers), _few_size(few) + 100 * len(deletes))
 
-    def keep_log(self, log: LogFile, entries: pa.Table, deletes: pa.Array) -> None:
-        """Keep a small log file that this process wrote and completed, so that it is not read."""
-        layers = [FileLayer(log.path, written=entries)] if entries.num_rows else []
+    def keep_log(
+        self, log: LogFile, entries: pa.Table, deletes: pa.Array, rows: pa.Table | None = None
+    ) -> tuple[str, int, str]:
+        """Keep a log file that this process wrote and completed, so that it is not read; return its identity."""
+        decoded = [] if rows is None else [rows]
+        layers = [FileLayer(log.path, written=entries, decoded=decoded)] if entries.num_rows else []
         if len(deletes):
             layers.append(FileLayer(log.path, deletes=deletes.cast(pa.string())))
         size = entries.nbytes + deletes.nbytes + _ROW_BYTES * entries.num_rows
         self._cache.put(self.identity(log), _written(log, layers), size)
+        return self.identity(log)
 
     def layers(self, slice_: MetadataSlice, is_valid: Callable[[str], bool]) -> list[FileLayer]:
         """Return the layers that a reader merges, oldest first.

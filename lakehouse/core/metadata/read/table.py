@@ -487,12 +487,15 @@ class MetadataTable:
             files = self._layers.layers(slice_, self._validity.is_valid)
             layers = [_decoded(file, decode, select, schema) for file in files]
             rows = merge(layers) if layers else schema.empty_table()
+            del layers
+            release_unused(after=rows)
             if check:
                 self._check_shards(partition, slice_, rows, numbers[slice_.file_id], len(numbers))
             return rows
 
-        if len(tasks) <= 1:
-            return merged(tasks[0]) if tasks else schema.empty_table()
+        if len(tasks) <= 1 or self._store.inner.storage.root.startswith("/"):
+            # The allocator keeps what threads have allocated, and files of a local disk are read without waiting.
+            return pa.concat_tables([merged(task) for task in tasks]) if tasks else schema.empty_table()
         with ThreadPoolExecutor(min(_READERS, len(tasks))) as pool:
             return pa.concat_tables(list(pool.map(merged, tasks)))
 

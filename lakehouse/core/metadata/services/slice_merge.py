@@ -125,24 +125,56 @@ def _merged(entries: pa.Table, schema: str, changed: Any, layers: Sequence[LogLa
         passed = kind.encode(kind.decode(passed, schema)).cast(ENTRIES) if passed.num_rows else passed
     if len(changed) == 0:
         return passed
-    older = Layer(kind.decode(entries.filter(is_changed), schema))
-    rows = kind.merge([older, *_parts(layers, changed, kind)])
-    both = pa.concat_tables([passed, kind.encode(rows).cast(ENTRIES)]) if rows.num_rows else passed
+    again, parts = entries.filter(is_changed), _parts(layers, changed)
+    added = _newest(again, schema, parts, kind)
+    if added is None:
+        decoded = _decoded([part.entries for part in parts], [part.schema for part in parts], kind)
+        above = [Layer(rows, part.deletes.cast(pa.string())) for rows, part in zip(decoded, parts, strict=True)]
+        rows = kind.merge([Layer(kind.decode(again, schema)), *above])
+        added = kind.encode(rows).cast(ENTRIES) if rows.num_rows else ENTRIES.empty_table()
+    both = pa.concat_tables([passed, added]) if added.num_rows else passed
     keys = both.column("key").combine_chunks() if both.num_rows else _NO_KEYS
     return both if is_ascending(keys) else both.take(pc.array_sort_indices(keys))
 
 
-def _parts(layers: Sequence[LogLayer], changed: Any, kind: RecordKind) -> list[Layer]:
+def _parts(layers: Sequence[LogLayer], changed: Any) -> list[LogLayer]:
     """Return the parts of log blocks with keys from the first to the last changed key."""
     bounds = changed.take(pa.array(np.array([0, len(changed) - 1])))
-    held, deleted = [], []
+    found = []
     for layer in layers:
         keys = layer.entries.column("key").combine_chunks() if layer.entries.num_rows else _NO_KEYS
         entries, deletes = (_range(keys, bounds), _range(layer.deletes, bounds))
-        held.append(layer.entries.slice(entries[0], entries[1] - entries[0]))
-        deleted.append(layer.deletes[deletes[0] : deletes[1]].cast(pa.string()))
-    decoded = _decoded(held, [layer.schema for layer in layers], kind)
-    return [Layer(rows, keys) for rows, keys in zip(decoded, deleted, strict=True)]
+        held = layer.entries.slice(entries[0], entries[1] - entries[0])
+        found.append(LogLayer(entries=held, deletes=layer.deletes[deletes[0] : deletes[1]], schema=layer.schema))
+    return found
+
+
+# parameters: the entries of the base file with their schema, and those above them
+def _newest(entries: pa.Table, schema: str, parts: Sequence[LogLayer], kind: RecordKind) -> pa.Table | None:
+    """Return the merged entries as they are stored, without merging rows; None if a record has to be merged.
+
+    Most records of statistics are the only ones of their key, or replace the older ones. Only the newest are decoded.
+    """
+    schemas = {part.schema for part in parts if part.entries.num_rows} | ({schema} if entries.num_rows else set())
+    if kind.replaces is None or any(record_node(one) != record_node(SCHEMA) for one in schemas):
+        return None
+    stored = pa.concat_tables([entries, *(part.entries for part in parts)]).combine_chunks()
+    keys = stored.column("key").combine_chunks() if stored.num_rows else _NO_KEYS
+    layer = np.repeat(np.arange(len(parts) + 1), [entries.num_rows, *(part.entries.num_rows for part in parts)])
+    is_live: Any = np.ones(len(keys), np.bool_)
+    for number, part in enumerate(parts, 1):
+        if len(part.deletes):
+            is_live &= ~(np.asarray(pc.is_in(keys, value_set=part.deletes)) & (layer < number))
+    stored, keys = stored.filter(pa.array(is_live)), keys.filter(pa.array(is_live))
+    key_numbers = np.asarray(keys.dictionary_encode().indices)
+    last = np.zeros(int(key_numbers.max(initial=-1)) + 1, np.int64)
+    last[key_numbers] = np.arange(len(key_numbers))  # NumPy assigns in order, so the last row of a key stays
+    newest = stored.take(pa.array(last))
+    rows = kind.decode(newest, SCHEMA)
+    is_final = np.asarray(kind.replaces(rows)) | (np.bincount(key_numbers, minlength=len(last)) == 1)
+    if not is_final.all():
+        return None
+    return newest.filter(pc.invert(rows.column("deleted")))
 
 
 def _decoded(parts: Sequence[pa.Table], schemas: Sequence[str], kind: RecordKind) -> list[pa.Table]:

@@ -324,7 +324,7 @@ def _write(
         if isinstance(task, FewTask):
             store.keep_few(done, stat, task.few, task.deletes)
         else:
-            store.keep_log(done, stat, task.entries, task.deletes)
+            store.keep_log(done, stat, task.entries, task.deletes, task.rows)
     return Recorded(instant=done, paths=paths)
 
 
@@ -334,12 +334,13 @@ def _call(request: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTask:
-    """The records of one file group, ascending by key, and its deletes."""
+    """The records of one file group, ascending by key, with their decoded rows if these are at hand; its deletes."""
 
     partition: str
     file_id: str
     entries: pa.Table
     deletes: pa.Array
+    rows: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,15 +385,17 @@ def _group_tasks(
     kind = _kind(name)
     entries = ascending(update.all_entries()).combine_chunks()
     if len(groups) == 1 and (entries.num_rows or len(update.deletes)):
-        yield GroupTask(partition=name, file_id=groups[0], entries=entries, deletes=update.deletes)
+        yield GroupTask(partition=name, file_id=groups[0], entries=entries, deletes=update.deletes, rows=update.rows)
         return
     of_entries = np.asarray(kind.shards(name, entries.column("key").combine_chunks(), groups, definition))
     of_deletes = np.asarray(kind.shards(name, update.deletes, groups, definition))
     for shard in np.union1d(of_entries, of_deletes):
+        is_here = pa.array(of_entries == shard)
         yield GroupTask(
             partition=name,
             file_id=groups[int(shard)],
-            entries=entries.filter(pa.array(of_entries == shard)),
+            entries=entries.filter(is_here),
+            rows=None if update.rows is None else update.rows.filter(is_here),
             deletes=update.deletes.filter(pa.array(of_deletes == shard)),
         )
 

@@ -16,6 +16,7 @@ from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.metadata.read.table import COLUMN_STATS, PARTITION_STATS, MetadataTable
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.name_places import places_of_names
 from lakehouse.core.planning.column_path import path_of, type_of
 from lakehouse.core.planning.ranges import ColumnRanges
 from lakehouse.core.state.data_files import one_array
@@ -107,6 +108,7 @@ def _in_whole_table(
         # The listing was built just before, and the allocator of Arrow keeps the memory that it took.
         release_unused(after=files)
         found = _aligned(metadata.ranges([column]), column, kind, files)
+        release_unused(after=files)
         return (files, found), found.nbytes
 
     return _kept(table, ("file ranges", column, str(kind), identity), files, read)
@@ -141,14 +143,25 @@ def _kept(
 
 def _aligned(rows: pa.Table, column: str, kind: pa.DataType, files: pa.Table) -> ColumnRanges:
     """Return statistics of a column in the order of files."""
+    release_unused(after=rows)
     rows = _of_column(rows, column)
     known, names = one_array(rows.column("name")), one_array(files.column("name"))
-    place = pc.index_in(names, value_set=known)
-    if pc.count_distinct(known).as_py() != len(known):
+    found = places_of_names(names, known)
+    if found is not None:
+        place = found
+    elif pc.count_distinct(known).as_py() == len(known):
+        place = pc.index_in(names, value_set=known)
+    else:
         # Files of several partitions have the same name, so the keys, which contain the partition, decide.
         partitions = one_array(files.column("partition"))
         keys = column_stats_keys(pa.repeat(pa.scalar(column), len(names)), partitions, names)
         place = pc.index_in(keys, value_set=one_array(rows.column("key")))
+    # Names and keys take most of the memory of the rows, and are not needed any more.
+    del known, names, found
+    position = rows.schema.get_field_index("name")
+    rows = rows.set_column(position, rows.schema.field(position), pa.nulls(rows.num_rows, pa.string()))
+    rows = rows.drop_columns(["key"])
+    release_unused(after=rows)
     return _ranges(rows, kind, place)
 
 

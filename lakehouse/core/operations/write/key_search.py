@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 #: Keys that this process looks up: it keeps files of the metadata table, and tasks on Spark start in about 0.1 s.
 ROWS_HERE = 500_000
 THREADS = 4
+#: Keys that a record index locates in any case, and keys that a look-up reads from files in the time of one location.
+_FEW_KEYS, _KEYS_READ_FOR_ONE = 10_000, 50
 #: Bloom filters that this process asks.
 _FILTERS_HERE = 1_000
 
@@ -77,7 +79,7 @@ def plan_search(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch:
     table, context, index_type = attempt.table, attempt.context, attempt.prepared.index_type
     looks_up = attempt.request.looks_up_keys
     if index_type.stores_locations:
-        search = _search_locations(attempt, runs) if looks_up else None
+        search = _search_locations(attempt, runs) if looks_up and not _reads_all_keys(attempt, runs) else None
         if search is not None:
             return search
         index_type = GLOBAL_SIMPLE if index_type.is_global else SIMPLE
@@ -94,6 +96,32 @@ def plan_search(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch:
         setup = _filtered(attempt, setup, [e for run in runs for e in run.entries], listing.slices)
     index = create_index(index_type, setup)
     return KeySearch(index=index, runs=runs, listing=listing, read_logs_of=changed, resizes=setup.resizes)
+
+
+def _reads_all_keys(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> bool:
+    """Return whether it costs less to read the keys of all files than to locate the keys of the batch.
+
+    That is so on a local disk if the batch has a large part of the table's keys, and no log has to be merged.
+    """
+    table, context = attempt.table, attempt.context
+    entries = [entry for run in runs for entry in run.entries]
+    count = sum(entry.rows for entry in entries)
+    if count < _FEW_KEYS or not _is_local(attempt):
+        return False
+    partitions = None if attempt.prepared.index_type.is_global else sorted({entry.partition for entry in entries})
+    slices = load_listing(table, partitions, on_storage=attempt.policies.write.skips_damage).slices
+    if count * _KEYS_READ_FOR_ONE <= _rows_of(context, slices):
+        return False
+    return not _groups_with_changed_keys(table, context, slices)
+
+
+def _rows_of(context: WriteContext, slices: FileSlices) -> float:
+    """Return about how many rows the base files have."""
+    return float(slices.base_sizes.sum()) / context.bytes_per_row
+
+
+def _is_local(attempt: WriteAttempt) -> bool:
+    return attempt.table.env.storage.root.startswith("/")
 
 
 def _search_locations(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch | None:
@@ -155,8 +183,11 @@ def _located(
 def _filtered(
     attempt: WriteAttempt, setup: IndexSetup, entries: Sequence[StagedEntry], slices: FileSlices
 ) -> IndexSetup:
-    """Return the setup with what the bloom filters of the metadata table say about the keys of the batch."""
-    if not attempt.policies.index.bloom_metadata:
+    """Return the setup with what the bloom filters of the metadata table say about the keys of the batch.
+
+    On a local disk the filters in the footers are asked: a request costs less there than a filter in a compressed file.
+    """
+    if not attempt.policies.index.bloom_metadata or _is_local(attempt):
         return setup
     columns = (slices.base_only().files.column(name).to_pylist() for name in ("partition", "name", "file_id"))
     group_of = {(path, name): (path, file_id) for path, name, file_id in zip(*columns, strict=True)}
@@ -221,6 +252,8 @@ def _setup(
             bytes_per_row=context.bytes_per_row,
             max_file_bytes=context.policy.max_file_bytes,
             small_file_bytes=context.policy.small_file_bytes,
+            tasks=attempt.engine.parallelism if attempt.policies.spread.min_bytes else 1,
+            least_rows=max(int(attempt.policies.spread.min_bytes / context.bytes_per_row), 1),
         ),
         looks_up=attempt.request.looks_up_keys,
         appends=prepared.table.config.is_merge_on_read and not attempt.request.replaces,
@@ -230,6 +263,7 @@ def _setup(
         rings=rings,
         resizes=tuple(resizes),
         replaced=frozenset(load_visible(attempt.table).replaced) if fixed_ids else frozenset(),
+        owners={} if prepared.spread is None else prepared.spread.groups,
     )
     return setup, runs
 

@@ -19,7 +19,7 @@ from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.metadata.partitions.file_statistics import measured_columns
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.create.declare import require_ordered
-from lakehouse.core.operations.load.commits import recent_metadata
+from lakehouse.core.operations.load.commits import latest_commit, recent_metadata
 from lakehouse.core.operations.load.resizes import numbered_resizes, staged_rules
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
@@ -28,6 +28,7 @@ from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
 from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.planning.schema import Role, SchemaPlan, evolve, first_schema, incoming_columns, provided_columns
+from lakehouse.core.planning.spread_history import SPREAD_KEY, SpreadHistory, spread_history
 from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.rows.column_groups import check_groups
 from lakehouse.core.rows.deduplicate import check_orderable
@@ -37,14 +38,16 @@ from lakehouse.core.rows.record_merge import DELETED_COLUMN, check_delete_column
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_mergeable, require_writable
 from lakehouse.core.storage.protocol import NotFoundError
-from lakehouse.errors import RetryableError, UnsupportedError, UserError
+from lakehouse.errors import RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
 from lakehouse.model.index_type import GLOBAL_SIMPLE, IndexType
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
+from lakehouse.spec.bucket_rules import EXPRESSIONS
 from lakehouse.spec.options.index import IndexPolicy
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.spread import SPREAD_COLUMN
 
 _KEY = META_COLUMNS[2]
 _SIZED_FILE_SHARE = 0.1
@@ -68,6 +71,7 @@ class PreparedWrite:
         updates: The option for writes of file groups that a pending clustering holds: reject or give_way.
         drift: The differences between the columns of the batch and those of the table, without row counts.
         columns: Which columns the source provided, if rows differ in that.
+        spread: What earlier commits say about the spread column; None without one.
     """
 
     table: LoadedTable
@@ -83,6 +87,7 @@ class PreparedWrite:
     updates: str = "reject"
     drift: tuple[ColumnDrift, ...] = ()
     columns: BatchColumns | None = None
+    spread: SpreadHistory | None = None
 
     @property
     def shared_columns(self) -> frozenset[str]:
@@ -187,17 +192,18 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         rounds=policies.schema.rounds,
         indexed=measured_columns(plan.schema, config, policies, table.metadata.definitions),
     )
+    spread = None if batch is None or deletes_only else _spread(table, policies, plan.schema)
+    template = _spreading(template, policies, spread)
     if operation is Operation.UPSERT and policies.schema.missing == "keep" and batch is not None:
         template = _keeping(template, columns, batch)
     if non_blocking := policies.transaction.non_blocking:
         _check_non_blocking(table, index, operation, template)
         template = replace(template, reads_no_rows=True)
-    named = deletes_only and batch is not None and _KEY in batch.names
     return PreparedWrite(
         table=table,
         template=template,
         avro_schema=template.avro_schema,
-        shard_by=(_KEY,) if named else keys.record_key_fields,
+        shard_by=(_KEY,) if deletes_only and batch is not None and _KEY in batch.names else keys.record_key_fields,
         partition_by=keys.partition_fields,
         index_type=used_index,
         resizes=resizes,
@@ -207,7 +213,42 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         updates=policies.clustering.updates,
         drift=plan.drift,
         columns=columns,
+        spread=spread,
     )
+
+
+def _spread(table: LoadedTable, policies: Policies, schema: pa.Schema) -> SpreadHistory | None:
+    """Return what earlier commits say about the spread column; None if there is no such column.
+
+    Raises UserError if the table lacks the column, or if its index determines the file group of a key.
+    """
+    column, root = policies.spread.column.strip(), table.env.storage.root
+    if not column:
+        return None
+    if policies.index.index_type.hashes_keys:
+        raise UserError(
+            f"{root}: {SPREAD_COLUMN}={column} gives large values file groups of their own, but the bucket index "
+            "determines the file group of a key. Remove the option, or raise the number of buckets of hot partitions "
+            f"by {EXPRESSIONS}",
+            option=SPREAD_COLUMN,
+        )
+    if column not in schema.names or pa.types.is_nested(schema.field(column).type):
+        raise UserError(
+            f"{root}: {SPREAD_COLUMN}={column}: the table has no such column of a plain type."
+            f"{nearest(column, schema.names)} Columns: {', '.join(schema.names)}",
+            option=SPREAD_COLUMN,
+        )
+    found = latest_commit(table, SPREAD_KEY, archived=False)
+    return spread_history(None if found is None else found[1].extra[SPREAD_KEY], column)
+
+
+def _spreading(template: WriteContext, policies: Policies, spread: SpreadHistory | None) -> WriteContext:
+    """Return the context of a write that stages the large values of the spread column apart."""
+    if spread is None:
+        return template
+    least_rows = policies.spread.min_bytes / template.bytes_per_row
+    large = spread.large(policies.spread.large_values, least_rows)
+    return replace(template, spread_column=spread.column, spread_large=large)
 
 
 def _used_index(policy: IndexPolicy, keys: KeyConfig, deleted: pa.Schema | None) -> IndexType:

@@ -9,8 +9,8 @@ write     each task writes its file group
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lakehouse.core.engine.local import LocalEngine
@@ -23,6 +23,7 @@ from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.files.log_writer import append_group
 from lakehouse.core.files.markers import group_markers
 from lakehouse.core.files.slice_key_lookup import tag_slices
+from lakehouse.core.files.staged_parts import merge_parts, plan_merges, ways_for, write_parts
 from lakehouse.core.files.staging import regroup_run, stage_shard
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.index.copies import copied_deletes
@@ -62,23 +63,36 @@ class WrittenGroups:
         stats: The stats of the written files.
         touched: The stored file groups that the write read or extended.
         resizes: The pending resizes for which rows were copied.
+        owners: By file id, the value of each group that got rows of one large value of the spread column only.
     """
 
     stats: list[WriteStat]
     touched: frozenset[Group]
     resizes: tuple[PendingResize, ...] = ()
+    owners: Mapping[str, str] = field(default_factory=dict)
 
 
 def stage(attempt: WriteAttempt) -> None:
     """Stage the rows of the request, unless an earlier attempt staged them."""
     context = attempt.context
     if not attempt.staged:
-        task = partial(stage_shard, context)
-        by = attempt.prepared.shard_by
-        attempt.staged.extend(attempt.engine.exchange(attempt.request.frame, task, by=by, hint="exact"))
+        attempt.staged.extend(_staged(attempt))
     if any(run.buckets != context.buckets for run in attempt.staged):
         # The buckets of partitions changed since an earlier attempt staged the rows.
         attempt.staged[:] = attempt.engine.run(partial(regroup_run, context), list(attempt.staged), light=True)
+
+
+def _staged(attempt: WriteAttempt) -> list[StagedRun]:
+    """Stage the rows of the request; rows of a key are brought together only if they are combined."""
+    context, engine, frame = attempt.context, attempt.engine, attempt.request.frame
+    if not engine.divides(frame):
+        return engine.exchange(frame, partial(stage_shard, context), by=attempt.prepared.shard_by, hint="exact")
+    if not context.combine:
+        return engine.exchange(frame, partial(stage_shard, context), by=(), hint="none")
+    ways = ways_for(engine.parallelism)
+    parts = engine.exchange(frame, partial(write_parts, context, ways), by=(), hint="none")
+    tasks = plan_merges(parts, engine.parallelism)
+    return [run for runs in engine.run(partial(merge_parts, context), tasks) for run in runs]
 
 
 def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGroups | NothingToDo | Conflict:
@@ -165,7 +179,8 @@ def _write_groups(
         # The tasks wrote no file, so there is nothing to roll back.
         markers.withdraw()
         return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason="the batch changes nothing")
-    return WrittenGroups(stats=stats, touched=touched)
+    owners = {task.file_id: task.value for task in tasks if task.value is not None}
+    return WrittenGroups(stats=stats, touched=touched, owners=owners)
 
 
 def find_keys(attempt: WriteAttempt, runs: Sequence[StagedRun], files: Sequence[BaseFile]) -> BaseFile | None:

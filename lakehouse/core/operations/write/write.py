@@ -13,6 +13,7 @@ pending, with a heartbeat, until the write ends, because the staged rows belong 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,6 +44,7 @@ from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.staged import WrittenGroups, find_keys, stage, write_staged
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, RememberedDeletes, remembered_deletes
 from lakehouse.core.operations.write.writer_priority import WriterPriority
+from lakehouse.core.planning.spread_history import SPREAD_KEY
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.timeline.heartbeat import Heartbeat
@@ -238,7 +240,8 @@ def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
 class _Written:
     """The result of either strategy: stats of the files, the stored groups that were read, and the applied deletes.
 
-    `resizes` are the pending resizes for which rows were copied.
+    `resizes` are the pending resizes for which rows were copied. `owners` has the value of each group with one large
+    value of the spread column only.
     """
 
     attempt: WriteAttempt
@@ -246,6 +249,7 @@ class _Written:
     touched: frozenset[Group] = frozenset()
     applied: AppliedDeletes = field(default_factory=AppliedDeletes)
     resizes: tuple[PendingResize, ...] = ()
+    owners: Mapping[str, str] = field(default_factory=dict)
 
 
 def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
@@ -264,7 +268,7 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
         # Hidden file groups keep their ids, so the ranges of hash values get new groups.
         rings = load_rings(table, {*replaced, *(stat.partition for stat in stats)})
         store_rings(table, [ring.renewed(attempt.instant.requested) for ring in rings.values()])
-    metadata = _commit_metadata(attempt, stats, replaced)
+    metadata = _commit_metadata(attempt, stats, replaced, written.owners)
     if deletes is not None:
         metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers = attempt.markers
@@ -287,7 +291,12 @@ def _write_rows(attempt: WriteAttempt, deletes: RememberedDeletes | None) -> _Wr
     outcome = write_staged(attempt, applied.runs)
     if isinstance(outcome, WrittenGroups):
         return _Written(
-            attempt=attempt, stats=outcome.stats, touched=outcome.touched, applied=applied, resizes=outcome.resizes
+            attempt=attempt,
+            stats=outcome.stats,
+            touched=outcome.touched,
+            applied=applied,
+            resizes=outcome.resizes,
+            owners=outcome.owners,
         )
     if isinstance(outcome, Conflict):
         return outcome
@@ -306,7 +315,10 @@ def _only_late_rows(rows: int) -> NothingToDo:
 
 
 def _commit_metadata(
-    attempt: WriteAttempt, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]
+    attempt: WriteAttempt,
+    stats: Sequence[WriteStat],
+    replaced: Mapping[str, tuple[str, ...]],
+    owners: Mapping[str, str],
 ) -> CommitMetadata:
     rows = sum(run.rows for run in attempt.staged) if attempt.staged else sum(stat.num_writes for stat in stats)
     extra = attempt.prepared.extra(stats, rows)
@@ -315,8 +327,20 @@ def _commit_metadata(
         operation=attempt.request.operation.value,
         stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
         replaced=replaced,
-        extra={**attempt.request.extra, **extra, **event_times},
+        extra={**attempt.request.extra, **extra, **event_times, **_spread_extra(attempt, stats, owners)},
     )
+
+
+def _spread_extra(attempt: WriteAttempt, stats: Sequence[WriteStat], owners: Mapping[str, str]) -> dict[str, str]:
+    """Return the extra metadata from which later writes learn the large values of the spread column."""
+    history = attempt.prepared.spread
+    if history is None:
+        return {}
+    rows: Counter[str] = Counter()
+    for run in attempt.staged:
+        rows.update(dict(run.values))
+    small = attempt.context.policy.small_file_bytes
+    return {SPREAD_KEY: history.after(rows, owners, stats, small).to_json()}
 
 
 def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: RememberedDeletes | None) -> PreparedCommit:
@@ -407,7 +431,9 @@ def _is_staged(attempt: WriteAttempt) -> bool:
         return False
     # An overwrite with several writers may be repeated, and the repetition must write the same rows.
     pins = attempt.policies.transaction.many_writers and request.replaces and not engine.repeats(request.frame)
-    return request.operation in _STAGED or context.hashes_keys or context.combine or pins
+    # Rows of large values are staged apart from the others.
+    spreads = bool(context.spread_column)
+    return request.operation in _STAGED or context.hashes_keys or context.combine or spreads or pins
 
 
 def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:

@@ -25,6 +25,7 @@ class DatabaseCheckpoint:
         purges: Whether rows that the source does not have are deleted when the snapshot is complete.
         kinds: The types of the source's columns when the run was planned.
         resnapshot: The id of the run that asked for the snapshot again; empty if none did.
+        incarnation: See `SourceTable`.
     """
 
     table: str
@@ -34,6 +35,7 @@ class DatabaseCheckpoint:
     purges: bool = False
     kinds: Mapping[str, str] = field(default_factory=dict)
     resnapshot: str = ""
+    incarnation: str = ""
 
     def to_json(self) -> str:
         """Return the checkpoint as one line of JSON."""
@@ -49,6 +51,8 @@ class DatabaseCheckpoint:
             value["purges"] = True
         if self.resnapshot:
             value["resnapshot"] = self.resnapshot
+        if self.incarnation:
+            value["incarnation"] = self.incarnation
         return json.dumps(value, ensure_ascii=False)
 
     @classmethod
@@ -74,6 +78,7 @@ class DatabaseCheckpoint:
                 purges=value.get("purges") is True,
                 kinds={str(name): str(kind) for name, kind in value["kinds"].items()},
                 resnapshot=str(value.get("resnapshot") or ""),
+                incarnation=str(value.get("incarnation") or ""),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptTableError(

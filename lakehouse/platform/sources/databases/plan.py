@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
-from lakehouse.platform.sources.databases.server import Chunk, LogPosition, SchemaEvent, SourceTable
+from lakehouse.platform.sources.databases.server import PLACE, Chunk, LogPosition, SchemaEvent, SourceTable
 from lakehouse.platform.sources.source import SourcePlan
 from lakehouse.spec.database_source import DatabaseSettings
 
@@ -52,6 +52,14 @@ def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSett
     """
     key = declared or settings.keys.get(table.name, ()) or table.key
     names = {column.name for column in table.columns}
+    if key and table.identity is not None and not set(key) <= set(table.identity):
+        raise UserError(
+            f"the log does not have the key ({', '.join(key)}) of changed rows of {table.name}, but "
+            f"{', '.join(table.identity) or 'no column'}: its replica identity is too small. If it were published, the "
+            f"UPDATE and DELETE statements of the application could fail. Run ALTER TABLE {table.name} REPLICA "
+            "IDENTITY FULL (or DEFAULT, if the key is the primary key), or leave the table out by ingest.exclude",
+            table=table.name,
+        )
     missing = next((name for name in key if name not in names), None)
     if table.columns and missing is not None:
         raise UserError(f"the key column {missing!r} is not a column of {table.name}", column=missing)
@@ -74,12 +82,20 @@ def first_state(
         position=position,
         is_complete=settings.snapshot == "never",
         kinds=table.kinds,
+        incarnation=table.incarnation,
         resnapshot=resnapshot,
     )
 
 
+# parameters: the table as it is and as it was, and what the run knows about it
 def next_state(
-    table: SourceTable, known: DatabaseCheckpoint, position: LogPosition, *, resnapshot: str, exists: bool = True
+    table: SourceTable,
+    known: DatabaseCheckpoint,
+    position: LogPosition,
+    *,
+    resnapshot: str,
+    exists: bool = True,
+    lacks_log: bool = False,
 ) -> DatabaseCheckpoint:
     """Return the state from which the next commit of a table is planned.
 
@@ -89,13 +105,16 @@ def next_state(
         position: Where its log is read from.
         resnapshot: The id of the run if it asks for the snapshot again; empty if it does not.
         exists: Whether the source table exists.
+        lacks_log: Whether the log did not have the changes of the table until now.
     """
     known = replace(known, position=position)
-    if resnapshot and exists and known.resnapshot != resnapshot:
-        return again(known, kinds=table.kinds, resnapshot=resnapshot)
     if not exists:
-        return known
-    if values_changed(known.kinds, table):
+        return replace(known, incarnation="")
+    is_another = known.incarnation != table.incarnation
+    known = replace(known, incarnation=table.incarnation)
+    if resnapshot and known.resnapshot != resnapshot:
+        return again(known, kinds=table.kinds, resnapshot=resnapshot)
+    if is_another or lacks_log or values_changed(known.kinds, table):
         return again(known, kinds=table.kinds, resnapshot=known.resnapshot)
     return replace(known, kinds=table.kinds)
 
@@ -103,22 +122,35 @@ def next_state(
 def again(state: DatabaseCheckpoint, *, kinds: Mapping[str, str], resnapshot: str) -> DatabaseCheckpoint:
     """Return a state whose snapshot starts again, and ends with deletes of rows that the source does not have."""
     return DatabaseCheckpoint(
-        table=state.table, position=state.position, purges=True, kinds=dict(kinds), resnapshot=resnapshot
+        table=state.table,
+        position=state.position,
+        purges=True,
+        kinds=dict(kinds),
+        resnapshot=resnapshot,
+        incarnation=state.incarnation,
     )
 
 
 def values_changed(kinds: Mapping[str, str], table: SourceTable) -> bool:
     """Return whether rows got other values by a change of the columns, which the log does not contain.
 
-    That is a new column whose value in older rows is not null, or another type of a column.
+    That is a new column whose value in older rows is not null, a column that had another name, or another type of a
+    column.
     """
+    places = {place_of(kind) for kind in kinds.values()} - {""}
     for column in table.columns:
         before = kinds.get(column.name)
-        if before is None and not column.fills_null:
+        if before is None and (not column.fills_null or place_of(column.kind) in places):
             return True
         if before is not None and not widens(before, column.kind):
             return True
     return False
+
+
+def place_of(kind: str) -> str:
+    """Return the part of a kind that identifies a column, also under another name; empty if it has none."""
+    last = kind.rpartition(":")[2]
+    return last if last.startswith(PLACE) else ""
 
 
 def widens(before: str, after: str) -> bool:

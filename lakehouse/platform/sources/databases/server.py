@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Protocol
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ import pyarrow as pa
 CHANGE, POSITION, COMMITTED, UNAVAILABLE = "_change", "_position", "_committed_us", "_unavailable"
 CONTROL = (CHANGE, POSITION, COMMITTED, UNAVAILABLE)
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
+#: The first character of the part of a kind that identifies a column.
+PLACE = "#"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +24,8 @@ class SourceColumn:
     Attributes:
         name: The name.
         kind: What decides about its values: a name and numbers, such as `decimal:10:2`. If only numbers grow, values
-            stay the same.
+            stay the same. A last part `#5` identifies the column, if its log does not tell that a column got another
+            name.
         type: The Arrow type of its values in chunks and changes.
         fills_null: Whether rows that exist when the column is added have null in it; otherwise they have a value that
             the log does not contain.
@@ -41,11 +45,16 @@ class SourceTable:
         name: The name as `database.table`.
         columns: The columns in their order.
         key: The primary key columns; empty if there is none.
+        identity: The columns that the log has of a row before its change; None for all of them.
+        incarnation: A text that is another one after the table was dropped or replaced by one of the same name; empty
+            if the log tells.
     """
 
     name: str
     columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]
+    identity: tuple[str, ...] | None = None
+    incarnation: str = ""
 
     @property
     def schema(self) -> pa.Schema:
@@ -94,10 +103,23 @@ class Chunk:
     """A range of keys: after `after`, up to and including `upto`.
 
     Both are one literal of SQL per key column, as the server wrote them; None for no bound.
+
+    Attributes:
+        after: The lower bound.
+        upto: The upper bound.
+        keys: The keys to read instead of a range, as texts of their stored values; empty to read the range.
     """
 
     after: tuple[str, ...] | None = None
     upto: tuple[str, ...] | None = None
+    keys: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+
+
+def chunks_between(after: tuple[str, ...] | None, borders: Sequence[tuple[str, ...]], most: int) -> tuple[Chunk, ...]:
+    """Return the ranges between keys that follow `after`; with fewer than `most`, the last one has no upper bound."""
+    bounds = [after, *borders]
+    chunks = [Chunk(after=low, upto=high) for low, high in pairwise(bounds)]
+    return tuple(chunks) if len(chunks) >= most else (*chunks, Chunk(after=bounds[-1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +147,8 @@ class Changes:
 
     Attributes:
         table: The name as `database.table`.
-        rows: The columns of the table (after the change; before it for deletes), and those of `CONTROL`.
+        rows: The columns of the table (after the change; before it for deletes), and those of `CONTROL`. An update
+            that changes the key is a delete and an insert; only such inserts have unavailable values.
     """
 
     table: str
@@ -141,6 +164,10 @@ class LogEnd:
 
 class TableReads(Protocol):
     """Reads rows in a task. It is sent to tasks, so it is pickled; it has the sign-in, and is never printed."""
+
+    @property
+    def omits_unchanged(self) -> bool:
+        """Whether the log may lack values that an update left as they were; if not, a lack of values is an error."""
 
     def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk with the columns of `table.schema`, as one consistent read saw them."""
@@ -162,13 +189,23 @@ class DatabaseServer(Protocol):
     def check(self, tables: Sequence[SourceTable]) -> None:
         """Raise UserError, with value and remedy, if the log of the server cannot be read or lacks what is needed."""
 
+    def prepare(self, tables: Sequence[SourceTable], *, resumes: bool) -> frozenset[str]:
+        """Make the log have the changes of tables from now on; return the tables whose changes it did not have.
+
+        Args:
+            tables: The tables, with the key by which they are written; it is empty if rows are appended.
+            resumes: Whether a table continues the position of an earlier run.
+
+        Raises UserError if a person has to do it, with the statements to run.
+        """
+
     def tables(self) -> Sequence[str]:
         """Return the names of all tables that the user may read, as `database.table`."""
 
     def describe(self, names: Sequence[str]) -> Mapping[str, SourceTable]:
         """Return the columns and keys of tables, without those that do not exist."""
 
-    def low_watermark(self) -> LogPosition:
+    def low_watermark(self, table: str) -> LogPosition:
         """Return a position so that every later read of a table sees all changes before it."""
 
     def log_end(self) -> LogPosition:
@@ -188,6 +225,12 @@ class DatabaseServer(Protocol):
 
     def log_bytes(self, start: LogPosition, end: LogPosition) -> int:
         """Return the size of the log between two positions."""
+
+    def confirm(self, positions: Sequence[LogPosition]) -> None:
+        """Let the server forget its log before all of these positions, which commits have."""
+
+    def unconfirmed(self) -> tuple[str, int] | None:
+        """Return what keeps the log of the server, and how many bytes; None if the server deletes it by age."""
 
     def chunks(
         self, table: SourceTable, key: Sequence[str], after: tuple[str, ...] | None, *, rows: int, most: int

@@ -11,6 +11,8 @@ from lakehouse.platform.sources.databases.server import DatabaseServer
 from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spec.mysql_connection import mysql_access
 from lakehouse.spec.mysql_source import MysqlSourceSpec
+from lakehouse.spec.postgres_connection import postgres_access
+from lakehouse.spec.postgres_source import PostgresSourceSpec
 from lakehouse.spec.table import TableSpec
 
 
@@ -22,16 +24,25 @@ def open_server(spec: TableSpec, environ: Mapping[str, str]) -> DatabaseServer:
         RetryableError: The server does not answer.
     """
     source = ingest_of(spec).source
-    return _OPEN[source.KIND](source, environ)
+    return _OPEN[source.KIND](source, spec.table, environ)
 
 
-def _mysql(source: MysqlSourceSpec, environ: Mapping[str, str]) -> DatabaseServer:
+def _mysql(source: MysqlSourceSpec, table: str, environ: Mapping[str, str]) -> DatabaseServer:
     access = mysql_access(source.connection, environ)
     server: DatabaseServer = _module("mysql.server", "mysql").MysqlServer(access, source)
     return server
 
 
-_OPEN: dict[str, Callable[[Any, Mapping[str, str]], DatabaseServer]] = {MysqlSourceSpec.KIND: _mysql}
+def _postgres(source: PostgresSourceSpec, table: str, environ: Mapping[str, str]) -> DatabaseServer:
+    access = postgres_access(source.connection, environ)
+    server: DatabaseServer = _module("postgres.server", "postgres").PostgresServer(access, source, table)
+    return server
+
+
+_OPEN: dict[str, Callable[[Any, str, Mapping[str, str]], DatabaseServer]] = {
+    MysqlSourceSpec.KIND: _mysql,
+    PostgresSourceSpec.KIND: _postgres,
+}
 
 
 def _module(name: str, extra: str) -> Any:

@@ -7,27 +7,42 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 import pyarrow as pa
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SnapshotNeededError, UserError
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
 from lakehouse.platform.sources.databases.plan import DatabasePlan, TableEvents, again, apply_events
-from lakehouse.platform.sources.databases.server import CHANGE, COMMITTED, DELETE, INSERT, POSITION, LogPosition
-from lakehouse.platform.sources.databases.staging import CHUNK, KEYS, LOG, Staged, StagedFile
-from lakehouse.platform.sources.databases.types import stored_schema
+from lakehouse.platform.sources.databases.server import (
+    CHANGE,
+    COMMITTED,
+    DELETE,
+    INSERT,
+    POSITION,
+    UNAVAILABLE,
+    LogPosition,
+)
+from lakehouse.platform.sources.databases.staging import CHUNK, FETCHED, KEYS, LOG, Staged, StagedFile
+from lakehouse.platform.sources.databases.types import stored_schema, unreadable
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns
 from lakehouse.spark.bad_records import pin, unpin
 from lakehouse.spark.database_rows import (
     ChangeColumns,
+    filled_changes,
+    key_texts,
+    last_parts,
     live_rows,
     merged_rows,
     newest_changes,
     purged_rows,
     selected_rows,
     staged_rows,
+    unknown_rows,
     with_more,
+    with_parts,
+    with_placeholders,
 )
 from lakehouse.spark.sources import Frame, Session
 from lakehouse.spec.database_source import METADATA_PREFIX, DatabaseSettings
@@ -40,7 +55,27 @@ EVENTS = "lakehouse.ingest.events"
 #: A commit without rows is made if the log went on by so many bytes, so that no later run reads them again.
 IDLE_BYTES = 16 << 20
 _MARKS = pa.schema([(CHANGE, pa.string()), (POSITION, pa.int64()), (COMMITTED, pa.timestamp("us", "UTC"))])
+_LACKING = pa.field(UNAVAILABLE, pa.list_(pa.string()))
 _METADATA = {"position": POSITION, "committed_at": COMMITTED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """How stored values are kept that changes lack.
+
+    Attributes:
+        text: The placeholder for which readers of the table take the stored value; empty if the table has none, or
+            lacks rows that the source has.
+        needed: Columns whose values decide where a row is stored or which version wins; they have no placeholder.
+    """
+
+    text: str = ""
+    needed: frozenset[str] = frozenset()
+
+    def keeps(self, column: pa.Field) -> bool:
+        """Return whether a placeholder keeps the stored value of a column."""
+        is_text = column.type in (pa.string(), pa.binary())
+        return bool(self.text) and is_text and column.name not in self.needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +89,7 @@ class Window:
         lag: How far the table is behind the source after the commit.
         kinds: The kinds of the columns after the log was read.
         begun: The end of the log before the plan.
+        marker: How stored values are kept that changes lack.
     """
 
     plan: DatabasePlan
@@ -62,6 +98,7 @@ class Window:
     lag: dict[str, int]
     kinds: Mapping[str, str]
     begun: LogPosition
+    marker: Marker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,16 +132,13 @@ class StagedSource:
         """Merge the staged chunks and changes (see `Source.read`)."""
         del dead_letters
         staged = self.window.staged
-        events = apply_events(
-            tuple(one for one in staged.events if one.table == plan.table.name),
-            self.settings,
-            exists=plan.exists,
-            snapshots=bool(plan.key),
-            same_columns=self._has_same_columns(plan),
-        )
-        columns = self._columns(known)
+        del known
+        events = self._events(plan)
+        columns = self._columns()
         changes = staged.of(plan.table.name, LOG)
         newest = self._newest(plan, columns, changes, events.emptied_at)
+        if self._marks.unsent and plan.key:
+            newest = with_placeholders(newest, self._marks, self._kept(columns), self.window.marker.text)
         pin(newest)
         try:
             rows = self._rows(plan, columns, newest, events)
@@ -124,6 +158,29 @@ class StagedSource:
         finally:
             unpin(newest)
 
+    def unknown_keys(self, most: int) -> list[tuple[str, ...]]:
+        """Return the keys of changes that lack values which neither the window nor the stored rows have.
+
+        Raises SnapshotNeededError if there are more than `most`.
+        """
+        plan, columns = self.window.plan, self._columns()
+        if not plan.key or not plan.exists or not self._marks.unsent:
+            return []
+        files = self.window.staged.of(plan.table.name, LOG)
+        kept = self._kept(columns)
+        if len(kept) == len(self._marks.unsent) and not any(one.moved for one in files):
+            return []
+        newest = self._newest(plan, columns, files, self._events(plan).emptied_at)
+        keys = key_texts(unknown_rows(newest, self._marks, kept), plan.key, most + 1)
+        if len(keys) > most:
+            raise SnapshotNeededError(
+                f"more than {most:,} changes of {plan.table.name} lack values that are stored out of line (TOAST), for "
+                "example because their keys were changed. Read the table again with --full-refresh, and run ALTER "
+                f"TABLE {plan.table.name} REPLICA IDENTITY FULL before such changes",
+                table=plan.table.name,
+            )
+        return keys
+
     def verify(self, plan: DatabasePlan) -> None:
         """Nothing to verify: staged files do not change (see `Source.verify`)."""
 
@@ -131,9 +188,37 @@ class StagedSource:
         known = plan.state if plan.previous is None else DatabaseCheckpoint.from_json(plan.previous)
         return known.kinds == plan.state.kinds == self.window.kinds
 
-    def _columns(self, known: KnownColumns) -> pa.Schema:
+    def _events(self, plan: DatabasePlan) -> TableEvents:
+        """Return what the statements of the window do to the table."""
+        return apply_events(
+            tuple(one for one in self.window.staged.events if one.table == plan.table.name),
+            self.settings,
+            exists=plan.exists,
+            snapshots=bool(plan.key),
+            same_columns=self._has_same_columns(plan),
+        )
+
+    def _kept(self, columns: pa.Schema) -> list[str]:
+        """Return the columns that changes lack and whose stored values a placeholder keeps."""
+        return [name for name in self._marks.unsent if self.window.marker.keeps(columns.field(name))]
+
+    @property
+    def _marks(self) -> ChangeColumns:
+        stored = {_METADATA[name]: f"{METADATA_PREFIX}{name}" for name in self.settings.metadata}
+        names = {name for one in self.window.staged.of(self.window.plan.table.name, LOG) for name in one.unavailable}
+        return ChangeColumns(
+            change=CHANGE,
+            inserts=INSERT,
+            deletes=DELETE,
+            position=POSITION,
+            committed=COMMITTED,
+            stored=stored,
+            unavailable=UNAVAILABLE,
+            unsent=tuple(name for name in self._columns().names if name in names),
+        )
+
+    def _columns(self) -> pa.Schema:
         """Return the columns of the rows: those of the table, and those that it got while the log was read."""
-        del known
         plan = self.window.plan
         columns = {column.name: column.type for column in stored_schema(plan.table.schema, plan.key)}
         for file in self.window.staged.of(plan.table.name, LOG):
@@ -146,14 +231,23 @@ class StagedSource:
     def _newest(
         self, plan: DatabasePlan, columns: pa.Schema, files: tuple[StagedFile, ...], after: int | None
     ) -> Frame:
-        schema = pa.schema([*columns, *_MARKS])
-        changes = self._read(files, schema)
-        if not plan.key:
-            after = max(after or 0, plan.state.position.order)
-        return newest_changes(changes, plan.key, _marks(self.settings), after)
+        """Return the newest change of each key with all values that the window has."""
+        staged, marks = self.window.staged, self._marks
+        if not marks.unsent or not plan.key:
+            return newest_changes(self._read(files, pa.schema([*columns, *_MARKS])), plan.key, marks, after)
+        newest = newest_changes(self._parts(files, pa.schema([*columns, *_MARKS, _LACKING])), plan.key, marks, after)
+        chunks = staged.of(plan.table.name, CHUNK) if after is None else ()
+        fetched = staged.of(plan.table.name, FETCHED)
+        return filled_changes(
+            newest,
+            self._read(chunks, columns) if chunks else None,
+            last_parts(self._parts(fetched, columns), plan.key) if fetched else None,
+            plan.key,
+            marks,
+        )
 
     def _rows(self, plan: DatabasePlan, columns: pa.Schema, newest: Frame, events: TableEvents) -> Frame:
-        staged, marks = self.window.staged, _marks(self.settings)
+        staged, marks = self.window.staged, self._marks
         if not plan.key:
             _refuse_changes(newest, plan.table.name)
         chunks = None
@@ -176,16 +270,35 @@ class StagedSource:
         The server ends all transactions of a table before it changes its columns, so chunks have all changes up to
         there. Changes before it lack values that the statement gave to columns.
         """
-        name, begun = self.window.plan.table.name, self.window.begun.order
-        altered = [one.position for one in self.window.staged.events if (one.kind, one.table) == ("alter", name)]
-        return max((position for position in altered if position <= begun), default=0)
+        plan, begun = self.window.plan, self.window.begun.order
+        events = [one for one in self.window.staged.events if (one.kind, one.table) == ("alter", plan.table.name)]
+        altered = [one.position for one in events if one.position <= begun]
+        if plan.table.incarnation and plan.state.kinds == self.window.kinds:
+            # A log without statements: changes that lack a column are older than it, also if no change has it.
+            columns = {*stored_schema(plan.table.schema, plan.key)}
+            files = self.window.staged.of(plan.table.name, LOG)
+            altered += [one.last for one in files if not columns <= {*one.columns}]
+        return max(altered, default=0)
+
+    def _parts(self, files: Sequence[StagedFile], columns: pa.Schema) -> Frame:
+        """Return the rows of files with the numbers of their parts."""
+        numbers = sorted({one.part for one in files})
+        frames = [self._read([one for one in files if one.part == number], columns) for number in numbers]
+        return with_parts(dict(zip(numbers, frames, strict=True)))
 
     def _read(self, files: Sequence[StagedFile], columns: pa.Schema) -> Frame:
         # Files with other columns are read apart, because Spark cannot merge every two types.
         groups: dict[pa.Schema, list[str]] = {}
         for one in files:
             groups.setdefault(one.columns, []).append(one.path)
-        return staged_rows(self.session, self.window.staged.storage, list(groups.values()), columns)
+        read = partial(staged_rows, self.session, self.window.staged.storage)
+        frames = [read([paths for found, paths in groups.items() if not unreadable(found, columns)], columns)]
+        for found, paths in groups.items():
+            # Values of another type are older than the change of the type, after which the table is read again.
+            if names := unreadable(found, columns):
+                rest = pa.schema([column for column in columns if column.name not in names])
+                frames.append(read([paths], rest))
+        return reduce(with_more, frames)
 
     def _state(self, plan: DatabasePlan, events: TableEvents) -> DatabaseCheckpoint:
         """Return the checkpoint of the commit."""
@@ -204,11 +317,6 @@ class StagedSource:
         state = self._state(plan, events)
         position = state.position
         return known is None or self.window.is_far or bool(events.notes) or replace(known, position=position) != state
-
-
-def _marks(settings: DatabaseSettings) -> ChangeColumns:
-    stored = {_METADATA[name]: f"{METADATA_PREFIX}{name}" for name in settings.metadata}
-    return ChangeColumns(change=CHANGE, deletes=DELETE, position=POSITION, committed=COMMITTED, stored=stored)
 
 
 def _refuse_changes(changes: Frame, table: str) -> None:

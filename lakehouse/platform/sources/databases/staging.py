@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from lakehouse.platform.sources.databases.server import (
     CHANGE,
     COMMITTED,
     CONTROL,
+    INSERT,
     POSITION,
     UNAVAILABLE,
     Changes,
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 
 #: Kinds of staged files: rows of chunks, keys of the whole table, and changes.
 CHUNK, KEYS, LOG = "chunk", "keys", "log"
+#: Rows that were read because changes lack their values.
+FETCHED = "fetched"
 _BUFFERED_ROWS = 100_000
 _BUFFERED_BYTES = 64 << 20
 _MARKS = pa.schema([(CHANGE, pa.string()), (POSITION, pa.int64()), (COMMITTED, pa.timestamp("us", "UTC"))])
@@ -58,6 +61,10 @@ class StagedFile:
         path: The path below the storage of the run.
         rows: The number of rows.
         columns: The columns without those of `CONTROL`.
+        unavailable: The columns that some rows have no value of.
+        moved: Whether inserts are among these rows: a change of the key made them.
+        last: The greatest position of a row; 0 without positions.
+        part: The number of the part of the window; rows that were read for changes have that of the part after them.
     """
 
     table: str
@@ -65,6 +72,10 @@ class StagedFile:
     path: str
     rows: int
     columns: pa.Schema
+    unavailable: tuple[str, ...] = ()
+    moved: bool = False
+    last: int = 0
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +170,7 @@ class StagingTask:
     def _write_changes(
         self, one: Changes, key: tuple[str, ...], open_files: dict[str, _Writer], files: list[dict[str, Any]]
     ) -> None:
-        rows = with_marks(one)
+        rows = with_marks(one, omits_unchanged=self.reads.omits_unchanged)
         writer = open_files.get(one.table)
         if writer is not None and writer.schema != stored_schema(rows.schema, key):
             writer.close()
@@ -182,13 +193,25 @@ class _Writer:
         self.path = f"{folder}/{name}-{kind}-{RandomIds().uuid()}.parquet"
         self.schema, self.rows = stored_schema(schema, self._key), 0
         self._table, self._kind = table, kind
+        self._unavailable: set[str] = set()
+        self._moved = False
+        self._last = 0
         self._buffer: list[pa.Table] = []
         self._output = storage.open_output(self.path)
-        self._parquet = pq.ParquetWriter(self._output, self.schema, compression="snappy", use_dictionary=False)
+        # The file is read once, as a whole. Snappy and statistics would double the CPU time of writing it.
+        self._parquet = pq.ParquetWriter(
+            self._output, self.schema, compression="lz4", use_dictionary=False, write_statistics=False
+        )
 
     def write(self, rows: pa.Table) -> None:
         self._buffer.append(stored(rows, self._key))
         self.rows += rows.num_rows
+        if POSITION in rows.column_names:
+            self._last = max(self._last, pc.max(rows.column(POSITION)).as_py() or 0)
+        if UNAVAILABLE in rows.column_names:
+            self._unavailable |= {*pc.unique(pc.list_flatten(rows.column(UNAVAILABLE))).to_pylist()}
+            lacking = pc.greater(pc.fill_null(pc.list_value_length(rows.column(UNAVAILABLE)), 0), 0)
+            self._moved |= pc.any(pc.and_(lacking, pc.equal(rows.column(CHANGE), INSERT))).as_py() or False
         if sum(one.num_rows for one in self._buffer) >= _BUFFERED_ROWS or self._bytes() >= _BUFFERED_BYTES:
             self._flush()
 
@@ -205,7 +228,16 @@ class _Writer:
     def report(self) -> dict[str, Any]:
         names = [column for column in self.schema if column.name not in CONTROL]
         columns = pa.schema(names).serialize().to_pybytes().hex()
-        return {"table": self._table, "kind": self._kind, "path": self.path, "rows": self.rows, "columns": columns}
+        return {
+            "table": self._table,
+            "kind": self._kind,
+            "path": self.path,
+            "rows": self.rows,
+            "columns": columns,
+            "unavailable": sorted(self._unavailable),
+            "moved": self._moved,
+            "last": self._last,
+        }
 
     def __enter__(self) -> _Writer:
         return self
@@ -225,10 +257,17 @@ class _Writer:
             self._buffer = []
 
 
-def with_marks(one: Changes) -> pa.Table:
-    """Return changes with the columns of `CONTROL` in their types; raise UserError for rows that lack values."""
+def with_marks(one: Changes, *, omits_unchanged: bool = False) -> pa.Table:
+    """Return changes with the columns of `CONTROL` in their types.
+
+    If the log of the server omits unchanged values, the column `UNAVAILABLE` is always there, so that all rows fit into
+    one file; otherwise UserError is raised for rows that lack values.
+    """
     rows = one.rows
-    if UNAVAILABLE in rows.column_names:
+    if omits_unchanged:
+        if UNAVAILABLE not in rows.column_names:
+            rows = rows.append_column(UNAVAILABLE, pa.nulls(rows.num_rows, pa.list_(pa.string())))
+    elif UNAVAILABLE in rows.column_names:
         lacking = pc.list_value_length(rows.column(UNAVAILABLE))
         if pc.any(pc.greater(pc.fill_null(lacking, 0), 0)).as_py():
             names = sorted(set(pc.list_flatten(rows.column(UNAVAILABLE)).to_pylist()))
@@ -254,7 +293,7 @@ def parse_reports(texts: Iterable[str]) -> tuple[tuple[StagedFile, ...], tuple[S
         report = json.loads(text)
         for one in report["files"]:
             columns = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(one["columns"])))
-            files.append(StagedFile(**{**one, "columns": columns}))
+            files.append(StagedFile(**{**one, "columns": columns, "unavailable": tuple(one["unavailable"])}))
         events += [SchemaEvent(**one) for one in report.get("events", ())]
         if "end" in report:
             end = LogPosition.from_mapping(report["end"])
@@ -338,6 +377,20 @@ class Stager:
         changes, events, position = parse_reports(self.run(self.task((work,)), 1))
         assert position is not None, "the task that reads the log reports its end"
         return Staged(storage=self.storage, files=(*files, *changes), events=events, end=position)
+
+    def extended(self, staged: Staged, reads: Sequence[ChunkRead], tables: Mapping[str, SourceTable]) -> Staged:
+        """Read rows for changes that lack values, then the log of tables behind the staged one; none without tables."""
+        part = 1 + max((one.part for one in staged.files), default=0)
+        files, _, _ = parse_reports(self.run(self.task(tuple(reads)), len(reads)))
+        if not tables:
+            return replace(staged, files=(*staged.files, *(replace(one, part=part) for one in files)))
+        more = self.stage((), staged.end, tables, self.log_end())
+        return Staged(
+            storage=self.storage,
+            files=(*staged.files, *(replace(one, part=part) for one in (*files, *more.files))),
+            events=(*staged.events, *more.events),
+            end=more.end,
+        )
 
     def task(self, work: tuple[ChunkRead | LogRead, ...]) -> StagingTask:
         """Return the function that does this work in tasks."""

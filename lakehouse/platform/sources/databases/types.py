@@ -53,6 +53,26 @@ def stored(rows: pa.Table, key: Collection[str]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def unreadable(stored: pa.Schema, wanted: pa.Schema) -> frozenset[str]:
+    """Return the columns whose stored values are not all values of the wanted type."""
+    kinds = {column.name: column.type for column in stored}
+    return frozenset(
+        column.name for column in wanted if column.name in kinds and not _reads_as(kinds[column.name], column.type)
+    )
+
+
+def _reads_as(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    if kind == wanted or wanted == pa.string():
+        return True
+    if pa.types.is_decimal(wanted):
+        whole = wanted.precision - wanted.scale
+        if pa.types.is_decimal(kind):
+            return bool(kind.scale <= wanted.scale and kind.precision - kind.scale <= whole)
+        return bool(pa.types.is_integer(kind) and whole >= _UNSIGNED_DIGITS)
+    numbers = (pa.types.is_integer, pa.types.is_floating)
+    return any(is_one(kind) and is_one(wanted) and kind.bit_width <= wanted.bit_width for is_one in numbers)
+
+
 def hexadecimal(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return bytes as hexadecimal digits."""
     return pa.chunked_array([_hexadecimal(chunk) for chunk in column.chunks], pa.string())

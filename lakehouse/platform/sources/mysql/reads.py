@@ -51,6 +51,11 @@ class MysqlReads:
     identity: str
     columns: Mapping[str, tuple[SourceColumn, ...]] = field(repr=False)
 
+    @property
+    def omits_unchanged(self) -> bool:
+        """False: images of rows are whole."""
+        return False
+
     def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk (see `TableReads.chunk`)."""
         by_name = {column.name: column for column in self.columns[table.name]}

@@ -7,7 +7,7 @@ from typing import Any
 
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.binlog.positions import MARIADB, MYSQL, BinlogPosition
-from lakehouse.platform.sources.databases.server import Chunk, LogPosition, SourceTable
+from lakehouse.platform.sources.databases.server import Chunk, LogPosition, SourceTable, chunks_between
 from lakehouse.platform.sources.mysql.connection import Questions
 from lakehouse.platform.sources.mysql.keys import INTEGERS, condition, literal, quoted, quoted_table
 from lakehouse.platform.sources.mysql.preflight import check_server
@@ -34,6 +34,10 @@ class MysqlServer:
         """Raise UserError if the log cannot be read (see `preflight`), or a table cannot be applied."""
         check_server(self._server, self._flavor, self._settings.connection)
 
+    def prepare(self, tables: Sequence[SourceTable], *, resumes: bool) -> frozenset[str]:
+        """Nothing to prepare: the log has all tables."""
+        return frozenset()
+
     def tables(self) -> Sequence[str]:
         """Return the names of all tables that the user may read."""
         return table_names(self._server)
@@ -43,7 +47,7 @@ class MysqlServer:
         self._described = described(self._server, names)
         return {name: one.table for name, one in self._described.items()}
 
-    def low_watermark(self) -> LogPosition:
+    def low_watermark(self, table: str) -> LogPosition:
         """Return a position so that every later read of a table sees all changes before it.
 
         MySQL: the set of committed transactions. MariaDB: the position of a consistent snapshot. The end of the log is
@@ -125,6 +129,13 @@ class MysqlServer:
         between = sum(length for file, length in self._files() if first.file <= file < last.file)
         return max(0, between + last.offset - first.offset)
 
+    def confirm(self, positions: Sequence[LogPosition]) -> None:
+        """Nothing to confirm: the server deletes its log by age."""
+
+    def unconfirmed(self) -> tuple[str, int] | None:
+        """Return None: the server deletes its log by age."""
+        return None
+
     def chunks(
         self, table: SourceTable, key: Sequence[str], after: tuple[str, ...] | None, *, rows: int, most: int
     ) -> Sequence[Chunk]:
@@ -137,7 +148,7 @@ class MysqlServer:
         if len(key) == 1 and columns[key[0]].type in INTEGERS:
             borders = self._even(table.name, key[0], after, rows, most)
             if borders is not None:
-                return _chunks(after, borders, most)
+                return chunks_between(after, borders, most)
         borders, previous = [], after
         while len(borders) < most:
             where = condition(key, Chunk(after=previous))
@@ -151,7 +162,7 @@ class MysqlServer:
                 break
             previous = tuple(_text(found[0][f"c{number}"]) for number in range(len(key)))
             borders.append(previous)
-        return _chunks(after, borders, most)
+        return chunks_between(after, borders, most)
 
     @property
     def reads(self) -> MysqlReads:
@@ -224,17 +235,6 @@ class MysqlServer:
         step = max(1, int(rows * stride))
         count = min(most, max(0, -(-(high - low + 1) // step) - 1))
         return [(str(low + step * (number + 1) - 1),) for number in range(count)]
-
-
-def _chunks(after: tuple[str, ...] | None, borders: Sequence[tuple[str, ...]], most: int) -> Sequence[Chunk]:
-    """Return the ranges between borders, with the open one at the end if there may be one more chunk."""
-    chunks = []
-    for border in borders:
-        chunks.append(Chunk(after=after, upto=border))
-        after = border
-    if len(chunks) < most:
-        chunks.append(Chunk(after=after))
-    return tuple(chunks)
 
 
 def _binlog(position: LogPosition) -> BinlogPosition:

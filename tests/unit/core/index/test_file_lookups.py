@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,38 @@ def test_inserts_fill_small_files_by_size_then_new_ones() -> None:
         "new-1": (23, 33),
         "new-2": (33, None),
     }
+
+
+def spread_ranges(entries: list[StagedEntry], slices: list[FileSlice], **changes: int) -> dict[str, tuple[int, int]]:
+    """Return the inserted rows of a plan for four tasks by group, with partition and value of the group."""
+    names = iter(f"new-{number}" for number in range(99))
+    sizing = replace(SIZING, rows_per_file=1_000, max_file_bytes=10_000, small_file_bytes=5_000, tasks=4, **changes)
+    setup = IndexSetup(sizing=sizing, looks_up=False, owners={"own": "big"})
+    found = {}
+    for task in plan_groups(entries, slices, [], setup, lambda: next(names)):
+        total = sum(one.upserts for one in task.entries)
+        first, last = task.insert_range or (0, 0)
+        assert all(one.value == task.value for one in task.entries)
+        found[f"{task.partition}/{task.value}/{task.file_id}"] = (first, total if last is None else last)
+    return found
+
+
+def test_inserts_of_a_hot_partition_are_divided_over_tasks() -> None:
+    entries = [entry(90), entry(4, partition="q"), entry(6, partition="r")]
+    found = spread_ranges(entries, [])
+    assert {name[0]: sum(1 for other in found if other[0] == name[0]) for name in found} == {"p": 3, "q": 1, "r": 1}
+    assert max(last - first for first, last in found.values()) <= 2 * 100 / 4
+    # A small file takes a share, not all rows; a group gets no fewer rows than are worth a file.
+    assert spread_ranges(entries[:1], [stored("small", 10)])["p/None/small"] == (0, 23)
+    assert list(spread_ranges(entries, [], least_rows=60).values()) == [(0, 60), (60, 90), (0, 4), (0, 6)]
+
+
+def test_large_values_have_groups_of_their_own() -> None:
+    entries = [replace(entry(30), value="big"), entry(5), replace(entry(5, run="s"), value="big")]
+    slices = [stored("own", 10), stored("shared", 10)]
+    found = spread_ranges(entries, slices, least_rows=100)
+    assert found == {"p/big/own": (0, 35), "p/None/shared": (0, 5)}
+    assert set(spread_ranges(entries, slices[1:], least_rows=100)) == {"p/big/new-0", "p/None/shared"}
 
 
 def test_deletes_insert_nothing() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.files import key_lookup
+from lakehouse.core.files.candidate_keys import CandidateKeys
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.write import staged
 from lakehouse.core.table.table import Table
-from tests.support.tables import Shape, batch, data_rows, make_table, row
+from tests.support.tables import Shape, batch, data_rows, make_env, make_table, row
 
 FILTERS = {
     "hoodie.metadata.enable": "true",
@@ -89,3 +93,28 @@ def test_delete_finds_its_keys_by_stored_filters() -> None:
     table.delete(batch([row("0-a"), row("2-b"), row("none")]))
     table.upsert(batch([row("0-a", ts=9, v="again")]))
     assert {r["id"] for r in data_rows(table)} == {"0-a", "0-b", "1-a", "1-b", "2-a"}
+
+
+@pytest.mark.parametrize("is_local", [True, False], ids=["local", "memory"])
+def test_filters_are_not_asked_further_on_a_local_disk_when_files_have_keys(
+    is_local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = Shape(index="BLOOM", fills_small_files=False, options={"hoodie.bloom.index.use.metadata": "false"})
+    table = make_table(shape, env=make_env(str(tmp_path / "table") if is_local else None))
+    for number in range(8):
+        table.insert(batch([row(f"{number}-a"), row(f"{number}-b")]))
+    asked: list[str] = []
+    real = CandidateKeys.of_file
+
+    def counted(keys: CandidateKeys, reader: Any) -> Any:
+        asked.append(reader.path)
+        return real(keys, reader)
+
+    monkeypatch.setattr(CandidateKeys, "of_file", counted)
+    # Each of four tasks has two files, both with keys of the batch.
+    monkeypatch.setattr(LocalEngine, "parallelism", 1)
+    monkeypatch.setattr(key_lookup, "_MOST_USELESS", 1)
+    table.upsert(batch([row(f"{number}-a", ts=2, v="new") for number in range(8)]))
+    assert len(asked) == (4 if is_local else 8)
+    assert sorted(r["id"] for r in data_rows(table) if r["v"] == "new") == [f"{number}-a" for number in range(8)]
+    assert len(data_rows(table)) == 16

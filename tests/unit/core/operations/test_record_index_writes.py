@@ -10,10 +10,11 @@ import pytest
 from lakehouse.core.files import key_lookup
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.metadata import metadata_of
+from lakehouse.core.operations.write import key_search
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UnsupportedError, UserError
 from tests.property.test_record_index import GLOBAL, PARTITIONED, indexed_locations, stored_locations
-from tests.support.tables import Shape, batch, data_rows, make_table, row
+from tests.support.tables import Shape, batch, data_rows, make_env, make_table, row
 
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
@@ -64,6 +65,35 @@ def test_merge_on_read_upsert_reads_no_key_column_of_a_large_file(monkeypatch: p
     monkeypatch.undo()
     assert data_rows(table, ["id"], where="v = 'new'") == [{"id": "k7"}]
     assert len(data_rows(table)) == 41
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_large_batch_reads_the_keys_of_all_files_on_a_local_disk(
+    type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = Shape(index="RECORD_INDEX", type=type, rows_per_file=8, fills_small_files=False, options=GLOBAL)
+    table = make_table(shape, env=make_env(str(tmp_path / "table")))
+    table.bulk_insert(batch(row(f"k{number:02d}", p="ab"[number % 2]) for number in range(40)))
+    monkeypatch.setattr(key_search, "_FEW_KEYS", 4)
+    monkeypatch.setattr(key_search, "_KEYS_READ_FOR_ONE", 5)
+    searched: list[int] = []
+    located = key_search._search_locations
+
+    def recorded(attempt, runs):  # type: ignore[no-untyped-def]
+        searched.append(sum(run.rows for run in runs))
+        return located(attempt, runs)
+
+    monkeypatch.setattr(key_search, "_search_locations", recorded)
+    monkeypatch.setattr(key_search, "_rows_of", lambda context, slices: 40.0)
+    table.upsert(batch(row(f"k{number:02d}", p="ab"[number % 2], ts=2, v="new") for number in range(4)))
+    assert searched == [4]
+    changed = [row(f"k{number:02d}", p="ab"[number % 2], ts=3, v="all") for number in range(45)]
+    table.upsert(batch(changed))
+    # Logs would have to be merged, which costs more than the index.
+    assert searched == ([4] if type == "COPY_ON_WRITE" else [4, 45])
+    assert {found["v"] for found in data_rows(table, ["id", "v"])} == {"all"}
+    assert len(data_rows(table)) == 45
+    assert indexed_locations(table) == stored_locations(table)
 
 
 def test_commit_that_inserts_a_key_twice_is_refused_and_leaves_nothing() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.errors import JobStoppedError, RetryableError, UserError
-from lakehouse.platform.ingest.stream import MAX_FAILURES, Stop, Stream, open_lease, run_stream, stop_by_signal
+from lakehouse.platform.ingest.stream import MAX_FAILURES, Stop, Stream, run_stream, stop_by_signal
+from lakehouse.platform.ingest.stream_files import open_lease
 from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus, SourceLag
 from lakehouse.spec.stream import StreamSpec
 from tests.support.tables import make_env

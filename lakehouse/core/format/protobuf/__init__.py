@@ -1,0 +1,1 @@
+"""The wire format of Protocol Buffers, decoded into Arrow."""

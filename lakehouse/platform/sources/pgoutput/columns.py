@@ -1,0 +1,96 @@
+"""Columns of PostgreSQL tables, and the Arrow type of each type.
+
+`TYPES` is the only table of types, for the log, the chunks of snapshots and the creation of tables:
+
+    boolean, integers          bool, int16 to int64; oid is int64
+    real, double precision     float32, float64
+    numeric(p, s)              decimal128(p, s) up to 38 digits; NaN is null
+    numeric                    text with all digits, also NaN and Infinity
+    bytea                      binary
+    date                       date32
+    timestamp, timestamptz     timestamp[us], timestamp[us, UTC]
+    all others                 text as the server prints it: text types, time, interval, uuid, json, money, enums,
+                               arrays, ranges, composite types and types of extensions
+
+A domain has the type that it is made of. Dates and timestamps before the year 1 or after 9999, and `infinity`, are
+null, because Spark's types do not have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+BOOL, BYTEA, INT8, INT2, INT4, TEXT, OID = 16, 17, 20, 21, 23, 25, 26
+FLOAT4, FLOAT8, BPCHAR, VARCHAR = 700, 701, 1042, 1043
+DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = 1082, 1114, 1184, 1700
+_MOST_DIGITS = 38
+#: Added to the two numbers of `numeric(p, s)` in a type modifier.
+_MODIFIER = 4
+_SCALE_SIGN, _SCALES = 1 << 10, 1 << 11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PgColumn:
+    """A column of a table.
+
+    Attributes:
+        name: The name.
+        oid: The number of its type; of a domain, that of the type that it is made of.
+        modifier: The modifier of the type, such as the digits of a numeric; -1 for none.
+    """
+
+    name: str
+    oid: int
+    modifier: int = -1
+
+    @property
+    def digits(self) -> tuple[int, int] | None:
+        """All digits and those after the point of the Arrow decimal of a numeric; None if it is text."""
+        if self.oid != NUMERIC or self.modifier < _MODIFIER:
+            return None
+        declared = self.modifier - _MODIFIER
+        precision, scale = declared >> 16 & 0xFFFF, declared & (_SCALES - 1)
+        scale = (scale ^ _SCALE_SIGN) - _SCALE_SIGN
+        # numeric(3, -2) has five digits before the point, and numeric(3, 5) five after it.
+        precision, scale = max(precision - min(scale, 0), scale), max(scale, 0)
+        return (precision, scale) if precision <= _MOST_DIGITS else None
+
+
+def _numeric(column: PgColumn) -> pa.DataType:
+    digits = column.digits
+    return pa.string() if digits is None else pa.decimal128(*digits)
+
+
+def _always(kind: pa.DataType) -> Callable[[PgColumn], pa.DataType]:
+    return lambda column: kind
+
+
+#: The Arrow type of each type that is not text.
+TYPES: Mapping[int, Callable[[PgColumn], pa.DataType]] = {
+    BOOL: _always(pa.bool_()),
+    INT2: _always(pa.int16()),
+    INT4: _always(pa.int32()),
+    INT8: _always(pa.int64()),
+    OID: _always(pa.int64()),
+    FLOAT4: _always(pa.float32()),
+    FLOAT8: _always(pa.float64()),
+    NUMERIC: _numeric,
+    BYTEA: _always(pa.binary()),
+    DATE: _always(pa.date32()),
+    TIMESTAMP: _always(pa.timestamp("us")),
+    TIMESTAMPTZ: _always(pa.timestamp("us", "UTC")),
+}
+_TEXT = _always(pa.string())
+
+
+def arrow_type(column: PgColumn) -> pa.DataType:
+    """Return the Arrow type of a column."""
+    return TYPES.get(column.oid, _TEXT)(column)
+
+
+def arrow_schema(columns: tuple[PgColumn, ...]) -> pa.Schema:
+    """Return the Arrow schema of columns."""
+    return pa.schema([pa.field(column.name, arrow_type(column)) for column in columns])

@@ -1,0 +1,184 @@
+"""Messages of pgoutput to changes of whole transactions. It knows no socket.
+
+The server sends transactions in the order of their commits, each as a whole. A change has the place of its record in
+the log as its ordering value. Of two transactions that change the same row, the later one waits for the end of the
+earlier one, so these values are in the order of the log for each key, and the same whenever the log is read. Rows that
+share a record, as COPY writes them, have the values after it, which no other record has.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lakehouse.errors import CorruptLogError, UnsupportedError
+from lakehouse.platform.sources.databases.server import Changes, SchemaEvent
+from lakehouse.platform.sources.pgoutput import batches, messages
+from lakehouse.platform.sources.pgoutput.batches import STEP, TableVersion
+from lakehouse.platform.sources.pgoutput.columns import PgColumn
+
+_ROWS = (messages.INSERT, messages.UPDATE, messages.DELETE)
+_SILENT = (messages.ORIGIN, messages.TYPE)
+#: Changes are taken from the decoder when its messages have so many bytes.
+TAKE_BYTES = 32 << 20
+
+
+class Decoder:
+    """Decodes messages up to an end.
+
+    Args:
+        end: The place in the log at which the decoder stops: before the first transaction that commits there or later.
+        keys: The key columns of the tables that are wanted, by their names as `schema.table`.
+        domains: The type and its modifier that each domain is made of, by the number of the domain.
+    """
+
+    def __init__(
+        self, *, end: int, keys: Mapping[str, Sequence[str]], domains: Mapping[int, tuple[int, int]] | None = None
+    ) -> None:
+        self._end, self._keys, self._domains = end, keys, domains or {}
+        self._versions: dict[bytes, TableVersion | None] = {}
+        self._altered: set[str] = set()
+        self._done: list[Changes | SchemaEvent] = []
+        self._commit: int | None = None
+        self._committed_us = self._last = 0
+        #: The place behind the last whole transaction, its commit time in microseconds, and the number of transactions.
+        self.position, self.time_us, self.transactions = 0, 0, 0
+        #: The bytes of row messages since `take`.
+        self.bytes = 0
+
+    def feed(self, data: bytes, place: int) -> bool:
+        """Decode a message at a place in the log; return False if it begins a transaction behind the end."""
+        try:
+            kind = data[0]
+            if kind not in _ROWS:
+                return self._control(kind, data, place)
+            version = self._versions[data[1:5]]
+            if version is None:
+                return True
+            position = self._last = place + 1 if place > self._last else self._last + STEP
+            if self._altered:
+                self._announce(version.relation.name, position)
+            tag = data[messages.ROW_TAG]
+            sink = version.sinks.get(kind << 8 | tag) or version.sink(kind, tag)
+            sink.data.append(data)
+            sink.positions.append(position)
+            sink.times.append(self._committed_us)
+            self.bytes += len(data)
+            if len(sink.data) >= batches.MOST_ROWS:
+                version.finish()
+            return True
+        except KeyError as error:
+            raise CorruptLogError(f"a row at {lsn_text(place)} has a table that was not described") from error
+        except (IndexError, ValueError, struct.error) as error:
+            what = data[:1].decode("latin-1")
+            raise CorruptLogError(f"the message {what!r} at {lsn_text(place)} is cut off: {error}") from error
+
+    def take(self) -> Iterator[Changes | SchemaEvent]:
+        """Yield the changes and events since the last call, in the order of the log for each table."""
+        for version in self._versions.values():
+            self._finish(version)
+        done, self._done = self._done, []
+        self.bytes = 0
+        yield from done
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the end of the last transaction is missing."""
+        return self._commit is not None
+
+    def _control(self, kind: int, data: bytes, place: int) -> bool:
+        if kind == messages.BEGIN:
+            return self._begin(data)
+        if kind == messages.COMMIT:
+            self._finish_transaction(data)
+        elif kind == messages.RELATION:
+            self._describe(data)
+        elif kind == messages.TRUNCATE:
+            self._truncate(data, place)
+        elif kind not in _SILENT:
+            raise UnsupportedError(
+                f"the log has a message of the unknown type {chr(kind)!r} at {lsn_text(place)}: this package cannot "
+                "tell what it changes. Update the package",
+                place=lsn_text(place),
+            )
+        return True
+
+    def _begin(self, data: bytes) -> bool:
+        if self._commit is not None:
+            raise CorruptLogError(f"the transaction that commits at {lsn_text(self._commit)} has no end")
+        commit, self._committed_us = messages.begin(data)
+        if commit >= self._end:
+            return False
+        self._commit, self._last = commit, 0
+        return True
+
+    def _finish_transaction(self, data: bytes) -> None:
+        commit, end = messages.commit(data)
+        if commit != self._commit:
+            raise CorruptLogError(f"a transaction that was not begun commits at {lsn_text(commit)}")
+        self._commit, self.position, self.time_us = None, end, self._committed_us
+        self.transactions += 1
+
+    def _describe(self, data: bytes) -> None:
+        relation, number = messages.relation(data), data[1:5]
+        if relation.name not in self._keys:
+            self._finish(self._versions.get(number))
+            self._versions[number] = None
+            return
+        columns = tuple(self._resolved(column) for column in relation.columns)
+        known = self._versions.get(number)
+        if known is not None and known.columns == columns and known.relation == relation:
+            return
+        # Another table of the name may have taken the place of this one.
+        others = [one for one in self._versions.values() if one is not None and one.relation.name == relation.name]
+        for one in others:
+            self._finish(one)
+            if one.columns != columns:
+                self._altered.add(relation.name)
+        self._versions[number] = TableVersion(relation, columns, self._keys[relation.name])
+
+    def _truncate(self, data: bytes, place: int) -> None:
+        for oid in messages.truncated(data):
+            number = oid.to_bytes(4, "big")
+            if number not in self._versions:
+                raise CorruptLogError(f"TRUNCATE at {lsn_text(place)} has a table that was not described")
+            version = self._versions[number]
+            if version is not None:
+                name = version.relation.name
+                position = self._last = max(place + 1, self._last + STEP)
+                self._announce(name, position)
+                self._done.append(
+                    SchemaEvent(kind="truncate", table=name, position=position, statement=f"TRUNCATE {name}")
+                )
+
+    def _announce(self, name: str, position: int) -> None:
+        """Add an event before the first change of a table that has other columns than before."""
+        if name in self._altered:
+            self._altered.discard(name)
+            statement = f"ALTER TABLE {name}"
+            self._done.append(SchemaEvent(kind="alter", table=name, position=position - STEP, statement=statement))
+
+    def _resolved(self, column: PgColumn) -> PgColumn:
+        oid, modifier = column.oid, column.modifier
+        while oid in self._domains:
+            oid, modifier = self._domains[oid]
+        return replace(column, oid=oid, modifier=modifier)
+
+    def _finish(self, version: TableVersion | None) -> None:
+        changes = None if version is None else version.take()
+        if changes is not None:
+            self._done.append(changes)
+
+
+def lsn_text(place: int) -> str:
+    """Return a place in the log as the server prints it."""
+    return f"{place >> 32:X}/{place & 0xFFFFFFFF:X}"
+
+
+def lsn_number(text: str) -> int:
+    """Return the place that the server printed; raise ValueError for another text."""
+    high, slash, low = text.partition("/")
+    if not slash:
+        raise ValueError(f"{text!r} is not a place in the log")
+    return int(high, 16) << 32 | int(low, 16)

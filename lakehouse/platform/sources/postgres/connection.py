@@ -1,0 +1,98 @@
+"""Connections to PostgreSQL, and their errors as errors of this package."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from lakehouse.errors import LakehouseError, RetryableError, SnapshotNeededError, UserError
+from lakehouse.spec.postgres_connection import PostgresAccess
+
+#: Classes of errors that a person has to correct: sign-in, rights, names, syntax, settings of the server.
+_USER_CLASSES = ("28", "3D", "3F", "42", "0A")
+_USER_STATES = ("55000",)
+IN_USE = "55006"
+#: What the server says about a slot whose log is gone.
+_LOST = ("has already been removed", "has been invalidated", "can no longer get changes", "cannot be advanced")
+#: What the server says if the publication did not exist when a change was made; a new one does not help older changes.
+_NO_PUBLICATION = re.compile(r"publication .* does not exist")
+#: What libpq says without an error of the server if a connection is refused for its account.
+_SIGN_IN = ("password authentication failed", "no pg_hba.conf entry", "does not exist", "no password supplied")
+
+
+def failure(access: PostgresAccess, error: psycopg.Error) -> LakehouseError:
+    """Return an error of psycopg as an error of this package."""
+    return failure_of(access, error.sqlstate or "", str(error))
+
+
+def failure_of(access: PostgresAccess, state: str, message: str) -> LakehouseError:
+    """Return what a server answered, with its state of SQL, as an error of this package without the password."""
+    text = "; ".join(message.strip().splitlines())
+    if access.password:
+        text = text.replace(access.password, "...")
+    answer = f"the server {access.address} answers{f' {state}' if state else ''}: {text}"
+    if any(part in text for part in _LOST) or _NO_PUBLICATION.search(text):
+        return SnapshotNeededError(
+            f"{answer}. The log since the last commit is gone: read all tables of the spec again with --full-refresh",
+            code=state,
+        )
+    is_user = (
+        state[:2] in _USER_CLASSES or state in _USER_STATES or (not state and any(one in text for one in _SIGN_IN))
+    )
+    if is_user:
+        return UserError(f"{answer}. Correct the connection, or grant the user the right", code=state)
+    return RetryableError(answer, code=state)
+
+
+class Questions:
+    """Asks a server questions over one connection, which is opened again if the server closed it."""
+
+    def __init__(self, access: PostgresAccess) -> None:
+        self.access = access
+        self._connection: Any = None
+
+    def rows(self, statement: str, parameters: Sequence[object] | None = None) -> list[dict[str, Any]]:
+        """Return the rows of a statement; raise UserError or RetryableError."""
+        try:
+            return self._rows(statement, parameters)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is not None:
+                raise failure(self.access, error) from None
+            # A run waits for its tasks longer than a server or a proxy keeps an idle connection.
+            self.close()
+        except psycopg.Error as error:
+            raise failure(self.access, error) from None
+        try:
+            return self._rows(statement, parameters)
+        except psycopg.Error as error:
+            raise failure(self.access, error) from None
+
+    def value(self, statement: str, parameters: Sequence[object] | None = None) -> Any:
+        """Return the first value of the first row; None if there is no row."""
+        rows = self.rows(statement, parameters)
+        return next(iter(rows[0].values())) if rows else None
+
+    def setting(self, name: str) -> str:
+        """Return a parameter of the server; an empty text if the server has none of this name."""
+        return str(self.value("select current_setting(%s, true)", (name,)) or "")
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            with closing(self._connection):
+                self._connection = None
+
+    def _rows(self, statement: str, parameters: Sequence[object] | None) -> list[dict[str, Any]]:
+        if self._connection is None:
+            # The client puts values into statements, so that the server decides about their types.
+            self._connection = psycopg.connect(
+                **self.access.parameters, autocommit=True, row_factory=dict_row, cursor_factory=psycopg.ClientCursor
+            )
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            return [dict(row) for row in cursor.fetchall()] if cursor.description is not None else []

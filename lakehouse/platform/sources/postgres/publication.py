@@ -1,0 +1,146 @@
+"""The publications of a spec, and the statements that complete them.
+
+A table in a publication of updates refuses the UPDATE and DELETE statements of the application if its replica identity
+does not have the key. So tables whose rows are appended are in a publication of inserts. Both publications exist before
+the slot, because the server looks for them at the time of each change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.errors import UserError
+from lakehouse.platform.sources.databases.server import SourceTable
+from lakehouse.platform.sources.postgres.connection import Questions
+from lakehouse.platform.sources.postgres.keys import quoted, quoted_table
+
+_INSERTS = "_inserts"
+_ALL = ("insert", "update", "delete", "truncate")
+_APPENDED = ("insert", "truncate")
+_LOCK_TIMEOUT_MS = 10_000
+#: Since this version a publication may leave out rows and columns of a table.
+_FILTERS_SINCE = 150_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publications:
+    """The publications of a spec.
+
+    Attributes:
+        server: The server.
+        name: The name of the publication; that of inserts has a suffix.
+    """
+
+    server: Questions
+    name: str
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of both publications."""
+        return self.name, f"{self.name}{_INSERTS}"
+
+    def published(self) -> frozenset[str]:
+        """Return the names of the tables that the publications have."""
+        rows = self._tables()
+        return frozenset(f"{row['schemaname']}.{row['tablename']}" for row in rows)
+
+    def missing(self, tables: Sequence[SourceTable]) -> list[str]:
+        """Return the statements without which changes of tables are not in the log; raise UserError for filters."""
+        known = {str(row["pubname"]): row for row in self.server.rows(_PUBLICATIONS, (list(self.names),))}
+        has = self._tables()
+        self._refuse_filters(has, {table.name: table for table in tables})
+        statements = []
+        for name, wanted, kinds in (
+            (self.names[0], [table for table in tables if table.key], _ALL),
+            (self.names[1], [table for table in tables if not table.key], _APPENDED),
+        ):
+            its = {f"{row['schemaname']}.{row['tablename']}" for row in has if row["pubname"] == name}
+            absent = sorted(table.name for table in wanted if table.name not in its)
+            statements += _completed(name, known.get(name), absent, kinds, needs_kinds=bool(wanted))
+        return statements
+
+    def complete(self, statements: Iterable[str]) -> None:
+        """Run statements; raise UserError with all of them if the user may not."""
+        statements = [*statements]
+        if not statements:
+            return
+        try:
+            self.server.rows(f"set lock_timeout = {_LOCK_TIMEOUT_MS}")
+            for statement in statements:
+                self.server.rows(statement)
+        except UserError as error:
+            raise UserError(self.request(statements, error.message)) from error
+        finally:
+            self.server.rows("set lock_timeout = 0")
+
+    def request(self, statements: Iterable[str], why: str) -> str:
+        """Return the message that asks a person to run statements."""
+        return (
+            f"the user {self.server.access.user!r} may not publish the tables ({why}). An owner of the tables, with "
+            f"the right CREATE on the database, has to run: {'; '.join(statements)}"
+        )
+
+    def may_complete(self, tables: Sequence[SourceTable]) -> bool:
+        """Return whether the user owns tables and may create publications."""
+        owned = self.server.value(
+            "select coalesce(bool_and(pg_has_role(c.relowner, 'USAGE')), true) and has_database_privilege("
+            "current_database(), 'CREATE') from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+            "where n.nspname || '.' || c.relname = any(%s)",
+            ([table.name for table in tables],),
+        )
+        return bool(owned)
+
+    def _tables(self) -> list[dict[str, Any]]:
+        filters = ", attnames, rowfilter" if self._has_filters() else ""
+        return self.server.rows(
+            f"select pubname, schemaname, tablename{filters} from pg_publication_tables where pubname = any(%s)",
+            (list(self.names),),
+        )
+
+    def _has_filters(self) -> bool:
+        return int(self.server.setting("server_version_num")) >= _FILTERS_SINCE
+
+    def _refuse_filters(self, rows: Sequence[Mapping[str, Any]], tables: Mapping[str, SourceTable]) -> None:
+        for row in rows:
+            name = f"{row['schemaname']}.{row['tablename']}"
+            if name not in tables:
+                continue
+            columns = row.get("attnames")
+            absent = [one.name for one in tables[name].columns if columns is not None and one.name not in columns]
+            what = f"rows of {name}: it has those where {row['rowfilter']}" if row.get("rowfilter") else ""
+            what = what or (f"columns of {name}: {', '.join(absent)}" if absent else "")
+            if what:
+                raise UserError(
+                    f"the publication {row['pubname']!r} leaves out {what}. Run ALTER PUBLICATION "
+                    f"{quoted(row['pubname'])} DROP TABLE {quoted_table(name)}; the next run adds the whole table",
+                    table=name,
+                )
+
+
+_PUBLICATIONS = (
+    "select pubname, puballtables, pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate from pg_publication "
+    "where pubname = any(%s)"
+)
+
+
+def _completed(
+    name: str, known: Mapping[str, Any] | None, absent: Sequence[str], kinds: Sequence[str], *, needs_kinds: bool
+) -> list[str]:
+    """Return the statements that create a publication, or complete it."""
+    tables = ", ".join(quoted_table(one) for one in absent)
+    published = ", ".join(kinds)
+    if known is None:
+        of = f" FOR TABLE {tables}" if tables else ""
+        return [
+            f"CREATE PUBLICATION {quoted(name)}{of} WITH (publish = '{published}', publish_via_partition_root = true)"
+        ]
+    statements = []
+    if needs_kinds and not (known["pubviaroot"] and all(known[f"pub{kind}"] for kind in kinds)):
+        statements.append(
+            f"ALTER PUBLICATION {quoted(name)} SET (publish = '{published}', publish_via_partition_root = true)"
+        )
+    if tables and not known["puballtables"]:
+        statements.append(f"ALTER PUBLICATION {quoted(name)} ADD TABLE {tables}")
+    return statements

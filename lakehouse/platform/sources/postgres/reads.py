@@ -1,0 +1,95 @@
+"""Reads in tasks: chunks with ADBC, and the log with the decoder of `lakehouse.platform.sources.pgoutput`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
+from adbc_driver_postgresql import dbapi
+
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.platform.sources.databases.server import Changes, Chunk, LogEnd, LogPosition, SchemaEvent, SourceTable
+from lakehouse.platform.sources.pgoutput.columns import PgColumn
+from lakehouse.platform.sources.pgoutput.decoder import TAKE_BYTES, Decoder
+from lakehouse.platform.sources.postgres.keys import condition, listed, quoted_table
+from lakehouse.platform.sources.postgres.projection import arranged, projected
+from lakehouse.platform.sources.postgres.stream import SlotStream
+from lakehouse.spec.postgres_connection import PostgresAccess
+
+#: The number of keys of one query.
+_LISTED = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresReads:
+    """Reads of one database.
+
+    Attributes:
+        access: Host, database and sign-in.
+        identity: The identity of the server and its database.
+        slot: The name of the replication slot.
+        publications: The names of the publications.
+        columns: The columns of the tables.
+        partitioned: The names of the tables that have partitions.
+        domains: What each domain is made of.
+    """
+
+    access: PostgresAccess = field(repr=False)
+    identity: str
+    slot: str
+    publications: tuple[str, ...]
+    columns: Mapping[str, tuple[PgColumn, ...]] = field(repr=False)
+    partitioned: frozenset[str] = frozenset()
+    domains: Mapping[int, tuple[int, int]] = field(default_factory=dict, repr=False)
+
+    @property
+    def omits_unchanged(self) -> bool:
+        """True: the log has no values that are stored out of line (TOAST) and that an update left as they were."""
+        return True
+
+    def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a chunk (see `TableReads.chunk`)."""
+        by_name = {column.name: column for column in self.columns[table.name]}
+        columns = tuple(by_name[column.name] for column in table.columns)
+        selected = ", ".join(f"{projected(column)} as c{number}" for number, column in enumerate(columns))
+        only = "" if table.name in self.partitioned else "only "
+        select_rows = f"select {selected} from {only}{quoted_table(table.name)}"
+        key_columns = [by_name[name] for name in key]
+        wheres = [condition(key, chunk)]
+        if chunk.keys:
+            wheres = [listed(key_columns, chunk.keys[at : at + _LISTED]) for at in range(0, len(chunk.keys), _LISTED)]
+        try:
+            with dbapi.connect(self.access.url) as connection, connection.cursor() as cursor:
+                for where in wheres:
+                    cursor.execute(f"{select_rows} where {where}" if where else select_rows)
+                    for rows in cursor.fetch_record_batch():
+                        yield arranged(rows, columns)
+        except (AdbcError, pa.ArrowException, OSError) as error:
+            raise self._failure(error) from None
+
+    def log(
+        self, start: LogPosition, end: LogPosition, tables: Sequence[SourceTable]
+    ) -> Iterator[Changes | SchemaEvent | LogEnd]:
+        """Yield the changes of tables between two positions (see `TableReads.log`)."""
+        decoder = Decoder(end=end.order, keys={table.name: table.key for table in tables}, domains=self.domains)
+        if start.order < end.order:
+            with closing(SlotStream(self.access, self.slot, self.publications)) as stream:
+                stream.start(start.order)
+                for data, place in stream.messages(end.order):
+                    if not decoder.feed(data, place):
+                        break
+                    if decoder.bytes >= TAKE_BYTES:
+                        yield from decoder.take()
+        if decoder.is_inside:
+            raise RetryableError(f"the server {self.access.address} ended the log within a transaction")
+        yield from decoder.take()
+        yield LogEnd(position=end)
+
+    def _failure(self, error: Exception) -> Exception:
+        text = str(error).replace(self.access.password, "...") if self.access.password else str(error)
+        if isinstance(error, pa.ArrowException):
+            return UserError(f"the client cannot read a value of a chunk: {text[:500]}")
+        return RetryableError(f"reading a chunk from {self.access.address}: {text[:500]}")

@@ -1,0 +1,114 @@
+"""The replication slot of a spec: the place up to which the server may forget its log.
+
+The slot belongs to the database of the connection. The server keeps its log from the place that the last run confirmed;
+a slot without a reader keeps the log for ever, or until `max_slot_wal_keep_size`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.system.clock import SystemClock
+from lakehouse.errors import RetryableError, SnapshotNeededError, UserError
+from lakehouse.platform.sources.pgoutput.decoder import lsn_number, lsn_text
+from lakehouse.platform.sources.postgres.connection import Questions
+
+log = logging.getLogger(__name__)
+_CLOCK = SystemClock()
+
+PLUGIN = "pgoutput"
+_LOST = "lost"
+#: The server waits for the end of all transactions that are open when a slot is created.
+_CREATE_TIMEOUT_MS = 600_000
+#: How long the server may take to notice that the connection of a read is closed.
+_RELEASE_S, _POLL_S = 5.0, 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A replication slot.
+
+    Attributes:
+        server: The server.
+        name: The name of the slot.
+    """
+
+    server: Questions
+    name: str
+
+    def state(self) -> Mapping[str, Any] | None:
+        """Return the row of the slot in the catalog; None if it does not exist."""
+        rows = self.server.rows(
+            "select plugin, database, current_database() as here, temporary, active_pid, wal_status, "
+            "confirmed_flush_lsn::text as confirmed, pg_current_wal_insert_lsn() - confirmed_flush_lsn as behind "
+            "from pg_replication_slots where slot_name = %s",
+            (self.name,),
+        )
+        return rows[0] if rows else None
+
+    def confirmed(self) -> int | None:
+        """Return the place from which the slot has the log; None if it has none. Raise UserError for a foreign slot."""
+        state = self.state()
+        if state is None or state["wal_status"] == _LOST:
+            return None
+        if state["plugin"] != PLUGIN or state["database"] != state["here"]:
+            raise UserError(
+                f"the replication slot {self.name!r} has the plugin {state['plugin']} and the database "
+                f"{state['database']}; it needs {PLUGIN} and {state['here']}. Name another one in ingest.slot"
+            )
+        return lsn_number(str(state["confirmed"]))
+
+    def problem(self) -> str:
+        """Return why the slot does not have the log since an earlier run."""
+        state = self.state()
+        if state is None:
+            return f"the replication slot {self.name!r} does not exist any more"
+        return (
+            f"the server has removed log that the replication slot {self.name!r} needs (wal_status "
+            f"{state['wal_status']}, max_slot_wal_keep_size)"
+        )
+
+    def ensure(self, *, resumes: bool) -> None:
+        """Create the slot if there is none.
+
+        Args:
+            resumes: Whether a table continues an earlier position, whose log a new slot would not have.
+
+        Raises SnapshotNeededError if the log of such a position is gone, UserError if the user may not create slots.
+        """
+        if self.confirmed() is not None:
+            return
+        if resumes:
+            raise SnapshotNeededError(
+                f"{self.problem()}, so changes since the last commit are lost. Read all tables of the spec again with "
+                "--full-refresh, which makes a new slot"
+            )
+        if self.state() is not None:
+            self.server.rows("select pg_drop_replication_slot(%s)", (self.name,))
+        self.server.rows(f"set statement_timeout = {_CREATE_TIMEOUT_MS}")
+        try:
+            self.server.rows("select pg_create_logical_replication_slot(%s, %s)", (self.name, PLUGIN))
+        except RetryableError as error:
+            raise RetryableError(
+                f"the replication slot {self.name!r} is not created: {error.message}. The server waits for the end of "
+                "all transactions that were open before; pg_stat_activity shows them"
+            ) from error
+        finally:
+            self.server.rows("set statement_timeout = 0")
+
+    def confirm(self, place: int) -> None:
+        """Let the server forget its log before a place. A slot that another run reads is confirmed by a later run."""
+        confirmed = self.confirmed()
+        if confirmed is None or confirmed >= place:
+            return
+        deadline = _CLOCK.monotonic_s() + _RELEASE_S
+        while (state := self.state()) is not None and state["active_pid"] and _CLOCK.monotonic_s() < deadline:
+            _CLOCK.sleep(_POLL_S)
+        try:
+            self.server.rows("select pg_replication_slot_advance(%s, %s)", (self.name, lsn_text(place)))
+        except RetryableError as error:
+            # The commits have the position, so a later run confirms it.
+            log.info("the slot %s is not confirmed up to %s now: %s", self.name, lsn_text(place), error.message)

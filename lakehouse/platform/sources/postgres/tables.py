@@ -1,0 +1,177 @@
+"""Columns, keys and replica identities of source tables, from the catalog of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.platform.sources.databases.server import PLACE, SourceColumn, SourceTable
+from lakehouse.platform.sources.pgoutput.columns import (
+    BOOL,
+    BPCHAR,
+    BYTEA,
+    DATE,
+    FLOAT4,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    NUMERIC,
+    OID,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    PgColumn,
+    arrow_type,
+)
+from lakehouse.platform.sources.postgres.connection import Questions
+
+_KINDS = {
+    BOOL: "boolean",
+    INT2: "signed:16",
+    INT4: "signed:32",
+    INT8: "signed:64",
+    OID: "oid",
+    FLOAT4: "float:32",
+    FLOAT8: "float:64",
+    BYTEA: "bytes",
+    DATE: "date",
+    TIMESTAMP: "timestamp",
+    TIMESTAMPTZ: "timestamptz",
+}
+_TEXTS = ("text", "varchar", "name")
+#: Tables of users that are not partitions of others. Changes of temporary and unlogged tables are not in the log.
+_TABLES = (
+    "select c.oid, n.nspname, c.relname, c.relkind, c.relreplident, c.relispartition from pg_class c "
+    "join pg_namespace n on n.oid = c.relnamespace where c.relkind in ('r', 'p') and c.relpersistence = 'p' and not "
+    "c.relispartition and n.nspname <> 'information_schema' and n.nspname !~ '^pg_' "
+    "and has_schema_privilege(n.oid, 'USAGE') and has_table_privilege(c.oid, 'SELECT')"
+)
+_COLUMNS = (
+    "select a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.atthasdef, t.typname "
+    "from pg_attribute a join pg_type t on t.oid = a.atttypid where a.attrelid = any(%s) and a.attnum > 0 and not "
+    "a.attisdropped and a.attgenerated = '' order by a.attrelid, a.attnum"
+)
+#: Deferred constraints are checked at the end of a transaction, in which two rows may have one key.
+_INDEXES = (
+    "select i.indrelid, i.indisprimary, i.indisreplident, i.indkey::int2[] as places from pg_index i "
+    "where i.indrelid = any(%s) and (i.indisprimary or i.indisreplident) and i.indimmediate and i.indisvalid"
+)
+_IDENTITIES = (
+    "select distinct p.relid as oid, c.relreplident from (select r.oid as relid, t.relid as leaf from "
+    "unnest(%s::oid[]) as r(oid), lateral pg_partition_tree(r.oid) t where t.isleaf) p "
+    "join pg_class c on c.oid = p.leaf"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTable:
+    """A source table as the server describes it.
+
+    Attributes:
+        table: The table.
+        oid: Its number.
+        columns: The columns with resolved domains.
+        is_partitioned: Whether it has partitions.
+    """
+
+    table: SourceTable
+    oid: int
+    columns: tuple[PgColumn, ...]
+    is_partitioned: bool
+
+
+def table_names(server: Questions) -> tuple[str, ...]:
+    """Return all tables that the user may read, as `schema.table`."""
+    return tuple(f"{row['nspname']}.{row['relname']}" for row in server.rows(f"{_TABLES} order by 2, 3"))
+
+
+def domains(server: Questions) -> dict[int, tuple[int, int]]:
+    """Return the type and its modifier that each domain is made of, by the number of the domain."""
+    rows = server.rows("select oid, typbasetype, typtypmod from pg_type where typtype = 'd'")
+    return {int(row["oid"]): (int(row["typbasetype"]), int(row["typtypmod"])) for row in rows}
+
+
+def described(server: Questions, names: Sequence[str]) -> dict[str, ServerTable]:
+    """Return tables by their names, without those that do not exist."""
+    wanted = [f"{name}" for name in names]
+    rows = server.rows(f"{_TABLES} and n.nspname || '.' || c.relname = any(%s)", (wanted,))
+    oids = [int(row["oid"]) for row in rows]
+    columns = _grouped(server.rows(_COLUMNS, (oids,)), "attrelid")
+    indexes = _grouped(server.rows(_INDEXES, (oids,)), "indrelid")
+    partitioned = [int(row["oid"]) for row in rows if row["relkind"] == "p"]
+    leaves = _grouped(server.rows(_IDENTITIES, (partitioned,)) if partitioned else [], "oid")
+    made_of = domains(server)
+    found: dict[str, ServerTable] = {}
+    for row in rows:
+        oid, name = int(row["oid"]), f"{row['nspname']}.{row['relname']}"
+        its = columns.get(oid, [])
+        by_place = {int(one["attnum"]): str(one["attname"]) for one in its}
+        resolved = tuple(_resolved(one, made_of) for one in its)
+        keys = {
+            kind: tuple(by_place[place] for place in one["places"] if place in by_place)
+            for one in indexes.get(oid, [])
+            for kind in ("indisprimary", "indisreplident")
+            if one[kind]
+        }
+        identities = {str(one["relreplident"]) for one in leaves.get(oid, [])} or {str(row["relreplident"])}
+        identity = _identity(identities, keys)
+        key = keys.get("indisprimary", ())
+        if identity and not (key and set(key) <= set(identity)):
+            # The columns of the identity are unique and never null, too.
+            key = identity
+        found[name] = ServerTable(
+            table=SourceTable(
+                name=name,
+                columns=tuple(_column(one, pg) for one, pg in zip(its, resolved, strict=True)),
+                key=key,
+                identity=identity,
+                incarnation=str(oid),
+            ),
+            oid=oid,
+            columns=resolved,
+            is_partitioned=row["relkind"] == "p",
+        )
+    return {name: found[name] for name in names if name in found}
+
+
+def _identity(identities: set[str], keys: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
+    """Return the columns that the log has of rows before their changes; None for all columns."""
+    if identities == {"f"}:
+        return None
+    if identities <= {"d", "f"}:
+        return keys.get("indisprimary", ())
+    return keys.get("indisreplident", ()) if identities == {"i"} else ()
+
+
+def _column(row: Mapping[str, Any], column: PgColumn) -> SourceColumn:
+    return SourceColumn(
+        name=column.name,
+        kind=f"{kind_of(column, str(row['typname']))}:{PLACE}{row['attnum']}",
+        type=arrow_type(column),
+        fills_null=not row["attnotnull"] and not row["atthasdef"],
+    )
+
+
+def kind_of(column: PgColumn, type_name: str) -> str:
+    """Return what decides about the values of a column: a name, and sizes that may grow without changing values."""
+    if column.oid == NUMERIC:
+        digits = column.digits
+        return "numeric" if digits is None else f"decimal:{digits[0] - digits[1]}:{digits[1]}"
+    if column.oid == BPCHAR:
+        return f"char_{column.modifier}"
+    return _KINDS.get(column.oid) or ("text" if type_name in _TEXTS else type_name)
+
+
+def _resolved(row: Mapping[str, Any], made_of: Mapping[int, tuple[int, int]]) -> PgColumn:
+    oid, modifier = int(row["atttypid"]), int(row["atttypmod"])
+    while oid in made_of:
+        oid, modifier = made_of[oid]
+    return PgColumn(name=str(row["attname"]), oid=oid, modifier=modifier)
+
+
+def _grouped(rows: Sequence[Mapping[str, Any]], name: str) -> dict[int, list[Mapping[str, Any]]]:
+    found: dict[int, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(int(row[name]), []).append(row)
+    return found

@@ -1,0 +1,28 @@
+"""Reports of jobs that ran on this host, and the exceptions for those with an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from lakehouse.errors import UserError
+from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.private_files import read_own_file
+
+
+def failed_task(report: JobReport, *, final: bool) -> AirflowException:
+    """Return the exception for a report with an error; `final`: a retry cannot help."""
+    assert report.error is not None, "only a report with an error is a failure"
+    message = f"{report.error.kind}: {report.error.message}"
+    return AirflowFailException(message) if final else AirflowException(message)
+
+
+def read_report(path: Path) -> JobReport | None:
+    """Return the report of a job, None if it has not written one."""
+    try:
+        return JobReport.from_json(read_own_file(path))
+    except FileNotFoundError:
+        return None
+    except UserError as error:
+        raise AirflowException(f"{path}: {error}") from error

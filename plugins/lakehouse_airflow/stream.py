@@ -1,0 +1,229 @@
+"""Operator that keeps the stream of a table alive without a slot of a worker: it starts the job and is deferred.
+
+    execute ─► a stream holds the lease: watch it ─┐
+          └──► start spark-submit ─────────────────┴─► deferred: StreamTrigger ─► execute_complete
+                    ▲                                                                 │ ended: report of the run
+                    └── died: start it again, at most `restarts` times ◄──────────────┘ overdue: stop it, fail
+
+The job is a process of its own and continues when the task is deferred, when the worker restarts and when the triggerer
+restarts. A task that finds a live stream watches it and starts none, so that two never run. With the deploy mode
+`cluster` spark-submit ends after the submission, and the driver runs on the cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4  # noqa: TID251 -- each start of a stream has its own id
+
+import psutil
+from airflow.sdk import Context, timezone
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from lakehouse.errors import UserError
+from lakehouse.spec.contracts.job import STREAM, JobCommand, JobReport
+from lakehouse.spec.contracts.stream import (
+    StreamEnd,
+    StreamEvent,
+    StreamRun,
+    StreamState,
+    StreamWatch,
+    sum_of_runs,
+)
+from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.job_reports import failed_task, read_report
+from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
+from lakehouse_airflow.processes import end_job
+from lakehouse_airflow.stream_trigger import StreamTrigger, process_place, storage_variables, table_words
+
+#: Time in which a stream must have its lease: a start of Spark.
+START_S = 300
+#: spark-submit does not wait for the end of an application of a cluster.
+_SUBMIT_ONLY = {
+    "spark.yarn.submit.waitAppCompletion": "false",
+    "spark.kubernetes.submission.waitAppCompletion": "false",
+}
+_LOG_LINES = 20
+
+
+class StreamOperator(LakehouseOperator):
+    """Keep a continuous ingestion alive for `run_for_s` seconds; return the sum of its commits as a JobReport.
+
+    The task fails if the stream fails, if it died more than `restarts` times, or if it has not ended `overdue_s`
+    seconds after its time. When a user clears the task or sets its state, the stream ends after the commit that is
+    under way. A replay is run as by LakehouseOperator. The deferral needs a triggerer.
+
+    Args:
+        run_for_s: Time after which the stream ends, in seconds.
+        overdue_s: Additional time that its last commit may take, in seconds.
+        restarts: Number of times that a stream that died is started again.
+        poll_s: Time between two looks of the trigger, in seconds.
+        kwargs: Arguments of LakehouseOperator.
+    """
+
+    # parameters: the arguments of an Airflow operator
+    def __init__(
+        self, *, run_for_s: int, overdue_s: int = 3600, restarts: int = 3, poll_s: float = 30, **kwargs: Any
+    ) -> None:
+        super().__init__(**{"verb": "ingest", "action": STREAM, **kwargs})
+        self.run_for_s = run_for_s
+        self.overdue_s = overdue_s
+        self.restarts = restarts
+        self.poll_s = poll_s
+        self._until_ms = 0
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Start the stream, or find the one that runs, and wait for its end in the triggerer."""
+        if (context.get("params") or {}).get("replay"):
+            return super().execute(context)
+        return self._watch(context, StreamRun(until_ms=_now_ms() + self.run_for_s * 1000))
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+        """Derive the state of the task from the event of the trigger; start a stream that died again."""
+        found, known = StreamEvent.from_mapping(event), StreamRun.from_mapping(run)
+        command = self._command(context)
+        path = Path(str(command.report))
+        total = found.report if known.total is None else _sum(known.total, found.report)
+        if found.end in (StreamEnd.OVERDUE, StreamEnd.UNREADABLE):
+            self._stop(found)
+        if found.end is StreamEnd.UNREADABLE:
+            raise AirflowFailException(f"the stream cannot be watched, and was asked to end: {found.problem}")
+        if found.end is StreamEnd.OVERDUE:
+            raise AirflowException(f"{found.problem}; it was asked to end")
+        # Only the JVM of a stream that has ended may still be running here.
+        end_job(self._job_of(command))
+        if found.end is StreamEnd.ENDED and total is not None:
+            if total.error is not None:
+                raise failed_task(total, final=total.error.exit_code in FINAL_EXIT_CODES)
+            return self._success(context, command, _described(total, known), path)
+        self._show_log(path)
+        report = read_report(path)
+        if report is not None and report.error is not None:
+            # It failed before it had its lease.
+            raise failed_task(report, final=report.error.exit_code in FINAL_EXIT_CODES)
+        if known.restarts >= self.restarts:
+            raise AirflowException(f"the stream died {known.restarts + 1} times, the last time: {found.problem}")
+        self.log.warning("%s; start %s of %s follows", found.problem, known.restarts + 1, self.restarts)
+        again = replace(known, restarts=known.restarts + 1, total=total, problem=found.problem)
+        return self._watch(context, again)
+
+    def _command(self, context: Context) -> JobCommand:
+        """Build the command of a start: its id is unique, so that a stop request concerns this start only."""
+        command = super()._command(context)
+        if command.action != STREAM:
+            return command
+        # A stream that is started again at the end of its time still commits once.
+        seconds = max(1, (self._until_ms - _now_ms()) // 1000)
+        return replace(command, run_id=f"{command.run_id}/{uuid4().hex[:8]}", run_for=f"{seconds}s")
+
+    def _job_of(self, command: JobCommand) -> str:
+        job = str(command.run_id)
+        return job.rpartition("/")[0] if command.action == STREAM else job
+
+    def _watch(self, context: Context, run: StreamRun) -> dict[str, Any]:
+        """Start a stream unless one runs, and defer the task, which raises TaskDeferred."""
+        self._until_ms = run.until_ms
+        state, now_ms = self._state(), _now_ms()
+        watch = StreamWatch(
+            table=str(self.table),
+            input=self.input,
+            run_id="",
+            since_ms=now_ms,
+            start_by_ms=now_ms + START_S * 1000,
+            deadline_ms=max(run.until_ms, now_ms) + self.overdue_s * 1000,
+            poll_s=self.poll_s,
+            storage=self._storage_settings,
+        )
+        if state.alive:
+            self.log.warning("A stream runs on host %s; this task watches it and starts none.", state.host or "unknown")
+            watch = replace(watch, run_id="" if state.status is None else state.status.run_id)
+        else:
+            watch = self._started(self._ready_command(context), watch)
+        self.defer(
+            trigger=StreamTrigger(watch=watch.to_mapping()),
+            method_name="execute_complete",
+            kwargs={"run": run.to_mapping()},
+        )
+        raise AssertionError("defer() raises an exception")
+
+    def _state(self) -> StreamState:
+        try:
+            words = ["ingest", "status", *table_words(str(self.table), self.input), "--output", "json"]
+            return StreamState.from_json(run_command(words, variables=storage_variables(self._storage_settings)))
+        except UserError as error:
+            raise AirflowFailException(str(error)) from error
+
+    def _started(self, command: JobCommand, watch: StreamWatch) -> StreamWatch:
+        """Start spark-submit as a process that outlives this task, and return what is to be watched."""
+        hook = self._get_hook()
+        is_cluster = hook._connection["deploy_mode"] == "cluster"
+        if is_cluster:
+            self.conf = {**_SUBMIT_ONLY, **(self.conf or {})}
+            hook = self._get_hook()
+        words = hook._build_spark_submit_command(self.application)
+        path = _log_path(Path(str(command.report)))
+        variables = {name: str(value) for name, value in (hook._env or {}).items()}
+        with path.open("wb") as output:
+            path.chmod(0o600)
+            process = subprocess.Popen(
+                words,
+                env={**os.environ, **variables, **self._secrets},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # A signal to the process group of the task must not end the stream.
+                start_new_session=True,
+            )
+        self.log.info("Started process %s; its output is in %s", process.pid, path)
+        watch = replace(watch, run_id=str(command.run_id))
+        if not is_cluster:
+            created = psutil.Process(process.pid).create_time()
+            return replace(watch, place=process_place(), pid=process.pid, created=created)
+        if process.wait():
+            self._show_log(Path(str(command.report)))
+            raise AirflowException(f"spark-submit ended with exit code {process.returncode} before the stream started")
+        return watch
+
+    def _stop(self, event: StreamEvent) -> None:
+        """Ask a stream to end; the task fails anyway, so that an error is logged only."""
+        if not event.run_id:
+            return
+        words = ["ingest", "stop", *table_words(str(self.table), self.input), "--run-id", event.run_id]
+        try:
+            run_command(words, variables=storage_variables(self._storage_settings))
+        except AirflowException as error:
+            self.log.error("the stream %s was not asked to end: %s", event.run_id, error)
+
+    def _show_log(self, report: Path) -> None:
+        """Log the end of the output of a stream that ran on this host."""
+        path = _log_path(report)
+        if path.is_file():
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
+            self.log.warning("the last lines of %s:\n%s", path, "\n".join(lines))
+
+
+def _sum(total: JobReport, report: JobReport | None) -> JobReport:
+    if report is None:
+        return total
+    summed = sum_of_runs(total, report)
+    return summed if report.error is None else replace(summed, status=report.status, error=report.error)
+
+
+def _described(total: JobReport, run: StreamRun) -> JobReport:
+    """Return the report with a warning about restarts."""
+    if not run.restarts:
+        return total
+    text = f"the stream was started again {run.restarts} times, the last time because: {run.problem}"
+    return replace(total, warning="; ".join(filter(None, (total.warning, text))))
+
+
+def _log_path(report: Path) -> Path:
+    return report.with_name("stream.log")
+
+
+def _now_ms() -> int:
+    return int(timezone.utcnow().timestamp() * 1000)

@@ -1,0 +1,44 @@
+"""Run commands of `lakehouse` from triggers, as processes in Spark's environment that do not block the triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException
+
+from lakehouse_airflow.commands import command_line
+from lakehouse_airflow.job_environment import CATALOG_CONNECTION, CATALOG_VARIABLE, catalog_url
+
+#: Concurrent commands of one triggerer: each is a process of some 100 to 200 MB.
+_CONCURRENT_COMMANDS = asyncio.Semaphore(2)
+
+
+async def run_in_trigger(words: Sequence[str], variables: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    """Run a command of lakehouse and return its exit code and its output; kill it if the trigger is cancelled."""
+    arguments, environ = command_line(words, os.environ)
+    environ |= {**await _catalog_variables(), **(variables or {})}
+    async with _CONCURRENT_COMMANDS:
+        process = await asyncio.create_subprocess_exec(
+            *arguments, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            output, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert process.returncode is not None, "communicate() waits for the end of the process"
+    return process.returncode, output.decode(), errors.decode()
+
+
+async def _catalog_variables() -> dict[str, str]:
+    """Return the variable with the catalog's URL, as `catalog_variables` does, by the asynchronous API of triggers."""
+    if os.environ.get(CATALOG_VARIABLE):
+        return {}
+    try:
+        return {CATALOG_VARIABLE: catalog_url(await BaseHook.aget_connection(CATALOG_CONNECTION))}
+    except AirflowException:
+        return {}
