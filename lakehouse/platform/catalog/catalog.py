@@ -20,7 +20,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import yaml
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from lakehouse.core.env import Env
@@ -38,11 +38,10 @@ from lakehouse.platform.catalog.connect import DEFAULT, Database, catalog_url, i
 from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.catalog.existing_tables import spec_of
 from lakehouse.platform.catalog.models import (
-    DecisionRow,
+    OF_TABLE,
+    ActionRow,
     NamespaceRow,
     PolicyRow,
-    RequestRow,
-    RunRow,
     SpecRow,
     TableRow,
 )
@@ -323,16 +322,26 @@ class Catalog(Readable):
         with self.database.session() as session:
             # Wait for a scheduler that records decisions, so that it adds none after the deletion.
             session.execute(select(TableRow.id).where(TableRow.id == entry.id).with_for_update())
-            for table in (DecisionRow, RequestRow, RunRow, SpecRow):
+            for table in OF_TABLE:
                 session.execute(delete(table).where(table.table_id == entry.id))
+            # The actions of users are a log, so they stay under the name of the table.
+            session.execute(update(ActionRow).where(ActionRow.table_id == entry.id).values(table_id=None))
             mine = (PolicyRow.namespace == entry.namespace) & (PolicyRow.name == entry.name)
             session.execute(delete(PolicyRow).where(mine))
             session.execute(delete(TableRow).where(TableRow.id == entry.id))
         self.leases.forget(f"{entry.identifier}/")
         return kept
 
+    # parameters: the parts of a policy
     def set_policy(
-        self, scope: str, service: str, settings: Mapping[str, Any], *, pattern: str = "", replace: bool = False
+        self,
+        scope: str,
+        service: str,
+        settings: Mapping[str, Any],
+        *,
+        pattern: str = "",
+        replace: bool = False,
+        author: str = "",
     ) -> None:
         """Set settings of a service for a namespace, a table, or partitions of a table.
 
@@ -342,6 +351,7 @@ class Catalog(Readable):
             settings: values by name; other settings of the scope are kept.
             pattern: a regular expression that the whole path of a partition must match; empty for all.
             replace: remove the other settings of the scope.
+            author: name of the user.
 
         Raises:
             UserError: the scope or a setting is unknown, or the settings contradict inherited ones for the scope or
@@ -363,7 +373,7 @@ class Catalog(Readable):
                 session.add(row)
             row.settings = {**({} if replace else row.settings), **settings}
             row.version += 1
-            row.updated_ms = self.clock.now_ms()
+            row.updated_ms, row.author = self.clock.now_ms(), author
             _check_policies(session, namespace, name)
 
     def remove_policy(self, scope: str, service: str, *, pattern: str = "") -> bool:

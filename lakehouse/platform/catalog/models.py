@@ -3,7 +3,11 @@
 namespaces ─< tables ─< specs (versions)         policies: of a namespace, of a table, of a table's partitions
                  ├────< requests ─┐
                  ├────< decisions ┼─ runs        leases: of runs, with a growing fencing token
-                 └────< runs ─────┘
+                 ├────< runs ─────┘
+                 ├────< table_points       numbers of each hour
+                 ├───── table_states       the newest numbers and problems
+                 ├────< alarms             silences: of rules and scopes
+                 └────< actions            of users
 """
 
 from __future__ import annotations
@@ -89,6 +93,7 @@ class PolicyRow(Base):
     settings: Mapped[dict[str, Any]]
     version: Mapped[int] = mapped_column(Integer)
     updated_ms: Mapped[int]
+    author: Mapped[str] = mapped_column(default="", server_default="")
 
 
 class RequestRow(Base):
@@ -125,6 +130,7 @@ class RunRow(Base):
     predicted: Mapped[dict[str, Any]] = mapped_column(default=dict)
     actual: Mapped[dict[str, Any]] = mapped_column(default=dict)
     error: Mapped[str | None] = mapped_column(Text)
+    progress: Mapped[dict[str, Any] | None]
 
 
 class DecisionRow(Base):
@@ -144,6 +150,100 @@ class DecisionRow(Base):
     deadline_ms: Mapped[int | None]
     inputs: Mapped[dict[str, Any]] = mapped_column(default=dict)
     predicted: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    code: Mapped[str] = mapped_column(String(40), default="", server_default="")
+
+
+class TableStateRow(Base):
+    """The newest numbers and problems of a table, and when the scheduler looks at the table again.
+
+    A table is looked at if it changed after `looked_ms`, or if `look_at_ms` has passed. `severity` is that of the worst
+    problem, 0 for none. `error` is the reason why the table could not be read.
+    """
+
+    __tablename__ = "lakehouse_table_states"
+    __table_args__ = (Index(None, "severity", "table_id"),)
+
+    table_id: Mapped[int] = mapped_column(_Id, ForeignKey("lakehouse_tables.id"), primary_key=True)
+    changed_ms: Mapped[int] = mapped_column(default=0, server_default="0")
+    looked_ms: Mapped[int] = mapped_column(default=0, server_default="0")
+    look_at_ms: Mapped[int | None]
+    severity: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    numbers: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    problems: Mapped[list[Any]] = mapped_column(JSON, default=list)
+    error: Mapped[str | None] = mapped_column(Text)
+
+
+class TablePointRow(Base):
+    """The numbers of a table in one hour, for its history. Old hours are deleted."""
+
+    __tablename__ = "lakehouse_table_points"
+    __table_args__ = (Index(None, "hour_ms"),)
+
+    table_id: Mapped[int] = mapped_column(_Id, ForeignKey("lakehouse_tables.id"), primary_key=True)
+    hour_ms: Mapped[int] = mapped_column(primary_key=True)
+    numbers: Mapped[dict[str, Any]] = mapped_column(default=dict)
+
+
+class AlarmRow(Base):
+    """An alarm of a rule. One alarm of a rule, table and subject is open at a time; resolved ones are the history.
+
+    `notified` has the notifiers that received the alarm, with times.
+    """
+
+    __tablename__ = "lakehouse_alarms"
+    __table_args__ = (Index(None, "state", "table_id"),)
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    rule: Mapped[str] = mapped_column(String(100))
+    table_id: Mapped[int | None] = mapped_column(_Id, ForeignKey("lakehouse_tables.id"))
+    subject: Mapped[str] = mapped_column(default="", server_default="")
+    severity: Mapped[int] = mapped_column(Integer)
+    state: Mapped[str] = mapped_column(String(20))
+    value: Mapped[float | None] = mapped_column(Float)
+    threshold: Mapped[float | None] = mapped_column(Float)
+    text: Mapped[str] = mapped_column(Text)
+    action: Mapped[str] = mapped_column(Text, default="", server_default="")
+    raised_ms: Mapped[int]
+    seen_ms: Mapped[int]
+    resolved_ms: Mapped[int | None]
+    notified: Mapped[dict[str, Any]] = mapped_column(default=dict)
+
+
+class SilenceRow(Base):
+    """A time during which alarms of a rule (empty: all) and a scope are not sent.
+
+    The scope is a namespace, a table's full name, or empty for all tables.
+    """
+
+    __tablename__ = "lakehouse_silences"
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    rule: Mapped[str] = mapped_column(String(100), default="", server_default="")
+    scope: Mapped[str] = mapped_column(String(401), default="", server_default="")
+    until_ms: Mapped[int]
+    reason: Mapped[str] = mapped_column(Text)
+    author: Mapped[str]
+    created_ms: Mapped[int]
+
+
+class ActionRow(Base):
+    """An action of a user on a table, with its author, its parameters, and the request or DAG run that does it."""
+
+    __tablename__ = "lakehouse_actions"
+    __table_args__ = (Index(None, "table_id", "created_ms"),)
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True)
+    table_id: Mapped[int | None] = mapped_column(_Id, ForeignKey("lakehouse_tables.id"))
+    subject: Mapped[str]
+    action: Mapped[str] = mapped_column(String(50))
+    parameters: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    author: Mapped[str]
+    created_ms: Mapped[int]
+    state: Mapped[str] = mapped_column(String(20))
+    request_id: Mapped[int | None] = mapped_column(_Id)
+    dag_id: Mapped[str] = mapped_column(String(250), default="", server_default="")
+    dag_run_id: Mapped[str] = mapped_column(String(250), default="", server_default="")
+    result: Mapped[dict[str, Any]] = mapped_column(default=dict)
 
 
 class LeaseRow(Base):
@@ -155,3 +255,15 @@ class LeaseRow(Base):
     owner: Mapped[str]
     token: Mapped[int]
     expires_ms: Mapped[int]
+
+
+#: The rows that belong to one table; they are deleted with it. The history of specs is one of them.
+OF_TABLE: tuple[type[Any], ...] = (
+    DecisionRow,
+    RequestRow,
+    RunRow,
+    SpecRow,
+    TableStateRow,
+    TablePointRow,
+    AlarmRow,
+)

@@ -55,7 +55,8 @@ class Decision(Readable):
     """Whether a service is due on a table, whether the scheduler starts it now, and why.
 
     `inputs` are the numbers of the decision. `predicted` are cost and benefit of a run: files, bytes, seconds, benefit.
-    `deadline_ms` is the latest time at which the service should run.
+    `deadline_ms` is the latest time at which the service should run. `code` is a DecisionReason; empty for decisions of
+    earlier versions.
     """
 
     due: bool
@@ -66,6 +67,7 @@ class Decision(Readable):
     inputs: Mapping[str, Any] = field(default_factory=dict)
     predicted: Mapping[str, Any] = field(default_factory=dict)
     decided_ms: int = 0
+    code: str = ""
 
     def _shown(self) -> Shown:
         state = "due and chosen" if self.due and self.chosen else "due, not chosen" if self.due else "not due"
@@ -380,6 +382,7 @@ def _decision_row(table_id: int, service: str, now_ms: int, decision: Decision) 
         "deadline_ms": decision.deadline_ms,
         "inputs": dict(decision.inputs),
         "predicted": dict(decision.predicted),
+        "code": decision.code,
     }
 
 
@@ -393,6 +396,7 @@ def _decision(row: DecisionRow) -> Decision:
         inputs=dict(row.inputs),
         predicted=dict(row.predicted),
         decided_ms=row.decided_ms,
+        code=row.code,
     )
 
 

@@ -202,6 +202,7 @@ def _decision(choice: Choice, spec_version: int) -> Decision:
         due=found.due,
         chosen=choice.chosen,
         reason=choice.reason,
+        code=choice.code,
         priority=assessed.score,
         deadline_ms=assessed.deadline_ms,
         inputs={**found.inputs, "spec_version": spec_version},
