@@ -48,6 +48,7 @@ from lakehouse.platform.catalog.models import (
 from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
 from lakehouse.platform.catalog.run_history import RunHistory
 from lakehouse.platform.catalog.run_leases import RunLeases
+from lakehouse.platform.catalog.table_states import TableStates
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.services import ServiceSettings, service_settings, setting_options
@@ -165,6 +166,11 @@ class Catalog(Readable):
     def history(self) -> RunHistory:
         """Return the requests, decisions and runs of services."""
         return RunHistory(self.database, self.clock)
+
+    @cached_property
+    def states(self) -> TableStates:
+        """Return the newest numbers, due services and problems of tables."""
+        return TableStates(self.database, self.clock)
 
     def create_namespace(
         self, name: str, properties: Mapping[str, str] | None = None, *, exist_ok: bool = False

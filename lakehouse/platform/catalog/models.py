@@ -154,14 +154,21 @@ class DecisionRow(Base):
 
 
 class TableStateRow(Base):
-    """The newest numbers and problems of a table, and when the scheduler looks at the table again.
+    """The newest numbers, due services and problems of a table, and when the scheduler looks at the table again.
 
-    A table is looked at if it changed after `looked_ms`, or if `look_at_ms` has passed. `severity` is that of the worst
+    A table is looked at if `changed_ms` is not 0, or if `look_at_ms` has passed; a look that has seen the change resets
+    `changed_ms`. `due` are the due services by name, `due_services` is their number. `severity` is that of the worst
     problem, 0 for none. `error` is the reason why the table could not be read.
     """
 
     __tablename__ = "lakehouse_table_states"
-    __table_args__ = (Index(None, "severity", "table_id"),)
+    __table_args__ = (
+        Index(None, "severity", "table_id"),
+        Index(None, "changed_ms"),
+        Index(None, "look_at_ms"),
+        Index(None, "looked_ms"),
+        Index(None, "due_services"),
+    )
 
     table_id: Mapped[int] = mapped_column(_Id, ForeignKey("lakehouse_tables.id"), primary_key=True)
     changed_ms: Mapped[int] = mapped_column(default=0, server_default="0")
@@ -170,6 +177,8 @@ class TableStateRow(Base):
     severity: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
     numbers: Mapped[dict[str, Any]] = mapped_column(default=dict)
     problems: Mapped[list[Any]] = mapped_column(JSON, default=list)
+    due: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    due_services: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
     error: Mapped[str | None] = mapped_column(Text)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from lakehouse.errors import UserError
 from lakehouse.model.display import Readable
@@ -29,6 +29,7 @@ from lakehouse.model.document import parse_json
 
 _VERSION = "version"
 _SHOWN = 200
+KindT = TypeVar("KindT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,15 @@ def encode(value: object) -> Any:
     if isinstance(value, tuple | list | set | frozenset):
         return [encode(part) for part in (sorted(value) if isinstance(value, set | frozenset) else value)]
     return str(value)
+
+
+def decode(kind: type[KindT], mapping: object) -> KindT:
+    """Return the dataclass that `encode` encoded; raise UserError for a mapping that is none."""
+    try:
+        decoded: KindT = _decode(kind, mapping, _title(kind))
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"not a {_title(kind)}: {error}; expected {_names(kind)}: {_excerpt(mapping)}") from error
+    return decoded
 
 
 def _decode(kind: Any, value: object, name: str) -> Any:

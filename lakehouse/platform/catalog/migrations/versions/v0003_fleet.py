@@ -26,29 +26,7 @@ def upgrade() -> None:
     op.add_column("lakehouse_decisions", sa.Column("code", sa.String(40), nullable=False, server_default=""))
     op.add_column("lakehouse_policies", sa.Column("author", sa.String(512), nullable=False, server_default=""))
     op.add_column("lakehouse_runs", sa.Column("progress", sa.JSON(), nullable=True))
-    op.create_table(
-        "lakehouse_table_states",
-        sa.Column("table_id", _ID, nullable=False),
-        sa.Column("changed_ms", sa.BigInteger(), nullable=False, server_default="0"),
-        sa.Column("looked_ms", sa.BigInteger(), nullable=False, server_default="0"),
-        sa.Column("look_at_ms", sa.BigInteger(), nullable=True),
-        sa.Column("severity", sa.Integer(), nullable=False, server_default="0"),
-        sa.Column("numbers", sa.JSON(), nullable=False),
-        sa.Column("problems", sa.JSON(), nullable=False),
-        sa.Column("error", sa.Text(), nullable=True),
-        sa.PrimaryKeyConstraint("table_id", name="pk_lakehouse_table_states"),
-        sa.ForeignKeyConstraint(["table_id"], ["lakehouse_tables.id"], name="fk_lakehouse_table_states_table_id"),
-    )
-    op.create_index("ix_lakehouse_table_states_severity_table_id", "lakehouse_table_states", ["severity", "table_id"])
-    op.create_table(
-        "lakehouse_table_points",
-        sa.Column("table_id", _ID, nullable=False),
-        sa.Column("hour_ms", sa.BigInteger(), nullable=False),
-        sa.Column("numbers", sa.JSON(), nullable=False),
-        sa.PrimaryKeyConstraint("table_id", "hour_ms", name="pk_lakehouse_table_points"),
-        sa.ForeignKeyConstraint(["table_id"], ["lakehouse_tables.id"], name="fk_lakehouse_table_points_table_id"),
-    )
-    op.create_index("ix_lakehouse_table_points_hour_ms", "lakehouse_table_points", ["hour_ms"])
+    _create_states()
     _table(
         "lakehouse_alarms",
         sa.Column("rule", sa.String(100), nullable=False),
@@ -90,6 +68,37 @@ def upgrade() -> None:
         sa.Column("result", sa.JSON(), nullable=False),
     )
     op.create_index("ix_lakehouse_actions_table_id_created_ms", "lakehouse_actions", ["table_id", "created_ms"])
+
+
+def _create_states() -> None:
+    """Create the tables of states and of their hourly history, whose keys have no `id`."""
+    op.create_table(
+        "lakehouse_table_states",
+        sa.Column("table_id", _ID, nullable=False),
+        sa.Column("changed_ms", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("looked_ms", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("look_at_ms", sa.BigInteger(), nullable=True),
+        sa.Column("severity", sa.Integer(), nullable=False, server_default="0"),
+        sa.Column("numbers", sa.JSON(), nullable=False),
+        sa.Column("problems", sa.JSON(), nullable=False),
+        sa.Column("due", sa.JSON(), nullable=False),
+        sa.Column("due_services", sa.Integer(), nullable=False, server_default="0"),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("table_id", name="pk_lakehouse_table_states"),
+        sa.ForeignKeyConstraint(["table_id"], ["lakehouse_tables.id"], name="fk_lakehouse_table_states_table_id"),
+    )
+    op.create_index("ix_lakehouse_table_states_severity_table_id", "lakehouse_table_states", ["severity", "table_id"])
+    for column in ("changed_ms", "look_at_ms", "looked_ms", "due_services"):
+        op.create_index(f"ix_lakehouse_table_states_{column}", "lakehouse_table_states", [column])
+    op.create_table(
+        "lakehouse_table_points",
+        sa.Column("table_id", _ID, nullable=False),
+        sa.Column("hour_ms", sa.BigInteger(), nullable=False),
+        sa.Column("numbers", sa.JSON(), nullable=False),
+        sa.PrimaryKeyConstraint("table_id", "hour_ms", name="pk_lakehouse_table_points"),
+        sa.ForeignKeyConstraint(["table_id"], ["lakehouse_tables.id"], name="fk_lakehouse_table_points_table_id"),
+    )
+    op.create_index("ix_lakehouse_table_points_hour_ms", "lakehouse_table_points", ["hour_ms"])
 
 
 def downgrade() -> None:

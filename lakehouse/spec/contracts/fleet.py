@@ -1,0 +1,150 @@
+"""Numbers, due services and problems of tables, as the scheduler stores them for pages, alarms and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from lakehouse.spec.contracts.decisions import DecisionReason
+
+
+class Severity(IntEnum):
+    """Severity of a problem; a higher number needs attention first. 0 in the catalog means that there is no problem."""
+
+    #: A fact to know; nothing to do.
+    INFO = 1
+    #: Readers or writers will suffer if nothing is done.
+    WARNING = 2
+    #: Data is late or wrong, or a service cannot run.
+    CRITICAL = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One rule that is violated on one table.
+
+    Attributes:
+        rule: Name of the rule.
+        severity: Severity of the problem.
+        value: The value that violates the rule; None if it is no number.
+        threshold: The limit that the value exceeds.
+        text: One sentence with both, for people.
+        action: The service or the command that repairs it; empty if there is none.
+        subject: What the rule looks at within the table, such as a service; empty for the table.
+    """
+
+    rule: str
+    severity: Severity
+    text: str
+    value: float | None = None
+    threshold: float | None = None
+    action: str = ""
+    subject: str = ""
+
+
+# parameters: one field per number of a table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableNumbers:
+    """Numbers of one table at one time; None: not known. Times are UTC milliseconds.
+
+    Attributes:
+        last_commit_ms: Completion time of the newest write.
+        file_groups: File groups.
+        files: Newest base files and their log files.
+        partitions: Partitions.
+        base_bytes: Size of the newest base files.
+        log_bytes: Size of the log files that wait for compaction.
+        log_files: Number of these log files.
+        small_files: Base files below the small-file limit.
+        pending_plans: Plans that are scheduled and not executed.
+        pending_writes: Active and failed writes.
+        failed_plans: Pending plans whose executor has ended.
+        instants: Instants on the active timeline.
+        rollbacks: Rollbacks on the active timeline.
+        conflicts: Retries of runs after conflicts in the last day.
+        metadata_bytes: Size of the metadata table.
+        watermark_ms: Event time up to which the table is complete.
+    """
+
+    last_commit_ms: int | None = None
+    file_groups: int | None = None
+    files: int | None = None
+    partitions: int | None = None
+    base_bytes: int | None = None
+    log_bytes: int | None = None
+    log_files: int | None = None
+    small_files: int | None = None
+    pending_plans: int | None = None
+    pending_writes: int | None = None
+    failed_plans: int | None = None
+    instants: int | None = None
+    rollbacks: int | None = None
+    conflicts: int | None = None
+    metadata_bytes: int | None = None
+    watermark_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueService:
+    """A service that is due on a table: its predicted cost, and whether it runs or waits.
+
+    Attributes:
+        since_ms: Time since which the service is due.
+        code: Newest reason why it runs or waits.
+        reason: The same reason as a text for people.
+        files: Predicted files of a run.
+        bytes: Predicted bytes of a run.
+        benefit: Objects that readers and planners no longer open after a run.
+        seconds: Predicted duration of a run.
+        priority: Factor of the service's benefit.
+        score: Priority times benefit per second; services with a higher score run first.
+        deadline_ms: Time after which the service is overdue; None: no deadline.
+        requested: Whether a user requested the run.
+        places: Partitions that the run would write, as far as it is known; empty: all of them.
+        starts_ms: Time at which the wait ends, if it is known.
+        chosen_ms: Time at which the scheduler started a run; None while the service waits.
+    """
+
+    since_ms: int
+    code: DecisionReason
+    reason: str = ""
+    files: int = 0
+    bytes: int = 0
+    benefit: float = 0.0
+    seconds: float = 0.0
+    priority: float = 1.0
+    score: float = 0.0
+    deadline_ms: int | None = None
+    requested: bool = False
+    places: tuple[str, ...] = ()
+    starts_ms: int | None = None
+    chosen_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """The newest state of one table. Times are UTC milliseconds.
+
+    Attributes:
+        numbers: Numbers of the table when the scheduler looked at it.
+        problems: Violated rules.
+        due: The services that are due, by name.
+        error: Reason why the table could not be read; None if it was read.
+        looked_ms: Time of the last look; 0: never.
+        look_at_ms: Time of the next look of a table that does not change; None: only by the rotation.
+        changed_ms: Time of a change that no look has seen; 0: there is none.
+    """
+
+    numbers: TableNumbers = field(default_factory=TableNumbers)
+    problems: tuple[Problem, ...] = ()
+    due: Mapping[str, DueService] = field(default_factory=dict)
+    error: str | None = None
+    looked_ms: int = 0
+    look_at_ms: int | None = None
+    changed_ms: int = 0
+
+    @property
+    def severity(self) -> int:
+        """The severity of the worst problem, 0 without any."""
+        return max((int(problem.severity) for problem in self.problems), default=0)
