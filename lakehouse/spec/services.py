@@ -39,6 +39,8 @@ class ServiceSpec:
         needs_spark: Whether a run uses the executors of a Spark session if there is one.
         takes_pins: Whether a call can name instants (clean) or partitions (ttl) that must be kept.
         merge_on_read_only: Whether the service works on merge-on-read tables only.
+        pattern_settings: Settings that a policy may declare for the partitions that match a pattern.
+        pattern_advice: What to do instead for settings that apply to whole tables.
     """
 
     name: str
@@ -50,7 +52,11 @@ class ServiceSpec:
     needs_spark: bool = True
     takes_pins: bool = False
     merge_on_read_only: bool = False
+    pattern_settings: tuple[str, ...] = ()
+    pattern_advice: str = "set it for the table, without a pattern"
 
+
+_RUN_OF_PARTITIONS = "run `lakehouse {} run --partition` for these partitions with `--option`"
 
 #: All services. A later service cleans up what an earlier one leaves behind, so ties are broken in this order.
 SERVICE_SPECS = (
@@ -62,14 +68,18 @@ SERVICE_SPECS = (
         by_partition=True,
         holds_file_groups=True,
         merge_on_read_only=True,
+        pattern_settings=("enabled", "log_bytes_threshold", "log_files_threshold"),
+        pattern_advice=f"set it for the table, without a pattern, or {_RUN_OF_PARTITIONS.format('compaction')}",
     ),
     ServiceSpec(
         name="logcompaction",
         options="compaction",
         action=Action.LOGCOMPACTION,
         operation=Operation.LOG_COMPACT,
+        by_partition=True,
         holds_file_groups=True,
         merge_on_read_only=True,
+        pattern_settings=("enabled", "log_blocks_threshold"),
     ),
     ServiceSpec(
         name="clustering",
@@ -78,10 +88,34 @@ SERVICE_SPECS = (
         operation=Operation.CLUSTER,
         by_partition=True,
         holds_file_groups=True,
+        pattern_settings=(
+            "enabled",
+            "small_file_bytes",
+            "target_file_bytes",
+            "group_bytes",
+            "single_group",
+            "whole_partitions",
+        ),
+        pattern_advice=f"set it for the table, without a pattern, or {_RUN_OF_PARTITIONS.format('clustering')}",
     ),
     ServiceSpec(name="index", options="indexing", action=Action.INDEXING),
-    ServiceSpec(name="ttl", options="ttl", operation=Operation.DELETE_PARTITION, needs_spark=False, takes_pins=True),
-    ServiceSpec(name="clean", options="clean", action=Action.CLEAN, takes_pins=True),
+    ServiceSpec(
+        name="ttl",
+        options="ttl",
+        operation=Operation.DELETE_PARTITION,
+        needs_spark=False,
+        takes_pins=True,
+        pattern_settings=("enabled",),
+        pattern_advice="declare a rule of the table with `lakehouse ttl policy set --pattern`, such as --partition-age",
+    ),
+    ServiceSpec(
+        name="clean",
+        options="clean",
+        action=Action.CLEAN,
+        takes_pins=True,
+        pattern_advice="a clean retains versions of the whole table: set it for the table, without a pattern, or keep "
+        "versions with `lakehouse savepoint create`",
+    ),
     ServiceSpec(name="archive", options="archive", needs_spark=False),
 )
 #: The names of all services, in the same order.
@@ -107,6 +141,28 @@ def require_by_partition(spec: ServiceSpec) -> None:
             f"{spec.name} works on whole tables; only {' and '.join(BY_PARTITION)} can be limited to partitions",
             service=spec.name,
         )
+
+
+def pattern_settings(service: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those settings of a service that it honours for the partitions of a pattern."""
+    spec, keys = service_spec(service), _keys(service)
+    honoured = {*spec.pattern_settings, *(keys[name] for name in spec.pattern_settings if name in keys)}
+    return {name: value for name, value in settings.items() if name in honoured}
+
+
+def require_pattern_settings(service: str, settings: Mapping[str, Any]) -> None:
+    """Raise SettingError for a setting that a service cannot honour for the partitions of a pattern."""
+    spec, honoured = service_spec(service), pattern_settings(service, settings)
+    refused = next((name for name in settings if name not in honoured), None)
+    if refused is None:
+        return
+    able = f"only {', '.join(spec.pattern_settings)}" if spec.pattern_settings else "no setting of this service"
+    raise SettingError(
+        f"services.{service}: {refused} cannot be set for the partitions of a pattern; {able} can. Instead, "
+        f"{spec.pattern_advice}",
+        service=service,
+        setting=refused,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

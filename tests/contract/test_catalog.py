@@ -160,15 +160,15 @@ def test_settings_are_inherited_from_namespace_to_table_to_partitions(catalog: C
     catalog.create_table(spec(tmp_path / "orders"))
     catalog.set_policy("sales", "compaction", {"max_delta_commits": 9, "trigger": "NUM_OR_TIME"})
     catalog.set_policy("sales.orders", "compaction", {"max_delta_commits": 4})
-    catalog.set_policy("sales.orders", "compaction", {"priority": 5}, pattern="day=2026-.*")
+    catalog.set_policy("sales.orders", "compaction", {"enabled": False}, pattern="day=2026-.*")
     settings = catalog.settings("sales.orders", "compaction")
     assert settings.options == {
         "hoodie.compact.inline.max.delta.commits": "4",
         "hoodie.compact.inline.trigger.strategy": "NUM_OR_TIME",
     }
-    assert settings.priority == 1.0
-    assert catalog.settings("sales.orders", "compaction", partition="day=2026-01-31").priority == 5.0
-    assert catalog.settings("sales.orders", "compaction", partition="day=2025-01-31").priority == 1.0
+    assert settings.enabled
+    assert not catalog.settings("sales.orders", "compaction", partition="day=2026-01-31").enabled
+    assert catalog.settings("sales.orders", "compaction", partition="day=2025-01-31").enabled
     assert catalog.remove_policy("sales.orders", "compaction")
     assert not catalog.remove_policy("sales.orders", "compaction")
     assert catalog.settings("sales.orders", "compaction").options["hoodie.compact.inline.max.delta.commits"] == "9"

@@ -29,6 +29,8 @@ from lakehouse.spec.options.write import WritePolicy
 _Numbers = np.ndarray[Any, Any]
 #: Returns for each slice whether its rows have to be sorted.
 Unsorted = Callable[[FileSlices], np.ndarray[Any, Any]]
+#: Returns the policy of a partition; None if clustering is switched off there.
+PolicyOf = Callable[[str], ClusteringPolicy | None]
 
 _MB = 1024 * 1024
 _HOURS = 24
@@ -82,6 +84,7 @@ def plan_clustering(
     hour: int = 0,
     laid_out: Mapping[str, Layout] | None = None,
     max_file_bytes: int = WritePolicy().max_file_bytes,
+    policy_of: PolicyOf | None = None,
 ) -> ClusteringPlan | None:
     """Return the plan for the newest slices, or None if no group would benefit.
 
@@ -94,28 +97,49 @@ def plan_clustering(
         laid_out: Layouts of completed clusterings by requested time. Files with the requested layout are not sorted
             again.
         max_file_bytes: Assumed size of a slice without base file, as in Hudi.
+        policy_of: Returns the policy of a partition, which decides about its files; `policy` decides about the rest of
+            the plan: partitions, order of rows, number of groups. None: `policy` for all.
 
     Raises:
         UserError: The policy selects a partition that the table does not have.
     """
     newest = FileSlices.of(slices).ordered()
-    layout = Layout(columns=policy.columns, curve=policy.layout)
-    small = policy.whole_partitions | (newest.base_sizes < policy.small_file_bytes)
     paths = partitions_of(pc.unique(newest.partitions).to_pylist(), policy, hour, selected)
-    is_selected = newest.flags(members(newest.partitions, paths))
-    free = newest.filter(small & is_selected & ~newest.is_in_groups(busy_groups))
-    packed = _packed(free, policy, max_file_bytes)
-    outputs = np.maximum(np.ceil(packed.sizes / policy.target_file_bytes), 1).astype(np.int64)
-    gains = np.flatnonzero(_gains(packed, outputs, policy, layout, laid_out or {}))
-    chosen, rest = gains[: policy.max_groups], gains[policy.max_groups :]
-    if not len(chosen):
+    free = newest.filter(~newest.is_in_groups(busy_groups))
+    layout = Layout(columns=policy.columns, curve=policy.layout)
+    found: list[tuple[str, _Packed, int, int]] = []
+    for own, partitions in partitions_by_policy(paths, policy, policy_of):
+        small = own.whole_partitions | (free.base_sizes < own.small_file_bytes)
+        packed = _packed(free.filter(small & free.flags(members(free.partitions, partitions))), own, max_file_bytes)
+        outputs = np.maximum(np.ceil(packed.sizes / own.target_file_bytes), 1).astype(np.int64)
+        gains = np.flatnonzero(_gains(packed, outputs, own, layout, laid_out or {}))
+        names = packed.partitions.take(pa.array(gains)).to_pylist()
+        found += [(name, packed, n, int(outputs[n])) for name, n in zip(names, gains.tolist(), strict=True)]
+    # The sort is stable: groups of one partition keep their order.
+    found.sort(key=lambda group: group[0])
+    chosen, rest = found[: policy.max_groups], found[policy.max_groups :]
+    if not chosen:
         return None
     return ClusteringPlan(
-        groups=tuple(_group(packed.group(number), int(outputs[number]), max_file_bytes) for number in chosen.tolist()),
+        groups=tuple(_group(packed.group(number), outputs, max_file_bytes) for _, packed, number, outputs in chosen),
         params={SORT_COLUMNS: policy.sort_columns} if policy.columns else {},
         extra={LAYOUT_KEY: policy.layout},
-        missing_partitions=tuple(sorted(set(packed.partitions.take(pa.array(rest)).to_pylist()))),
+        missing_partitions=tuple(sorted({partition for partition, *_ in rest})),
     )
+
+
+def partitions_by_policy(
+    paths: Iterable[str], policy: ClusteringPolicy, policy_of: PolicyOf | None
+) -> list[tuple[ClusteringPolicy, list[str]]]:
+    """Return the partitions of each policy, without those in which clustering is switched off."""
+    if policy_of is None:
+        return [(policy, list(paths))]
+    found: dict[ClusteringPolicy, list[str]] = {}
+    for path in paths:
+        own = policy_of(path)
+        if own is not None:
+            found.setdefault(own, []).append(path)
+    return list(found.items())
 
 
 def partitions_of(

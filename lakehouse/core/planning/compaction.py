@@ -8,7 +8,7 @@ P: readers assume that the base file of P includes all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -31,6 +31,9 @@ _DAY = re.compile(r"(\d{4})[/-](\d{1,2})[/-](\d{1,2})")
 _PARTITION_KEY = re.compile(r"(^|/)[^/=]*=")
 
 _Operations = list[CompactionOperation]
+#: Returns the policy of a partition; None if the service is switched off there.
+PolicyOf = Callable[[str], CompactionPolicy | None]
+_Policies = Mapping[str, CompactionPolicy]
 _BY_DAY = ("BoundedPartitionAware", "UnBoundedPartitionAware")
 
 
@@ -103,6 +106,7 @@ def plan_compaction(
     selected: Collection[str] = (),
     now: str | None = None,
     max_file_bytes: int = _MAX_FILE_BYTES,
+    policy_of: PolicyOf | None = None,
 ) -> CompactionPlan | None:
     """Return the plan of the policy's strategies for the newest slices, or None if no group has to be compacted.
 
@@ -113,6 +117,7 @@ def plan_compaction(
         selected: Partition paths to which the plan is limited; empty for those of the policy's option.
         now: An instant time, which strategies by day need.
         max_file_bytes: Assumed size of the base file of a group that has none.
+        policy_of: Returns the policy whose thresholds apply to a partition; None: `policy` for all.
 
     Raises:
         UserError: A strategy needs the dates of partitions, and a partition path has none.
@@ -123,11 +128,13 @@ def plan_compaction(
         partitions = [partition for partition in partitions if partition in chosen_paths]
     for strategy in policy.strategies:
         partitions = _partitions(strategy, partitions, policy, now)
+    policies = _policies(partitions, policy, policy_of)
+    partitions = sorted(policies)
     in_partitions = newest.filter(members(newest.partitions, partitions))
     operations = _operations(in_partitions, busy_groups, max_file_bytes)
     chosen = operations
     for strategy in policy.strategies:
-        chosen = _ORDERS.get(strategy, _everything)(chosen, policy)
+        chosen = _ORDERS.get(strategy, _everything)(chosen, policy, policies)
     if not chosen:
         return None
     planned_groups = {(operation.partition, operation.file_id) for operation in chosen}
@@ -136,30 +143,37 @@ def plan_compaction(
     return CompactionPlan(operations=tuple(chosen), missing_partitions=tuple(sorted(missing)))
 
 
+# parameters: all inputs of a plan, four of them with a default
 def plan_log_compaction(
     slices: Iterable[FileSlice],
     busy_groups: Collection[tuple[str, str]],
     policy: CompactionPolicy,
     *,
     log_compactions: Collection[str] = (),
+    selected: Collection[str] = (),
     max_file_bytes: int = _MAX_FILE_BYTES,
+    policy_of: PolicyOf | None = None,
 ) -> CompactionPlan | None:
     """Return the plan that merges the log files of each group with many of them, or None if no group has enough.
 
     `log_compactions` are the instants of completed log compactions. The log files that they merged stay in the slice,
     so only later log files count. A plan names all log files of the slice, as in Hudi; the reader decides which of
-    their blocks are valid.
+    their blocks are valid. `selected` limits the plan to some partitions; empty for those of the policy's option.
+    `policy_of` returns the policy whose threshold applies to a partition.
     """
 
     def logs_since(file_slice: FileSlice) -> int:
         merged = max((log.instant for log in file_slice.logs if log.instant in log_compactions), default="")
         return sum(log.instant > merged for log in file_slice.logs)
 
-    selected = frozenset(policy.selected_partitions)
     columns = FileSlices.of(slices)
-    enough = columns.filter(columns.log_counts >= max(policy.log_blocks_threshold, 1))
-    candidates = enough.filter(members(enough.partitions, sorted(selected))) if selected else enough
-    worth = [s for s in candidates if logs_since(s) >= policy.log_blocks_threshold]
+    chosen = frozenset(selected or policy.selected_partitions)
+    paths = [p for p in pc.unique(columns.partitions).to_pylist() if not chosen or p in chosen]
+    policies = _policies(paths, policy, policy_of)
+    least = max(min((found.log_blocks_threshold for found in policies.values()), default=1), 1)
+    logged = columns.filter(columns.log_counts >= least)
+    candidates = logged.filter(members(logged.partitions, sorted(policies)))
+    worth = [s for s in candidates if logs_since(s) >= max(policies[s.partition].log_blocks_threshold, 1)]
     operations = _operations(worth, busy_groups, max_file_bytes)
     return CompactionPlan(operations=tuple(operations)) if operations else None
 
@@ -239,11 +253,19 @@ def _no_day(partition: str, strategy: str) -> date:
     )
 
 
-def _everything(operations: _Operations, _policy: CompactionPolicy) -> _Operations:
+def _policies(
+    partitions: Iterable[str], policy: CompactionPolicy, policy_of: PolicyOf | None
+) -> dict[str, CompactionPolicy]:
+    """Return the policy of each partition in which the service is not switched off."""
+    found = {partition: policy if policy_of is None else policy_of(partition) for partition in partitions}
+    return {partition: own for partition, own in found.items() if own is not None}
+
+
+def _everything(operations: _Operations, _policy: CompactionPolicy, _policies: _Policies) -> _Operations:
     return operations
 
 
-def _bounded(operations: _Operations, policy: CompactionPolicy) -> _Operations:
+def _bounded(operations: _Operations, policy: CompactionPolicy, _policies: _Policies) -> _Operations:
     """Return operations up to and including the one that reaches the bound, so that large groups are compacted, too."""
     bounded: _Operations = []
     remaining_mb = float(policy.target_io_mb)
@@ -255,20 +277,22 @@ def _bounded(operations: _Operations, policy: CompactionPolicy) -> _Operations:
     return bounded
 
 
-def _by_log_size(operations: _Operations, policy: CompactionPolicy) -> _Operations:
-    return _largest(operations, policy, "TOTAL_LOG_FILES_SIZE", policy.log_bytes_threshold)
+def _by_log_size(operations: _Operations, policy: CompactionPolicy, policies: _Policies) -> _Operations:
+    least = {partition: own.log_bytes_threshold for partition, own in policies.items()}
+    return _bounded(_largest(operations, "TOTAL_LOG_FILES_SIZE", least), policy, policies)
 
 
-def _by_log_files(operations: _Operations, policy: CompactionPolicy) -> _Operations:
-    return _largest(operations, policy, "TOTAL_LOG_FILES", policy.log_files_threshold)
+def _by_log_files(operations: _Operations, policy: CompactionPolicy, policies: _Policies) -> _Operations:
+    least = {partition: own.log_files_threshold for partition, own in policies.items()}
+    return _bounded(_largest(operations, "TOTAL_LOG_FILES", least), policy, policies)
 
 
-def _largest(operations: Sequence[CompactionOperation], policy: CompactionPolicy, key: str, least: int) -> _Operations:
-    enough = [operation for operation in operations if operation.metrics[key] >= least]
-    return _bounded(sorted(enough, key=lambda operation: -operation.metrics[key]), policy)
+def _largest(operations: Sequence[CompactionOperation], key: str, least: Mapping[str, int]) -> _Operations:
+    enough = [operation for operation in operations if operation.metrics[key] >= least[operation.partition]]
+    return sorted(enough, key=lambda operation: -operation.metrics[key])
 
 
-_ORDERS: dict[str, Callable[[_Operations, CompactionPolicy], _Operations]] = {
+_ORDERS: dict[str, Callable[[_Operations, CompactionPolicy, _Policies], _Operations]] = {
     "LogFileSizeBased": _by_log_size,
     "LogFileNumBased": _by_log_files,
     "BoundedIO": _bounded,

@@ -51,7 +51,7 @@ from lakehouse.platform.catalog.run_leases import RunLeases
 from lakehouse.platform.catalog.table_states import TableStates
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.secrets import refuse_secrets
-from lakehouse.spec.services import ServiceSettings, service_settings, setting_options
+from lakehouse.spec.services import ServiceSettings, require_pattern_settings, service_settings, setting_options
 from lakehouse.spec.table import TableSpec, parse_spec
 
 _NAMESPACE = "default"
@@ -367,6 +367,7 @@ class Catalog(Readable):
         namespace, name = self._scope(scope)
         if pattern:
             _check_pattern(pattern, name)
+            require_pattern_settings(service, settings)
         with self.database.session() as session:
             # Serialise edits: two edits that are each consistent may contradict each other.
             session.get(NamespaceRow, namespace, with_for_update={"key_share": True})

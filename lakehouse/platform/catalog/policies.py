@@ -6,14 +6,28 @@ namespace   <   the spec's `services:`   <   table   <   partitions that match a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakehouse.errors import SettingError, UserError
 from lakehouse.model.display import Readable
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.contradictions import check_settings
-from lakehouse.spec.services import SERVICES, service_options
+from lakehouse.spec.options.partition_rules import (
+    EVERY_PARTITION,
+    PARTITION_RULES,
+    PartitionRule,
+    parse_rules,
+    rules_text,
+)
+from lakehouse.spec.services import (
+    SERVICE_SPECS,
+    SERVICES,
+    ServiceSettings,
+    pattern_settings,
+    service_options,
+    service_settings,
+)
 from lakehouse.spec.table import TableSpec
 
 
@@ -71,7 +85,22 @@ class ServicePolicies:
             service: self.settings_of(namespace, name, spec.services, service)
             for service in sorted(services | {*spec.services})
         }
-        return {**spec.call_options(), **service_options(settings)}
+        own = spec.call_options()
+        rules = [*parse_rules(own.get(PARTITION_RULES, "")), *self._partition_rules(namespace, name, spec.services)]
+        return {**own, **service_options(settings), **({PARTITION_RULES: rules_text(rules)} if rules else {})}
+
+    def scheduling_settings(
+        self, namespace: str, name: str, declared: Mapping[str, Any], service: str
+    ) -> ServiceSettings:
+        """Return the settings by which runs of a table are decided.
+
+        A service that is switched off for the table is enabled here if a pattern switches it on for some partitions.
+        """
+        settings = service_settings(service, self.settings_of(namespace, name, declared, service))
+        if settings.enabled:
+            return settings
+        rules = self._partition_rules(namespace, name, declared)
+        return replace(settings, enabled=any(rule.enabled for rule in rules if rule.service == service))
 
     def check(self, namespace: str, name: str = "", spec: TableSpec | None = None) -> None:
         """Raise UserError if the merged settings of a table or a namespace contradict each other (`check_settings`)."""
@@ -92,8 +121,31 @@ class ServicePolicies:
         except UserError as error:
             raise UserError(f"{_scope(namespace, name)}: {error.message}") from error
 
+    def _partition_rules(self, namespace: str, name: str, declared: Mapping[str, Any]) -> list[PartitionRule]:
+        """Return the rules of partitions of a table, with those settings that the services honour by partition."""
+        rules: list[PartitionRule] = []
+        for spec in SERVICE_SPECS:
+            own = [policy for policy in self._about(namespace, name, spec.name) if policy.pattern]
+            found = [_rule(policy) for policy in own] if spec.pattern_settings else []
+            found = [rule for rule in found if rule.enabled is not None or rule.options]
+            enabled = service_settings(spec.name, self.settings_of(namespace, name, declared, spec.name)).enabled
+            if not enabled and any(rule.enabled for rule in found):
+                rules.append(PartitionRule(service=spec.name, pattern=EVERY_PARTITION, enabled=False))
+            rules += found
+        return rules
+
     def _about(self, namespace: str, name: str, service: str) -> list[ServicePolicy]:
         return [policy for policy in self._of.get((namespace, name), ()) if policy.service == service]
+
+
+def _rule(policy: ServicePolicy) -> PartitionRule:
+    """Return a policy of partitions as a rule, without settings that the service cannot honour by partition."""
+    honoured = pattern_settings(policy.service, policy.settings)
+    settings = service_settings(policy.service, honoured)
+    enabled = settings.enabled if "enabled" in honoured else None
+    return PartitionRule(
+        service=policy.service, pattern=policy.pattern, enabled=enabled, options=dict(settings.options)
+    )
 
 
 def _scope(namespace: str, name: str) -> str:

@@ -40,5 +40,7 @@ def assess(services: TableServices, name: str, *, force: bool = False) -> Assess
         # Its run crashed or is still active. An active run holds the lease of the service, so no second one starts.
         return Assessment(due=True, reason=f"plan {pending[0].requested} is pending", inputs=inputs, cost=cost)
     if due and not cost.files:
-        return Assessment(due=False, reason=f"{reason}; a plan would be empty", inputs=inputs)
+        off = [rule.pattern for rule in services.policies.partitions.of(name) if rule.enabled is False]
+        why = f"; {name} is switched off for partitions that match {' or '.join(map(repr, off))}" if off else ""
+        return Assessment(due=False, reason=f"{reason}; a plan would be empty{why}", inputs=inputs)
     return Assessment(due=due, reason=reason, inputs=inputs, cost=cost)

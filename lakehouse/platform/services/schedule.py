@@ -15,7 +15,7 @@ from lakehouse.platform.catalog.run_history import Decision, Run, RunState
 from lakehouse.platform.services.assess import Assessment, assess
 from lakehouse.platform.services.choose import AssessedService, Choice, Limits, Load, choose
 from lakehouse.platform.services.run import lease_key
-from lakehouse.spec.services import ServiceSettings, service_settings
+from lakehouse.spec.services import ServiceSettings
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +106,7 @@ def _look(
         return dict.fromkeys(services, _Found(assessment=_unseen(entry, "services", error)))
     for service in services:
         try:
-            settings_text = policies.settings_of(entry.namespace, entry.name, entry.spec.services, service)
-            settings = service_settings(service, settings_text)
+            settings = policies.scheduling_settings(entry.namespace, entry.name, entry.spec.services, service)
             found[service] = _Found(assessment=assess(table, service, force=service in requested), settings=settings)
         except LakehouseError as error:
             found[service] = _Found(assessment=_unseen(entry, service, error))

@@ -17,6 +17,7 @@ from lakehouse.spec.options.index import IndexPolicy
 from lakehouse.spec.options.indexing import IndexingPolicy
 from lakehouse.spec.options.lock_providers import PROVIDER_KEY
 from lakehouse.spec.options.logs import LogPolicy
+from lakehouse.spec.options.partition_rules import PartitionPolicies
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.options.spread import SpreadPolicy
 from lakehouse.spec.options.sync import SyncPolicy
@@ -45,6 +46,7 @@ class Policies:
     event_time: EventTimePolicy = field(default_factory=EventTimePolicy)
     deletes: DeletePolicy = field(default_factory=DeletePolicy)
     sync: SyncPolicy = field(default_factory=SyncPolicy)
+    partitions: PartitionPolicies = field(default_factory=PartitionPolicies)
 
     def override(self, options: Mapping[str, str]) -> Policies:
         """Return these policies with the values of `options` instead of their own.

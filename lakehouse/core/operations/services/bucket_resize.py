@@ -23,6 +23,7 @@ from lakehouse.core.operations.load.resizes import groups_with_open_copies, part
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
+from lakehouse.core.operations.services.partition_policies import switched_off
 from lakehouse.core.operations.services.plan_executor import UnusablePlanError
 from lakehouse.core.operations.services.rewrite import planned_groups
 from lakehouse.core.planning.clustering import LAYOUT_KEY, Unsorted, partitions_of
@@ -73,7 +74,7 @@ def plan_rings(
         return None
     slices = checked_slices(table, policies.write, selected or None)
     paths = partitions_of(pc.unique(slices.partitions).to_pylist(), policies.clustering, hour, selected)
-    wanted = sorted(set(paths) - partitions_in_resize(table))
+    wanted = sorted(set(paths) - partitions_in_resize(table) - set(switched_off(policies, "clustering", paths)))
     index, largest = policies.index, policies.write.max_file_bytes
     limits = RingLimits(
         split_bytes=largest * index.split_threshold,
@@ -134,7 +135,7 @@ def plan_numbers(
         return None
     slices = checked_slices(table, policies.write, selected or None)
     paths = partitions_of(pc.unique(slices.partitions).to_pylist(), policies.clustering, hour, selected)
-    wanted = set(paths) - partitions_in_resize(table)
+    wanted = set(paths) - partitions_in_resize(table) - set(switched_off(policies, "clustering", paths))
     free = slices.filter(members(slices.partitions, sorted(wanted)))
     active = groups_of_active_writes(table, policies.transaction)
     busy = planned_groups(table) | active | groups_with_open_copies(table, free)

@@ -11,7 +11,7 @@ plan was made, the plan is dropped with all its files (see `commit.clustering_co
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -47,6 +47,11 @@ from lakehouse.core.operations.services.bucket_resize import (
     store_resized_rings,
     with_new_groups,
 )
+from lakehouse.core.operations.services.partition_policies import (
+    policies_by_partition,
+    refuse_switched_off,
+    switched_off_reason,
+)
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
     UnusablePlanError,
@@ -71,6 +76,7 @@ from lakehouse.core.planning.clustering import (
     LAYOUT_KEY,
     ClusteringDue,
     Layout,
+    PolicyOf,
     clustering_due,
     layout_from_metadata,
     layout_of,
@@ -89,7 +95,7 @@ from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.nothing_to_do import NothingToDoReason
-from lakehouse.spec.options.clustering import BUCKETS, SORT_COLUMNS
+from lakehouse.spec.options.clustering import BUCKETS, SORT_COLUMNS, ClusteringPolicy
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -113,11 +119,7 @@ def plan(
 ) -> ClusteringPlan | NothingToDo:
     """Return the plan that would be scheduled now; writes nothing. Raises UserError as `schedule` does."""
     refusal = _not_due(table, policies, request)
-    return (
-        refusal
-        or _plan(table, policies, request)
-        or NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=NO_GROUPS)
-    )
+    return refusal or _plan(table, policies, request) or _no_groups(policies, request)
 
 
 def schedule(
@@ -130,13 +132,17 @@ def schedule(
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     refusal = _not_due(table, policies, request)
-    return refusal or schedule_plan(table, policies, partial(_plan, policies=policies, request=request))
+    make_plan = partial(_plan, policies=policies, request=request)
+    return refusal or schedule_plan(table, policies, make_plan, _no_groups(policies, request))
 
 
 def schedule_plan(
-    table: LoadedTable, policies: Policies, make_plan: Callable[[LoadedTable], ClusteringPlan | None]
+    table: LoadedTable,
+    policies: Policies,
+    make_plan: Callable[[LoadedTable], ClusteringPlan | None],
+    nothing: NothingToDo,
 ) -> Instant | NothingToDo:
-    """Put the plan that `make_plan` makes of the table on the timeline."""
+    """Put the plan that `make_plan` makes of the table on the timeline; return `nothing` if it makes none."""
     # Listing takes long and the lock should be short: list before, and again only if the timeline changed since.
     planned = make_plan(table)
     with table_lock(table.env, policies.transaction) as lock:
@@ -144,7 +150,7 @@ def schedule_plan(
         if now.timeline != table.timeline:
             planned = make_plan(now)
         if planned is None:
-            return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=NO_GROUPS)
+            return nothing
         lock.check()
         data = encode_clustering_plan(planned, base_path=table.env.storage.root)
         instant = table.store.request(now.timeline, Action.CLUSTERING, data)
@@ -225,6 +231,7 @@ class ClusteringExecution:
     def execute(self, claimed: ClaimedPlan, plan: ClusteringPlan) -> ClusteringWork:
         """Write the new file groups, the largest ones first."""
         table, policies, instant = claimed.table, claimed.policies, claimed.instant
+        refuse_switched_off(policies, "clustering", self.partitions(plan))
         # Check for conflicts before any work is done.
         _check_conflicts(table, policies, instant, plan)
         require_recorded_writes(table, policies, instant)
@@ -243,7 +250,7 @@ class ClusteringExecution:
         inputs, unsized = [len(group.slices) for group in groups], [0] * len(groups)
         work = stage_of(table, "clustering", "file group", unsized, units=inputs)
         with planned_files_exist(claimed, plan.slices), observed_stage(work) as running, running.tasks(unsized, inputs):
-            written = self.engine.run(partial(_task, context, claimed.claim), groups)
+            written = self.engine.run(partial(_task, context, _file_sizes(policies, plan), claimed.claim), groups)
         stats = [stat for of_task in written for stat in of_task]
         metadata = CommitMetadata(
             operation=Operation.CLUSTER.value,
@@ -294,7 +301,24 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Cl
         hour=int(table.store.new_instant_time(table.timeline)[_HOUR]),
         laid_out=_laid_out(table, _made_by(slices)) if policies.clustering.columns else {},
         max_file_bytes=policies.write.max_file_bytes,
+        policy_of=_policy_of(policies),
     )
+
+
+def _policy_of(policies: Policies) -> PolicyOf:
+    of = policies_by_partition(policies, "clustering")
+
+    def policy(partition: str) -> ClusteringPolicy | None:
+        found = of(partition)
+        return None if found is None else found.clustering
+
+    return policy
+
+
+def _no_groups(policies: Policies, request: ServiceRequest) -> NothingToDo:
+    """Return the outcome of a plan without file groups; it names requested partitions that a policy switches off."""
+    reason = switched_off_reason(policies, "clustering", request.partitions)
+    return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=reason or NO_GROUPS)
 
 
 def _plan_buckets(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
@@ -390,7 +414,26 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
     return ClusteringContext(write=write, read=read, layout=layout)
 
 
-def _task(context: ClusteringContext, claim: int, attempt: Attempt, group: ClusteringGroup) -> list[WriteStat]:
+def _file_sizes(policies: Policies, plan: ClusteringPlan) -> Mapping[str, int]:
+    """Return the size of new files in the partitions for which a policy sets another one than that of the table."""
+    of = _policy_of(policies)
+    found = {partition: of(partition) for partition in {piece.partition for piece in plan.slices}}
+    usual = policies.clustering.target_file_bytes
+    sizes = {partition: usual if own is None else own.target_file_bytes for partition, own in found.items()}
+    return {partition: size for partition, size in sizes.items() if size != usual}
+
+
+# parameters: what is equal for all tasks, then what differs; the engine passes the last two
+def _task(
+    context: ClusteringContext,
+    file_sizes: Mapping[str, int],
+    claim: int,
+    attempt: Attempt,
+    group: ClusteringGroup,
+) -> list[WriteStat]:
+    if group.partition in file_sizes:
+        sized = replace(context.write.policy, max_file_bytes=file_sizes[group.partition])
+        context = replace(context, write=replace(context.write, policy=sized))
     rewrite = cluster_group if children_of(group) is None else resize_group
     return rewrite(context, attempt_under_claim(attempt, claim), group)
 

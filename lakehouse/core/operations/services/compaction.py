@@ -17,6 +17,8 @@ from lakehouse.core.operations.services.compaction_execution import (
     CompactionExecution,
     CompactionKind,
     compaction_cost,
+    compaction_policies,
+    no_groups,
     require_merge_on_read,
     run_compaction,
     schedule_compaction,
@@ -45,11 +47,7 @@ def plan(
 ) -> CompactionPlan | NothingToDo:
     """Return the plan that would be scheduled now; writes nothing."""
     refusal = _not_due(table, policies, request)
-    return (
-        refusal
-        or _plan(table, policies, request)
-        or NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=COMPACTION.no_groups)
-    )
+    return refusal or _plan(table, policies, request) or no_groups(policies, COMPACTION, request)
 
 
 def schedule(
@@ -99,6 +97,7 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Co
         selected=request.partitions,
         now=table.store.new_instant_time(table.timeline),
         max_file_bytes=policies.write.max_file_bytes,
+        policy_of=compaction_policies(policies, COMPACTION),
     )
 
 

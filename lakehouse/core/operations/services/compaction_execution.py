@@ -22,6 +22,11 @@ from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.core.operations.services.partition_policies import (
+    policies_by_partition,
+    refuse_switched_off,
+    switched_off_reason,
+)
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
     attempt_under_claim,
@@ -39,6 +44,7 @@ from lakehouse.core.operations.services.rewrite import (
 )
 from lakehouse.core.operations.services.service import ServiceCost, ServiceRequest
 from lakehouse.core.operations.write.prepare import maintenance_context
+from lakehouse.core.planning.compaction import PolicyOf
 from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import UnsupportedError, UserError
@@ -47,6 +53,7 @@ from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.nothing_to_do import NothingToDoReason
+from lakehouse.spec.options.compaction import CompactionPolicy
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -69,6 +76,11 @@ class CompactionKind:
     no_groups: str
 
     @property
+    def service(self) -> str:
+        """The name of the service."""
+        return "logcompaction" if self.merges_logs_only else "compaction"
+
+    @property
     def merges_logs_only(self) -> bool:
         """Whether the result of a task is a log file, not a base file."""
         return self.action is Action.LOGCOMPACTION
@@ -85,7 +97,7 @@ def schedule_compaction(
         if now.timeline != table.timeline:
             planned = kind.plan(now, policies, request)
         if planned is None:
-            return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=kind.no_groups)
+            return no_groups(policies, kind, request)
         lock.check()
         data = encode_compaction_plan(planned, log_compaction=kind.merges_logs_only)
         instant = table.store.request(now.timeline, kind.action, data)
@@ -143,6 +155,7 @@ class CompactionExecution:
     def execute(self, claimed: ClaimedPlan, plan: CompactionPlan) -> RewrittenFiles:
         """Rewrite the planned file groups, the largest ones first."""
         kind, table, policies = self.kind, claimed.table, claimed.policies
+        refuse_switched_off(policies, kind.service, self.partitions(plan))
         requested, schema = claimed.instant.requested, table_schema(table)
         if schema is None:
             raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} is for a table without schema")
@@ -188,6 +201,23 @@ class CompactionExecution:
         done = complete_rewrite(claimed, work, now, lock)
         staging_of(claimed, self.engine).clean_up(work.staged)
         return done
+
+
+def no_groups(policies: Policies, kind: CompactionKind, request: ServiceRequest) -> NothingToDo:
+    """Return the outcome of a plan without file groups; it names requested partitions that a policy switches off."""
+    reason = switched_off_reason(policies, kind.service, request.partitions)
+    return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=reason or kind.no_groups)
+
+
+def compaction_policies(policies: Policies, kind: CompactionKind) -> PolicyOf:
+    """Return a function from a partition to its compaction policy; None if the service is switched off there."""
+    of = policies_by_partition(policies, kind.service)
+
+    def policy(partition: str) -> CompactionPolicy | None:
+        found = of(partition)
+        return None if found is None else found.compaction
+
+    return policy
 
 
 def compaction_cost(plan: CompactionPlan | None, *, logs_only: bool = False) -> ServiceCost:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+import pyarrow.compute as pc
+
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader
@@ -24,6 +26,7 @@ from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import clustering
+from lakehouse.core.operations.services.partition_policies import switched_off
 from lakehouse.core.operations.services.rewrite import planned_groups
 from lakehouse.core.planning.clustering import metrics_of
 from lakehouse.core.storage.protocol import Storage
@@ -53,7 +56,9 @@ def without_filter(table: LoadedTable, engine: Engine, policies: Policies) -> tu
     """Return the newest slices whose base file has no bloom filter. Tasks of the engine read the footers."""
     if bucket_rules(table, policies.index) is not None:
         return ()
-    slices = [piece for piece in load_slices(table) if piece.base is not None]
+    newest = load_slices(table)
+    off = switched_off(policies, "clustering", pc.unique(newest.partitions).to_pylist())
+    slices = [piece for piece in newest if piece.base is not None and piece.partition not in off]
     paths = [piece.base.path for piece in slices if piece.base is not None]
     unsized = [0] * len(paths)
     with (
@@ -91,7 +96,8 @@ def schedule(table: LoadedTable, engine: Engine, policies: Policies) -> Instant 
         return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_COMPLETE)
     clustering.require_free_groups(table, policies)
     clustering.require_recorded_writes(table, policies, None)
-    return clustering.schedule_plan(table, policies, partial(_plan, policies=policies, paths=paths))
+    nothing = NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=clustering.NO_GROUPS)
+    return clustering.schedule_plan(table, policies, partial(_plan, policies=policies, paths=paths), nothing)
 
 
 def run(table: LoadedTable, engine: Engine, policies: Policies) -> Committed | NothingToDo:

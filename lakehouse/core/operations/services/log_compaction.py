@@ -24,6 +24,8 @@ from lakehouse.core.operations.services.compaction_execution import (
     CompactionExecution,
     CompactionKind,
     compaction_cost,
+    compaction_policies,
+    no_groups,
     require_merge_on_read,
     run_compaction,
     schedule_compaction,
@@ -36,7 +38,6 @@ from lakehouse.model.commit import Operation
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant
-from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 
 
@@ -50,9 +51,7 @@ def plan(
 ) -> CompactionPlan | NothingToDo:
     """Return the plan that would be scheduled now; writes nothing."""
     require_merge_on_read(table)
-    return _plan(table, policies, request) or NothingToDo(
-        code=NothingToDoReason.NO_CANDIDATES, reason=LOG_COMPACTION.no_groups
-    )
+    return _plan(table, policies, request) or no_groups(policies, LOG_COMPACTION, request)
 
 
 def schedule(
@@ -83,7 +82,6 @@ def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
 
 
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> CompactionPlan | None:
-    del request  # a log compaction ignores `force` and `partitions`
     slices = checked_slices(table, policies.write)
     held = planned_groups(table) | groups_with_open_copies(table, slices)
     return plan_log_compaction(
@@ -91,7 +89,9 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Co
         held,
         policies.compaction,
         log_compactions=log_compactions(table),
+        selected=request.partitions,
         max_file_bytes=policies.write.max_file_bytes,
+        policy_of=compaction_policies(policies, LOG_COMPACTION),
     )
 
 

@@ -33,6 +33,7 @@ from lakehouse.core.operations.commit.results import Committed, Conflict, Nothin
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.partition_statistics import load_statistics
+from lakehouse.core.operations.services.partition_policies import switched_off
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.core.operations.write.request import WriteRequest
@@ -168,15 +169,17 @@ def _plan(
 ) -> TtlPlan:
     if not any(rule.limits for rule in rules):
         return TtlPlan()
+    statistics = tuple(partition_statistics(load_statistics(table, save=save, rebuild=request.force)))
+    off = switched_off(policies, "ttl", (found.partition for found in statistics))
     return plan_ttl(
-        partition_statistics(load_statistics(table, save=save, rebuild=request.force)),
+        statistics,
         rules,
         table.config.keys,
         Now(utc_ms=table.env.clock.now_ms(), instant=table.store.new_instant_time(table.timeline)),
         max_partitions=policies.ttl.max_delete_partitions,
         selected=policies.ttl.selected,
         pinned=frozenset(path.strip("/") for path in request.pinned),
-        busy=_busy(table),
+        busy=_busy(table) | dict.fromkeys(off, "ttl is switched off by a policy for this partition"),
     )
 
 

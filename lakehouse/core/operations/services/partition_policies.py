@@ -1,0 +1,52 @@
+"""Apply the settings of a service that are declared for some partitions only (`lakehouse.services.partitions`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from lakehouse.core.operations.services.plan_executor import UnusablePlanError
+from lakehouse.spec.options.policies import Policies
+
+
+def policies_by_partition(policies: Policies, service: str) -> Callable[[str], Policies | None]:
+    """Return a function from a partition path to its policies; None if the service is switched off there.
+
+    Partitions with the same settings get the same object. The function raises UserError for options that do not fit.
+    """
+    if not policies.partitions.of(service):
+        return lambda _partition: policies
+    known: dict[tuple[tuple[str, str], ...], Policies] = {}
+
+    def of(partition: str) -> Policies | None:
+        options = policies.partitions.options_of(service, partition)
+        if options is None:
+            return None
+        key = tuple(sorted(options.items()))
+        if key not in known:
+            known[key] = policies.override(options)
+        return known[key]
+
+    return of
+
+
+def switched_off(policies: Policies, service: str, partitions: Iterable[str]) -> tuple[str, ...]:
+    """Return those of some partitions in which a service is switched off, sorted."""
+    if not policies.partitions.of(service):
+        return ()
+    return tuple(p for p in sorted(set(partitions)) if policies.partitions.options_of(service, p) is None)
+
+
+def switched_off_reason(policies: Policies, service: str, partitions: Iterable[str]) -> str | None:
+    """Return in which of some partitions a service is switched off, as a sentence; None if in none."""
+    off = switched_off(policies, service, partitions)
+    if not off:
+        return None
+    others = f" and {len(off) - 1} more" if len(off) > 1 else ""
+    return f"{service} is switched off by a policy for partition {off[0]!r}{others}"
+
+
+def refuse_switched_off(policies: Policies, service: str, partitions: Iterable[str]) -> None:
+    """Raise UnusablePlanError for a pending plan with partitions in which the service was switched off since."""
+    reason = switched_off_reason(policies, service, partitions)
+    if reason is not None:
+        raise UnusablePlanError(f"{reason}; the other partitions are planned again")
