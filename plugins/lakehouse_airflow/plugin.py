@@ -1,4 +1,6 @@
-"""Airflow plugin: its listener fails tasks whose pool is missing. An entry point of the package registers the plugin.
+"""Airflow plugin: pages, their REST API, and a listener that fails tasks whose pool is missing.
+
+An entry point of the package registers the plugin. Every process of Airflow loads this module, so it imports little.
 
 DAGs import the other modules themselves.
 """
@@ -30,3 +32,15 @@ class LakehousePlugin(AirflowPlugin):
 
     name = "lakehouse"
     listeners = [RunListener()]  # noqa: RUF012 -- Airflow reads the list from the class
+
+    @property
+    def fastapi_apps(self) -> list[dict[str, Any]]:
+        """Return the REST API of the pages. Only the API server reads this property, and only it imports FastAPI."""
+        app = import_module("lakehouse_airflow.api.app")
+        return [{"app": app.build_app(), "url_prefix": app.PREFIX, "name": "lakehouse"}]
+
+    @property
+    def react_apps(self) -> list[dict[str, Any]]:
+        """Return the pages: one in the navigation, and a tab of each DAG run."""
+        pages: list[dict[str, Any]] = import_module("lakehouse_airflow.page_list").react_apps()
+        return pages

@@ -137,7 +137,7 @@ def _database(home: Path) -> Iterator[str]:
 @contextmanager
 def running(home: Path, environment: Mapping[str, str], programs: Path = PROGRAMS) -> Iterator[Standalone]:
     """Run Airflow as `standalone` does, with the database that `environment` names and programs of an environment."""
-    port, tasks, triggers = _free_ports(3)
+    port, tasks, triggers = free_ports(3)
     whole = {
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
@@ -167,10 +167,10 @@ def running(home: Path, environment: Mapping[str, str], programs: Path = PROGRAM
         airflow.until(airflow.is_up, "Airflow's API answers", timeout_s=START_S)
         yield airflow
     finally:
-        _stop(process)
+        stop(process)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     """End all processes of the session.
 
     A signal to the parent only would not end its children, and tasks have process groups of their own.
@@ -196,7 +196,8 @@ def _session(leader: int) -> list[int]:
     return found
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that no process listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [opened.getsockname()[1] for opened in sockets]

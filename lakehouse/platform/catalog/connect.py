@@ -40,6 +40,7 @@ _BUSY_S = 30
 _CONNECT_S = 10
 _IDLE_S = 20
 _MIGRATION_LOCK = 0x6C616B65
+_READS = "lakehouse_reads"
 
 
 def catalog_url(name: str, environ: Mapping[str, str]) -> str:
@@ -84,6 +85,13 @@ class Database:
     def session(self) -> Iterator[Session]:
         """Run one transaction: commit at the end, roll back after an error. Database errors become RetryableError."""
         with self._translated(), Session(self.engine) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Run one transaction that only reads: with SQLite it neither waits for writers nor blocks them."""
+        engine = self.engine.execution_options(**{_READS: True})
+        with self._translated(), Session(engine) as session, session.begin():
             yield session
 
     def upgrade(self) -> str:
@@ -241,7 +249,8 @@ def _prepare_postgresql(connection: Any, record: Any) -> None:
 
 def _begin_sqlite(connection: Any) -> None:
     if not connection.connection.driver_connection.in_transaction:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        reads = connection.get_execution_options().get(_READS)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
 def _config() -> Config:

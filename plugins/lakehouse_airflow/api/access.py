@@ -1,0 +1,65 @@
+"""Permissions of endpoints: the user, reading, and actions on a DAG."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from airflow.configuration import conf
+from airflow.models import DagModel
+from fastapi import Depends, HTTPException, Request
+
+#: The DAG that does the actions of users; permissions of actions on tables are those of this DAG.
+ACTIONS_DAG = "lakehouse.actions"
+_PORTS = {"http": 80, "https": 443}
+
+#: Dependency of endpoints that only read.
+READS = Depends(requires_access_dag(method="GET"))
+User = GetUserDep
+
+
+def service_dag(service: str) -> str:
+    """Return the id of the DAG whose permissions an action on a service needs."""
+    return f"services.{service}"
+
+
+def require_edit(user: Any, dag_id: str) -> None:
+    """Raise HTTPException 403 unless the user may edit a DAG."""
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    if not get_auth_manager().is_authorized_dag(method="PUT", details=details, user=user):
+        raise HTTPException(403, f"this needs the permission to edit the DAG {dag_id}; ask an administrator")
+
+
+def may_edit(user: Any, dag_id: str) -> bool:
+    """Return whether the user may edit a DAG."""
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return bool(get_auth_manager().is_authorized_dag(method="PUT", details=details, user=user))
+
+
+def acting_user(request: Request, user: GetUserDep) -> Any:
+    """Return the user of a request that changes something; raise HTTPException 403 for a request of another site.
+
+    A browser sends the cookie of the session with requests of other sites, too. Such a request has a foreign `Origin`.
+    """
+    by_header = request.headers.get("authorization", "").lower().startswith("bearer ")
+    if not by_header and not _is_own(request):
+        raise HTTPException(403, "a change needs the header Authorization, or an Origin of this site")
+    return user
+
+
+ActingUser = Annotated[Any, Depends(acting_user)]
+
+
+def _is_own(request: Request) -> bool:
+    origin = request.headers.get("origin", "")
+    own = {f"//{request.headers.get('host', '')}", conf.get("api", "base_url", fallback="")}
+    return _place(origin) is not None and _place(origin) in {_place(url) for url in own}
+
+
+def _place(url: str) -> tuple[str, int | None] | None:
+    """Return host and port of a URL, None without a host."""
+    parts = urlsplit(url)
+    return None if not parts.hostname else (parts.hostname, parts.port or _PORTS.get(parts.scheme))

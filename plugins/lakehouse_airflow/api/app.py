@@ -1,0 +1,60 @@
+"""The FastAPI application: routers, errors, security headers, and the OpenAPI document for users that are logged in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+
+import lakehouse
+from lakehouse_airflow.api import static, tables
+from lakehouse_airflow.api.access import User
+from lakehouse_airflow.api.errors import add_handlers
+
+PREFIX, VERSION = "/lakehouse", "v1"
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+_ROUTERS = (tables.router,)
+
+
+def build_app() -> FastAPI:
+    """Return the application. Its own documentation pages are off, because they would answer without a login."""
+    app = FastAPI(
+        title="Lakehouse API",
+        version=lakehouse.__version__,
+        description="Tables, services, decisions, alarms and actions of a lakehouse catalog.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    for router in _ROUTERS:
+        app.include_router(router, prefix=f"/api/{VERSION}")
+    app.include_router(static.router)
+    app.include_router(_document_router(app))
+    add_handlers(app)
+    app.middleware("http")(_secure)
+    return app
+
+
+def _document_router(app: FastAPI) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    def openapi(user: User) -> JSONResponse:
+        """Return the OpenAPI document."""
+        del user
+        return JSONResponse(app.openapi())
+
+    router.add_api_route(f"/api/{VERSION}/openapi.json", openapi, methods=["GET"])
+    return router
+
+
+async def _secure(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call_next(request)
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers.setdefault("Cache-Control", "private, no-store")
+    return response

@@ -1,0 +1,105 @@
+// Shared by all pages: React and Chakra of Airflow's own page, requests, formats, and the state in the URL.
+export const { createElement: h, useState, useEffect, useRef, useMemo, useCallback, Fragment } = globalThis.React;
+export const UI = globalThis.ChakraUI;
+export const Router = globalThis.ReactRouterDOM;
+
+const API = 'lakehouse/api/v1/';
+const kept = new Map();
+
+export const apiUrl = (path) => new URL(API + path, document.baseURI).href;
+
+export async function call(path, { method = 'GET', body } = {}) {
+  const answer = await fetch(apiUrl(path), {
+    method,
+    credentials: 'same-origin',
+    headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const text = await answer.text();
+  let content = {};
+  try { content = text ? JSON.parse(text) : {}; } catch { content = { text: text.slice(0, 300) }; }
+  if (!answer.ok) {
+    const error = new Error(content.text || content.detail || `HTTP ${answer.status}`);
+    error.code = content.code; error.status = answer.status;
+    throw error;
+  }
+  return content;
+}
+
+export const query = (values) => {
+  const words = new URLSearchParams();
+  Object.entries(values).forEach(([name, value]) => {
+    if (value !== '' && value !== null && value !== undefined && value !== false) words.set(name, value);
+  });
+  const text = words.toString();
+  return text ? `?${text}` : '';
+};
+
+// Reads a document, again every `every` ms while the page is visible. The last answer is shown meanwhile.
+export function useData(path, { every = 0 } = {}) {
+  const [state, setState] = useState({ path, data: kept.get(path), error: null });
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    if (path === null) return undefined;
+    let live = true;
+    const read = () => call(path).then(
+      (data) => { kept.set(path, data); if (live) setState({ path, data, error: null }); },
+      (error) => { if (live) setState({ path, data: kept.get(path), error }); },
+    );
+    if (state.path !== path) setState({ path, data: kept.get(path), error: null });
+    read();
+    const timer = every ? setInterval(() => { if (!document.hidden) read(); }, every) : null;
+    return () => { live = false; if (timer) clearInterval(timer); };
+  }, [path, turn]);
+  const mine = state.path === path ? state : { data: kept.get(path), error: null };
+  return { ...mine, loading: !mine.data && !mine.error, reload: () => setTurn((n) => n + 1) };
+}
+
+// One value of the URL's query. An empty value is removed; changing a filter goes back to the first page.
+export function useQuery() {
+  const [params, setParams] = Router.useSearchParams();
+  const set = (changes, { keepPage = false } = {}) => setParams((old) => {
+    const next = new URLSearchParams(old);
+    if (!keepPage) next.delete('offset');
+    Object.entries(changes).forEach(([name, value]) => {
+      if (value === '' || value === null || value === undefined || value === false) next.delete(name);
+      else next.set(name, value);
+    });
+    return next;
+  }, { replace: true });
+  return [(name, fallback = '') => params.get(name) ?? fallback, set];
+}
+
+export const pagePath = (...parts) => `/plugin/lakehouse/${parts.map(encodeURIComponent).join('/')}`;
+
+// ---------------------------------------------------------------- formats: every number has a unit
+const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB'];
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return '-';
+  let value = bytes; let unit = 0;
+  while (Math.abs(value) >= 999.95 && unit < UNITS.length - 1) { value /= 1000; unit += 1; }
+  return `${unit ? value.toFixed(1) : Math.round(value)} ${UNITS[unit]}`;
+}
+export const count = (value) => (value === null || value === undefined ? '-' : Number(value).toLocaleString('en-US'));
+export function seconds(value) {
+  if (value === null || value === undefined) return '-';
+  const s = Math.max(0, value);
+  if (s < 90) return `${Math.round(s)} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  if (s < 172800) return `${(s / 3600).toFixed(s < 36000 ? 1 : 0)} h`;
+  return `${Math.round(s / 86400)} days`;
+}
+const zone = () => { try { return JSON.parse(localStorage.getItem('timezone')) || 'UTC'; } catch { return localStorage.getItem('timezone') || 'UTC'; } };
+export function absolute(ms) {
+  if (ms === null || ms === undefined) return '';
+  let timeZone = zone();
+  try { new Intl.DateTimeFormat('sv-SE', { timeZone }); } catch { timeZone = 'UTC'; }
+  const text = new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'medium' }).format(new Date(ms));
+  return `${text} ${timeZone}`;
+}
+export function Ago({ ms, now = Date.now(), ahead = false }) {
+  if (ms === null || ms === undefined) return h('span', null, '-');
+  const gap = (now - ms) / 1000;
+  const text = gap >= 0 ? `${seconds(gap)} ago` : `in ${seconds(-gap)}`;
+  return h('time', { dateTime: new Date(ms).toISOString(), title: absolute(ms) }, ahead ? text : text);
+}

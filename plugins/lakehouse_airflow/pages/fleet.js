@@ -1,0 +1,77 @@
+// The page Fleet: all tables, those that need attention first.
+import { h, UI, useData, useQuery, query, count, size, seconds, Ago, pagePath } from './core.js';
+import { Frame, Card, PagedTable, Health, State, Spark, Go, Choice, Search, Waiting } from './ui.js';
+
+const { Box, Flex, Text, Code } = UI;
+const LIMIT = 50;
+
+export function Fleet() {
+  const [get, set] = useQuery();
+  const filter = { search: get('search'), namespace: get('namespace'), health: get('health'), order: get('order', 'attention'),
+    ascending: get('ascending') === 'true', offset: get('offset') || null, limit: LIMIT };
+  const { data, error, loading } = useData(`tables${query(filter)}`, { every: 15000 });
+  const summary = useData('summary', { every: 15000 });
+  const filtered = filter.search || filter.namespace || filter.health;
+  return h(Frame, { page: '', stale: data && data.stale, error, title: 'Lakehouse tables' },
+    h(Totals, { summary: summary.data }),
+    h(Flex, { gap: 4, my: 4, wrap: 'wrap', align: 'center' },
+      h(Search, { value: filter.search, label: 'Search tables', onChange: (search) => set({ search }) }),
+      h(Choice, { label: 'namespace', value: filter.namespace, onChange: (namespace) => set({ namespace }),
+        options: [['', 'all'], ...((data && data.namespaces) || []).map((name) => [name, name])] }),
+      h(Choice, { label: 'health', value: filter.health, onChange: (health) => set({ health }),
+        options: [['', 'all'], ['attention', 'needs attention'], ['healthy', 'healthy'], ['unreadable', 'cannot be read'], ['unknown', 'not looked at yet']] })),
+    loading ? h(Waiting) : null,
+    data && data.total === 0 && !filtered ? h(First) : null,
+    data && (data.total > 0 || filtered) ? h(PagedTable, { columns: columns(data.now_ms), rows: data.rows, total: data.total, limit: LIMIT,
+      label: 'Tables', rowKey: (row) => row.table, empty: 'No table matches these filters.' }) : null);
+}
+
+function Totals({ summary: s }) {
+  if (!s) return h(Box, { h: '4.6rem' });
+  const grown = s.grown_bytes;
+  return h(Flex, { gap: 3, wrap: 'wrap' },
+    h(Card, { label: s.tables === 1 ? 'table' : 'tables', value: count(s.tables) }),
+    h(Card, { label: s.attention === 1 ? 'needs attention' : 'need attention', value: count(s.attention), to: '/plugin/lakehouse?health=attention' }),
+    h(Card, { label: 'services running', value: count(s.running), to: pagePath('queue') }),
+    h(Card, { label: 'services due', value: count(s.due), hint: s.oldest_due_ms ? `oldest for ${seconds((s.now_ms - s.oldest_due_ms) / 1000)}` : null, to: pagePath('queue') }),
+    h(Card, { label: 'open alarms', value: count(s.alarms), to: pagePath('alarms') }),
+    h(Card, { label: 'in all tables', value: size(s.bytes), hint: grown === null ? null : `${grown >= 0 ? '+' : '-'}${size(Math.abs(grown))} since yesterday` }));
+}
+
+function First() {
+  return h(Box, { borderWidth: 1, borderRadius: 'md', p: 6, maxW: '46rem' },
+    h(Text, { fontWeight: 'semibold', mb: 2 }, 'The catalog has no tables yet'),
+    h(Text, { mb: 3 }, 'Put a table spec into the folder of table specs and run its DAG, or register an existing table:'),
+    h(Code, { display: 'block', p: 3, whiteSpace: 'pre' }, 'lakehouse table register --table sales.orders --location s3://lake/sales/orders'));
+}
+
+const problemOf = (row) => {
+  if (row.error) return row.error;
+  return row.problems.length ? row.problems[0].text : '';
+};
+
+const columns = (now) => [
+  { name: 'table', label: 'table', order: 'table', cell: (r) => h(Go, { to: pagePath('table', r.table), fontWeight: 'medium' }, r.table) },
+  { name: 'health', label: 'health', order: 'attention', cell: (r) => h(Box, { maxW: '30rem' }, h(Health, r),
+    problemOf(r) ? h(Text, { fontSize: 'sm', mt: 1, lineClamp: 3 }, problemOf(r)) : null,
+    r.problems.length && r.problems[0].action ? h(Text, { fontSize: 'sm', color: 'fg.muted' }, `→ ${r.problems[0].action}`) : null) },
+  { name: 'fresh', label: 'last commit', order: 'freshness', cell: (r) => h(Ago, { ms: r.numbers.last_commit_ms ?? null, now }) },
+  { name: 'small', label: 'small files', order: 'small_files', right: true, cell: (r) => small(r.numbers) },
+  { name: 'logs', label: 'log backlog', order: 'log_bytes', right: true, cell: (r) => size(r.numbers.log_bytes) },
+  { name: 'size', label: 'size', order: 'base_bytes', right: true, cell: (r) => size(r.numbers.base_bytes) },
+  { name: 'plans', label: 'plans', right: true, cell: (r) => plans(r.numbers) },
+  { name: 'run', label: 'last service', cell: (r) => (r.last_run ? h(Flex, { gap: 2, align: 'center' }, h(State, { state: r.last_run.state }),
+    h(Text, { as: 'span', fontSize: 'sm' }, r.last_run.service, ' ', h(Ago, { ms: r.last_run.started_ms, now }))) : '-') },
+  { name: 'growth', label: '7 days', cell: (r) => h(Spark, { values: r.history }) },
+];
+
+function small(numbers) {
+  const { small_files: few, files, file_groups: groups } = numbers;
+  if (few === null || few === undefined) return '-';
+  const all = files ?? groups;
+  return all ? `${count(few)} (${Math.round((100 * few) / all)} %)` : count(few);
+}
+const plans = ({ pending_plans: pending, failed_plans: failed }) => {
+  if (pending === undefined || pending === null) return '-';
+  return failed ? `${pending} pending, ${failed} failed` : `${pending} pending`;
+};
