@@ -9,7 +9,7 @@ from operator import and_
 import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse.core.rows.absent_columns import LACKS
@@ -84,9 +84,19 @@ def count_records(marked: Frame, sets: int) -> tuple[tuple[int, int], ...]:
     Raises UserError for files that cannot be read.
     """
     with spark_failures("reading the files"):
+        if sets == 1:
+            return (_count_all(marked),)
         rows = marked.groupBy(FILE_SET).agg(F.count(F.lit(1)), F.count(REASON)).collect()
     found = {int(row[0]): (int(row[1]), int(row[2])) for row in rows}
     return tuple(found.get(number, (0, 0)) for number in range(sets))
+
+
+def _count_all(marked: Frame) -> tuple[int, int]:
+    """Return the numbers of all records and of bad records; the tasks count while they compute, without a shuffle."""
+    counts = Observation()
+    observed = marked.select(REASON).observe(counts, F.count(F.lit(1)).alias("records"), F.count(REASON).alias("bad"))
+    observed.write.format("noop").mode("append").save()
+    return int(counts.get["records"]), int(counts.get["bad"])
 
 
 def good_rows(marked: Frame, *, without: Iterable[str] = (), bits: Sequence[int] = ()) -> Frame:

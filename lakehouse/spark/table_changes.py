@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import reduce
 
@@ -12,17 +13,34 @@ from pyspark.sql import functions as F
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read.queries import Changes, CompletedUpTo, Incremental, ScanRequest
+from lakehouse.core.operations.read.queries import SNAPSHOT, Changes, CompletedUpTo, Incremental, ScanRequest
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.table.scan import TableScan
 from lakehouse.model.predicate import And, In, Predicate
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.scan import spark_schema
-from lakehouse.spark.sources import Frame, Session
+from lakehouse.spark.sources import Frame, Schema, Session
 from lakehouse.spec.table_source import CHANGE_TYPE, COMMIT_TIME
 
 #: The largest number of groups that become a condition on the files to read.
 _MOST_GROUPS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroups:
+    """The values of columns whose groups a run computes again.
+
+    Attributes:
+        columns: The columns.
+        rows: The distinct values.
+        where: A condition that the files and rows of these groups meet; None without one.
+        is_exact: Whether no other rows meet the condition.
+    """
+
+    columns: tuple[str, ...]
+    rows: Frame
+    where: Predicate | None = None
+    is_exact: bool = False
 
 
 def data_columns(loaded: LoadedTable) -> tuple[str, ...]:
@@ -81,28 +99,70 @@ def no_rows(session: Session, loaded: LoadedTable) -> Frame:
     return session.createDataFrame([], spark_schema(pa.schema(fields)))
 
 
-def groups_of_rows(session: Session, frames: Sequence[Frame], columns: Sequence[str]) -> tuple[Frame, Predicate | None]:
-    """Return the distinct values of columns, and a condition that files with these values meet, if they are few.
+def images_of_changes(session: Session, loaded: LoadedTable, begin: str, end: str, columns: Sequence[str]) -> Frame:
+    """Return columns of every row that the commits completed in (begin, end] wrote, replaced or deleted.
+
+    One scan of the changes yields the values before and after each of them.
+
+    Raises UserError for a column that the table does not have.
+    """
+    sides = [
+        F.when(F.col(side).isNotNull(), F.struct(*[F.col(f"{side}.`{name}`").alias(name) for name in columns]))
+        for side in ("before", "after")
+    ]
+    with spark_failures(f"ingest.group_by {', '.join(columns)}"):
+        images = _changes(session, loaded, begin, end).select(F.explode(F.array(*sides)).alias("image"))
+        return images.where("image IS NOT NULL").select("image.*")
+
+
+def groups_of_rows(frames: Sequence[Frame], columns: Sequence[str]) -> RowGroups:
+    """Return the distinct values of columns.
 
     Raises UserError for a column that a frame does not have.
     """
     with spark_failures(f"ingest.group_by {', '.join(columns)}"):
         found = reduce(Frame.unionByName, [frame.select(*_quoted(columns)) for frame in frames]).distinct()
-        rows = found.limit(_MOST_GROUPS + 1).collect()
-    if len(rows) > _MOST_GROUPS:
-        return found, None
+        few = found.limit(_MOST_GROUPS + 1).toArrow()
+    if few.num_rows > _MOST_GROUPS:
+        return RowGroups(columns=tuple(columns), rows=found)
     parts = []
-    for number, name in enumerate(columns):
-        values = {row[number] for row in rows}
+    for name, column in zip(columns, few.columns, strict=True):
+        values = set(column.to_pylist())
         # Other types need not compare as their text does.
         if values and all(type(value) in (str, int, date) for value in values):
             parts.append(In(name, tuple(sorted(values))))
-    return session.createDataFrame(rows, found.schema), And(tuple(parts)) if parts else None
+    return RowGroups(
+        columns=tuple(columns),
+        # Spark knows the size of rows that it gets from Arrow, so it joins with them without a shuffle.
+        rows=found.sparkSession.createDataFrame(few, found.schema),
+        where=And(tuple(parts)) if parts else None,
+        is_exact=len(columns) == len(parts) == 1,
+    )
 
 
-def in_groups(rows: Frame, groups: Frame, columns: Sequence[str]) -> Frame:
-    """Return the rows whose values of the columns are in `groups`; null equals null."""
-    return _joined(rows, groups, columns, "left_semi")
+def in_groups(rows: Frame, groups: RowGroups) -> Frame:
+    """Return the rows whose values of the columns are in `groups`; null equals null.
+
+    Args:
+        rows: Rows that meet the condition `groups.where`, if there is one.
+        groups: The groups.
+    """
+    return rows if groups.is_exact else _joined(rows, groups.rows, groups.columns, "left_semi")
+
+
+def stored_in_groups(session: Session, loaded: LoadedTable, columns: Sequence[str], groups: RowGroups) -> Frame:
+    """Return columns of those rows of a table whose values of the group columns are in `groups`."""
+    # Values of another type than the column's are compared by Spark.
+    same = all(groups.rows.schema[name] == schema_of(loaded, columns)[name] for name in groups.columns)
+    request = ScanRequest(query=SNAPSHOT, columns=tuple(columns), where=groups.where if same else None)
+    return in_groups(_frame(session, loaded, request), groups if same else replace(groups, is_exact=False))
+
+
+def schema_of(loaded: LoadedTable, columns: Sequence[str]) -> Schema:
+    """Return columns of a table in the types of Spark."""
+    schema = table_schema(loaded)
+    assert schema is not None, "the table has columns"
+    return spark_schema(pa.schema([schema.field(name) for name in columns]))
 
 
 def not_among(rows: Frame, others: Frame, columns: Sequence[str]) -> Frame:
@@ -123,7 +183,7 @@ def with_deletes(rows: Frame, gone: Frame | None) -> Frame:
 
 def _joined(rows: Frame, others: Frame, columns: Sequence[str], how: str) -> Frame:
     # Other names, because both frames may descend from the same one.
-    other = others.select(*[F.col(f"`{name}`").alias(f"_lakehouse_{n}") for n, name in enumerate(columns)]).distinct()
+    other = others.select(*[F.col(f"`{name}`").alias(f"_lakehouse_{n}") for n, name in enumerate(columns)])
     same = [F.col(f"`{name}`").eqNullSafe(F.col(f"_lakehouse_{number}")) for number, name in enumerate(columns)]
     return rows.join(other, reduce(lambda one, two: one & two, same), how)
 

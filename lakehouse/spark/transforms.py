@@ -69,9 +69,8 @@ def marked_rows(frame: Frame, key_fields: tuple[str, ...], origin: str) -> Frame
     reserved = next((name for name in frame.columns if name in INTERNAL), None)
     if reserved is not None:
         raise UserError(f"column {reserved!r} is a name of this package; rename it in the transform", column=reserved)
-    whole = (
-        frame.withColumn(CORRUPT, F.lit(None).cast("string"))
-        .withColumn(SOURCE_FILE, F.lit(origin))
-        .withColumn(FILE_SET, F.lit(0))
+    # One call: Spark analyzes the whole query again at each.
+    whole = frame.withColumns(
+        {CORRUPT: F.lit(None).cast("string"), SOURCE_FILE: F.lit(origin), FILE_SET: F.lit(0)},
     )
     return mark_bad_records(whole, key_fields)

@@ -23,7 +23,7 @@ from lakehouse.platform.sources.source import Batch, Views
 from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spark.bad_records import count_records, good_rows, pin, unpin
 from lakehouse.spark.sources import Frame
-from lakehouse.spark.table_changes import in_groups, not_among, with_deletes
+from lakehouse.spark.table_changes import not_among, stored_in_groups, with_deletes
 from lakehouse.spark.transforms import marked_rows, run_function, run_query, selected_columns
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import TableSpec
@@ -97,7 +97,7 @@ def _gone(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table
     if views.groups is None:
         return None
     columns = table.schema.names
-    for name in views.group_by:
+    for name in views.groups.columns:
         for names, place in ((rows.columns, "the rows of the transform"), (columns, "the table")):
             if name not in names:
                 raise UserError(
@@ -106,8 +106,8 @@ def _gone(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table
                     "the transform, or write deletes: ignore",
                     column=name,
                 )
-    stored = table.scan(columns=columns).to_spark(rows.sparkSession)
-    return not_among(in_groups(stored, views.groups, views.group_by), rows, identity)
+    stored = stored_in_groups(rows.sparkSession, table.refresh(), columns, views.groups)
+    return not_among(stored, rows, identity)
 
 
 def _identity(spec: TableSpec, table: Table) -> tuple[str, ...]:

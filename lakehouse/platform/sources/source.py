@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 from lakehouse.model.drift import BatchColumns
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.spark.sources import Frame, Schema
+from lakehouse.spark.table_changes import RowGroups
 from lakehouse.spec.contracts.job import SourceLag
 from lakehouse.spec.options.schema import SchemaPolicy
 
@@ -84,17 +85,15 @@ class Views:
         rows: The views.
         removed: The same views with the rows as they were before the changes, also of deleted rows. Rows of the table
             that the transform makes of them, and not of `rows`, are deleted. None to delete nothing.
-        groups: The values of `group_by` that the run computes again: rows of the table in these groups, which the
+        groups: The groups that the run computes again: rows of the table in these groups, which the
             transform does not make, are deleted. None to delete nothing.
-        group_by: The columns of `groups`.
         replaces: Whether the rows replace all rows of the table.
         marks_deletes: Whether the rows get the column `_hoodie_is_deleted`.
     """
 
     rows: Mapping[str, Frame]
     removed: Mapping[str, Frame] | None = None
-    groups: Frame | None = None
-    group_by: tuple[str, ...] = ()
+    groups: RowGroups | None = None
     replaces: bool = False
     marks_deletes: bool = False
 

@@ -21,6 +21,7 @@ from lakehouse.spark.table_changes import (
     changed_rows,
     changes_of,
     groups_of_rows,
+    images_of_changes,
     in_groups,
     inserts_up_to,
     no_rows,
@@ -75,20 +76,18 @@ def _group_views(session: Session, plan: TablesPlan, settings: TableSourceSpec, 
     if any(one.begin is None for one in plan.ranges):
         whole = {one.view: rows_up_to(session, one.loaded, one.end) for one in plan.ranges}
         return Views(rows={**whole, **joined}, replaces=replaces, marks_deletes=marks)
-    changed = [_newest(session, one) for one in plan.ranges if one.commits]
-    if marks:
-        changed += [_before(session, one) for one in plan.ranges if one.commits]
-    groups, where = groups_of_rows(session, changed, settings.group_by)
-    rows = {
-        one.view: in_groups(rows_up_to(session, one.loaded, one.end, where), groups, settings.group_by)
-        for one in plan.ranges
-    }
-    return Views(
-        rows={**rows, **joined},
-        groups=groups if marks else None,
-        group_by=settings.group_by,
-        marks_deletes=marks,
-    )
+    images = [_images(session, one, settings) for one in plan.ranges if one.commits]
+    groups = groups_of_rows(images, settings.group_by)
+    rows = {one.view: in_groups(rows_up_to(session, one.loaded, one.end, groups.where), groups) for one in plan.ranges}
+    return Views(rows={**rows, **joined}, groups=groups if marks else None, marks_deletes=marks)
+
+
+def _images(session: Session, one: TableRange, settings: TableSourceSpec) -> Frame:
+    """Return the group columns of changed rows; with deletes, also of the versions before."""
+    assert one.begin is not None, "the table was read before"
+    if settings.applies_deletes:
+        return images_of_changes(session, one.loaded, one.begin, one.end, settings.group_by)
+    return changed_rows(session, one.loaded, one.begin, one.end)
 
 
 def _newest(session: Session, one: TableRange) -> Frame:
