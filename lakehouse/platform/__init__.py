@@ -1,4 +1,5 @@
-"""What runs around tables: catalog, metastore, publication, sources, ingestion, service runs, jobs.
+"""What runs around tables: catalog, metastore, publication, sources, ingestion, jobs, alarms, service runs.
 
-The packages, from the top: `jobs`, `services`, `ingest`, `sources`, `publish`, `metastore`, `catalog`.
+The packages, from the top: `doctor`, `services`, `alarms`, `jobs`, `ingest`, `sources`, `publish`, `metastore`,
+`catalog`.
 """

@@ -61,6 +61,12 @@ ENVIRONMENT = (
         reader="shell and Airflow",
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_ALARMS",
+        text="File with rules and notifiers of alarms, which changes the shipped rules.",
+        default="`alarms.yaml` beside the folder of table specs, if it exists",
+        reader="shell and Airflow",
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_SYNC_SPECS",
         text="Folders of the specs that a job registers in the catalog before it runs; the operator sets it.",
         reader=JOB,

@@ -34,6 +34,7 @@ from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
 from lakehouse.model.display import Readable, Shown
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.model.texts import text_list
+from lakehouse.platform.catalog.alarms import Alarms
 from lakehouse.platform.catalog.connect import DEFAULT, Database, catalog_url, is_duplicate
 from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.catalog.existing_tables import spec_of
@@ -171,6 +172,11 @@ class Catalog(Readable):
     def states(self) -> TableStates:
         """Return the newest numbers, due services and problems of tables."""
         return TableStates(self.database, self.clock)
+
+    @cached_property
+    def alarms(self) -> Alarms:
+        """Return the alarms and silences."""
+        return Alarms(self.database, self.clock)
 
     def create_namespace(
         self, name: str, properties: Mapping[str, str] | None = None, *, exist_ok: bool = False

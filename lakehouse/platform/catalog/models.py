@@ -116,7 +116,11 @@ class RunRow(Base):
     """One run of a service on a table, over all its tries, with its predicted and actual numbers."""
 
     __tablename__ = "lakehouse_runs"
-    __table_args__ = (Unique("run_id", "table_id", "service"), Index(None, "table_id", "service", "started_ms"))
+    __table_args__ = (
+        Unique("run_id", "table_id", "service"),
+        Index(None, "table_id", "service", "started_ms"),
+        Index(None, "state", "started_ms"),
+    )
 
     id: Mapped[int] = mapped_column(_Id, primary_key=True)
     run_id: Mapped[str]

@@ -26,6 +26,7 @@ def upgrade() -> None:
     op.add_column("lakehouse_decisions", sa.Column("code", sa.String(40), nullable=False, server_default=""))
     op.add_column("lakehouse_policies", sa.Column("author", sa.String(512), nullable=False, server_default=""))
     op.add_column("lakehouse_runs", sa.Column("progress", sa.JSON(), nullable=True))
+    op.create_index("ix_lakehouse_runs_state_started_ms", "lakehouse_runs", ["state", "started_ms"])
     _create_states()
     _table(
         "lakehouse_alarms",
@@ -105,6 +106,7 @@ def downgrade() -> None:
     """Drop the tables and columns."""
     for name in ("actions", "silences", "alarms", "table_points", "table_states"):
         op.drop_table(f"lakehouse_{name}")
+    op.drop_index("ix_lakehouse_runs_state_started_ms", "lakehouse_runs")
     for table, column in (("runs", "progress"), ("policies", "author"), ("decisions", "code")):
         with op.batch_alter_table(f"lakehouse_{table}") as batch:
             batch.drop_column(column)

@@ -1,0 +1,113 @@
+"""Rules of alarms as values: a measure, a limit, a severity, and the texts of the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from lakehouse.model.display import number_text
+from lakehouse.spec.contracts.fleet import Severity
+from lakehouse.spec.quantities import duration_text, size_text
+
+
+class Unit(StrEnum):
+    """Unit of a measure; it decides how a rule writes its limit."""
+
+    #: Seconds, written as a duration: `6h`.
+    DURATION = "duration"
+    #: Bytes, written as a size: `5GB`.
+    SIZE = "size"
+    #: A fraction, written as a percentage: `50%`.
+    RATIO = "ratio"
+    #: A number.
+    COUNT = "count"
+    #: True or not; a rule has no limit.
+    FLAG = "flag"
+
+    def text(self, value: float) -> str:
+        """Return a value as people read it."""
+        match self:
+            case Unit.DURATION:
+                return duration_text(value)
+            case Unit.SIZE:
+                return size_text(value)
+            case Unit.RATIO:
+                return f"{value * 100:.3g}%"
+            case Unit.COUNT | Unit.FLAG:
+                return number_text(value)
+
+
+# parameters: the keys of a rule in YAML
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmRule:
+    """A rule: a table has a problem while the measure is above the limit.
+
+    Attributes:
+        name: Name of the rule.
+        measure: Name of the measure.
+        unit: Unit of the measure.
+        above: The limit; a value that equals it is no problem.
+        severity: Severity of the problem.
+        text: Sentence with the fields `{value}` and `{threshold}`, also `{subject}`, `{window}` and `{detail}`.
+        action: What to do, with the fields `{table}` and `{subject}`.
+        window_s: Seconds over which a growth or a rate is measured.
+        least: The measure is ignored below this number of files, bytes or records.
+        enabled: Whether the rule is evaluated.
+        ingested_only: Whether the rule applies only to tables whose spec declares an ingestion.
+    """
+
+    name: str
+    measure: str
+    unit: Unit
+    above: float
+    text: str
+    severity: Severity = Severity.WARNING
+    action: str = ""
+    window_s: float = 86_400
+    least: float = 0
+    enabled: bool = True
+    ingested_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleOverride:
+    """Changes of one rule for a namespace or a table (`scope`)."""
+
+    scope: str
+    rule: str
+    changes: Mapping[str, Any]
+
+    def covers(self, table: str) -> bool:
+        """Return whether the scope contains a table, `namespace.table`."""
+        return self.scope in (table, table.partition(".")[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmRules:
+    """All rules, and their overrides: a table's override wins over its namespace's."""
+
+    rules: tuple[AlarmRule, ...]
+    overrides: tuple[RuleOverride, ...] = ()
+
+    def of(self, table: str) -> tuple[AlarmRule, ...]:
+        """Return the enabled rules of a table, `namespace.table`, with its overrides."""
+        changes: dict[str, dict[str, Any]] = {}
+        # A name with a dot is narrower than a namespace.
+        for override in sorted(self.overrides, key=lambda one: "." in one.scope):
+            if override.covers(table):
+                changes[override.rule] = {**changes.get(override.rule, {}), **override.changes}
+        found = [replace(rule, **changes.get(rule.name, {})) for rule in self.rules]
+        return tuple(rule for rule in found if rule.enabled)
+
+    @property
+    def longest_window_s(self) -> float:
+        """The longest window of all rules and overrides."""
+        windows = (float(one.changes["window_s"]) for one in self.overrides if "window_s" in one.changes)
+        return max((*(rule.window_s for rule in self.rules), *windows), default=0.0)
+
+
+def names_of(rules: Iterable[AlarmRule]) -> tuple[str, ...]:
+    """Return the names of rules in their order."""
+    return tuple(rule.name for rule in rules)

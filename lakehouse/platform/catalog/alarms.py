@@ -1,0 +1,387 @@
+"""Alarms and silences of a catalog.
+
+    problem of a rule ──► open alarm ──► resolved          one open alarm per rule, table and subject
+                              │
+                              └──► sent once to each notifier; again when it is resolved
+
+A sender claims alarms, sends them, and confirms. Two senders never claim the same alarm. A claim ends after its lease,
+so that another sender sends the alarms of a sender that died before it confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from lakehouse.core.system.clock import Clock
+from lakehouse.errors import UserError
+from lakehouse.model.display import Readable
+from lakehouse.platform.catalog.connect import Database
+from lakehouse.platform.catalog.models import AlarmRow, SilenceRow, TableRow
+from lakehouse.spec.contracts.fleet import Problem, Severity
+from lakehouse.spec.secrets import redact_text
+
+#: Values in one statement; databases accept some ten thousands.
+_BATCH = 5000
+_DAY_MS = 86_400_000
+#: The resolution of an alarm is sent within this time; older ones are history.
+_SENT_RESOLVED_MS = 7 * _DAY_MS
+_KEPT_MS = 90 * _DAY_MS
+_CLAIM = "claim"
+_Key = tuple[int, str, str]
+
+
+class AlarmState(StrEnum):
+    """State of an alarm."""
+
+    #: The rule is violated.
+    OPEN = "open"
+    #: The rule is not violated any more.
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """The problems of one table. `rules` are the rules that were evaluated; None: all, also rules that were removed."""
+
+    problems: Sequence[Problem] = ()
+    rules: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm(Readable):
+    """An alarm of a table. Times are UTC milliseconds.
+
+    `subject` is what the rule looks at within the table, such as a service. `silenced_until_ms` is the end of the
+    silence that covers the alarm, None without one. `sent` has the time of each sending by notifier.
+    """
+
+    id: int
+    rule: str
+    table_id: int
+    table: str
+    subject: str
+    severity: Severity
+    state: AlarmState
+    value: float | None
+    threshold: float | None
+    text: str
+    action: str
+    raised_ms: int
+    seen_ms: int
+    resolved_ms: int | None = None
+    silenced_until_ms: int | None = None
+    sent: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmChanges:
+    """The ids of the alarms that one evaluation raised and resolved."""
+
+    raised: tuple[int, ...] = ()
+    resolved: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence(Readable):
+    """A time during which alarms of a rule (empty: all) and a scope (a namespace, a table, empty: all) are not sent."""
+
+    id: int
+    rule: str
+    scope: str
+    until_ms: int
+    reason: str
+    author: str
+    created_ms: int
+
+    def covers(self, rule: str, table: str) -> bool:
+        """Return whether the silence is about a rule and a table, `namespace.table`."""
+        return self.rule in ("", rule) and self.scope in ("", table, table.partition(".")[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Which alarms a notifier sends: at least of a severity, and only of some namespaces or tables (empty: all)."""
+
+    notifier: str
+    severity: Severity = Severity.INFO
+    scopes: tuple[str, ...] = ()
+
+    def takes(self, alarm: Alarm) -> bool:
+        """Return whether the notifier sends an alarm; a silenced one is not sent."""
+        in_scope = not self.scopes or bool({alarm.table, alarm.table.partition(".")[0]} & set(self.scopes))
+        return in_scope and alarm.severity >= self.severity and alarm.silenced_until_ms is None
+
+
+class Alarms:
+    """The alarms and silences of one catalog."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    def record(self, evaluated: Mapping[int, Evaluated]) -> AlarmChanges:
+        """Raise, refresh and resolve the alarms of tables after an evaluation, by table id, in one transaction.
+
+        Schedulers that evaluate the same tables at the same time raise one alarm. Tables that were dropped meanwhile
+        are ignored. The number of queries does not depend on the number of tables, but for batches of some thousands.
+        """
+        now = self._clock.now_ms()
+        with self._database.session() as session:
+            known = _locked(session, sorted(evaluated))
+            before = {_key(row): row for row in _open_rows(session, known)}
+            wanted = {
+                (table, problem.rule, problem.subject): problem
+                for table, found in evaluated.items()
+                if table in known
+                for problem in found.problems
+            }
+            ended = [row.id for key, row in before.items() if key not in wanted and _was_evaluated(row, evaluated)]
+            _refresh(session, before, wanted, now)
+            _resolve(session, ended, now)
+            new = [_row(key, problem, now) for key, problem in wanted.items() if key not in before]
+            raised = list(session.scalars(insert(AlarmRow).returning(AlarmRow.id), new)) if new else []
+        return AlarmChanges(raised=tuple(raised), resolved=tuple(ended))
+
+    def list(
+        self, *, tables: Collection[str] = (), state: AlarmState | None = AlarmState.OPEN, limit: int = 1000
+    ) -> tuple[Alarm, ...]:
+        """Return alarms, the most severe and newest ones first.
+
+        Args:
+            tables: Only of these tables, `namespace.table`; empty: of all.
+            state: Only in this state; None: in both.
+            limit: Largest number of alarms.
+        """
+        name = TableRow.namespace + "." + TableRow.name
+        query = select(AlarmRow, name).join(TableRow, TableRow.id == AlarmRow.table_id)
+        if state is not None:
+            query = query.where(AlarmRow.state == state)
+        if tables:
+            query = query.where(name.in_(sorted(tables)))
+        query = query.order_by(AlarmRow.severity.desc(), AlarmRow.raised_ms.desc(), AlarmRow.id.desc()).limit(limit)
+        with self._database.session() as session:
+            silences = _silences(session, self._clock.now_ms())
+            return tuple(_alarm(row, table, silences) for row, table in session.execute(query))
+
+    def silence(self, *, rule: str = "", scope: str = "", until_ms: int, reason: str, author: str) -> int:
+        """Silence the alarms of a rule and a scope until a time, and return the id of the silence.
+
+        Raises UserError if the time has passed or the reason is empty.
+        """
+        now = self._clock.now_ms()
+        if until_ms <= now:
+            raise UserError(f"a silence until {until_ms} ends before it begins ({now}); name a later time")
+        if not reason.strip():
+            raise UserError("a silence needs a reason, so that others know why no alarm is sent; add one")
+        with self._database.session() as session:
+            row = SilenceRow(
+                rule=rule, scope=scope, until_ms=until_ms, reason=reason.strip(), author=author, created_ms=now
+            )
+            session.add(row)
+            session.flush()
+            return row.id
+
+    def silences(self) -> tuple[Silence, ...]:
+        """Return the silences that have not ended, the one that ends first in front."""
+        with self._database.session() as session:
+            return _silences(session, self._clock.now_ms())
+
+    def unsilence(self, silence_id: int) -> bool:
+        """End a silence now; return whether it was active."""
+        now = self._clock.now_ms()
+        with self._database.session() as session:
+            mine = (SilenceRow.id == silence_id) & (SilenceRow.until_ms > now)
+            ended = session.execute(update(SilenceRow).where(mine).values(until_ms=now))
+            return bool(ended.rowcount)  # type: ignore[attr-defined]
+
+    def claim(self, route: Route, owner: str, lease_ms: int) -> tuple[Alarm, ...]:
+        """Claim the alarms that a notifier has to send, and return them: new ones, and resolved ones that it had sent.
+
+        The owner sends them and calls `confirm`, or `release` after an error. Until one of them, or until the lease
+        ends, no other owner can claim them. A silenced alarm is not claimed until its silence ends.
+        """
+        now = self._clock.now_ms()
+        with self._database.session() as session:
+            silences = _silences(session, now)
+            claimed = []
+            for row, table in _sendable(session, now):
+                alarm = _alarm(row, table, silences)
+                if not route.takes(alarm) or not _is_unsent(row, route.notifier, owner, now):
+                    continue
+                entry = {**row.notified.get(route.notifier, {}), _CLAIM: [owner, now + lease_ms]}
+                row.notified = {**row.notified, route.notifier: entry}
+                claimed.append(alarm)
+        return tuple(claimed)
+
+    def confirm(self, notifier: str, owner: str, alarms: Iterable[Alarm]) -> None:
+        """Record that a notifier sent claimed alarms; a claim that another owner took over is not changed."""
+        self._end_claims(notifier, owner, {alarm.id: str(_event(alarm)) for alarm in alarms})
+
+    def release(self, notifier: str, owner: str, alarms: Iterable[Alarm]) -> None:
+        """End a claim without sending, so that the next sender sends the alarms."""
+        self._end_claims(notifier, owner, dict.fromkeys((alarm.id for alarm in alarms), ""))
+
+    def prune(self) -> int:
+        """Delete alarms that were resolved 90 days ago, and silences that ended then; return the number of alarms."""
+        old = self._clock.now_ms() - _KEPT_MS
+        with self._database.session() as session:
+            session.execute(delete(SilenceRow).where(SilenceRow.until_ms < old))
+            gone = session.execute(
+                delete(AlarmRow).where(AlarmRow.state == AlarmState.RESOLVED, AlarmRow.resolved_ms < old)
+            )
+            return int(gone.rowcount)  # type: ignore[attr-defined]
+
+    def counts(self) -> dict[tuple[str, Severity], int]:
+        """Return the number of open alarms by rule and severity."""
+        query = select(AlarmRow.rule, AlarmRow.severity, func.count()).where(AlarmRow.state == AlarmState.OPEN)
+        with self._database.session() as session:
+            rows = session.execute(query.group_by(AlarmRow.rule, AlarmRow.severity))
+            return {(rule, Severity(severity)): count for rule, severity, count in rows}
+
+    def _end_claims(self, notifier: str, owner: str, events: Mapping[int, str]) -> None:
+        """Remove the claims of an owner, and record the time of the event that was sent, if it is not empty."""
+        now = self._clock.now_ms()
+        with self._database.session() as session:
+            for batch in _batches(sorted(events)):
+                query = select(AlarmRow).where(AlarmRow.id.in_(batch)).order_by(AlarmRow.id).with_for_update()
+                for row in session.scalars(query):
+                    entry = dict(row.notified.get(notifier, {}))
+                    if entry.get(_CLAIM, [None])[0] != owner:
+                        continue
+                    del entry[_CLAIM]
+                    row.notified = {**row.notified, notifier: entry | ({events[row.id]: now} if events[row.id] else {})}
+
+
+def _locked(session: Session, tables: Sequence[int]) -> set[int]:
+    """Lock tables against another evaluation and a drop, in one order; return the ids of those that exist."""
+    found = set[int]()
+    for batch in _batches(tables):
+        query = select(TableRow.id).where(TableRow.id.in_(batch)).order_by(TableRow.id)
+        found.update(session.scalars(query.with_for_update(key_share=True)))
+    return found
+
+
+def _open_rows(session: Session, tables: Collection[int]) -> Iterator[AlarmRow]:
+    for batch in _batches(sorted(tables)):
+        query = select(AlarmRow).where(AlarmRow.state == AlarmState.OPEN, AlarmRow.table_id.in_(batch))
+        yield from session.scalars(query)
+
+
+def _refresh(session: Session, before: Mapping[_Key, AlarmRow], wanted: Mapping[_Key, Problem], now: int) -> None:
+    """Update the time, and the value and texts where they changed, of alarms whose problems persist."""
+    persisting = {key: row for key, row in before.items() if key in wanted}
+    for batch in _batches([row.id for row in persisting.values()]):
+        session.execute(update(AlarmRow).where(AlarmRow.id.in_(batch)).values(seen_ms=now))
+    changed = [
+        {"id": row.id, **_values(wanted[key])}
+        for key, row in persisting.items()
+        if any(getattr(row, name) != value for name, value in _values(wanted[key]).items())
+    ]
+    if changed:
+        session.execute(update(AlarmRow), changed)
+
+
+def _resolve(session: Session, ids: Sequence[int], now: int) -> None:
+    for batch in _batches(ids):
+        changes = {"state": AlarmState.RESOLVED, "resolved_ms": now}
+        session.execute(update(AlarmRow).where(AlarmRow.id.in_(batch)).values(changes))
+
+
+def _was_evaluated(row: AlarmRow, evaluated: Mapping[int, Evaluated]) -> bool:
+    assert row.table_id is not None
+    rules = evaluated[row.table_id].rules
+    return rules is None or row.rule in rules
+
+
+def _values(problem: Problem) -> dict[str, Any]:
+    return {
+        "severity": int(problem.severity),
+        "value": problem.value,
+        "threshold": problem.threshold,
+        "text": redact_text(problem.text),
+        "action": problem.action,
+    }
+
+
+def _row(key: _Key, problem: Problem, now: int) -> dict[str, Any]:
+    table, rule, subject = key
+    times = {"raised_ms": now, "seen_ms": now, "resolved_ms": None}
+    fixed = {"table_id": table, "rule": rule, "subject": subject, "state": AlarmState.OPEN, "notified": {}}
+    return {**fixed, **times, **_values(problem)}
+
+
+def _key(row: AlarmRow) -> _Key:
+    assert row.table_id is not None
+    return row.table_id, row.rule, row.subject
+
+
+def _silences(session: Session, now: int) -> tuple[Silence, ...]:
+    query = select(SilenceRow).where(SilenceRow.until_ms > now).order_by(SilenceRow.until_ms, SilenceRow.id)
+    return tuple(
+        Silence(
+            id=row.id,
+            rule=row.rule,
+            scope=row.scope,
+            until_ms=row.until_ms,
+            reason=row.reason,
+            author=row.author,
+            created_ms=row.created_ms,
+        )
+        for row in session.scalars(query)
+    )
+
+
+def _sendable(session: Session, now: int) -> list[tuple[AlarmRow, str]]:
+    """Lock and return the alarms that are open, or were resolved lately, with the names of their tables."""
+    name = TableRow.namespace + "." + TableRow.name
+    sendable = (AlarmRow.state == AlarmState.OPEN) | (AlarmRow.resolved_ms >= now - _SENT_RESOLVED_MS)
+    query = select(AlarmRow, name).join(TableRow, TableRow.id == AlarmRow.table_id).where(sendable)
+    ordered = query.order_by(AlarmRow.id).with_for_update(of=AlarmRow)
+    return [(row, table) for row, table in session.execute(ordered)]
+
+
+def _is_unsent(row: AlarmRow, notifier: str, owner: str, now: int) -> bool:
+    entry = row.notified.get(notifier, {})
+    holder, until_ms = entry.get(_CLAIM, ("", 0))
+    if holder != owner and until_ms > now:
+        return False
+    if row.state == AlarmState.OPEN:
+        return "raised" not in entry
+    return "raised" in entry and "resolved" not in entry
+
+
+def _event(alarm: Alarm) -> str:
+    return "raised" if alarm.state is AlarmState.OPEN else "resolved"
+
+
+def _alarm(row: AlarmRow, table: str, silences: Sequence[Silence]) -> Alarm:
+    assert row.table_id is not None
+    covering = [silence.until_ms for silence in silences if silence.covers(row.rule, table)]
+    return Alarm(
+        id=row.id,
+        rule=row.rule,
+        table_id=row.table_id,
+        table=table,
+        subject=row.subject,
+        severity=Severity(row.severity),
+        state=AlarmState(row.state),
+        value=row.value,
+        threshold=row.threshold,
+        text=row.text,
+        action=row.action,
+        raised_ms=row.raised_ms,
+        seen_ms=row.seen_ms,
+        resolved_ms=row.resolved_ms,
+        silenced_until_ms=max(covering, default=None),
+        sent={name: {k: v for k, v in entry.items() if k != _CLAIM} for name, entry in row.notified.items()},
+    )
+
+
+def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(ids), _BATCH):
+        yield ids[start : start + _BATCH]
