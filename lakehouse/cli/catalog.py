@@ -1,10 +1,8 @@
-"""Commands about the tables, the policies and the database of a catalog."""
+"""Commands about the tables and the database of a catalog."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import create_engine
 
@@ -19,15 +17,10 @@ from lakehouse.spec.contracts.catalog import (
     CatalogTable,
     CatalogTables,
     DroppedTable,
-    PolicyChange,
-    ServicePolicy,
     TableLocation,
-    TablePolicies,
     UpdatedSpec,
     UpgradedCatalog,
 )
-from lakehouse.spec.services import SERVICES
-from lakehouse.spec.yaml_section import read_value
 
 
 def list_tables(given: Given) -> None:
@@ -76,44 +69,6 @@ def drop(given: Given) -> None:
     show_document(DroppedTable(table=table, files_deleted=given.purge, kept=tuple(kept)), given.output)
 
 
-def set_policy(given: Given) -> None:
-    """Change settings of a service."""
-    name, scope = _scope(given)
-    with load_catalog(name) as catalog:
-        catalog.set_policy(scope, given.service, _pairs(given.set), pattern=given.pattern)
-    result = PolicyChange(scope=scope, service=given.service, pattern=given.pattern, changed=True)
-    show_document(result, given.output)
-
-
-def remove_policy(given: Given) -> None:
-    """Remove settings of a service."""
-    name, scope = _scope(given)
-    with load_catalog(name) as catalog:
-        removed = catalog.remove_policy(scope, given.service, pattern=given.pattern)
-    result = PolicyChange(scope=scope, service=given.service, pattern=given.pattern, changed=removed)
-    show_document(result, given.output)
-
-
-def show_policies(given: Given) -> None:
-    """Print the settings of all services of a table."""
-    name, table = catalog_table(given)
-    with load_catalog(name) as catalog:
-        policies = []
-        for service in SERVICES:
-            settings = catalog.settings(table, service, partition=given.partition)
-            policies.append(
-                ServicePolicy(
-                    service=service,
-                    enabled=settings.enabled,
-                    priority=settings.priority,
-                    deadline_s=settings.deadline_s,
-                    options=dict(settings.options),
-                )
-            )
-    found = TablePolicies(table=table, policies=tuple(policies))
-    show_document(found, given.output, rows=rows_of(policies))
-
-
 def upgrade_schema(given: Given) -> None:
     """Upgrade the database schema of a catalog."""
     engine = create_engine(catalog_url(given.catalog, os.environ))
@@ -123,18 +78,3 @@ def upgrade_schema(given: Given) -> None:
         engine.dispose()
     url = engine.url.render_as_string(hide_password=True)
     show_document(UpgradedCatalog(catalog=url, schema_revision=revision), given.output)
-
-
-def _scope(given: Given) -> tuple[str, str]:
-    """Return the catalog and the scope of a policy: a namespace or a table."""
-    if (given.table is None) == (given.namespace is None):
-        raise UserError("a policy needs --table namespace.table, or --namespace for all its tables, and not both")
-    return (given.catalog, given.namespace) if given.table is None else catalog_table(given)
-
-
-def _pairs(settings: Sequence[str]) -> dict[str, Any]:
-    wrong = next((setting for setting in settings if "=" not in setting), None)
-    if wrong is not None:
-        raise UserError(f"--set {wrong!r}: expected name=value", setting=wrong)
-    pairs = (setting.partition("=") for setting in settings)
-    return {name: read_value(value, source=name) for name, _, value in pairs}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lakehouse.cli.group import Command, Group
-from lakehouse.cli.parameters import NAME_TEXT, catalog, output, service, table, value
+from lakehouse.cli.parameters import NAME_TEXT, catalog, flag, output, service, table, value
 
 _TABLE = "The table of the policy: namespace.table. --table or --namespace is needed."
 _PATTERN = "Only for partitions whose path matches this regular expression."
@@ -22,7 +22,7 @@ def _scope() -> list[click.Parameter]:
 
 _SET = Command(
     "set",
-    "catalog:set_policy",
+    "policies:set_policy",
     "Change settings of a service for a namespace, a table, or some partitions of it.",
     [
         *_scope(),
@@ -43,17 +43,26 @@ _SET = Command(
 )
 _REMOVE = Command(
     "remove",
-    "catalog:remove_policy",
+    "policies:remove_policy",
     "Remove the settings of a service from a namespace, a table, or some partitions of it.",
     [*_scope(), catalog(), output()],
     examples=("lakehouse policy remove --namespace sales --service clean",),
 )
 _SHOW = Command(
     "show",
-    "catalog:show_policies",
-    "Show the settings of every service for a table, merged from namespace, spec and policies.",
-    [table(NAME_TEXT), value("--partition", "Settings of this partition.", metavar="PATH"), catalog(), output()],
-    examples=("lakehouse policy show --table sales.orders",),
+    "policies:show_policies",
+    "Show the settings of every service for a table, where each is declared, and the policies without effect.",
+    [
+        table(NAME_TEXT),
+        value("--partition", "Settings of this partition.", metavar="PATH"),
+        flag("--defaults", "Also show the settings that are not declared; JSON always contains them."),
+        catalog(),
+        output(),
+    ],
+    examples=(
+        "lakehouse policy show --table sales.orders",
+        "lakehouse policy show --table sales.orders --partition day=2026-01-31",
+    ),
 )
 _UPGRADE = Command(
     "upgrade",

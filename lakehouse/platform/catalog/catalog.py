@@ -46,7 +46,8 @@ from lakehouse.platform.catalog.models import (
     SpecRow,
     TableRow,
 )
-from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
+from lakehouse.platform.catalog.policies import ServicePolicies
+from lakehouse.platform.catalog.policy_rows import load_policies
 from lakehouse.platform.catalog.run_history import RunHistory
 from lakehouse.platform.catalog.run_leases import RunLeases
 from lakehouse.platform.catalog.table_states import TableStates
@@ -412,7 +413,7 @@ class Catalog(Readable):
     def policies(self, namespace: str | None = None) -> ServicePolicies:
         """Return the policies of a namespace and its tables, or of all namespaces, with one query."""
         with self.database.session() as session:
-            return _policies(session, namespace)
+            return load_policies(session, namespace)
 
     def _scope(self, scope: str) -> tuple[str, str]:
         if "." in scope:
@@ -544,26 +545,10 @@ def _entries(session: Session, namespace: str | None) -> tuple[TableEntry, ...]:
     return tuple(_entry(row, spec) for row, spec in session.execute(query))
 
 
-def _policies(session: Session, namespace: str | None) -> ServicePolicies:
-    query = select(PolicyRow).order_by(PolicyRow.id)
-    if namespace is not None:
-        query = query.where(PolicyRow.namespace == namespace)
-    return ServicePolicies(
-        ServicePolicy(
-            namespace=row.namespace,
-            name=row.name,
-            pattern=row.pattern,
-            service=row.service,
-            settings=dict(row.settings),
-        )
-        for row in session.scalars(query)
-    )
-
-
 def _check_policies(session: Session, namespace: str, name: str) -> None:
     """Raise UserError if the settings of a namespace, or of a table in the scope, contradict each other."""
     session.flush()
-    policies = _policies(session, namespace)
+    policies = load_policies(session, namespace)
     if not name:
         policies.check(namespace)
     for entry in _entries(session, namespace):

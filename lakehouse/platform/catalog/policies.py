@@ -40,6 +40,7 @@ class ServicePolicy(Readable):
     pattern: str
     service: str
     settings: Mapping[str, Any]
+    author: str = ""
 
     def covers(self, partition: str) -> bool:
         """Return whether the policy has a pattern that matches the whole path of a partition."""
@@ -67,10 +68,10 @@ class ServicePolicies:
             partition: path of a partition, whose policies then apply too.
         """
         merged: dict[str, Any] = {}
-        for policy in self._about(namespace, "", service):
+        for policy in self.declared(namespace, "", service):
             merged |= policy.settings
         merged |= dict(declared.get(service) or {})
-        own = self._about(namespace, name, service) if name else []
+        own = self.declared(namespace, name, service) if name else []
         for policy in own:
             merged |= {} if policy.pattern else policy.settings
         for policy in own:
@@ -125,7 +126,7 @@ class ServicePolicies:
         """Return the rules of partitions of a table, with those settings that the services honour by partition."""
         rules: list[PartitionRule] = []
         for spec in SERVICE_SPECS:
-            own = [policy for policy in self._about(namespace, name, spec.name) if policy.pattern]
+            own = [policy for policy in self.declared(namespace, name, spec.name) if policy.pattern]
             found = [_rule(policy) for policy in own] if spec.pattern_settings else []
             found = [rule for rule in found if rule.enabled is not None or rule.options]
             enabled = service_settings(spec.name, self.settings_of(namespace, name, declared, spec.name)).enabled
@@ -134,7 +135,8 @@ class ServicePolicies:
             rules += found
         return rules
 
-    def _about(self, namespace: str, name: str, service: str) -> list[ServicePolicy]:
+    def declared(self, namespace: str, name: str, service: str) -> list[ServicePolicy]:
+        """Return the policies of a service for a namespace (`name` is empty) or a table, in creation order."""
         return [policy for policy in self._of.get((namespace, name), ()) if policy.service == service]
 
 

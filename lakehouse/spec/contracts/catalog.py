@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from lakehouse.spec.contracts.document import Document
 
@@ -113,36 +111,18 @@ class DroppedTable(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServicePolicy:
-    """The settings of one service of a table, or of one of its partitions."""
-
-    service: str
-    enabled: bool
-    priority: float
-    deadline_s: float | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablePolicies(Document):
-    """Result of `lakehouse policy show`."""
-
-    table: str
-    policies: tuple[ServicePolicy, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChange(Document):
     """Result of `lakehouse policy set` and `remove`.
 
     `scope` is a namespace or a table, `pattern` a regular expression of partitions, empty for all. `changed` is False
-    if there was no policy to remove.
+    if there was no policy to remove. `warnings` are the reasons why settings of the policy have no effect.
     """
 
     scope: str
     service: str
     pattern: str = ""
     changed: bool
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.cli.main import main
 from lakehouse.core.table.table import Table
-from lakehouse.spec.contracts.catalog import TablePolicies
+from lakehouse.spec.contracts.policies import TablePolicies
 from tests.unit.cli.test_framework import completed
 
 ROWS = 25

@@ -9,20 +9,26 @@ from lakehouse.spec.contracts.catalog import (
     CatalogTables,
     DroppedTable,
     PolicyChange,
-    ServicePolicy,
     SpecFiles,
     SpecFileStatus,
     SpecHistory,
     SpecState,
     SpecVersion,
     TableLocation,
-    TablePolicies,
     TimelineInstant,
     TimelineInstants,
     UpdatedSpec,
     UpgradedCatalog,
 )
 from lakehouse.spec.contracts.document import Document
+from lakehouse.spec.contracts.policies import (
+    DeadPolicy,
+    DeadPolicyReason,
+    PolicyOrigin,
+    PolicySetting,
+    ServicePolicy,
+    TablePolicies,
+)
 
 STATUSES = tuple(SpecFileStatus(table="a.b", state=state, changes=("x: 1 -> 2",)) for state in SpecState)
 
@@ -41,7 +47,27 @@ STATUSES = tuple(SpecFileStatus(table="a.b", state=state, changes=("x: 1 -> 2",)
         UpgradedCatalog(catalog="sqlite:///lake.db", schema_revision="0007"),
         DroppedTable(table="a.b", files_deleted=True, kept=("lake/b/other",)),
         TablePolicies(
-            table="a.b", policies=(ServicePolicy(service="clean", enabled=True, priority=1.0, options={"k": "10"}),)
+            table="a.b",
+            policies=(
+                ServicePolicy(
+                    service="clean",
+                    enabled=True,
+                    priority=1.0,
+                    options={"k": "10"},
+                    settings=(
+                        PolicySetting(setting="enabled", value="true", origin=PolicyOrigin.PATTERN, pattern="x"),
+                    ),
+                ),
+            ),
+            dead=(
+                DeadPolicy(
+                    service="clean",
+                    setting="enabled",
+                    origin=PolicyOrigin.TABLE,
+                    reason=DeadPolicyReason.OVERRIDDEN,
+                    text="why",
+                ),
+            ),
         ),
         TimelineInstants(
             instants=(TimelineInstant(requested="1", completed=None, action="commit", state="REQUESTED"),)

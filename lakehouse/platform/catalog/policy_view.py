@@ -1,0 +1,268 @@
+"""Show the policies of a table in force: the origin of each setting, and the settings without effect; pure.
+
+    default < properties < spec `options:` < namespace < spec `services:` < table < pattern
+
+Imports neither core nor pyarrow, so that pages of Airflow show the same document as `lakehouse policy show`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from lakehouse.platform.catalog.policies import ServicePolicies
+from lakehouse.platform.catalog.policies import ServicePolicy as DeclaredPolicy
+from lakehouse.spec.contracts.policies import (
+    DeadPolicy,
+    DeadPolicyReason,
+    PolicyOrigin,
+    PolicySetting,
+    ServicePolicy,
+    TablePolicies,
+)
+from lakehouse.spec.options.declarations import canonical_key
+from lakehouse.spec.options.policies import POLICIES
+from lakehouse.spec.publish_keys import SERVICE_KEYS
+from lakehouse.spec.services import SERVICE_SPECS, ServiceSpec, pattern_settings, service_settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFacts:
+    """What the policies of a table are compared with.
+
+    Attributes:
+        namespace: The namespace of the table.
+        name: The name of the table in it.
+        merge_on_read: Whether the table has log files.
+        partitioned: Whether the table has partition columns.
+        declared: The `services:` section of the table's spec.
+        options: The `options:` section of the table's spec.
+        stored: Options in the properties of the table; empty if they were not read.
+        spec: The file of the spec, or empty.
+        partitions: Paths of the partitions; None if they were not listed.
+        siblings: The `services:` section of each table of the namespace, by name.
+    """
+
+    namespace: str
+    name: str
+    merge_on_read: bool
+    partitioned: bool
+    declared: Mapping[str, Any]
+    options: Mapping[str, str] = field(default_factory=dict)
+    stored: Mapping[str, str] = field(default_factory=dict)
+    spec: str = ""
+    partitions: Sequence[str] | None = None
+    siblings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layer:
+    """The settings of one service that one place declares; `covered` are the partitions of its pattern, if known."""
+
+    origin: PolicyOrigin
+    scope: str
+    settings: Mapping[str, str]
+    pattern: str = ""
+    author: str = ""
+    covered: frozenset[str] | None = None
+
+
+def table_policies(facts: PolicyFacts, policies: ServicePolicies, *, partition: str | None = None) -> TablePolicies:
+    """Return the policies of a table, or of one of its partitions, in force.
+
+    Raises UserError for declared settings that do not parse.
+    """
+    shown, dead = [], []
+    for spec in SERVICE_SPECS:
+        layers = _layers(spec, facts, policies)
+        dead += [*_dead(spec, layers, facts, policies)]
+        merged = policies.settings_of(facts.namespace, facts.name, facts.declared, spec.name, partition)
+        settings = service_settings(spec.name, merged)
+        shown.append(
+            ServicePolicy(
+                service=spec.name,
+                enabled=settings.enabled,
+                priority=settings.priority,
+                deadline_s=settings.deadline_s,
+                options=dict(settings.options),
+                settings=tuple(_effective(spec, layers, partition)),
+            )
+        )
+    return TablePolicies(
+        table=f"{facts.namespace}.{facts.name}",
+        policies=tuple(shown),
+        partition=partition,
+        dead=tuple(dead),
+        partitions_known=facts.partitions is not None,
+    )
+
+
+def _layers(spec: ServiceSpec, facts: PolicyFacts, policies: ServicePolicies) -> list[_Layer]:
+    """Return the layers of settings of a service, the widest first."""
+    keys, own = _keys(spec), f"{facts.namespace}.{facts.name}"
+    by_key = {key: name for name, key in keys.items()}
+
+    def options(of: Mapping[str, str]) -> dict[str, str]:
+        return {by_key[canonical_key(key)]: str(value) for key, value in of.items() if canonical_key(key) in by_key}
+
+    def declared(origin: PolicyOrigin, scope: str, policy: DeclaredPolicy) -> _Layer:
+        covered = None
+        if policy.pattern and facts.partitions is not None:
+            covered = frozenset(path for path in facts.partitions if policy.covers(path))
+        return _Layer(
+            origin=origin,
+            scope=scope,
+            settings=_named(policy.settings, by_key),
+            pattern=policy.pattern,
+            author=policy.author,
+            covered=covered,
+        )
+
+    of_table = policies.declared(facts.namespace, facts.name, spec.name)
+    layers = [
+        _Layer(origin=PolicyOrigin.DEFAULT, scope="", settings=_defaults(spec)),
+        _Layer(origin=PolicyOrigin.PROPERTIES, scope=own, settings=options(facts.stored)),
+        _Layer(origin=PolicyOrigin.OPTIONS, scope=facts.spec, settings=options(facts.options)),
+        *(
+            declared(PolicyOrigin.NAMESPACE, facts.namespace, policy)
+            for policy in policies.declared(facts.namespace, "", spec.name)
+        ),
+        _Layer(
+            origin=PolicyOrigin.SPEC,
+            scope=facts.spec,
+            settings=_named(facts.declared.get(spec.name) or {}, by_key),
+        ),
+        *(declared(PolicyOrigin.TABLE, own, policy) for policy in of_table if not policy.pattern),
+        *(declared(PolicyOrigin.PATTERN, own, policy) for policy in of_table if policy.pattern),
+    ]
+    return [layer for layer in layers if layer.settings]
+
+
+def _effective(spec: ServiceSpec, layers: Iterable[_Layer], partition: str | None) -> Iterator[PolicySetting]:
+    """Yield the settings in force; without a partition, those of patterns after those of the table."""
+    keys, chosen, beside = _keys(spec), dict[str, _Layer](), list[tuple[str, _Layer]]()
+    for layer in layers:
+        if layer.origin is PolicyOrigin.PATTERN:
+            honoured = pattern_settings(spec.name, layer.settings)
+            if partition is None:
+                beside += [(name, layer) for name in honoured]
+            elif _covers(layer, partition):
+                chosen |= dict.fromkeys(honoured, layer)
+        else:
+            chosen |= dict.fromkeys(layer.settings, layer)
+    for name, layer in (*chosen.items(), *beside):
+        yield PolicySetting(
+            setting=name,
+            value=layer.settings[name],
+            origin=layer.origin,
+            scope=layer.scope,
+            pattern=layer.pattern,
+            key=keys.get(name),
+            author=layer.author,
+        )
+
+
+def _covers(layer: _Layer, partition: str) -> bool:
+    policy = DeclaredPolicy(namespace="", name="", pattern=layer.pattern, service="", settings={})
+    return policy.covers(partition)
+
+
+def _dead(
+    spec: ServiceSpec, layers: Sequence[_Layer], facts: PolicyFacts, policies: ServicePolicies
+) -> Iterator[DeadPolicy]:
+    """Yield the settings of a service that a user declared and that have no effect."""
+    refusal = _not_applicable(spec, facts)
+    for number, layer in enumerate(layers):
+        if layer.origin in (PolicyOrigin.DEFAULT, PolicyOrigin.PROPERTIES, PolicyOrigin.OPTIONS):
+            continue
+        honoured = pattern_settings(spec.name, layer.settings) if layer.pattern else layer.settings
+        for name in layer.settings:
+            found = None
+            if layer.origin is PolicyOrigin.NAMESPACE:
+                found = _overridden_in_namespace(spec, name, facts, policies)
+            elif refusal is not None:
+                found = DeadPolicyReason.NOT_APPLICABLE, refusal
+            elif name not in honoured:
+                found = DeadPolicyReason.NOT_HONOURED, f"it applies to whole tables; {spec.pattern_advice}"
+            elif layer.pattern and layer.covered is not None and not layer.covered:
+                found = DeadPolicyReason.NO_PARTITION, "the pattern matches no partition; a pattern must match the path"
+            else:
+                found = _overridden(name, layer, layers[number + 1 :], facts)
+            if found is not None:
+                yield DeadPolicy(
+                    service=spec.name,
+                    setting=name,
+                    origin=layer.origin,
+                    reason=found[0],
+                    text=_text(spec, name, layer, found[1]),
+                    pattern=layer.pattern,
+                )
+
+
+def _overridden(
+    name: str, layer: _Layer, later: Sequence[_Layer], facts: PolicyFacts
+) -> tuple[DeadPolicyReason, str] | None:
+    """Return why no partition of a table has a setting of a layer; None if some may have it."""
+    setting = [other for other in later if name in other.settings]
+    whole = next((other for other in setting if not other.pattern), None)
+    if whole is not None:
+        return DeadPolicyReason.OVERRIDDEN, f"the policy of the {whole.origin} sets it to {whole.settings[name]}"
+    mine = layer.covered if layer.pattern else frozenset(facts.partitions or ())
+    covered = frozenset[str]().union(*(other.covered or () for other in setting))
+    if name in ("priority", "deadline") or not mine or not mine <= covered:
+        return None
+    patterns = " and ".join(repr(other.pattern) for other in setting)
+    return DeadPolicyReason.OVERRIDDEN, f"the policies of the patterns {patterns} set it for all its partitions"
+
+
+def _overridden_in_namespace(
+    spec: ServiceSpec, name: str, facts: PolicyFacts, policies: ServicePolicies
+) -> tuple[DeadPolicyReason, str] | None:
+    """Return why a setting of a namespace reaches no table; None if it reaches one."""
+    by_key = {key: setting for setting, key in _keys(spec).items()}
+    for table, declared in facts.siblings.items():
+        own = [p.settings for p in policies.declared(facts.namespace, table, spec.name) if not p.pattern]
+        if not any(name in _named(settings, by_key) for settings in (declared.get(spec.name) or {}, *own)):
+            return None
+    if not facts.siblings:
+        return None
+    return DeadPolicyReason.OVERRIDDEN, f"each of the {len(facts.siblings)} tables of the namespace sets it itself"
+
+
+def _not_applicable(spec: ServiceSpec, facts: PolicyFacts) -> str | None:
+    if spec.merge_on_read_only and not facts.merge_on_read:
+        return "a copy-on-write table has no logs to compact"
+    if spec.name == "ttl" and not facts.partitioned:
+        return "a table without partitions has none that could expire"
+    return None
+
+
+def _text(spec: ServiceSpec, name: str, layer: _Layer, why: str) -> str:
+    place = f"pattern {layer.pattern!r}" if layer.pattern else f"{layer.origin} {layer.scope}".strip()
+    where = f"--pattern {layer.pattern!r} " if layer.pattern else ""
+    kind = "--namespace" if layer.origin is PolicyOrigin.NAMESPACE else "--table"
+    way_out = (
+        "remove it from the spec"
+        if layer.origin is PolicyOrigin.SPEC
+        else f"change it, or remove it with `lakehouse policy remove {kind} {layer.scope} {where}--service {spec.name}`"
+    )
+    return f"{spec.name}.{name}={layer.settings[name]} of {place} has no effect: {why}; {way_out}"
+
+
+def _keys(spec: ServiceSpec) -> dict[str, str]:
+    return {declared.name: declared.metadata["key"] for declared in fields(POLICIES[spec.options])}
+
+
+def _defaults(spec: ServiceSpec) -> dict[str, str]:
+    scheduling = {key.name: key.default for key in SERVICE_KEYS if key.default}
+    return scheduling | {found.name: _shown(found.default) for found in fields(POLICIES[spec.options])}
+
+
+def _named(settings: Mapping[str, Any], by_key: Mapping[str, str]) -> dict[str, str]:
+    """Return settings by their short names, with values as texts."""
+    return {by_key.get(canonical_key(name), name): _shown(value) for name, value in settings.items()}
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
