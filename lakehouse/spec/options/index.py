@@ -52,6 +52,12 @@ class IndexPolicy:
         "Bloom indexes: read the filters of base files from the metadata table, if it has them; else from the files. "
         "On a local disk they are always read from the files, which costs less.",
     )
+    bloom_ranges: bool = option(
+        "hoodie.bloom.index.prune.by.ranges",
+        True,
+        "Bloom indexes: skip base files whose range of record keys, which the metadata table has, holds no key of the "
+        "batch. Their footers are not read. False is cheaper if keys are random, as UUIDs are.",
+    )
     record_moves: bool = option(
         RECORD_MOVES,
         False,

@@ -31,11 +31,17 @@ _MOST_PARTITIONS = 500
 def file_ranges(
     table: LoadedTable, slices: FileSlices, where: Predicate, schema: pa.Schema
 ) -> Mapping[str, ColumnRanges] | None:
-    """Return the ranges of the columns of a condition in the files of slices; None without column statistics.
+    """Return the ranges of the columns of a condition in the files of slices; None without column statistics."""
+    return ranges_of_columns(table, slices, indexed_columns(where, schema), schema)
+
+
+def ranges_of_columns(
+    table: LoadedTable, slices: FileSlices, columns: Sequence[str], schema: pa.Schema
+) -> Mapping[str, ColumnRanges] | None:
+    """Return the ranges of columns, by dotted path, in the files of slices; None without column statistics.
 
     A damaged metadata table is no error: `from_metadata` logs it, and None is returned.
     """
-    columns = indexed_columns(where, schema)
     files = slices.files
     if not columns or not files.num_rows:
         return None

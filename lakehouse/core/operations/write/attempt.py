@@ -71,6 +71,11 @@ class WriteAttempt:
         """The context that tasks of this attempt get."""
         return self.prepared.context(self.instant.requested)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the table is on a local disk."""
+        return self.table.env.storage.root.startswith("/")
+
 
 def start_writing(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> None:
     """Create the inflight file, which names the file groups that the tasks will change."""

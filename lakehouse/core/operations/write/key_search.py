@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse.core.engine.local import LocalEngine
-from lakehouse.core.files.filtered_files import FilteredFiles, filter_files, plan_filters, united
 from lakehouse.core.files.hash_ranges import divide_run
 from lakehouse.core.files.located_keys import locate, plan_locating
 from lakehouse.core.files.log_reader import OPERATION
@@ -22,14 +21,14 @@ from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.registry import create_index
 from lakehouse.core.index.resizes import PendingResize, RingResize
 from lakehouse.core.index.write_tasks import LocatedRows, Sizing, StagedEntry, StagedRun
-from lakehouse.core.metadata.read.table import BLOOM_FILTERS, MetadataTable
+from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.load.hashing import require_rings
-from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.record_locations import with_record_locations
 from lakehouse.core.operations.load.resizes import ring_resizes
 from lakehouse.core.operations.load.slices import Listing, load_listing, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.write.attempt import WriteAttempt
+from lakehouse.core.operations.write.key_filters import ROWS_HERE, THREADS, with_excluded_files
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import Group
@@ -39,13 +38,8 @@ from lakehouse.model.index_type import BLOOM, GLOBAL_BLOOM, GLOBAL_SIMPLE, SIMPL
 
 logger = logging.getLogger(__name__)
 
-#: Keys that this process looks up: it keeps files of the metadata table, and tasks on Spark start in about 0.1 s.
-ROWS_HERE = 500_000
-THREADS = 4
 #: Keys that a record index locates in any case, and keys that a look-up reads from files in the time of one location.
 _FEW_KEYS, _KEYS_READ_FOR_ONE = 10_000, 50
-#: Bloom filters that this process asks.
-_FILTERS_HERE = 1_000
 
 Located = Mapping[Group, tuple[LocatedRows, ...]]
 
@@ -93,7 +87,7 @@ def plan_search(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch:
     listing = load_listing(table, partitions, on_storage=attempt.policies.write.skips_damage)
     changed = _groups_with_changed_keys(table, context, listing.slices)
     if looks_up and index_type.name in (BLOOM.name, GLOBAL_BLOOM.name):
-        setup = _filtered(attempt, setup, [e for run in runs for e in run.entries], listing.slices)
+        setup = with_excluded_files(attempt, setup, [e for run in runs for e in run.entries], listing.slices)
     index = create_index(index_type, setup)
     return KeySearch(index=index, runs=runs, listing=listing, read_logs_of=changed, resizes=setup.resizes)
 
@@ -106,7 +100,7 @@ def _reads_all_keys(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> bool:
     table, context = attempt.table, attempt.context
     entries = [entry for run in runs for entry in run.entries]
     count = sum(entry.rows for entry in entries)
-    if count < _FEW_KEYS or not _is_local(attempt):
+    if count < _FEW_KEYS or not attempt.is_local:
         return False
     partitions = None if attempt.prepared.index_type.is_global else sorted({entry.partition for entry in entries})
     slices = load_listing(table, partitions, on_storage=attempt.policies.write.skips_damage).slices
@@ -118,10 +112,6 @@ def _reads_all_keys(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> bool:
 def _rows_of(context: WriteContext, slices: FileSlices) -> float:
     """Return about how many rows the base files have."""
     return float(slices.base_sizes.sum()) / context.bytes_per_row
-
-
-def _is_local(attempt: WriteAttempt) -> bool:
-    return attempt.table.env.storage.root.startswith("/")
 
 
 def _search_locations(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch | None:
@@ -178,36 +168,6 @@ def _located(
         for group, rows in keys.groups.items():
             groups[group] = (*groups.get(group, ()), rows)
     return groups
-
-
-def _filtered(
-    attempt: WriteAttempt, setup: IndexSetup, entries: Sequence[StagedEntry], slices: FileSlices
-) -> IndexSetup:
-    """Return the setup with what the bloom filters of the metadata table say about the keys of the batch.
-
-    On a local disk the filters in the footers are asked: a request costs less there than a filter in a compressed file.
-    """
-    if not attempt.policies.index.bloom_metadata or _is_local(attempt):
-        return setup
-    columns = (slices.base_only().files.column(name).to_pylist() for name in ("partition", "name", "file_id"))
-    group_of = {(path, name): (path, file_id) for path, name, file_id in zip(*columns, strict=True)}
-    engine, context = attempt.engine, attempt.context
-    tasks = plan_filters(entries, list(group_of), parallelism=engine.parallelism)
-
-    def ask(metadata: MetadataTable) -> list[FilteredFiles]:
-        if sum(entry.rows for entry in entries) <= ROWS_HERE and len(group_of) <= _FILTERS_HERE:
-            return LocalEngine(THREADS).run(partial(filter_files, context, metadata), tasks)
-        return attempt.engine.run(partial(filter_files, context, metadata.task_filters()), tasks, light=True)
-
-    found = from_metadata(attempt.table, BLOOM_FILTERS, ask)
-    if found is None:
-        return setup
-    files = united(found)
-    return replace(
-        setup,
-        without_keys=frozenset(group_of[file] for file in files.excluded),
-        asked=frozenset(group_of[file] for file in files.asked),
-    )
 
 
 def _groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices: FileSlices) -> frozenset[Group]:

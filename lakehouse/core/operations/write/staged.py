@@ -39,7 +39,8 @@ from lakehouse.core.operations.read.damage import ChangedWhileListedError, check
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict, uses_early_detection
-from lakehouse.core.operations.write.key_search import ROWS_HERE, THREADS, plan_search
+from lakehouse.core.operations.write.key_filters import ROWS_HERE, THREADS
+from lakehouse.core.operations.write.key_search import plan_search
 from lakehouse.core.operations.write.prepare import refuse_if_clustered
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.attempt import Attempt

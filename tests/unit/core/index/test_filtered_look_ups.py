@@ -20,6 +20,12 @@ FILTERS = {
     "hoodie.metadata.enable": "true",
     "hoodie.metadata.index.bloom.filter.enable": "true",
     "hoodie.parquet.small.file.limit": "0",
+    "hoodie.bloom.index.prune.by.ranges": "false",
+}
+RANGES = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.parquet.small.file.limit": "0",
 }
 TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
 
@@ -93,6 +99,63 @@ def test_delete_finds_its_keys_by_stored_filters() -> None:
     table.delete(batch([row("0-a"), row("2-b"), row("none")]))
     table.upsert(batch([row("0-a", ts=9, v="again")]))
     assert {r["id"] for r in data_rows(table)} == {"0-a", "0-b", "1-a", "1-b", "2-a"}
+
+
+@pytest.mark.parametrize("is_local", [True, False], ids=["local", "memory"])
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("index", ["BLOOM", "GLOBAL_BLOOM"])
+def test_files_whose_range_holds_no_key_are_not_opened(
+    index: str, type_: str, is_local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = Shape(index=index, type=type_, fills_small_files=False, options=RANGES)
+    table = make_table(shape, env=make_env(str(tmp_path / "table") if is_local else None))
+    # Ranges overlap in b only: 0-b is after the range of the first file, and before that of the second one.
+    for first, last in (("0-a", "0-c"), ("1-a", "1-e"), ("1-b", "1-d"), ("2-a", "2-b")):
+        table.insert(batch([row(first), row(last)]))
+    opened = opened_files(monkeypatch)
+    table.upsert(batch([row("1-b", ts=2, v="new"), row("0-z", v="new"), row("3", v="new")]))
+    assert len(set(opened)) == 2
+    new = {r["id"] for r in data_rows(table) if r["v"] == "new"}
+    assert (new, len(data_rows(table))) == ({"1-b", "0-z", "3"}, 10)
+
+
+@pytest.mark.parametrize("options", [{"hoodie.bloom.index.prune.by.ranges": "false"}, {}], ids=["off", "astral"])
+def test_files_are_opened_without_ranges_or_with_bounds_of_another_order(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(Shape(index="BLOOM", fills_small_files=False, options={**RANGES, **options}))
+    # In UTF-16 the first key of each file is after the second one, in UTF-8 before it.
+    names = ("\ue000", "\U0001f600") if not options else ("-a", "-b")
+    for number in range(4):
+        table.insert(batch([row(f"{number}{names[0]}"), row(f"{number}{names[1]}")]))
+    opened = opened_files(monkeypatch)
+    table.upsert(batch([row(f"1{names[0]}", ts=2, v="new")]))
+    assert len(set(opened)) == 4
+    assert [r["id"] for r in data_rows(table) if r["v"] == "new"] == [f"1{names[0]}"]
+
+
+def test_ranges_of_pruned_files_still_find_keys_in_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(Shape(index="BLOOM", type="MERGE_ON_READ", fills_small_files=False, options=RANGES))
+    for number in range(4):
+        table.insert(batch([row(f"{number}-a"), row(f"{number}-b")]))
+    table.upsert(batch([row("2-b", ts=2, v="logged")]))
+    table.delete(batch([row("3-b")]))
+    table.upsert(batch([row("2-b", ts=3, v="new"), row("3-b", ts=3, v="again")]))
+    found = {r["id"]: r["v"] for r in data_rows(table)}
+    assert (found["2-b"], found["3-b"], len(found)) == ("new", "again", 8)
+
+
+def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which each base file that a look-up opens adds its path."""
+    opened: list[str] = []
+    real = key_lookup.BaseFileReader
+
+    def counted(storage: Any, path: str) -> Any:
+        opened.append(path)
+        return real(storage, path)
+
+    monkeypatch.setattr(key_lookup, "BaseFileReader", counted)
+    return opened
 
 
 @pytest.mark.parametrize("is_local", [True, False], ids=["local", "memory"])
