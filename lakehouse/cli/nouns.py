@@ -32,6 +32,7 @@ _SECTIONS = {
     ),
     "Catalog": (
         ("services", "services", "Decide which services run now, and explain why"),
+        ("alarms", "alarms", "Show and silence alarms of tables, and show their rules"),
         ("policy", "catalog", "Change settings of services for a namespace, a table or some partitions"),
         ("catalog", "catalog", "Upgrade the database schema of a shared catalog"),
     ),

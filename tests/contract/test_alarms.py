@@ -70,23 +70,23 @@ def test_problem_raises_one_alarm_that_is_refreshed_and_resolved(catalog: Catalo
     assert record(catalog, first, problem()) == (1, 0)
     clock.ms += 1000
     assert record(catalog, first, problem(value=3.0, critical=True)) == (0, 0)
-    (alarm,) = catalog.alarms.list()
+    (alarm,) = catalog.alarms.find()
     assert (alarm.table, alarm.rule, alarm.value, alarm.severity) == ("sales.t0", "freshness", 3.0, Severity.CRITICAL)
     assert alarm.text == "freshness is 3.0" and alarm.seen_ms == alarm.raised_ms + 1000
     assert record(catalog, first) == (0, 1)
-    assert catalog.alarms.list() == ()
-    (old,) = catalog.alarms.list(state=AlarmState.RESOLVED)
+    assert catalog.alarms.find() == ()
+    (old,) = catalog.alarms.find(state=AlarmState.RESOLVED)
     assert old.resolved_ms == clock.ms
     assert record(catalog, first, problem()) == (1, 0)
-    assert len(catalog.alarms.list(state=None)) == 2
+    assert len(catalog.alarms.find(state=None)) == 2
 
 
 def test_alarms_of_several_subjects_and_tables_are_separate(catalog: Catalog) -> None:
     first, second = tables(catalog)
     record(catalog, first, problem(subject="clean"), problem(subject="compaction"))
     record(catalog, second, problem(critical=True))
-    assert catalog.alarms.list()[0].table == "sales.t1"
-    assert [a.table for a in catalog.alarms.list(tables=["sales.t0"])] == ["sales.t0", "sales.t0"]
+    assert catalog.alarms.find()[0].table == "sales.t1"
+    assert [a.table for a in catalog.alarms.find(tables=["sales.t0"])] == ["sales.t0", "sales.t0"]
     assert record(catalog, first, problem(subject="clean")) == (0, 1)
     assert catalog.alarms.counts() == {("freshness", Severity.WARNING): 1, ("freshness", Severity.CRITICAL): 1}
 
@@ -95,7 +95,7 @@ def test_evaluation_of_some_rules_resolves_no_alarm_of_other_rules(catalog: Cata
     first, _ = tables(catalog)
     record(catalog, first, problem("small_files"), problem("freshness"))
     assert record(catalog, first, rules=frozenset({"freshness"})) == (0, 1)
-    assert [alarm.rule for alarm in catalog.alarms.list()] == ["small_files"]
+    assert [alarm.rule for alarm in catalog.alarms.find()] == ["small_files"]
     assert record(catalog, first) == (0, 1)
 
 
@@ -104,12 +104,12 @@ def test_two_schedulers_at_once_raise_one_alarm_for_each_problem(catalog: Catalo
     with ThreadPoolExecutor(4) as pool:
         changes = list(pool.map(lambda _: catalog.alarms.record(found), range(8)))
     assert sum(len(change.raised) for change in changes) == 50
-    assert len(catalog.alarms.list()) == 50
+    assert len(catalog.alarms.find()) == 50
 
 
 def test_problem_of_a_dropped_table_is_not_recorded(catalog: Catalog) -> None:
     assert record(catalog, 10_000, problem()) == (0, 0)
-    assert catalog.alarms.list(state=None) == ()
+    assert catalog.alarms.find(state=None) == ()
 
 
 def test_number_of_queries_is_the_same_for_ten_and_a_thousand_tables(catalog: Catalog) -> None:
@@ -122,7 +122,7 @@ def test_number_of_queries_is_the_same_for_ten_and_a_thousand_tables(catalog: Ca
         with statements(catalog) as executed:
             for evaluated in (raised, changed, dict.fromkeys(some, Evaluated())):
                 catalog.alarms.record(evaluated)
-            catalog.alarms.list(limit=10_000)
+            catalog.alarms.find(limit=10_000)
         counts.append(len([text for text in executed if text.split()[0] in ("SELECT", "UPDATE")]))
     assert counts[0] == counts[1] <= 14
 
@@ -132,10 +132,10 @@ def test_silenced_alarm_is_not_sent_until_its_silence_ends(catalog: Catalog, clo
     record(catalog, first, problem("freshness"), problem("small_files"))
     record(catalog, second, problem("freshness"))
     catalog.alarms.silence(rule="freshness", scope="sales.t0", until_ms=clock.ms + DAY, reason="rebuild", author="ada")
-    assert [(a.table, a.rule) for a in catalog.alarms.list() if a.silenced_until_ms] == [("sales.t0", "freshness")]
+    assert [(a.table, a.rule) for a in catalog.alarms.find() if a.silenced_until_ms] == [("sales.t0", "freshness")]
     sent = catalog.alarms.claim(SLACK, "run1", LEASE)
     assert {(a.table, a.rule) for a in sent} == {("sales.t0", "small_files"), ("sales.t1", "freshness")}
-    catalog.alarms.confirm("slack", "run1", sent)
+    catalog.alarms.confirm("slack", "run1")
     clock.ms += DAY
     assert [(a.table, a.rule) for a in catalog.alarms.claim(SLACK, "run2", LEASE)] == [("sales.t0", "freshness")]
 
@@ -166,13 +166,13 @@ def test_alarm_and_its_resolution_are_sent_once_to_each_notifier(catalog: Catalo
     for name in ("slack", "mail"):
         claimed = catalog.alarms.claim(Route(notifier=name), "run1", LEASE)
         assert [alarm.state for alarm in claimed] == [AlarmState.OPEN]
-        catalog.alarms.confirm(name, "run1", claimed)
+        catalog.alarms.confirm(name, "run1")
         assert catalog.alarms.claim(Route(notifier=name), "run2", LEASE) == ()
     record(catalog, first)
     resolved = catalog.alarms.claim(SLACK, "run3", LEASE)
     assert [alarm.state for alarm in resolved] == [AlarmState.RESOLVED]
     assert resolved[0].sent["slack"] == {"raised": clock.ms}
-    catalog.alarms.confirm("slack", "run3", resolved)
+    catalog.alarms.confirm("slack", "run3")
     assert catalog.alarms.claim(SLACK, "run4", LEASE) == ()
 
 
@@ -190,12 +190,12 @@ def test_released_claim_is_taken_by_the_next_sender_and_an_expired_one_after_its
     record(catalog, first, problem())
     failed = catalog.alarms.claim(SLACK, "run1", LEASE)
     assert len(failed) == 1 and catalog.alarms.claim(SLACK, "run2", LEASE) == ()
-    catalog.alarms.release("slack", "run1", failed)
+    catalog.alarms.release("slack", "run1")
     assert len(catalog.alarms.claim(SLACK, "run2", LEASE)) == 1
     clock.ms += LEASE
     taken_over = catalog.alarms.claim(SLACK, "run3", LEASE)
     assert len(taken_over) == 1
-    catalog.alarms.release("slack", "run2", taken_over)
+    catalog.alarms.release("slack", "run2")
     assert catalog.alarms.claim(SLACK, "run4", LEASE) == ()
 
 
@@ -224,4 +224,4 @@ def test_prune_deletes_alarms_that_were_resolved_long_ago(catalog: Catalog, cloc
     record(catalog, first)
     clock.ms += 91 * DAY
     assert catalog.alarms.prune() == 1
-    assert [alarm.table for alarm in catalog.alarms.list(state=None)] == ["sales.t1"]
+    assert [alarm.table for alarm in catalog.alarms.find(state=None)] == ["sales.t1"]

@@ -20,7 +20,6 @@ class TableFacts:
         history: Earlier numbers by the hour in which they were recorded, oldest first.
         runs: Runs of the last day by service, newest first.
         expired_leases: Expiry times of leases that no run released, by service.
-        waiting_publications: Times at which the oldest unpublished partition was ready, by publication.
         error: Reason why the table cannot be read; None if it can.
         is_ingested: Whether the spec of the table declares an ingestion.
     """
@@ -31,7 +30,6 @@ class TableFacts:
     history: tuple[tuple[int, TableNumbers], ...] = ()
     runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
     expired_leases: Mapping[str, int] = field(default_factory=dict)
-    waiting_publications: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
     is_ingested: bool = False
 

@@ -38,6 +38,7 @@ class Measure:
         read: Function that yields the values of a table.
         by_time: Whether the value changes without a commit, so that it is evaluated for all tables.
         uses_window: Whether the key `window` of a rule changes it.
+        reads_runs: Whether it reads the history of runs.
         least: What the key `least` of a rule counts; empty if it has no effect.
     """
 
@@ -46,6 +47,7 @@ class Measure:
     read: Callable[[TableFacts, AlarmRule], Iterator[Measured]]
     by_time: bool = False
     uses_window: bool = False
+    reads_runs: bool = False
     least: str = ""
 
 
@@ -114,8 +116,8 @@ def _bad_records(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
 
 def _publication_delay(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
     del rule
-    for target, ready_ms in facts.waiting_publications.items():
-        yield Measured(value=max(0, facts.now_ms - ready_ms) / 1000, subject=target)
+    if facts.numbers.unpublished_since_ms is not None:
+        yield Measured(value=max(0, facts.now_ms - facts.numbers.unpublished_since_ms) / 1000)
 
 
 def _unreadable(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
@@ -183,12 +185,14 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             unit=Unit.COUNT,
             text="Failed tries of a service since its last success.",
             read=_failed_tries,
+            reads_runs=True,
             by_time=True,
         ),
         "died_runs": Measure(
             unit=Unit.COUNT,
             text="Runs of a service within the window that ended without a report, since its last success.",
             read=_died_runs,
+            reads_runs=True,
             by_time=True,
             uses_window=True,
         ),
@@ -202,6 +206,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             unit=Unit.COUNT,
             text="Retries of the runs of a service after conflicts, per hour of the window.",
             read=_conflicts,
+            reads_runs=True,
             uses_window=True,
         ),
         "publication_delay": Measure(
@@ -214,6 +219,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             unit=Unit.RATIO,
             text="Bad records of all records that were ingested within the window.",
             read=_bad_records,
+            reads_runs=True,
             uses_window=True,
             least="records",
         ),

@@ -11,17 +11,13 @@ from typing import Any
 from lakehouse.errors import SettingError, nearest
 from lakehouse.platform.alarms.measures import MEASURES
 from lakehouse.platform.alarms.rules import AlarmRule, AlarmRules, RuleOverride, Unit
+from lakehouse.spec.alarm_file import SECTIONS, alarm_file, text_of_alarm_file
 from lakehouse.spec.contracts.fleet import Severity
 from lakehouse.spec.quantities import parse_duration, parse_size
 from lakehouse.spec.yaml_section import Section, read_section
 
-#: Path of the user's file. Without it, `alarms.yaml` beside a folder of table specs is read, if it exists.
-VARIABLE = "LAKEHOUSE_ALARMS"
-FILE_NAME = "alarms.yaml"
-_SPECS = ("LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_SPECS")
 _SHIPPED = Path(__file__).with_name("rules.yaml")
 _KEYS = ("measure", "above", "severity", "text", "action", "window", "least", "enabled", "ingested_only")
-_SECTIONS = ("rules", "overrides", "notifiers")
 _SEVERITIES = tuple(severity.name.lower() for severity in Severity)
 _TEXT_FIELDS = ("value", "threshold", "subject", "window", "detail", "table")
 _REQUIRED = ("measure", "above", "text")
@@ -33,17 +29,8 @@ def load_rules(environ: Mapping[str, str] = os.environ) -> AlarmRules:
     Raises UserError with file and line for a wrong rule, or if LAKEHOUSE_ALARMS names no file.
     """
     shipped = parse_rules(_SHIPPED.read_text("utf-8"), source=_SHIPPED.name)
-    path = rules_path(environ)
-    return shipped if path is None else parse_rules(_text_of(path), source=str(path), base=shipped)
-
-
-def rules_path(environ: Mapping[str, str]) -> Path | None:
-    """Return the path of the user's rules: LAKEHOUSE_ALARMS, or `alarms.yaml` beside a folder of specs."""
-    if environ.get(VARIABLE):
-        return Path(environ[VARIABLE])
-    folders = [Path(text) for name in _SPECS for text in environ.get(name, "").split(os.pathsep) if text]
-    beside = [folder.absolute().parent / FILE_NAME for folder in folders]
-    return next((path for path in beside if path.is_file()), None)
+    path = alarm_file(environ)
+    return shipped if path is None else parse_rules(text_of_alarm_file(path), source=str(path), base=shipped)
 
 
 def parse_rules(text: str, *, source: str, base: AlarmRules | None = None) -> AlarmRules:
@@ -55,7 +42,7 @@ def parse_rules(text: str, *, source: str, base: AlarmRules | None = None) -> Al
         base: Rules that the text changes and extends.
     """
     page = read_section(text, source=source, title="a file of alarm rules")
-    page.only(_SECTIONS)
+    page.only(SECTIONS)
     rules = {rule.name: rule for rule in (base.rules if base is not None else ())}
     section = page.section("rules", "rules")
     for name in section.lines if section is not None else ():
@@ -71,16 +58,6 @@ def parse_rules(text: str, *, source: str, base: AlarmRules | None = None) -> Al
         rules[name] = _rule(name, given, rules.get(name))
     overrides = base.overrides if base is not None else ()
     return AlarmRules(rules=tuple(rules.values()), overrides=(*overrides, *_overrides(page, rules)))
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(
-            f"the alarm rules {path} cannot be read: {error}; correct {VARIABLE}, or unset it for the shipped rules",
-            setting=VARIABLE,
-        ) from error
 
 
 def _rule(name: str, given: Section, before: AlarmRule | None) -> AlarmRule:

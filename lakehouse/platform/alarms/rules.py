@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 from lakehouse.model.display import number_text
 from lakehouse.spec.contracts.fleet import Severity
 from lakehouse.spec.quantities import duration_text, size_text
+
+_DAY_S = 86_400.0
 
 
 class Unit(StrEnum):
@@ -65,7 +67,7 @@ class AlarmRule:
     text: str
     severity: Severity = Severity.WARNING
     action: str = ""
-    window_s: float = 86_400
+    window_s: float = _DAY_S
     least: float = 0
     enabled: bool = True
     ingested_only: bool = False
@@ -101,11 +103,11 @@ class AlarmRules:
         found = [replace(rule, **changes.get(rule.name, {})) for rule in self.rules]
         return tuple(rule for rule in found if rule.enabled)
 
-    @property
-    def longest_window_s(self) -> float:
-        """The longest window of all rules and overrides."""
-        windows = (float(one.changes["window_s"]) for one in self.overrides if "window_s" in one.changes)
-        return max((*(rule.window_s for rule in self.rules), *windows), default=0.0)
+    def window_s(self, measures: Collection[str]) -> float:
+        """Return the longest window of the rules on some measures and of their overrides, at least a day."""
+        names = {rule.name: rule.window_s for rule in self.rules if rule.measure in measures}
+        changed = [float(o.changes["window_s"]) for o in self.overrides if o.rule in names and "window_s" in o.changes]
+        return max(_DAY_S, *names.values(), *changed)
 
 
 def names_of(rules: Iterable[AlarmRule]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ so that another sender sends the alarms of a sender that died before it confirme
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -147,7 +147,7 @@ class Alarms:
             raised = list(session.scalars(insert(AlarmRow).returning(AlarmRow.id), new)) if new else []
         return AlarmChanges(raised=tuple(raised), resolved=tuple(ended))
 
-    def list(
+    def find(
         self, *, tables: Collection[str] = (), state: AlarmState | None = AlarmState.OPEN, limit: int = 1000
     ) -> tuple[Alarm, ...]:
         """Return alarms, the most severe and newest ones first.
@@ -213,18 +213,22 @@ class Alarms:
                 alarm = _alarm(row, table, silences)
                 if not route.takes(alarm) or not _is_unsent(row, route.notifier, owner, now):
                     continue
-                entry = {**row.notified.get(route.notifier, {}), _CLAIM: [owner, now + lease_ms]}
+                event = "raised" if alarm.state is AlarmState.OPEN else "resolved"
+                entry = {**row.notified.get(route.notifier, {}), _CLAIM: [owner, now + lease_ms, event]}
                 row.notified = {**row.notified, route.notifier: entry}
                 claimed.append(alarm)
         return tuple(claimed)
 
-    def confirm(self, notifier: str, owner: str, alarms: Iterable[Alarm]) -> None:
-        """Record that a notifier sent claimed alarms; a claim that another owner took over is not changed."""
-        self._end_claims(notifier, owner, {alarm.id: str(_event(alarm)) for alarm in alarms})
+    def confirm(self, notifier: str, owner: str) -> int:
+        """Record that a notifier sent the alarms that an owner claimed, and return their number.
 
-    def release(self, notifier: str, owner: str, alarms: Iterable[Alarm]) -> None:
-        """End a claim without sending, so that the next sender sends the alarms."""
-        self._end_claims(notifier, owner, dict.fromkeys((alarm.id for alarm in alarms), ""))
+        A claim that another owner took over is not changed.
+        """
+        return self._end_claims(notifier, owner, sent=True)
+
+    def release(self, notifier: str, owner: str) -> int:
+        """End the claims of an owner without sending, so that the next sender sends the alarms; return their number."""
+        return self._end_claims(notifier, owner, sent=False)
 
     def prune(self) -> int:
         """Delete alarms that were resolved 90 days ago, and silences that ended then; return the number of alarms."""
@@ -243,18 +247,17 @@ class Alarms:
             rows = session.execute(query.group_by(AlarmRow.rule, AlarmRow.severity))
             return {(rule, Severity(severity)): count for rule, severity, count in rows}
 
-    def _end_claims(self, notifier: str, owner: str, events: Mapping[int, str]) -> None:
-        """Remove the claims of an owner, and record the time of the event that was sent, if it is not empty."""
-        now = self._clock.now_ms()
+    def _end_claims(self, notifier: str, owner: str, *, sent: bool) -> int:
+        """Remove the claims of an owner; if the alarms were sent, record the time by the event."""
+        now, ended = self._clock.now_ms(), 0
         with self._database.session() as session:
-            for batch in _batches(sorted(events)):
-                query = select(AlarmRow).where(AlarmRow.id.in_(batch)).order_by(AlarmRow.id).with_for_update()
-                for row in session.scalars(query):
-                    entry = dict(row.notified.get(notifier, {}))
-                    if entry.get(_CLAIM, [None])[0] != owner:
-                        continue
-                    del entry[_CLAIM]
-                    row.notified = {**row.notified, notifier: entry | ({events[row.id]: now} if events[row.id] else {})}
+            for row, _ in _sendable(session, now):
+                entry = dict(row.notified.get(notifier, {}))
+                holder, _, event = entry.pop(_CLAIM, ("", 0, ""))
+                if holder == owner:
+                    row.notified = {**row.notified, notifier: entry | ({event: now} if sent else {})}
+                    ended += 1
+        return ended
 
 
 def _locked(session: Session, tables: Sequence[int]) -> set[int]:
@@ -347,16 +350,12 @@ def _sendable(session: Session, now: int) -> list[tuple[AlarmRow, str]]:
 
 def _is_unsent(row: AlarmRow, notifier: str, owner: str, now: int) -> bool:
     entry = row.notified.get(notifier, {})
-    holder, until_ms = entry.get(_CLAIM, ("", 0))
+    holder, until_ms, _ = entry.get(_CLAIM, ("", 0, ""))
     if holder != owner and until_ms > now:
         return False
     if row.state == AlarmState.OPEN:
         return "raised" not in entry
     return "raised" in entry and "resolved" not in entry
-
-
-def _event(alarm: Alarm) -> str:
-    return "raised" if alarm.state is AlarmState.OPEN else "resolved"
 
 
 def _alarm(row: AlarmRow, table: str, silences: Sequence[Silence]) -> Alarm:

@@ -346,6 +346,28 @@ class RunHistory:
                 found[key] = (*found.get(key, ()), _run(row))
         return found
 
+    def runs_since(self, since_ms: int, tables: Collection[int] | None = None) -> dict[int, dict[str, tuple[Run, ...]]]:
+        """Return the runs that started since a time, by table id and service, newest first.
+
+        Without `tables`, only the runs of services that failed or died since then, on all tables.
+        """
+        order = (RunRow.started_ms.desc(), RunRow.id.desc())
+        query = select(RunRow).where(RunRow.started_ms >= since_ms).order_by(*order)
+        if tables is None:
+            # One condition on the state, so that the index on states is used.
+            failed = (RunRow.started_ms >= since_ms) & RunRow.state.in_([RunState.FAILED, RunState.DIED])
+            pairs = select(RunRow.table_id, RunRow.service).where(failed).distinct().subquery()
+            mine = (pairs.c.table_id == RunRow.table_id) & (pairs.c.service == RunRow.service)
+            query = query.join(pairs, mine)
+        else:
+            query = query.where(_among(RunRow.table_id, tables))
+        found: dict[int, dict[str, tuple[Run, ...]]] = {}
+        with self._database.session() as session:
+            for row in session.scalars(query):
+                of_table = found.setdefault(row.table_id, {})
+                of_table[row.service] = (*of_table.get(row.service, ()), _run(row))
+        return found
+
     def bytes_since(self, services: str | Collection[str], since_ms: int) -> dict[str, int]:
         """Return by service the bytes that runs since a time wrote, or are predicted to write, on all tables."""
         query = select(RunRow.service, RunRow.actual, RunRow.predicted).where(RunRow.started_ms >= since_ms)

@@ -100,6 +100,13 @@ class RunLeases:
                 found.update(session.scalars(select(LeaseRow.key).where(mine)))
         return frozenset(found)
 
+    def expired(self) -> dict[str, int]:
+        """Return the expiry times of the leases that expired without a release, by key."""
+        with self._database.session() as session:
+            query = select(LeaseRow.key, LeaseRow.expires_ms)
+            expired = LeaseRow.expires_ms.between(1, self._clock.now_ms())
+            return {key: expires_ms for key, expires_ms in session.execute(query.where(expired))}
+
     def is_taken_over(self, lease: RunLease) -> bool:
         """Return whether the lease was acquired again since, also by another try of the same owner."""
         with self._database.session() as session:

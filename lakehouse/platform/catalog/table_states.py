@@ -9,7 +9,7 @@ The number of queries of each method does not depend on the number of tables.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from lakehouse.platform.catalog.state_rows import (
     write_states,
 )
 from lakehouse.spec.contracts.document import decode, encode
-from lakehouse.spec.contracts.fleet import DueService, TableNumbers, TableState
+from lakehouse.spec.contracts.fleet import DueService, Problem, TableNumbers, TableState
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -171,6 +171,19 @@ class TableStates:
         mine = update(table).where(table.c.table_id == bindparam("id"))
         change = mine.values(due=bindparam("services"), due_services=bindparam("number"))
         rows = [{"id": one, "services": encode(dict(found)), "number": len(found)} for one, found in due.items()]
+        if rows:
+            with self._database.session() as session:
+                session.connection().execute(change, rows)
+
+    def record_problems(self, problems: Mapping[int, Sequence[Problem]]) -> None:
+        """Store the problems of tables without a look at them; tables without a state are ignored."""
+        table: Any = TableStateRow.__table__
+        change = update(table).where(table.c.table_id == bindparam("id"))
+        change = change.values(problems=bindparam("found"), severity=bindparam("worst"))
+        rows = [
+            {"id": one, "found": encode(tuple(found)), "worst": max((int(p.severity) for p in found), default=0)}
+            for one, found in problems.items()
+        ]
         if rows:
             with self._database.session() as session:
                 session.connection().execute(change, rows)

@@ -17,6 +17,7 @@ from typing import Any
 from lakehouse.core.operations.read.health import TableHealth
 from lakehouse.errors import UserError
 from lakehouse.platform.services.choose import Choice
+from lakehouse.spec.contracts.fleet import Severity
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 
 logger = logging.getLogger(__name__)
@@ -109,6 +110,12 @@ METRICS = (
         text="Decision of the scheduler: 1 if the service is due, else 0.",
         attributes=_SERVICE,
     ),
+    Metric(
+        name="alarms.open",
+        kind="gauge",
+        text="Open alarms by rule and severity: info, warning or critical.",
+        attributes=("rule", "severity"),
+    ),
     Metric(name="service.runs", kind="counter", text="Runs by their outcome.", attributes=_RUN),
     Metric(
         name="service.run_seconds",
@@ -154,6 +161,12 @@ class Metrics:
             self._record("table.freshness_lag", health.freshness_lag_s, table=name)
         for size in health.file_bytes:
             self._record("table.file_size", size, table=name)
+
+    def alarms(self, counts: Mapping[tuple[str, Severity], int], rules: Iterable[str]) -> None:
+        """Record the open alarms by rule and severity, also the zeros of the `rules`."""
+        for rule in sorted({*rules, *(rule for rule, _ in counts)}):
+            for severity in Severity:
+                self._record("alarms.open", counts.get((rule, severity), 0), rule=rule, severity=severity.name.lower())
 
     def decisions(self, choices: Iterable[Choice]) -> None:
         """Record the decisions of the scheduler."""

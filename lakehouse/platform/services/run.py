@@ -34,6 +34,7 @@ _STATES = {
     JobStatus.NOTHING_TO_DO: RunState.NOTHING_TO_DO,
     JobStatus.FAILED: RunState.FAILED,
 }
+_RATES = ("rows", "bad_records", "conflicts")
 #: Runs one service of an open table with the parameters of a command, and returns the report.
 Runner = Callable[[Table, JobCommand], JobReport]
 
@@ -164,6 +165,8 @@ def record_end(catalog: Catalog, key: RunKey, report: JobReport, *, try_number: 
         state = RunState.COMMITTED
     else:
         actual = {"files": report.files, "bytes": report.bytes, "seconds": round(report.seconds, 1)}
+        # Rules of alarms read these.
+        actual |= {name: value for name in _RATES if (value := getattr(report, name))}
     outcome = RunOutcome(state=state, instant=report.instant, actual=actual, error=message)
     until = catalog.clock.now_ms() + _PATIENCE_MS
     while True:

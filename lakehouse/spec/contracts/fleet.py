@@ -65,6 +65,7 @@ class TableNumbers:
         conflicts: Retries of runs after conflicts in the last day.
         metadata_bytes: Size of the metadata table.
         watermark_ms: Event time up to which the table is complete.
+        unpublished_since_ms: Time since which the oldest unpublished partition of the publication is ready.
     """
 
     last_commit_ms: int | None = None
@@ -83,6 +84,7 @@ class TableNumbers:
     conflicts: int | None = None
     metadata_bytes: int | None = None
     watermark_ms: int | None = None
+    unpublished_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,10 +109,9 @@ CASES = {
         "compaction",
     ),
     "late_publication": Case(
-        facts(waiting_publications={"hive.orders": NOW - 2 * HOUR}),
-        facts(waiting_publications={"hive.orders": NOW - HOUR}),
-        "a partition of hive.orders has been ready for 2h and is not published; the objective is 1h",
-        "hive.orders",
+        facts(numbers=TableNumbers(unpublished_since_ms=NOW - 2 * HOUR)),
+        facts(numbers=TableNumbers(unpublished_since_ms=NOW - HOUR)),
+        "a partition has been ready for 2h and is not published; the objective is 1h",
     ),
     "bad_records": Case(
         runs(run(DONE, rows=950, bad_records=50)),

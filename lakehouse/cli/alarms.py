@@ -1,0 +1,171 @@
+"""`lakehouse alarms`: alarms of tables, their rules and silences, and the claims of notifiers."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+from lakehouse.cli.group import Given
+from lakehouse.cli.output import rows_of, show_document, show_rows
+from lakehouse.cli.specs import author
+from lakehouse.cli.table import catalog_table, catalog_tables
+from lakehouse.errors import UserError, nearest
+from lakehouse.platform.alarms.judge import judge_by_time
+from lakehouse.platform.alarms.parse import load_rules
+from lakehouse.platform.alarms.rules import AlarmRule, Unit, names_of
+from lakehouse.platform.catalog.alarms import Alarm, AlarmState, Route, Silence
+from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.services.metrics import metrics
+from lakehouse.spec.alarm_file import alarm_file
+from lakehouse.spec.contracts.alarms import (
+    AlarmCheck,
+    AlarmClaimEnded,
+    AlarmEntry,
+    AlarmEvent,
+    AlarmList,
+    AlarmRuleEntry,
+    AlarmRuleList,
+    SilenceEnded,
+    SilenceEntry,
+    SilenceList,
+)
+from lakehouse.spec.contracts.fleet import Severity
+from lakehouse.spec.quantities import parse_duration
+
+_LISTED = ("severity", "table", "rule", "text", "action", "raised")
+
+
+def list_alarms(given: Given) -> None:
+    """Print the open alarms, or also the resolved ones."""
+    name, tables = catalog_tables(given)
+    with load_catalog(name) as catalog:
+        found = catalog.alarms.find(tables=tables, state=None if given.all else AlarmState.OPEN, limit=given.limit)
+    document = AlarmList(alarms=tuple(map(_entry, found)))
+    if given.output == "json":
+        show_document(document, given.output)
+        return
+    names = (*_LISTED, *(("state", "resolved") if given.all else ()), "silenced_until")
+    rows = [{"severity": e.severity.name.lower(), **{n: getattr(e, n) for n in names[1:]}} for e in document.alarms]
+    show_rows([{key.replace("_", " "): value for key, value in row.items()} for row in rows])
+
+
+def rules(given: Given) -> None:
+    """Print the rules as they apply to a table, or those without overrides."""
+    loaded = load_rules(os.environ)
+    found = loaded.rules if given.table is None else loaded.of(catalog_table(given)[1])
+    path = alarm_file(os.environ)
+    document = AlarmRuleList(file="" if path is None else str(path), rules=tuple(map(_rule, found)))
+    rows = [{key: value for key, value in row.items() if key != "text"} for row in rows_of(document.rules)]
+    show_document(document, given.output, rows=rows)
+
+
+def silence(given: Given) -> None:
+    """Silence alarms for a time."""
+    if given.table is not None and given.namespace is not None:
+        raise UserError("a silence is about --table or about --namespace, not both; without them, about all tables")
+    known = names_of(load_rules(os.environ).rules)
+    if given.rule and given.rule not in known:
+        raise UserError(f"no rule {given.rule!r}.{nearest(given.rule, known)} Known: {', '.join(known)}.")
+    name, scope = (given.catalog, given.namespace or "") if given.table is None else catalog_table(given)
+    with load_catalog(name) as catalog:
+        if given.table is not None:
+            scope = catalog.entry(scope).identifier
+        elif scope and scope not in catalog.list_namespaces():
+            raise UserError(f"no namespace {scope!r}.{nearest(scope, catalog.list_namespaces())}", namespace=scope)
+        until_ms = catalog.clock.now_ms() + parse_duration("--for", given.duration) * 1000
+        number = catalog.alarms.silence(
+            rule=given.rule, scope=scope, until_ms=until_ms, reason=given.reason, author=author(os.environ)
+        )
+        (recorded,) = [one for one in catalog.alarms.silences() if one.id == number]
+    show_document(_silence(recorded), given.output)
+
+
+def unsilence(given: Given) -> None:
+    """End a silence."""
+    with load_catalog(given.catalog) as catalog:
+        ended = catalog.alarms.unsilence(given.id)
+    show_document(SilenceEnded(id=given.id, ended=ended), given.output)
+
+
+def silences(given: Given) -> None:
+    """Print the silences that have not ended."""
+    with load_catalog(given.catalog) as catalog:
+        found = SilenceList(silences=tuple(map(_silence, catalog.alarms.silences())))
+    show_document(found, given.output, rows=rows_of(found.silences))
+
+
+def check(given: Given) -> None:
+    """Evaluate the rules that need no look at a table on all tables."""
+    with load_catalog(given.catalog) as catalog, metrics() as measures:
+        loaded = load_rules(os.environ)
+        judged = judge_by_time(catalog, loaded)
+        counts = catalog.alarms.counts()
+        measures.alarms(counts, names_of(loaded.rules))
+    changes = judged.changes
+    result = AlarmCheck(raised=len(changes.raised), resolved=len(changes.resolved), open=sum(counts.values()))
+    show_document(result, given.output)
+
+
+def claim(given: Given) -> None:
+    """Claim the alarms that a notifier has to send, and print them."""
+    lease_ms = parse_duration("--lease", given.lease) * 1000
+    severity = Severity[given.severity.upper()]
+    route = Route(notifier=given.notifier, severity=severity, scopes=tuple(given.scope))
+    with load_catalog(given.catalog) as catalog:
+        found = catalog.alarms.claim(route, given.owner, lease_ms)
+    document = AlarmList(alarms=tuple(map(_entry, found)))
+    show_document(document, given.output, rows=rows_of(document.alarms))
+
+
+def settle(given: Given) -> None:
+    """Record whether a notifier sent the alarms that it claimed."""
+    with load_catalog(given.catalog) as catalog:
+        end = catalog.alarms.release if given.failed else catalog.alarms.confirm
+        number = end(given.notifier, given.owner)
+    show_document(AlarmClaimEnded(notifier=given.notifier, alarms=number, sent=not given.failed), given.output)
+
+
+def _entry(alarm: Alarm) -> AlarmEntry:
+    return AlarmEntry(
+        id=alarm.id,
+        severity=alarm.severity,
+        state=AlarmEvent(alarm.state.value),
+        table=alarm.table,
+        rule=alarm.rule,
+        subject=alarm.subject,
+        text=alarm.text,
+        action=alarm.action,
+        raised=_time(alarm.raised_ms),
+        resolved=_time(alarm.resolved_ms),
+        silenced_until=_time(alarm.silenced_until_ms),
+        value=alarm.value,
+        threshold=alarm.threshold,
+    )
+
+
+def _rule(rule: AlarmRule) -> AlarmRuleEntry:
+    return AlarmRuleEntry(
+        rule=rule.name,
+        severity=rule.severity.name.lower(),
+        measure=rule.measure,
+        above=rule.unit.text(rule.above),
+        window=Unit.DURATION.text(rule.window_s),
+        enabled=rule.enabled,
+        text=rule.text,
+        action=rule.action,
+    )
+
+
+def _silence(silence: Silence) -> SilenceEntry:
+    return SilenceEntry(
+        id=silence.id,
+        rule=silence.rule,
+        scope=silence.scope,
+        until=_time(silence.until_ms),
+        reason=silence.reason,
+        author=silence.author,
+    )
+
+
+def _time(ms: int | None) -> str:
+    return "" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,149 @@
+"""Evaluate the rules of alarms on stored facts, and raise and resolve alarms. No storage is read.
+
+    judge            the tables that a pass of the scheduler has just looked at: all rules
+    judge_by_time    all tables: the rules whose values change without a commit, such as freshness
+
+The number of queries of both does not depend on the number of tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakehouse.platform.alarms.evaluate import active, evaluate
+from lakehouse.platform.alarms.facts import TableFacts
+from lakehouse.platform.alarms.measures import MEASURES
+from lakehouse.platform.alarms.rules import AlarmRules, names_of
+from lakehouse.platform.catalog.alarms import AlarmChanges, Evaluated
+from lakehouse.platform.catalog.catalog import Catalog, TableEntry
+from lakehouse.platform.catalog.run_history import Run
+from lakehouse.platform.catalog.table_states import TablePoint
+from lakehouse.spec.contracts.fleet import Problem, TableState
+
+_DAY_MS = 86_400_000
+_Runs = Mapping[str, tuple[Run, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The problems of the evaluated tables by table id, and the alarms that were raised and resolved."""
+
+    problems: Mapping[int, tuple[Problem, ...]]
+    changes: AlarmChanges
+
+
+def judge(
+    catalog: Catalog, rules: AlarmRules, entries: Sequence[TableEntry], states: Mapping[int, TableState]
+) -> Judgement:
+    """Evaluate all rules on tables whose new states the scheduler has, and record the alarms.
+
+    Args:
+        catalog: The catalog.
+        rules: The rules.
+        entries: The tables.
+        states: Their new states by table id; the caller stores them with the problems of the result.
+    """
+    if not entries:
+        return Judgement(problems={}, changes=AlarmChanges())
+    facts = _facts(catalog, rules, entries, states)
+    found = {entry.id: evaluate(rules, facts[entry.id]) for entry in entries}
+    # Rules that read numbers cannot be resolved on a table that cannot be read.
+    evaluated = {
+        entry.id: Evaluated(
+            problems=found[entry.id], rules=None if facts[entry.id].error is None else _names(rules, facts[entry.id])
+        )
+        for entry in entries
+    }
+    kept = {
+        entry.id: _kept(states[entry.id], found[entry.id], evaluated[entry.id].rules)
+        for entry in entries
+        if entry.id in states
+    }
+    return Judgement(problems=kept, changes=catalog.alarms.record(evaluated))
+
+
+def judge_by_time(catalog: Catalog, rules: AlarmRules) -> Judgement:
+    """Evaluate the rules whose values change without a commit on all tables, and record alarms and problems."""
+    entries = catalog.list_tables()
+    states = catalog.states.of([entry.id for entry in entries])
+    now = catalog.clock.now_ms()
+    runs, leases = catalog.history.runs_since(now - _window_ms(rules, of_runs=True)), _leases(catalog)
+    by_time = frozenset(names_of(rule for rule in rules.rules if MEASURES[rule.measure].by_time))
+    found: dict[int, tuple[Problem, ...]] = {}
+    for entry in entries:
+        state = states.get(entry.id, TableState())
+        facts = _of(entry, state, now, runs.get(entry.id, {}), leases.get(entry.identifier, {}))
+        found[entry.id] = evaluate(rules, facts, by_time_only=True)
+    changes = catalog.alarms.record({table: Evaluated(problems=p, rules=by_time) for table, p in found.items()})
+    kept = {table: _kept(states[table], problems, by_time) for table, problems in found.items() if table in states}
+    catalog.states.record_problems({t: problems for t, problems in kept.items() if problems != states[t].problems})
+    return Judgement(problems=kept, changes=changes)
+
+
+def _facts(
+    catalog: Catalog, rules: AlarmRules, entries: Sequence[TableEntry], states: Mapping[int, TableState]
+) -> dict[int, TableFacts]:
+    ids, now = [entry.id for entry in entries], catalog.clock.now_ms()
+    # The newest numbers from before a window may be older than its begin by a day.
+    points = catalog.states.points(ids, now - _window_ms(rules, of_runs=False) - _DAY_MS)
+    runs, leases = catalog.history.runs_since(now - _window_ms(rules, of_runs=True), ids), _leases(catalog)
+    return {
+        entry.id: _of(
+            entry,
+            states.get(entry.id, TableState()),
+            now,
+            runs.get(entry.id, {}),
+            leases.get(entry.identifier, {}),
+            points.get(entry.id, ()),
+        )
+        for entry in entries
+    }
+
+
+# parameters: the facts of one table
+def _of(
+    entry: TableEntry,
+    state: TableState,
+    now_ms: int,
+    runs: _Runs,
+    leases: Mapping[str, int],
+    points: Sequence[TablePoint] = (),
+) -> TableFacts:
+    return TableFacts(
+        table=entry.identifier,
+        now_ms=now_ms,
+        numbers=state.numbers,
+        history=tuple((point.hour_ms, point.numbers) for point in points),
+        runs=runs,
+        expired_leases=leases,
+        error=state.error,
+        is_ingested=any(spec.ingest is not None for spec in entry.spec.ingestions),
+    )
+
+
+def _leases(catalog: Catalog) -> dict[str, dict[str, int]]:
+    """Return the expiry times of unreleased leases by table and service."""
+    found: dict[str, dict[str, int]] = {}
+    for key, expired_ms in catalog.leases.expired().items():
+        table, _, service = key.partition("/")
+        found.setdefault(table, {})[service] = expired_ms
+    return found
+
+
+def _names(rules: AlarmRules, facts: TableFacts) -> frozenset[str]:
+    """Return the rules that can be evaluated on a table that cannot be read."""
+    known = active(rules, facts)
+    return frozenset(names_of(rule for rule in known if MEASURES[rule.measure].by_time or rule.measure == "unreadable"))
+
+
+def _kept(state: TableState, found: Sequence[Problem], rules: frozenset[str] | None) -> tuple[Problem, ...]:
+    """Return the problems of a table: new ones, and stored ones of rules that were not evaluated."""
+    stored = () if rules is None else tuple(one for one in state.problems if one.rule not in rules)
+    return tuple(sorted((*found, *stored), key=lambda problem: -problem.severity))
+
+
+def _window_ms(rules: AlarmRules, *, of_runs: bool) -> int:
+    """Return the longest window of the rules that read the history of runs, or of those that read numbers."""
+    names = [name for name, measure in MEASURES.items() if measure.uses_window and measure.reads_runs is of_runs]
+    return round(rules.window_s(names) * 1000)

@@ -1,0 +1,94 @@
+"""Tasks of alarms: send new and resolved alarms with the notifiers of `alarms.yaml`.
+
+claim ──► send ──► settle       for each notifier; the catalog records what each one has sent
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow.sdk import task
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from lakehouse.errors import UserError
+from lakehouse.spec.alarm_file import VARIABLE
+from lakehouse.spec.alarm_notifiers import NotifierSpec, load_notifiers
+from lakehouse.spec.contracts.alarms import AlarmList
+from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.notifiers import AlarmMessage, notifier_of, send
+from lakehouse_airflow.specs import DIRECTORIES, dags_folder, spec_directories
+
+log = logging.getLogger(__name__)
+
+
+def alarm_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that name the user's rules: those of the environment, else the folder of specs."""
+    if environ.get(VARIABLE) or environ.get(DIRECTORIES):
+        return {name: environ[name] for name in (VARIABLE, DIRECTORIES) if environ.get(name)}
+    return {DIRECTORIES: os.pathsep.join(map(str, spec_directories(dags_folder(environ), environ)))}
+
+
+def send_pending(notifiers: Sequence[NotifierSpec], context: Mapping[str, Any]) -> dict[str, int]:
+    """Send with each notifier the alarms that it has not sent; return their numbers by notifier.
+
+    A retry of a task sends only what failed. If one notifier fails, the others still send.
+
+    Args:
+        notifiers: The notifiers.
+        context: Airflow's context of the task.
+
+    Raises:
+        AirflowException: A notifier failed; the next try, or the next run, sends its alarms.
+    """
+    sent, errors = dict[str, int](), list[str]()
+    for spec in notifiers:
+        try:
+            sent[spec.name] = _send_with(spec, context)
+        # The classes of errors of providers are not known here.
+        except Exception as error:
+            log.exception("the notifier %s failed", spec.name)
+            errors.append(f"{spec.name}: {type(error).__name__}: {error}")
+    if errors:
+        raise AirflowException(f"{len(errors)} of {len(notifiers)} notifiers failed: {'; '.join(errors)}")
+    return sent
+
+
+@task(task_id="send_alarms")
+def send_alarms(notifiers: Sequence[NotifierSpec] | None = None, **context: Any) -> dict[str, int]:
+    """Task: send new and resolved alarms once with each notifier; without `notifiers`, those of `alarms.yaml`.
+
+    Returns the number of alarms by notifier.
+    """
+    try:
+        found = load_notifiers(alarm_variables(os.environ)) if notifiers is None else tuple(notifiers)
+    except UserError as error:
+        raise AirflowFailException(str(error)) from error
+    if not found:
+        log.info("no notifier is declared: add a section `notifiers` to alarms.yaml beside the folder of table specs")
+    return send_pending(found, context)
+
+
+def _send_with(spec: NotifierSpec, context: Mapping[str, Any]) -> int:
+    notifier = notifier_of(spec.type, spec.arguments)
+    sender = ["--notifier", spec.name, "--owner", _owner(context)]
+    chosen = ["--severity", spec.severity.name.lower(), *(word for scope in spec.scopes for word in ("--scope", scope))]
+    claimed = AlarmList.from_json(run_command(["alarms", "claim", *sender, *chosen, "--output", "json"])).alarms
+    if not claimed:
+        return 0
+    try:
+        send(notifier, AlarmMessage.of(claimed), context)
+    except BaseException:
+        run_command(["alarms", "settle", *sender, "--failed"])
+        raise
+    run_command(["alarms", "settle", *sender])
+    log.info("%s: sent %d alarms", spec.name, len(claimed))
+    return len(claimed)
+
+
+def _owner(context: Mapping[str, Any]) -> str:
+    """Return the id of the task without its try, so that a retry continues the claims of the earlier try."""
+    ti = context["ti"]
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}"

@@ -1,0 +1,197 @@
+"""Notifiers of alarms: the notifiers of Airflow's providers, with texts about many alarms in one message.
+
+Every notifier of Airflow (`BaseNotifier`) can send alarms. Its templated fields see the `AlarmMessage` as `alarms`:
+
+    SmtpNotifier(to="data@example.com", subject="{{ alarms.subject }}", html_content="{{ alarms.html }}")
+
+`slack_notifier`, `smtp_notifier` and `webhook_notifier` return the providers' notifiers with such templates. The
+providers are optional: apache-airflow-providers-slack, -smtp and -http.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from airflow.sdk import BaseNotifier, Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from lakehouse.spec.contracts.alarms import AlarmEntry, AlarmEvent, AlarmList
+from lakehouse.spec.contracts.fleet import Severity
+
+_MOST_LINES = 30
+_WORDS = {AlarmEvent.OPEN: "new", AlarmEvent.RESOLVED: "resolved"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmMessage:
+    """One message about new and resolved alarms, the most severe ones first."""
+
+    alarms: tuple[AlarmEntry, ...]
+
+    @classmethod
+    def of(cls, alarms: Sequence[AlarmEntry]) -> AlarmMessage:
+        """Return the message about alarms."""
+        ordered = sorted(alarms, key=lambda one: (one.state != AlarmEvent.OPEN, -one.severity, one.table, one.rule))
+        return cls(alarms=tuple(ordered))
+
+    @property
+    def id(self) -> str:
+        """An id of the alarms and their states: a receiver can drop a message that it has received already."""
+        key = ",".join(f"{one.id}:{one.state}" for one in sorted(self.alarms, key=lambda one: one.id))
+        return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+    @property
+    def severity(self) -> str:
+        """The severity of the worst new alarm; `info` if all are resolved."""
+        worst = max((one.severity for one in self.alarms if one.state == AlarmEvent.OPEN), default=Severity.INFO)
+        return worst.name.lower()
+
+    @property
+    def subject(self) -> str:
+        """One line: the numbers of new and resolved alarms, and the first new one."""
+        counts = Counter(_WORDS[one.state] for one in self.alarms)
+        numbers = ", ".join(f"{count} {word}" for word, count in counts.items())
+        first = self.alarms[0]
+        return f"lakehouse: {numbers} alarms: {first.table}: {_one_line(first.text)}"[:200]
+
+    @property
+    def text(self) -> str:
+        """The alarms as lines, the first 30 of them."""
+        lines = [_line(one) for one in self.alarms[:_MOST_LINES]]
+        rest = len(self.alarms) - len(lines)
+        return "\n".join([*lines, *([f"... and {rest} more: lakehouse alarms list"] if rest else [])])
+
+    @property
+    def html(self) -> str:
+        """The alarms as an HTML table."""
+        rows = "".join(
+            f"<tr><td>{escape(_WORDS[one.state])}</td><td>{escape(one.severity.name.lower())}</td>"
+            f"<td>{escape(one.table)}</td><td>{escape(one.text)}</td><td>{escape(one.action)}</td></tr>"
+            for one in self.alarms
+        )
+        heads = "".join(f"<th align='left'>{name}</th>" for name in ("state", "severity", "table", "problem", "action"))
+        return f"<table><tr>{heads}</tr>{rows}</table>"
+
+    @property
+    def json(self) -> str:
+        """The alarms as a JSON document (`AlarmList`) with the `id`, `subject` and `severity` of the message."""
+        document = AlarmList(alarms=self.alarms).to_mapping()
+        return json.dumps({"id": self.id, "subject": self.subject, "severity": self.severity, **document})
+
+
+class LogNotifier(BaseNotifier):
+    """Write alarms to the log of the task; an example of a notifier.
+
+    Args:
+        text: The text, a template.
+    """
+
+    template_fields = ("text",)
+
+    def __init__(self, text: str = "{{ alarms.text }}", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.text = text
+
+    def notify(self, context: Context) -> None:
+        """Write the text."""
+        self.log.warning("%s", self.text)
+
+
+def slack_notifier(**arguments: Any) -> BaseNotifier:
+    """Return the Slack provider's notifier; with `channel` it calls the API, without it an incoming webhook.
+
+    Args:
+        arguments: Arguments of SlackNotifier or SlackWebhookNotifier, such as `slack_webhook_conn_id` or `channel`.
+    """
+    name = "slack.SlackNotifier" if "channel" in arguments else "slack_webhook.SlackWebhookNotifier"
+    notifier = _provider_class("slack", f"airflow.providers.slack.notifications.{name}")
+    return notifier(**{"text": "*{{ alarms.subject }}*\n{{ alarms.text }}", **arguments})
+
+
+def smtp_notifier(**arguments: Any) -> BaseNotifier:
+    """Return the SMTP provider's notifier.
+
+    Args:
+        arguments: Arguments of SmtpNotifier: `to`, and for example `from_email` and `smtp_conn_id`.
+    """
+    notifier = _provider_class("smtp", "airflow.providers.smtp.notifications.smtp.SmtpNotifier")
+    return notifier(**{"subject": "{{ alarms.subject }}", "html_content": "{{ alarms.html }}", **arguments})
+
+
+def webhook_notifier(**arguments: Any) -> BaseNotifier:
+    """Return the HTTP provider's notifier, which posts the alarms as JSON.
+
+    Args:
+        arguments: Arguments of HttpNotifier, such as `http_conn_id` and `endpoint`.
+    """
+    notifier = _provider_class("http", "airflow.providers.http.notifications.http.HttpNotifier")
+    headers = {"Content-Type": "application/json", "Idempotency-Key": "{{ alarms.id }}"}
+    return notifier(**{"data": "{{ alarms.json }}", "headers": headers, **arguments})
+
+
+#: Builders of notifiers by the `type` of a file of alarm rules.
+BUILDERS: Mapping[str, Callable[..., BaseNotifier]] = MappingProxyType(
+    {"slack": slack_notifier, "smtp": smtp_notifier, "webhook": webhook_notifier, "log": LogNotifier}
+)
+
+
+def notifier_of(type_: str, arguments: Mapping[str, Any]) -> BaseNotifier:
+    """Return the notifier of a type: a name of `BUILDERS`, or the path of a class.
+
+    Raises AirflowFailException if its provider or its class is missing, or if an argument is wrong.
+    """
+    build = BUILDERS.get(type_) or _class_at(type_)
+    try:
+        return build(**arguments)
+    except TypeError as error:
+        raise AirflowFailException(f"the notifier {type_}: {error}; correct its arguments in alarms.yaml") from error
+
+
+def send(notifier: BaseNotifier, message: AlarmMessage, context: Mapping[str, Any]) -> None:
+    """Send a message with a notifier, whose templates see it as `alarms`; raise the error of the notifier.
+
+    Calling a notifier as callbacks do would write its error to the log only.
+    """
+    words: Any = {**context, "alarms": message}
+    # Rendering replaces the templates, so a copy is rendered.
+    mine = copy.copy(notifier)
+    mine.render_template_fields(words)
+    mine.notify(words)
+
+
+def _provider_class(provider: str, path: str) -> Callable[..., BaseNotifier]:
+    try:
+        return _class_at(path)
+    except ModuleNotFoundError as error:
+        raise AirflowFailException(
+            f"a notifier of type {provider!r} needs the package {error.name!r}: pip install "
+            f"apache-airflow-providers-{provider}"
+        ) from error
+
+
+def _class_at(path: str) -> Callable[..., BaseNotifier]:
+    module, _, name = path.rpartition(".")
+    found: Callable[..., BaseNotifier] | None = getattr(import_module(module), name, None)
+    if found is None:
+        raise AirflowFailException(f"the module {module} has no notifier {name!r}; correct `type` in alarms.yaml")
+    return found
+
+
+def _line(alarm: AlarmEntry) -> str:
+    if alarm.state == AlarmEvent.RESOLVED:
+        return f"resolved: {alarm.table}: {_one_line(alarm.text)}"
+    action = f" -> {_one_line(alarm.action)}" if alarm.action else ""
+    return f"{alarm.severity.name.lower()}: {alarm.table}: {_one_line(alarm.text)}{action}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
