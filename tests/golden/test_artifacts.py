@@ -20,9 +20,11 @@ from lakehouse.core.format.parquet.bloom_filter import BloomBuilder, BloomFilter
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
 from lakehouse.core.format.properties import parse_properties, render_properties, table_checksum
 from lakehouse.core.format.timeline import schemas
+from lakehouse.core.format.timeline.commit_files import decode_files, files_of
 from lakehouse.core.format.timeline.commit_metadata import (
     decode_commit,
     decode_requested_replace,
+    decode_summary,
     encode_commit,
     encode_requested_replace,
 )
@@ -62,6 +64,9 @@ def test_each_commit_of_hudi_is_decoded_and_round_trips() -> None:
         for stat in metadata.stats:
             if instant.is_completed:
                 assert stat.path.startswith(stat.partition) and stat.file_id in stat.path, name
+        assert decode_files(data).equals(files_of(metadata.stats)), name
+        summary = decode_summary(data)
+        assert (summary.stats, summary.extra, summary.replaced) == ((), metadata.extra, metadata.replaced), name
         replace = instant.action is Action.REPLACECOMMIT and instant.is_completed
         version = 6 if "_v6_" in name else 9
         assert decode_commit(encode_commit(metadata, table_version=version, replace=replace)) == metadata, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakehouse.core.format.timeline import commit_files
 from lakehouse.core.format.timeline.commit_metadata import decode_commit, encode_commit
 from lakehouse.core.format.timeline.rollback import (
     decode_rollback_metadata,
@@ -84,7 +85,9 @@ def commits(draw: st.DrawFn) -> CommitMetadata:
 
 @given(commits(), st.sampled_from([6, 8, 9]))
 def test_commit_metadata_round_trips(metadata: CommitMetadata, version: int) -> None:
-    assert decode_commit(encode_commit(metadata, table_version=version, replace=True)) == metadata
+    data = encode_commit(metadata, table_version=version, replace=True)
+    assert decode_commit(data) == metadata
+    assert commit_files.decode_files(data).equals(commit_files.files_of(metadata.stats))
 
 
 SAMPLE = encode_commit(

@@ -29,6 +29,7 @@ from lakehouse.core.format.publication import decode_publications, encode_public
 from lakehouse.core.format.timeline.archive import decode_manifest, read_instants
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
+from lakehouse.core.format.timeline.commit_files import decode_files
 from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_requested_replace
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.format.timeline.indexing import (
@@ -133,7 +134,7 @@ def _relative(decode: Callable[..., object]) -> Callable[[bytes], object]:
 
 
 _PLANS: dict[str, Callable[[bytes], object]] = {
-    ".deltacommit": decode_commit,
+    ".deltacommit": decode_files,
     ".commit": decode_commit,
     ".deltacommit.inflight": decode_commit,
     ".compaction.requested": decode_compaction_plan,

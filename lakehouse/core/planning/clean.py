@@ -15,13 +15,12 @@ write, but keeps files of pending writes, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.state.file_system_view import Group, VisibleTimeline
 from lakehouse.model.clean import CleanMetadata, CleanPlan
-from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.display import Condition
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
@@ -151,13 +150,6 @@ def touched_since(
         for write in timeline.writes()
         if write.completion > last.earliest and horizon.passed(write.requested, write.completion)
     )
-
-
-def partitions_of(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[str, ...]:
-    """Return the partitions that the commits wrote to or replaced file groups of, sorted."""
-    partitions = {stat.partition for _, metadata in commits for stat in metadata.stats}
-    partitions |= {partition for _, metadata in commits for partition in metadata.replaced}
-    return tuple(sorted(partitions))
 
 
 def plan_clean(state: CleanState, policy: CleanPolicy, horizon: Horizon) -> CleanPlan | None:

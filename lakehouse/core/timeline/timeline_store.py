@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
+import pyarrow as pa
+
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import instant_name, parse_instant
-from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_extra
+from lakehouse.core.format.timeline.commit_files import COMMIT_FILES, decode_files, files_of
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_summary
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.format.timeline.rollback import decode_rollback_plan
 from lakehouse.core.state.table_config import TableConfig
@@ -36,6 +40,8 @@ _READERS = 8
 _EXTRAS_AT_ONCE, _EXTRAS_KEPT = 64, 32 * 1024 * 1024
 #: The largest metadata of a commit that is decoded to be cached although only later operations may need it.
 _REMEMBERED_BYTES = 1024 * 1024
+#: The files of several commits.
+FILES_OF_COMMITS = COMMIT_FILES.append(pa.field("instant", pa.string()))
 #: Actions that are allowed while a restore is pending.
 _UNDOING = (Action.ROLLBACK, Action.RESTORE)
 
@@ -47,8 +53,9 @@ class TimelineStore:
         self._env, self._config = env, config
         self._directory = ".hoodie" if config.layout == 1 else f".hoodie/{config.timeline_path}"
         self._commits: dict[str, CommitMetadata] = {}
-        # Extra metadata of large commits whose write statistics were not decoded.
-        self._large_extras: dict[str, Mapping[str, str]] = {}
+        # Large commits: their metadata without write statistics, and their files as columns.
+        self._summaries: dict[str, CommitMetadata] = {}
+        self._files: dict[str, pa.Table] = {}
         self._archived: set[str] = set()
         self._extras: dict[tuple[str, str], str] = {}
         self._extras_size = 0
@@ -107,29 +114,77 @@ class TimelineStore:
         return self._commits[path]
 
     def extra(self, instant: Instant) -> Mapping[str, str]:
-        """Return the extra metadata of a completed write, which may be archived; `commit` gives its errors.
+        """Return the extra metadata of a completed write, which may be archived; `commit` gives its errors."""
+        return self.summary(instant).extra
 
-        The write statistics of a large commit are not decoded.
+    def summary(self, instant: Instant) -> CommitMetadata:
+        """Return the metadata of a completed write, which may be archived; `commit` gives its errors.
+
+        The write statistics of a large commit are not decoded; `files` returns them as columns.
         """
         path = self.path_of(instant)
-        known = self.known_extra(instant)
+        known = self._commits.get(path, self._summaries.get(path))
         if known is not None:
             return known
         try:
             data = self._env.storage.get(path)
         except NotFoundError:
-            return self.commit(instant).extra
+            return self.commit(instant)
         if len(data) <= _REMEMBERED_BYTES:
             self._decode(path, data)
-            return self._commits[path].extra
-        extra = self._large_extras[path] = self._named(path, partial(decode_extra, data))
-        return extra
+            return self._commits[path]
+        found = self._summaries[path] = self._named(path, partial(decode_summary, data))
+        return found
+
+    def summaries(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
+        """Return completed instants with `summary`, in the order of `instants`."""
+        wanted = list(instants)
+        return list(zip(wanted, self._each(self.summary, wanted), strict=True))
+
+    def files(self, instants: Iterable[Instant]) -> pa.Table:
+        """Return the files that completed writes wrote as `COMMIT_FILES`, with the column `instant` behind.
+
+        Large commits are not decoded to objects. `commit` gives the errors.
+        """
+        wanted = list(instants)
+        tables = [
+            found.append_column("instant", pa.repeat(pa.scalar(instant.requested), found.num_rows))
+            for instant, found in zip(wanted, self._each(self._files_of, wanted), strict=True)
+        ]
+        return pa.concat_tables(tables) if tables else FILES_OF_COMMITS.empty_table()
+
+    def _files_of(self, instant: Instant) -> pa.Table:
+        path = self.path_of(instant)
+        if path in self._files:
+            return self._files[path]
+        if path not in self._commits:
+            data = b""
+            with suppress(NotFoundError):
+                data = self._env.storage.get(path)
+            if len(data) > _REMEMBERED_BYTES:
+                found = self._files[path] = self._named(path, partial(decode_files, data))
+                self._summaries[path] = self._named(path, partial(decode_summary, data))
+                return found
+            if data:
+                self._decode(path, data)
+        return files_of(self.commit(instant).stats)
+
+    def _each(self, read: Callable[[Instant], T], instants: Sequence[Instant]) -> list[T]:
+        """Return what `read` returns for each instant; requests for several of them are sent at once."""
+        missing = [i for i in instants if self.path_of(i) not in self._commits and i.requested not in self._archived]
+        if len(missing) > 1:
+            with ThreadPoolExecutor(_READERS) as pool:
+                list(pool.map(read, missing))
+        self._fetch_archived(
+            [i for i in instants if i.requested in self._archived and self.path_of(i) not in self._commits]
+        )
+        return [read(instant) for instant in instants]
 
     def known_extra(self, instant: Instant) -> Mapping[str, str] | None:
         """Return the extra metadata of a completed write that was read before; None if it was not."""
         path = self.path_of(instant)
-        metadata = self._commits.get(path)
-        return self._large_extras.get(path) if metadata is None else metadata.extra
+        known = self._commits.get(path, self._summaries.get(path))
+        return None if known is None else known.extra
 
     def remember(self, instant: Instant, data: bytes) -> None:
         """Cache the metadata of a commit of this process, so that its next operation need not read it."""
@@ -203,7 +258,7 @@ class TimelineStore:
                 asked = missing[start : start + _EXTRAS_AT_ONCE]
                 held = self.archived_timeline.actions(asked, key.encode())
                 values = {
-                    time: decode_commit(action.metadata).extra.get(key, "")
+                    time: decode_summary(action.metadata).extra.get(key, "")
                     for time, action in held.items()
                     if action.metadata and action.instant.key[1] in WRITE_ACTIONS
                 }

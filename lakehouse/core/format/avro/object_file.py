@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -69,40 +69,62 @@ def write_record(schema: Schema, record: dict[str, Any]) -> bytes:
     return b"".join((header, sync, block, sync))
 
 
+def read_datum(data: bytes, *schemas: Schema) -> tuple[bytes, bytes]:
+    """Return the schema (JSON text) and the encoded record of a container file; `read_record` states the errors."""
+    text, _, datum = _only_record(data, schemas)
+    return text, datum
+
+
 def read_record(data: bytes, *schemas: Schema) -> dict[str, Any]:
     """Return the record of a container file, resolved to the schema of `schemas` with the record's name.
 
     Raises CorruptTableError if the bytes are not a container file, or have a record of another name, or do not have
     exactly one record.
     """
-    if not data:
-        raise CorruptTableError("the file is empty; expected an Avro container file")
-    if not data.startswith(MAGIC):
-        raise CorruptTableError(f"the file starts with {data[:8]!r}; expected an Avro container file, {MAGIC!r}")
-    by_name = {schema["name"]: schema for schema in schemas}
+    text, name, datum = _only_record(data, schemas)
+    _, ours, our_text = _own(next(schema for schema in schemas if schema["name"] == name))
     try:
-        name, count, record = _content(data, by_name)
+        written, _ = _parsed(text)
+        record: Any = fastavro.schemaless_reader(io.BytesIO(datum), written, None if text == our_text else ours)
     except Exception as error:  # fastavro raises many exception types for damaged bytes
-        raise CorruptTableError(f"Avro content cannot be read: {type(error).__name__}: {error}") from error
-    if name not in by_name:
-        raise CorruptTableError(f"the file has a record {name}; expected {' or '.join(by_name)}", found=name)
-    if count != 1:
-        raise CorruptTableError(f"the file has {count} {name} records; expected exactly one")
+        raise _unreadable(error) from error
     result: dict[str, Any] = record
     return result
 
 
-def _content(data: bytes, schemas: dict[str, Schema]) -> tuple[str, int, Any]:
-    """Return the name and number of the records, and the record if there is one and its name is in `schemas`.
+def _only_record(data: bytes, schemas: Sequence[Schema]) -> tuple[bytes, str, bytes]:
+    """Return the schema of a container file, the name of its record, and its only record, encoded."""
+    if not data:
+        raise CorruptTableError("the file is empty; expected an Avro container file")
+    if not data.startswith(MAGIC):
+        raise CorruptTableError(f"the file starts with {data[:8]!r}; expected an Avro container file, {MAGIC!r}")
+    names = [schema["name"] for schema in schemas]
+    try:
+        text, name, count, datum = _content(data, names)
+    except Exception as error:  # fastavro raises many exception types for damaged bytes
+        raise _unreadable(error) from error
+    if name not in names:
+        raise CorruptTableError(f"the file has a record {name}; expected {' or '.join(names)}", found=name)
+    if count != 1:
+        raise CorruptTableError(f"the file has {count} {name} records; expected exactly one")
+    return text, name, datum
+
+
+def _unreadable(error: Exception) -> CorruptTableError:
+    return CorruptTableError(f"Avro content cannot be read: {type(error).__name__}: {error}")
+
+
+def _content(data: bytes, names: Sequence[str]) -> tuple[bytes, str, int, bytes]:
+    """Return the schema, the name and number of the records, and the encoded record if its name is in `names`.
 
     Raises ValueError, or any exception of fastavro, for damaged bytes.
     """
     source = io.BytesIO(data)
     header: Any = fastavro.schemaless_reader(source, _HEADER, None)
     text = header["meta"]["avro.schema"]
-    written, name = _parsed(text)
-    if name not in schemas:
-        return name, 0, None
+    _, name = _parsed(text)
+    if name not in names:
+        return text, name, 0, b""
     codec = header["meta"].get("avro.codec", b"null")
     if codec not in (b"null", b"deflate"):
         raise ValueError(f"codec {codec!r} is not supported in timeline files; expected null or deflate")
@@ -113,10 +135,8 @@ def _content(data: bytes, schemas: dict[str, Schema]) -> tuple[str, int, Any]:
             raise ValueError(f"the block that ends at byte {source.tell()} does not have the file's sync marker")
         count, packed = count + block["count"], block["data"] if block["count"] else packed
     if count != 1:
-        return name, count, None
-    _, ours, our_text = _own(schemas[name])
-    datum = io.BytesIO(packed if codec == b"null" else _inflated(packed))
-    return name, count, fastavro.schemaless_reader(datum, written, None if text == our_text else ours)
+        return text, name, count, b""
+    return text, name, count, packed if codec == b"null" else _inflated(packed)
 
 
 def _inflated(packed: bytes) -> bytes:

@@ -21,9 +21,9 @@ from lakehouse.model.document import parse_json
 _Value = TypeVar("_Value")
 _COMMIT = "commit metadata"
 
-#: The schemas of commits with the field of the extra metadata only.
-_EXTRA_ONLY = tuple(
-    {**schema, "fields": [field for field in schema["fields"] if field["name"] == "extraMetadata"]}
+#: The schemas of commits without write statistics.
+_WITHOUT_STATS = tuple(
+    {**schema, "fields": [field for field in schema["fields"] if field["name"] != "partitionToWriteStats"]}
     for schema in (COMMIT_METADATA, REPLACE_COMMIT_METADATA)
 )
 #: The text that Hudi writes as the previous commit of a new file group.
@@ -78,6 +78,19 @@ def decode_commit(data: bytes) -> CommitMetadata:
     cannot be parsed and for an empty file. An empty file is valid for some pending instants; the caller checks that.
     """
     record = read_record(data, COMMIT_METADATA, REPLACE_COMMIT_METADATA) if data[:4] == MAGIC else _read_json(data)
+    return _metadata(record)
+
+
+def decode_summary(data: bytes) -> CommitMetadata:
+    """Return the metadata of a commit without its write statistics, which are skipped, so many files cost little.
+
+    Raises CorruptTableError as `decode_commit` does.
+    """
+    record = read_record(data, *_WITHOUT_STATS) if data[:4] == MAGIC else _read_json(data)
+    return _metadata({**record, "partitionToWriteStats": None})
+
+
+def _metadata(record: Mapping[str, Any]) -> CommitMetadata:
     try:
         stats = tuple(
             _stat_from_record(partition, stat)
@@ -94,18 +107,6 @@ def decode_commit(data: bytes) -> CommitMetadata:
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise CorruptTableError(f"commit metadata has an unexpected shape: {error}") from error
-
-
-def decode_extra(data: bytes) -> Mapping[str, str]:
-    """Return the extra metadata of a commit; its write statistics are skipped, so many files cost little.
-
-    Raises CorruptTableError as `decode_commit` does.
-    """
-    record = read_record(data, *_EXTRA_ONLY) if data[:4] == MAGIC else _read_json(data)
-    extra = record.get("extraMetadata") or {}
-    if not isinstance(extra, dict):
-        raise CorruptTableError(f"commit metadata has an unexpected shape: extraMetadata is {extra!r}")
-    return {key: value for key, value in extra.items() if value is not None}
 
 
 def encode_requested_replace() -> bytes:

@@ -77,7 +77,7 @@ def bound_of_replaced(table: LoadedTable, instants: Iterable[Instant], deleted: 
     kept them for a savepoint that was deleted since.
     """
     replacing = [i for i in instants if i.action is Action.REPLACECOMMIT and i.requested not in deleted.replaced]
-    commits = table.store.commits(replacing)
+    commits = table.store.summaries(replacing)
     partitions = sorted({partition for _, metadata in commits for partition in metadata.replaced})
     if not partitions:
         return None

@@ -192,7 +192,7 @@ def _resize_conflict(candidate: PreparedCommit, resize: PendingResize, timeline:
         return Conflict(winner=undone, reason=f"the resize {resize.instant}, for which rows were copied, was undone")
     if not found.is_completed or not resize.whole_partitions:
         return None
-    replaced = candidate.table.store.commit(found).replaced
+    replaced = candidate.table.store.summary(found).replaced
     for stat in candidate.metadata.stats:
         is_copy = f"_{resize.instant}.log." in stat.path
         is_hidden = is_copy or stat.file_id in replaced.get(stat.partition, ())

@@ -76,7 +76,7 @@ def _record(table: LoadedTable, action: Completion, change: MetadataChange, lock
             lock,
             previous_schema=lambda: table_schema(replace(table, timeline=action.timeline)),
             replaced=lambda: replacements(
-                table.store.commits(action.timeline.writes().where(action=Action.REPLACECOMMIT))
+                table.store.summaries(action.timeline.writes().where(action=Action.REPLACECOMMIT))
             ),
         )
     except MetadataBehindError as error:

@@ -95,7 +95,7 @@ def require_uncleaned(
 def _with_archived_replaces(table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline) -> VisibleTimeline:
     """Add the file groups that archived replacecommits replaced to `visible`; removed files may belong to them."""
     replacing = archived_writes(table).where(action=Action.REPLACECOMMIT)
-    commits = table.store.commits(instant for instant in replacing if visible.shows(instant.requested))
+    commits = table.store.summaries(instant for instant in replacing if visible.shows(instant.requested))
     hidden = {(replaced.partition, replaced.file_id): replaced.instant for replaced in replacements(commits)}
     return replace(with_archived_completions(table, files, visible), replaced={**hidden, **visible.replaced})
 

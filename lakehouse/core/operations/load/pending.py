@@ -64,6 +64,6 @@ def log_compactions(table: LoadedTable) -> frozenset[str]:
     deltas = table.timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
     return frozenset(
         instant.requested
-        for instant, metadata in table.store.commits(deltas)
+        for instant, metadata in table.store.summaries(deltas)
         if metadata.operation == Operation.LOG_COMPACT
     )

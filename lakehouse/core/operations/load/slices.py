@@ -195,7 +195,7 @@ def load_visible(
 
     With `completions` it also reads the completion times of all archived writes (see `with_archived_completions`).
     """
-    replaced = replacements(table.store.commits(table.timeline.writes().where(action=Action.REPLACECOMMIT)))
+    replaced = replacements(table.store.summaries(table.timeline.writes().where(action=Action.REPLACECOMMIT)))
     visible = visible_timeline(table.timeline, replaced, as_of=as_of, completed_up_to=completed_up_to)
     if not completions:
         return visible
@@ -226,16 +226,13 @@ def _committed_names(table: LoadedTable, files: pa.Table, visible: VisibleTimeli
         archived = archived_writes(table, requested_from=old[0], requested_up_to=old[-1])
         instants += [instant for instant in archived if instant.requested in old]
     # A task that rolled over to another file has one stat for each of its files.
-    rows = [
-        (stat.partition, stat.file_id, instant.requested, stat.path.rpartition("/")[2])
-        for instant, metadata in table.store.commits(instants)
-        for stat in metadata.stats
-    ]
+    written = table.store.files(instants)
+    names = pc.replace_substring_regex(written.column("path"), "^.*/", "")
+    found = [pa.table([written["partition"], written["file_id"], written["instant"], names], schema=NAMED)]
     # Logs that are named after a resize of buckets belong to the commits of other writes.
     replacing = [instant.requested for instant in instants if instant.action is Action.REPLACECOMMIT]
     resizes = pa.array(replacing, pa.string())
     if len(resizes):
         copies = files.filter(pc.and_(files["is_log"], pc.is_in(files["instant"], value_set=resizes)))
-        rows += zip(*(copies.column(name).to_pylist() for name in NAMED.names), strict=True)
-    columns = zip(*rows, strict=True) if rows else ([] for _ in NAMED)
-    return pa.table([pa.array(column, pa.string()) for column in columns], schema=NAMED)
+        found.append(copies.select(NAMED.names).cast(NAMED))
+    return pa.concat_tables(found)

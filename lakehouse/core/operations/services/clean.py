@@ -59,7 +59,6 @@ from lakehouse.core.planning.clean import (
     CleanState,
     clean_due,
     horizon_of,
-    partitions_of,
     plan_clean,
     still_holds,
     touched_since,
@@ -238,6 +237,13 @@ def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) ->
     return None if answer.due or request.force else NothingToDo(code=NothingToDoReason.NOT_DUE, reason=answer.reason)
 
 
+def _written_to(table: LoadedTable, writes: Sequence[Instant]) -> tuple[str, ...]:
+    """Return the partitions that writes wrote to or replaced file groups of, sorted."""
+    partitions = set(pc.unique(table.store.files(writes)["partition"]).to_pylist())
+    partitions |= {partition for _, metadata in table.store.summaries(writes) for partition in metadata.replaced}
+    return tuple(sorted(partitions))
+
+
 def _plan(table: LoadedTable, policies: Policies, pinned: Collection[str]) -> CleanPlan | None:
     """Return a new plan; files of published versions and of the `pinned` instants are kept."""
     require_writable(table.config, table.env.storage.root)
@@ -252,7 +258,7 @@ def _plan(table: LoadedTable, policies: Policies, pinned: Collection[str]) -> Cl
         writes = touched_since(
             table.timeline, last_clean(table), horizon, all_pins, archived_before=visible.archived_before
         )
-        partitions = None if writes is None else partitions_of(table.store.commits(writes))
+        partitions = None if writes is None else _written_to(table, writes)
     if partitions is not None and not partitions:
         return None
 

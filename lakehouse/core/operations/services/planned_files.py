@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakehouse.core.files.log_reader import RECOVERY_ADVICE
 from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.operations.load.table import LoadedTable
@@ -32,8 +35,10 @@ def with_committed_log_sizes(table: LoadedTable, planned: Iterable[PlannedSlice]
         for name in piece.log_files
     }
     instants = {log.instant for log in logs.values() if log is not None}
-    commits = table.store.commits([i for i in table.timeline.writes() if i.requested in instants])
-    sizes = {stat.path: stat.size_bytes for _, metadata in commits for stat in metadata.stats}
+    written = table.store.files(i for i in table.timeline.writes() if i.requested in instants)
+    named = pa.array([log.path for log in logs.values() if log is not None], pa.string())
+    written = written.filter(pc.is_in(written["path"], value_set=named))
+    sizes = dict(zip(written["path"].to_pylist(), written["size_bytes"].to_pylist(), strict=True))
 
     def size(partition: str, name: str) -> int:
         log = logs[(partition, name)]

@@ -43,7 +43,7 @@ def written_by(requested: str, table: LoadedTable, partitions: Iterable[str] | N
 
 def pending_action(table: LoadedTable, instant: Instant) -> Action:
     """Return the action that a completed write had while it was pending."""
-    operation = table.store.commit(instant).operation
+    operation = table.store.summary(instant).operation
     return next((action for known, action in _PENDING_NAMES.items() if operation == known), instant.action)
 
 

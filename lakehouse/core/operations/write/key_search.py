@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pyarrow.compute as pc
+
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.files.hash_ranges import divide_run
 from lakehouse.core.files.located_keys import locate, plan_locating
@@ -180,10 +182,10 @@ def _groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices:
     if context.global_keys or marks & set(context.schema.names):
         return frozenset((s.partition, s.file_id) for s in logged)
     instants = {log.instant for s in logged for log in s.logs}
-    commits = table.store.commits([i for i in table.timeline.writes() if i.requested in instants])
-    stats = [stat for _, metadata in commits for stat in metadata.stats]
+    written = table.store.files(i for i in table.timeline.writes() if i.requested in instants)
     # A log that only updates records keeps the set of keys of its base file.
-    updates_only = {stat.path for stat in stats if not stat.num_deletes and not stat.num_inserts}
+    same_keys = pc.and_(pc.equal(written["num_deletes"], 0), pc.equal(written["num_inserts"], 0))
+    updates_only = frozenset(written["path"].filter(same_keys).to_pylist())
     return frozenset((s.partition, s.file_id) for s in logged if any(log.path not in updates_only for log in s.logs))
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.format.timeline.commit_metadata import decode_commit, encode_commit
+from lakehouse.core.format.timeline import commit_metadata
+from lakehouse.core.format.timeline.commit_files import decode_files
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_summary, encode_commit
 from lakehouse.core.planning.key_ranges import RANGES_KEY
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline import timeline_store
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from tests.support.tables import make_env
 
@@ -91,6 +95,48 @@ def test_commit_of_many_files_has_few_hundred_bytes_for_each_file() -> None:
     # Bytes of the file and of memory grow with the files, not faster.
     assert max(sizes) < 300
     assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_files_of_a_large_commit_are_read_as_columns_in_little_memory() -> None:
+    metadata = CommitMetadata(operation=Operation.BULK_INSERT, stats=tuple(map(stat, range(10_000))))
+    data = encode_commit(metadata, table_version=9)
+    decode_files(encode_commit(CommitMetadata(operation=Operation.BULK_INSERT, stats=(stat(1),)), table_version=9))
+    kept = []
+    for decode in (decode_commit, decode_files, decode_summary):
+        tracemalloc.start()
+        found = decode(data)
+        kept.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        del found
+    # Buffers of Arrow are not traced: the columns take about 200 bytes for each file.
+    assert decode_files(data).nbytes < 250 * 10_000
+    assert kept[1] < kept[0] / 20 and kept[2] < kept[0] / 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plans_and_services_make_no_object_for_each_file_of_large_replacecommits(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(kind)
+    table.insert_overwrite(rows(0, 1))
+    table.bulk_insert(rows(4, 2))
+    table.insert_overwrite(rows(8, 3))
+    table.upsert(rows(8, 4))
+    # Each commit counts as a large one.
+    monkeypatch.setattr(timeline_store, "_REMEMBERED_BYTES", 0)
+    made: list[str] = []
+    real = commit_metadata._stat_from_record
+
+    def counted(partition: str, record: Any) -> WriteStat:
+        made.append(partition)
+        return real(partition, record)
+
+    monkeypatch.setattr(commit_metadata, "_stat_from_record", counted)
+    fresh = Table.open(table.location, env=table._env)
+    assert sorted(fresh.scan(columns=["id"]).to_arrow().column("id").to_pylist()) == ["k10", "k11", "k8", "k9"]
+    assert fresh.services.clean.due() is not None and fresh.services.clustering.due() is not None
+    assert not made
+    assert fresh.commits() and made
 
 
 def stat(number: int) -> WriteStat:
