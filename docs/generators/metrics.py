@@ -14,12 +14,19 @@ warning in the log and never fails a run."""
 def metrics_page() -> str:
     """Return the page with all metrics."""
     rows = [
-        (code(metric.full_name), metric.kind, code(metric.unit), ", ".join(map(code, metric.attributes)), metric.text)
+        (
+            code(metric.full_name),
+            metric.kind,
+            code(metric.unit),
+            ", ".join(map(code, metric.attributes)),
+            metric.text,
+            ", ".join(map(code, metric.prometheus_names)),
+        )
         for metric in METRICS
     ]
     return page(
         "Metrics",
         "lakehouse/platform/services/metrics.py",
         _INTRO,
-        table(("metric", "kind", "unit", "attributes", "meaning"), rows),
+        table(("metric", "kind", "unit", "attributes", "meaning", "in Prometheus"), rows),
     )

@@ -101,6 +101,9 @@ def check(given: Given) -> None:
         judged = judge_by_time(catalog, loaded)
         counts = catalog.alarms.counts()
         measures.alarms(counts, names_of(loaded.rules))
+        names = {entry.id: entry.identifier for entry in catalog.list_tables()}
+        states = catalog.states.of(names)
+        measures.states({names[table]: state for table, state in states.items()}, catalog.clock.now_ms())
     changes = judged.changes
     result = AlarmCheck(raised=len(changes.raised), resolved=len(changes.resolved), open=sum(counts.values()))
     show_document(result, given.output)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 from lakehouse.core.operations.read.health import TableHealth
 from lakehouse.errors import UserError
 from lakehouse.platform.services.choose import Choice
-from lakehouse.spec.contracts.fleet import Severity
+from lakehouse.spec.contracts.fleet import Severity, TableState
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ _NAME = "lakehouse"
 _MB = 1024 * 1024
 _SIZES = tuple(float(size * _MB) for size in (1, 4, 16, 32, 64, 96, 128, 256, 512, 1024))
 _SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+_PROMETHEUS_UNITS = {"s": "seconds", "By": "bytes"}
 _TABLE, _SERVICE, _RUN = ("table",), ("table", "service"), ("table", "service", "state")
 _SOURCE = ("table", "source", "unit")
 
@@ -40,7 +42,7 @@ class Metric:
         kind: `gauge`, `counter` or `histogram`.
         text: One sentence: what it measures.
         attributes: Its attributes.
-        unit: Its unit in UCUM; `1` for a number.
+        unit: Its unit in UCUM; for a number an annotation in braces, which collectors omit from names.
         bounds: Bounds of the buckets of a histogram.
     """
 
@@ -48,13 +50,26 @@ class Metric:
     kind: str
     text: str
     attributes: tuple[str, ...]
-    unit: str = "1"
+    unit: str = "{count}"
     bounds: tuple[float, ...] = ()
 
     @property
     def full_name(self) -> str:
         """The name that a collector receives."""
         return f"{_NAME}.{self.name}"
+
+    @property
+    def prometheus_names(self) -> tuple[str, ...]:
+        """The names of its time series in Prometheus, as the exporter of the OpenTelemetry collector translates them.
+
+        Words are separated by `_`, the unit is appended unless it is a part of the name, and counters end in `_total`.
+        """
+        words = re.split(r"[^A-Za-z0-9]+", self.full_name)
+        unit = _PROMETHEUS_UNITS.get(self.unit, "")
+        words += [unit] if unit and unit not in words else []
+        words += ["total"] if self.kind == "counter" else []
+        name = "_".join(words)
+        return tuple(f"{name}_{part}" for part in ("bucket", "sum", "count")) if self.kind == "histogram" else (name,)
 
 
 #: All metrics, in the order of the documentation.
@@ -86,6 +101,16 @@ METRICS = (
         name="table.pending_plans",
         kind="gauge",
         text="Pending plans of compaction, clustering, clean and index builds.",
+        attributes=_TABLE,
+    ),
+    Metric(name="table.failed_plans", kind="gauge", text="Pending plans whose executor has ended.", attributes=_TABLE),
+    Metric(name="table.files", kind="gauge", text="Newest base files and their log files.", attributes=_TABLE),
+    Metric(name="table.base_bytes", kind="gauge", text="Size of the newest base files.", attributes=_TABLE, unit="By"),
+    Metric(name="table.metadata_bytes", kind="gauge", text="Size of the metadata table.", attributes=_TABLE, unit="By"),
+    Metric(
+        name="table.severity",
+        kind="gauge",
+        text="Severity of the worst problem: 0 none, 1 info, 2 warning, 3 critical.",
         attributes=_TABLE,
     ),
     Metric(name="table.pending_writes", kind="gauge", text="Pending and failed writes.", attributes=_TABLE),
@@ -143,6 +168,18 @@ METRICS = (
         attributes=_SERVICE,
     ),
 )
+_GAUGES = (
+    "log_bytes",
+    "small_files",
+    "pending_plans",
+    "failed_plans",
+    "files",
+    "base_bytes",
+    "metadata_bytes",
+    "pending_writes",
+    "instants",
+    "rollbacks",
+)
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
 
@@ -154,13 +191,29 @@ class Metrics:
         self._known: dict[str, Any] = {}
 
     def table(self, name: str, health: TableHealth) -> None:
-        """Record the state of a table."""
+        """Record the numbers of a table that was just read."""
         for what in ("log_bytes", "small_files", "pending_plans", "pending_writes", "instants", "rollbacks"):
             self._record(f"table.{what}", getattr(health, what), table=name)
         if health.freshness_lag_s is not None:
             self._record("table.freshness_lag", health.freshness_lag_s, table=name)
+        self.file_sizes(name, health)
+
+    def file_sizes(self, name: str, health: TableHealth) -> None:
+        """Record the sizes of the newest base files of a table that was just read."""
         for size in health.file_bytes:
             self._record("table.file_size", size, table=name)
+
+    def states(self, states: Mapping[str, TableState], now_ms: int) -> None:
+        """Record the stored numbers and the worst problem of tables, by full name."""
+        for name, state in states.items():
+            numbers = state.numbers
+            for what in _GAUGES:
+                value = getattr(numbers, what)
+                if value is not None:
+                    self._record(f"table.{what}", value, table=name)
+            if numbers.last_commit_ms is not None:
+                self._record("table.freshness_lag", max(0, now_ms - numbers.last_commit_ms) / 1000, table=name)
+            self._record("table.severity", state.severity, table=name)
 
     def alarms(self, counts: Mapping[tuple[str, Severity], int], rules: Iterable[str]) -> None:
         """Record the open alarms by rule and severity, also the zeros of the `rules`."""
