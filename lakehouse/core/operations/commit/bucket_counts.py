@@ -6,8 +6,10 @@ writes one, with a replacecommit, when it changes the bucket counts of partition
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.core.format.hashing_config import (
     HASHING_CONFIGS,
@@ -17,7 +19,7 @@ from lakehouse.core.format.hashing_config import (
     hashing_config_path,
     hashing_instant,
 )
-from lakehouse.core.operations.load.commits import recent_metadata
+from lakehouse.core.operations.load.commits import recent_files
 from lakehouse.core.operations.load.hashing import uses_ring
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.storage.protocol import NotFoundError, Storage
@@ -29,9 +31,10 @@ from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_
 from lakehouse.spec.options.index import IndexPolicy
 
 # A bucket id begins with its number in eight digits. About one random uuid in 400,000 matches by chance.
-_BUCKET_ID = re.compile(r"0000\d{4}-")
+_BUCKET_ID = r"^0000\d{4}-"
 # The initial groups of consistent hashing have name-based uuids. Other groups have random ones.
-_RING_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-3[0-9a-f]{3}-")
+_RING_ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-3[0-9a-f]{3}-"
+_NO_IDS = pa.chunked_array([], pa.string())
 
 
 def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
@@ -172,14 +175,14 @@ def _contradiction(root: str, key: str, wanted: object, has: object) -> UserErro
 
 def _refuse_buckets(table: LoadedTable, policy: IndexPolicy) -> None:
     """Raise UserError if the newest file groups are buckets: Hudi does not store the index type in the table."""
-    ids = [stat.file_id for metadata in recent_metadata(table) for stat in metadata.stats]
-    if any(_RING_ID.match(file_id) for file_id in ids) and uses_ring(table):
+    ids = pa.concat_tables(recent_files(table)).column("file_id") if table.timeline.writes() else _NO_IDS
+    if pc.any(pc.match_substring_regex(ids, _RING_ID)).as_py() and uses_ring(table):
         raise UserError(
             f"{table.env.storage.root}: its file groups are ranges of hash values, but hoodie.index.type is "
             f"{policy.type} and {BUCKET_ENGINE} is {policy.engine}. Open the table with hoodie.index.type=BUCKET and "
             f"{BUCKET_ENGINE}={CONSISTENT_HASHING}."
         )
-    if ids and all(_BUCKET_ID.match(file_id) for file_id in ids):
+    if pc.all(pc.match_substring_regex(ids, _BUCKET_ID), min_count=1).as_py():
         raise UserError(
             f"{table.env.storage.root}: its file groups are buckets ({ids[0]}), but hoodie.index.type is "
             f"{policy.type}. Open the table with hoodie.index.type=BUCKET and the hoodie.bucket.index.num.buckets of "

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.file_system_view import first_write
 from lakehouse.model.commit import CommitMetadata
@@ -22,7 +25,7 @@ def latest_extra(table: LoadedTable, key: str) -> str | None:
 def latest_commit(
     table: LoadedTable, key: str, value: str | None = None, *, archived: bool = True
 ) -> tuple[Instant, CommitMetadata] | None:
-    """Return the newest completed write whose extra metadata has `key`.
+    """Return the newest completed write whose extra metadata has `key`, with its metadata (see `summary`).
 
     Args:
         table: The loaded table.
@@ -31,7 +34,7 @@ def latest_commit(
         archived: Search the archived writes if no write of the active timeline matches.
     """
     for instant in reversed(table.timeline.writes().by_completion()):
-        metadata = table.store.commit(instant)
+        metadata = table.store.summary(instant)
         carried = metadata.extra.get(key)
         if carried and value in (None, carried):
             return instant, metadata
@@ -46,10 +49,12 @@ def latest_commit(
     return None
 
 
-def recent_metadata(table: LoadedTable, count: int = 3) -> list[CommitMetadata]:
-    """Return the metadata of the newest completed writes, newest first."""
+def recent_files(table: LoadedTable, count: int = 3) -> list[pa.Table]:
+    """Return the files of each of the newest completed writes as `COMMIT_FILES`, newest first."""
     instants = table.timeline.writes().by_completion()[-count:]
-    return [metadata for _, metadata in reversed(table.store.commits(instants))]
+    written = table.store.files(instants)
+    of_instant = written.column("instant")
+    return [written.filter(pc.equal(of_instant, instant.requested)) for instant in reversed(instants)]
 
 
 def archived_writes(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base_reader import BaseFileReader
@@ -19,7 +20,7 @@ from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.metadata.partitions.file_statistics import measured_columns
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.create.declare import require_ordered
-from lakehouse.core.operations.load.commits import latest_commit, recent_metadata
+from lakehouse.core.operations.load.commits import latest_commit, recent_files
 from lakehouse.core.operations.load.resizes import numbered_resizes, staged_rules
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
@@ -438,12 +439,13 @@ def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
 
 def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:
     """Return the average size of a stored row in bytes, from the newest commit with a large base file."""
-    for metadata in recent_metadata(table):
-        large = policies.write.max_file_bytes * _SIZED_FILE_SHARE
-        stats = [s for s in metadata.stats if s.size_bytes >= large and s.path.endswith(".parquet")]
-        rows = sum(stat.num_writes for stat in stats)
+    least = policies.write.max_file_bytes * _SIZED_FILE_SHARE
+    for files in recent_files(table):
+        is_large = pc.and_(pc.greater_equal(files["size_bytes"], least), pc.ends_with(files["path"], ".parquet"))
+        large = files.filter(is_large)
+        rows = pc.sum(large["num_writes"]).as_py()
         if rows:
-            return max(sum(stat.size_bytes for stat in stats) / rows, 1.0)
+            return float(max(pc.sum(large["size_bytes"]).as_py() / rows, 1.0))
     return max(float(policies.write.record_size_bytes), 1.0)
 
 
@@ -472,15 +474,15 @@ def _sniffed_keys(table: LoadedTable) -> KeyConfig:
     keys = table.config.keys
     if keys.field_prefix is None:
         return keys
-    for metadata in recent_metadata(table, 10):
-        for stat in metadata.stats:
-            if stat.num_writes and stat.path.endswith(".parquet"):
-                try:
-                    reader = BaseFileReader(table.env.storage, stat.path)
-                    first = reader.footer("hoodie_min_record_key")
-                    key = first if first is not None else reader.column(_KEY)[0].as_py()
-                except NotFoundError:
-                    # A clean deleted the file; a file of another commit may exist.
-                    continue
-                return replace(keys, field_prefix=str(key).startswith(f"{keys.record_key_fields[0]}:"))
+    for files in recent_files(table, 10):
+        has_rows = pc.and_(pc.greater(files["num_writes"], 0), pc.ends_with(files["path"], ".parquet"))
+        for path in files["path"].filter(has_rows):
+            try:
+                reader = BaseFileReader(table.env.storage, path.as_py())
+                first = reader.footer("hoodie_min_record_key")
+                key = first if first is not None else reader.column(_KEY)[0].as_py()
+            except NotFoundError:
+                # A clean deleted the file; a file of another commit may exist.
+                continue
+            return replace(keys, field_prefix=str(key).startswith(f"{keys.record_key_fields[0]}:"))
     return keys
