@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from lakehouse.cli.fleet_pass import service_decision
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show, show_document, show_rows
 from lakehouse.cli.specs import spec_in_force, specs_in_force
@@ -21,7 +21,6 @@ from lakehouse.spec.contracts.decisions import (
     DueServices,
     RecordedDecision,
     RecordedRun,
-    ServiceDecision,
     ServiceExplanation,
     ServiceState,
     ServiceStates,
@@ -67,7 +66,7 @@ def due(given: Given) -> None:
         )
         for service in services
     }
-    show_document(DueServices(decisions=tuple(map(_decision, choices)), batches=packed), given.output)
+    show_document(DueServices(decisions=tuple(map(service_decision, choices)), batches=packed), given.output)
 
 
 def explain(given: Given) -> None:
@@ -179,23 +178,6 @@ def _row(choice: Choice) -> dict[str, Any]:
         "score": round(assessed.score, 3),
         "why": choice.reason,
     }
-
-
-def _decision(choice: Choice) -> ServiceDecision:
-    assessed = choice.assessed
-    return ServiceDecision(
-        table=assessed.table,
-        service=assessed.service,
-        due=assessed.assessment.due,
-        runs_now=choice.chosen,
-        requested=assessed.requested,
-        code=choice.code,
-        reason=choice.reason,
-        score=round(assessed.score, 3),
-        inputs=dict(assessed.assessment.inputs),
-        predicted={**asdict(assessed.assessment.cost), "seconds": round(assessed.seconds, 1)},
-        deadline="" if assessed.deadline_ms is None else _time(assessed.deadline_ms),
-    )
 
 
 def _recorded(decision: Decision) -> RecordedDecision:

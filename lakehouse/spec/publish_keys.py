@@ -29,6 +29,38 @@ SERVICE_KEYS = (
         text="Time for which the service may be due without a run; after it the service runs first.",
         example="2h",
     ),
+    SpecKey(
+        name="quiet_hours",
+        type="hours",
+        text="Hours in which the scheduler starts no run that no user requested: weekdays, hours, time zone.",
+        example='"mon-fri 08:00-18:00 Europe/Berlin"',
+    ),
+    SpecKey(
+        name="max_runs",
+        type="number",
+        text="Largest number of runs at the same time; in a policy of a namespace, of all its tables.",
+        example="2",
+    ),
+    SpecKey(
+        name="bytes_per_hour",
+        type="size",
+        text="Bytes that runs may move in an hour; in a policy of a namespace, of all its tables.",
+        example="500GB",
+    ),
+    SpecKey(
+        name="max_executors",
+        type="number",
+        text="Largest number of executors that the scheduler gives to a job.",
+        example="4",
+        default="8",
+    ),
+    SpecKey(
+        name="max_memory",
+        type="size",
+        text="Largest memory that the scheduler gives to the driver and to each executor of a job.",
+        example="8GiB",
+        default="4GiB",
+    ),
 )
 PUBLISH_KEYS = (
     SpecKey(

@@ -6,13 +6,13 @@
       clustering: {enabled: false}
 
 A setting is a field of the service's policy (`lakehouse.spec.options`) or its full `hoodie.*` key. The scheduler reads
-three more settings of each service: `enabled`, `priority` and `deadline`.
+more settings of each service: `enabled`, `priority`, `deadline`, and those of `lakehouse.spec.scheduling`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lakehouse.errors import SettingError, UserError, nearest
@@ -21,7 +21,7 @@ from lakehouse.model.instant import Action
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.policies import POLICIES
 from lakehouse.spec.publish_keys import SERVICE_KEYS
-from lakehouse.spec.quantities import parse_duration
+from lakehouse.spec.scheduling import Scheduling, deadline_s, parse_scheduling
 from lakehouse.spec.spec_key import key_names
 
 
@@ -37,6 +37,7 @@ class ServiceSpec:
         by_partition: Whether a run can be limited to some partitions, for example to those of a data interval.
         holds_file_groups: Whether pending plans hold file groups. Two such services never run on a table together.
         needs_spark: Whether a run uses the executors of a Spark session if there is one.
+        conflicts_with_writers: Whether a writer that commits during a run can make the run useless.
         takes_pins: Whether a call can name instants (clean) or partitions (ttl) that must be kept.
         merge_on_read_only: Whether the service works on merge-on-read tables only.
         pattern_settings: Settings that a policy may declare for the partitions that match a pattern.
@@ -50,6 +51,7 @@ class ServiceSpec:
     by_partition: bool = False
     holds_file_groups: bool = False
     needs_spark: bool = True
+    conflicts_with_writers: bool = False
     takes_pins: bool = False
     merge_on_read_only: bool = False
     pattern_settings: tuple[str, ...] = ()
@@ -97,6 +99,7 @@ SERVICE_SPECS = (
             "whole_partitions",
         ),
         pattern_advice=f"set it for the table, without a pattern, or {_RUN_OF_PARTITIONS.format('clustering')}",
+        conflicts_with_writers=True,
     ),
     ServiceSpec(name="index", options="indexing", action=Action.INDEXING),
     ServiceSpec(
@@ -170,13 +173,14 @@ class ServiceSettings:
     """The settings of one service of one table.
 
     Services with a higher `priority` run first. `deadline_s` is the number of seconds for which the service may be due
-    without a run. `options` maps option keys of the service's policy to texts.
+    without a run. `options` maps option keys of the service's policy to texts. `scheduling` are restrictions of runs.
     """
 
     enabled: bool = True
     priority: float = 1.0
     deadline_s: float | None = None
     options: Mapping[str, str]
+    scheduling: Scheduling = field(default_factory=Scheduling)
 
 
 def service_settings(service: str, settings: Mapping[str, Any]) -> ServiceSettings:
@@ -187,12 +191,12 @@ def service_settings(service: str, settings: Mapping[str, Any]) -> ServiceSettin
     service_spec(service)
     options = setting_options(service, settings)
     parse_options(options)
-    deadline = settings.get("deadline")
     return ServiceSettings(
         enabled=_flag(service, settings.get("enabled", True)),
         priority=_number(service, settings.get("priority", 1.0)),
-        deadline_s=None if deadline is None else parse_duration(f"services.{service}.deadline", str(deadline)),
+        deadline_s=deadline_s(service, settings),
         options=options,
+        scheduling=parse_scheduling(service, settings),
     )
 
 

@@ -53,9 +53,21 @@ def run(setting: Setting) -> list[Comparison]:
     return []
 
 
-def register_copies(catalog: Catalog, home: Path, count: int, *, due_every: int = _DUE_EVERY) -> None:
+def idle_and_busy(home: Path) -> tuple[Path, Path]:
+    """Create a table with nothing to do, and one on which a compaction is due."""
+    return small_table(home / "idle", 3), small_table(home / "busy", 8)
+
+
+def register_copies(
+    catalog: Catalog,
+    home: Path,
+    count: int,
+    *,
+    due_every: int = _DUE_EVERY,
+    sources: tuple[Path, Path] | None = None,
+) -> None:
     """Register tables as `bench.t<number>`: copies of an idle table, each `due_every`th of a due one."""
-    idle, busy = small_table(home / "idle", 3), small_table(home / "busy", 8)
+    idle, busy = sources or idle_and_busy(home)
     for number in range(count):
         source = busy if number % due_every == 0 else idle
         target = home / f"t{number}"

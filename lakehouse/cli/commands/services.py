@@ -25,6 +25,27 @@ _DUE = Command(
     ],
     examples=("lakehouse services due --service compaction",),
 )
+_PASS = Command(
+    "pass",
+    "fleet_pass:run",
+    "Run one pass of the fleet scheduler: look at tables that changed, decide for all services, and print the jobs to "
+    "start; no service is run.",
+    [
+        services(),
+        tables("Look only at this table, namespace.table; repeatable. Default: the tables that changed."),
+        value("--slots", "Slots of the pool that executes the runs. Default: unlimited.", type=Count(1)),
+        value("--horizon", "Time until the next pass; later runs wait for it.", default="5m", metavar="DURATION"),
+        value("--looks", "Largest number of changed tables to look at.", type=Count(1), default=1000),
+        value("--rotation", "Largest number of further tables to look at.", type=Count(0), default=20),
+        value("--max-runs", "Largest number of runs of a service at the same time.", type=Count(1)),
+        value("--bytes-per-hour", "Bytes that runs of a service may move in an hour, such as 500GB.", metavar="SIZE"),
+        value("--batch-tables", "Largest number of tables in one job.", type=Count(1), default=20),
+        value("--batch-time", "Largest predicted duration of a shared job.", default="5m", metavar="DURATION"),
+        catalog(),
+        output(),
+    ],
+    examples=("lakehouse services pass --slots 4", "lakehouse services pass --table sales.orders"),
+)
 _EXPLAIN = Command(
     "explain",
     "services:explain",
@@ -64,6 +85,6 @@ COMMANDS: dict[str, click.Command] = {
     "services": Group(
         "services",
         "Decide which services run now, and explain why.",
-        [_DUE, _EXPLAIN, _REQUEST, _STATUS, _HEALTH],
+        [_DUE, _PASS, _EXPLAIN, _REQUEST, _STATUS, _HEALTH],
     )
 }

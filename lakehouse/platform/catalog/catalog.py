@@ -10,17 +10,16 @@ namespace's policy, the spec's `services:` section, the table's policy, the poli
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
 import yaml
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 from sqlalchemy.orm import Session
 
 from lakehouse.core.env import Env
@@ -46,10 +45,12 @@ from lakehouse.platform.catalog.models import (
     SpecRow,
     TableRow,
 )
+from lakehouse.platform.catalog.nested_locations import table_around_or_inside
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.policy_rows import load_policies
 from lakehouse.platform.catalog.run_history import RunHistory
 from lakehouse.platform.catalog.run_leases import RunLeases
+from lakehouse.platform.catalog.state_rows import batches, mark_changed
 from lakehouse.platform.catalog.table_states import TableStates
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.secrets import refuse_secrets
@@ -282,6 +283,12 @@ class Catalog(Readable):
         by_name = {entry.identifier: entry for entry in self.list_tables()}
         return tuple(by_name.get(name) or self.entry(name) for name in names)
 
+    def entries_by_id(self, ids: Collection[int]) -> dict[int, TableEntry]:
+        """Return the entries of tables by their ids; a table that was dropped is missing."""
+        with self.database.session() as session:
+            found = [_entries(session, None, TableRow.id.in_(some)) for some in batches(ids)]
+        return {entry.id: entry for entries in found for entry in entries}
+
     def update_spec(self, spec: TableSpec, *, author: str = "") -> int:
         """Put a new version of a table's spec in force and return its number; an equal spec makes no new version.
 
@@ -303,6 +310,7 @@ class Catalog(Readable):
                 return row.spec_version
             row.spec_version += 1
             session.add(self._spec_row(row, spec, author))
+            mark_changed(session, [row.id], self.clock.now_ms())
             return row.spec_version
 
     def specs(self, identifier: str) -> tuple[tuple[int, TableSpec], ...]:
@@ -389,6 +397,7 @@ class Catalog(Readable):
             row.version += 1
             row.updated_ms, row.author = self.clock.now_ms(), author
             _check_policies(session, namespace, name)
+            self._mark_scope(session, namespace, name)
 
     def remove_policy(self, scope: str, service: str, *, pattern: str = "") -> bool:
         """Remove the settings of a scope, so that it inherits again; return whether there were any.
@@ -401,6 +410,7 @@ class Catalog(Readable):
             session.get(NamespaceRow, namespace, with_for_update={"key_share": True})
             removed = bool(session.execute(mine).rowcount)  # type: ignore[attr-defined]
             _check_policies(session, namespace, name)
+            self._mark_scope(session, namespace, name)
             return removed
 
     def settings(self, identifier: str, service: str, *, partition: str | None = None) -> ServiceSettings:
@@ -414,6 +424,12 @@ class Catalog(Readable):
         """Return the policies of a namespace and its tables, or of all namespaces, with one query."""
         with self.database.session() as session:
             return load_policies(session, namespace)
+
+    def _mark_scope(self, session: Session, namespace: str, name: str) -> None:
+        """Mark the tables of a policy as changed."""
+        tables = select(TableRow.id).where(TableRow.namespace == namespace)
+        mine = tables.where(TableRow.name == name) if name else tables
+        mark_changed(session, list(session.scalars(mine)), self.clock.now_ms())
 
     def _scope(self, scope: str) -> tuple[str, str]:
         if "." in scope:
@@ -457,7 +473,7 @@ class Catalog(Readable):
                 raise UserError(
                     f"{location} is already in this catalog, as {other.namespace}.{other.name}", location=location
                 )
-            nested = _around_or_inside(session, location)
+            nested = table_around_or_inside(session, location)
             if nested is not None:
                 raise UserError(
                     f"{location} and {nested.location}, the location of {nested.namespace}.{nested.name}, are nested: "
@@ -521,20 +537,9 @@ def _yaml(document: Mapping[str, Any]) -> str:
     return str(yaml.dump(document, Dumper=_Dumper, sort_keys=False))
 
 
-def _around_or_inside(session: Session, location: str) -> TableRow | None:
-    """Return a registered table whose location is inside of `location` or contains it; None if there is none."""
-    lead = location.rstrip("/")
-    above = [f"{part}{end}" for part in itertools.accumulate(lead.split("/"), "{}/{}".format) for end in ("", "/")]
-    around = TableRow.location.in_(above) | TableRow.location.startswith(f"{lead}/", autoescape=True)
-    for row in session.scalars(select(TableRow).where(around)):
-        # SQLite compares prefixes case-insensitively.
-        place = row.location.rstrip("/")
-        if lead.startswith(f"{place}/") or place.startswith(f"{lead}/"):
-            return row
-    return None
-
-
-def _entries(session: Session, namespace: str | None) -> tuple[TableEntry, ...]:
+def _entries(
+    session: Session, namespace: str | None, condition: ColumnElement[bool] | None = None
+) -> tuple[TableEntry, ...]:
     query = (
         select(TableRow, SpecRow)
         .join(SpecRow, (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version))
@@ -542,6 +547,8 @@ def _entries(session: Session, namespace: str | None) -> tuple[TableEntry, ...]:
     )
     if namespace is not None:
         query = query.where(TableRow.namespace == namespace)
+    if condition is not None:
+        query = query.where(condition)
     return tuple(_entry(row, spec) for row, spec in session.execute(query))
 
 

@@ -15,6 +15,7 @@ from lakehouse.model.display import Readable, Shown
 from lakehouse.model.texts import text_list
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.models import DecisionRow, RequestRow, RunRow, TableRow
+from lakehouse.platform.catalog.state_rows import mark_changed
 from lakehouse.spec.secrets import redact_text
 
 _KEPT_DECISIONS = 50
@@ -112,6 +113,16 @@ class Run(Readable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRun:
+    """A run without an outcome: it is active, or its process has crashed. `seconds` is its predicted duration."""
+
+    table_id: int
+    service: str
+    started_ms: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
     """How a run ended: its state, and what it committed or why it failed.
 
@@ -145,6 +156,7 @@ class RunHistory:
             )
             session.add(row)
             session.flush()
+            mark_changed(session, [table_id], self._clock.now_ms())
             return row.id
 
     def open_requests(self, table_id: int, service: str) -> tuple[Request, ...]:
@@ -294,6 +306,7 @@ class RunHistory:
                 .where(RequestRow.table_id == table_id, RequestRow.service == service, RequestRow.run_id == run_id)
                 .values(state=request_state, run_id=None if request_state is RequestState.OPEN else run_id)
             )
+            mark_changed(session, [table_id], self._clock.now_ms())
 
     def end_expired_runs(self, table_id: int, service: str, *, active_run: str | None, before_ms: int) -> None:
         """Record that runs without a lease died, and reopen their requests.
@@ -319,6 +332,7 @@ class RunHistory:
                     .where(RequestRow.table_id == table_id, RequestRow.service == service, taken)
                     .values(state=RequestState.OPEN, run_id=None)
                 )
+                mark_changed(session, [table_id], self._clock.now_ms())
 
     def run(self, run_id: str, table_id: int, service: str) -> Run | None:
         """Return a run, or None if it is not recorded."""
@@ -385,6 +399,33 @@ class RunHistory:
             query = query.where(RunRow.service == service)
         with self._database.session() as session:
             return tuple((table, name) for table, name in session.execute(query))
+
+    def open_runs(self) -> tuple[OpenRun, ...]:
+        """Return all runs without an outcome."""
+        query = select(RunRow.table_id, RunRow.service, RunRow.started_ms, RunRow.predicted)
+        with self._database.session() as session:
+            return tuple(
+                OpenRun(
+                    table_id=table,
+                    service=service,
+                    started_ms=started_ms,
+                    seconds=float((predicted or {}).get("seconds", 0.0)),
+                )
+                for table, service, started_ms, predicted in session.execute(
+                    query.where(RunRow.state == RunState.RUNNING).order_by(RunRow.id)
+                )
+            )
+
+    def spent_since(self, since_ms: int) -> tuple[tuple[int, str, int, int], ...]:
+        """Return (table id, service, start, bytes) of the runs since a time; the bytes of an open run are predicted."""
+        query = select(RunRow.table_id, RunRow.service, RunRow.started_ms, RunRow.actual, RunRow.predicted)
+        with self._database.session() as session:
+            return tuple(
+                (table, service, started_ms, int((actual or {}).get("bytes", (predicted or {}).get("bytes", 0))))
+                for table, service, started_ms, actual, predicted in session.execute(
+                    query.where(RunRow.started_ms >= since_ms)
+                )
+            )
 
 
 def _among(column: InstrumentedAttribute[int], ids: Collection[int]) -> ColumnElement[bool]:

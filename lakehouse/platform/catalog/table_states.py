@@ -196,6 +196,13 @@ class TableStates:
         """Return the states of some tables by table id; a table that was never looked at may have none."""
         return self._states([TableStateRow.table_id.in_(some) for some in batches(table_ids)])
 
+    def names(self, ids: Collection[int]) -> dict[int, str]:
+        """Return the full names of tables by their ids, without their specs; a table that was dropped is missing."""
+        query = select(TableRow.id, TableRow.namespace, TableRow.name)
+        with self._database.session() as session:
+            rows = [row for some in batches(ids) for row in session.execute(query.where(TableRow.id.in_(some)))]
+        return {table: f"{namespace}.{name}" for table, namespace, name in rows}
+
     def states(self, wanted: StateFilter | None = None, page: StatePage | None = None) -> FleetTables:
         """Return one page of the tables of the catalog with their states.
 

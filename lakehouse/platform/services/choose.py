@@ -1,8 +1,9 @@
 """Choose which due services run now; pure.
 
-first    services past their deadline, the most overdue one first
+first    services that a user requested, then services past their deadline, the most overdue one first
 then     services by score: priority x benefit in objects / predicted seconds
-never    two services that hold file groups of one table; more runs or bytes than the limits of a service allow
+never    two services that hold the same file groups of a table; more runs or bytes than a budget allows; more runs than
+         the slots of the pool finish before the next decision
 """
 
 from __future__ import annotations
@@ -11,16 +12,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.platform.services.assess import Assessment
+from lakehouse.platform.services.budgets import Budget, Limits, Refusal, Slots
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.services import SERVICES, service_spec
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The limits of one service over all tables: concurrent runs and bytes per hour. None means unlimited."""
-
-    runs: int | None = None
-    bytes_per_hour: int | None = None
+__all__ = ["AssessedService", "Choice", "Limits", "Load", "Rules", "RunningService", "batches", "choose", "choose_runs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +27,8 @@ class AssessedService:
         seconds: Predicted duration of a run.
         deadline_ms: UTC milliseconds after which the service is overdue; None: it has no deadline.
         requested: Whether a user requested a run, due or not.
+        budgets: Keys of the budgets of `Rules` that the run uses.
+        wait: Why the service waits, whatever others do: quiet hours, a writer, or a failure. A requested run does not.
     """
 
     table: str
@@ -41,6 +39,8 @@ class AssessedService:
     deadline_ms: int | None = None
     enabled: bool = True
     requested: bool = False
+    budgets: tuple[str, ...] = ()
+    wait: Refusal | None = None
 
     @property
     def score(self) -> float:
@@ -50,35 +50,25 @@ class AssessedService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The decision for one service: whether it runs now, the reason code, and the reason as text."""
+    """The decision for one service: whether it runs now, the reason code, and the reason as text.
+
+    `starts_ms` is the time at which a wait ends, None if it is not known.
+    """
 
     assessed: AssessedService
     chosen: bool
     reason: str
     code: DecisionReason
+    starts_ms: int | None = None
 
 
-#: A code for programs and its text for people.
-_Reason = tuple[DecisionReason, str]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningService:
+    """A run that is active or was started: its table and service, and the partitions of its plan (empty: all)."""
 
-
-@dataclass(slots=True)
-class _Pool:
-    limits: Limits
-    runs: int = 0
-    bytes: int = 0
-
-    def refusal(self, assessed: AssessedService) -> _Reason | None:
-        requested = assessed.assessment.cost.bytes
-        if self.limits.runs is not None and self.runs >= self.limits.runs:
-            text = f"{self.runs} runs of {assessed.service} are active, and the limit is {self.limits.runs}"
-            return DecisionReason.RUN_LIMIT, text
-        allowed = self.limits.bytes_per_hour
-        # A run that exceeds the hourly limit alone is allowed if no other run used bytes in this hour.
-        if allowed is not None and self.bytes and self.bytes + requested > allowed:
-            text = f"{self.bytes} of {allowed} bytes per hour are spent, and this run takes {requested}"
-            return DecisionReason.BYTE_LIMIT, text
-        return None
+    table: str
+    service: str
+    partitions: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +79,32 @@ class Load:
     bytes_last_hour: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What limits a decision: active runs, budgets by key, and the slots of the pool (None: unlimited).
+
+    The budgets and slots change while services are chosen.
+    """
+
+    running: Sequence[RunningService] = ()
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    slots: Slots | None = None
+
+
 def choose(
     services_assessed: Iterable[AssessedService], limits: Mapping[str, Limits], load: Load, *, now_ms: int
 ) -> tuple[Choice, ...]:
+    """Return a decision for every service under limits by service (see `choose_runs`)."""
+    budgets = {}
+    for service in SERVICES:
+        runs = sum(running == service for _, running in load.running)
+        spent = [(now_ms, size)] if (size := load.bytes_last_hour.get(service, 0)) else []
+        budgets[service] = Budget(scope=service, limits=limits.get(service, Limits()), runs=runs, spent=spent)
+    running = [RunningService(table=table, service=service) for table, service in load.running]
+    return choose_runs(services_assessed, Rules(running=running, budgets=budgets), now_ms=now_ms)
+
+
+def choose_runs(services_assessed: Iterable[AssessedService], rules: Rules, *, now_ms: int) -> tuple[Choice, ...]:
     """Return a decision for every service, the chosen ones first, in the order in which they should start."""
     ready, waiting = [], []
     for assessed in services_assessed:
@@ -99,21 +112,23 @@ def choose(
         if refusal is None:
             ready.append(assessed)
         else:
-            waiting.append(Choice(assessed=assessed, chosen=False, code=refusal[0], reason=refusal[1]))
-    pools: dict[str, _Pool] = {}
-    for service in {assessed.service for assessed in ready}:
-        runs = sum(running == service for _, running in load.running)
-        pools[service] = _Pool(limits.get(service, Limits()), runs, load.bytes_last_hour.get(service, 0))
-    busy = set(load.running)
+            waiting.append(_waits(assessed, refusal))
+    busy: dict[str, list[RunningService]] = {}
+    for run in rules.running:
+        busy.setdefault(run.table, []).append(run)
     chosen: list[Choice] = []
-    for assessed in sorted(ready, key=lambda c: _urgency(c, now_ms)):
-        refusal = _clash(assessed, busy) or pools[assessed.service].refusal(assessed)
+    for assessed in sorted(ready, key=lambda c: urgency(c, now_ms)):
+        refusal = _refusal(assessed, busy.get(assessed.table, ()), rules, now_ms)
         if refusal is not None:
-            waiting.append(Choice(assessed=assessed, chosen=False, code=refusal[0], reason=refusal[1]))
+            waiting.append(_waits(assessed, refusal))
             continue
-        pools[assessed.service].runs += 1
-        pools[assessed.service].bytes += assessed.assessment.cost.bytes
-        busy.add((assessed.table, assessed.service))
+        for budget in _budgets(assessed, rules):
+            budget.take(assessed.assessment.cost.bytes, now_ms)
+        if rules.slots is not None:
+            rules.slots.take(assessed.seconds)
+        partitions = assessed.assessment.cost.partitions
+        run = RunningService(table=assessed.table, service=assessed.service, partitions=partitions)
+        busy.setdefault(assessed.table, []).append(run)
         code = _code(assessed, now_ms)
         chosen.append(Choice(assessed=assessed, chosen=True, code=code, reason=_why(assessed, now_ms)))
     return (*chosen, *waiting)
@@ -137,32 +152,60 @@ def batches(chosen: Sequence[AssessedService], *, max_tables: int, max_seconds: 
     return tuple(tuple(batch) for batch in found)
 
 
-def _not_ready(assessed: AssessedService) -> _Reason | None:
+def urgency(assessed: AssessedService, now_ms: int) -> tuple[bool, bool, float, float, str, int]:
+    """Return the sort key of a service: requested ones, overdue ones, then by score."""
+    overdue, place = _overdue_s(assessed, now_ms), SERVICES.index(assessed.service)
+    return not assessed.requested, overdue <= 0, -max(overdue, 0.0), -assessed.score, assessed.table, place
+
+
+def _refusal(
+    assessed: AssessedService, running: Collection[RunningService], rules: Rules, now_ms: int
+) -> Refusal | None:
+    clash = _clash(assessed, running)
+    if clash is not None:
+        return clash
+    refusals = [budget.refusal(assessed.assessment.cost.bytes, now_ms) for budget in _budgets(assessed, rules)]
+    refused = [refusal for refusal in refusals if refusal is not None]
+    if refused:
+        return refused[0]
+    return None if rules.slots is None else rules.slots.refusal(assessed.seconds, now_ms)
+
+
+def _budgets(assessed: AssessedService, rules: Rules) -> list[Budget]:
+    return [rules.budgets[key] for key in (assessed.service, *assessed.budgets) if key in rules.budgets]
+
+
+def _waits(assessed: AssessedService, refusal: Refusal) -> Choice:
+    return Choice(assessed=assessed, chosen=False, code=refusal.code, reason=refusal.text, starts_ms=refusal.until_ms)
+
+
+def _not_ready(assessed: AssessedService) -> Refusal | None:
     if assessed.requested:
         return None
     if not assessed.enabled:
-        return DecisionReason.DISABLED, f"switched off: services.{assessed.service}.enabled is false"
+        text = f"switched off: services.{assessed.service}.enabled is false"
+        return Refusal(code=DecisionReason.DISABLED, text=text)
     if assessed.assessment.due:
-        return None
+        return assessed.wait
     code = DecisionReason.UNREADABLE if assessed.assessment.unreadable else DecisionReason.NOT_DUE
-    return code, f"not due: {assessed.assessment.reason}"
-
-
-def _urgency(assessed: AssessedService, now_ms: int) -> tuple[bool, bool, float, float, str, int]:
-    overdue, place = _overdue_s(assessed, now_ms), SERVICES.index(assessed.service)
-    return not assessed.requested, overdue <= 0, -max(overdue, 0.0), -assessed.score, assessed.table, place
+    return Refusal(code=code, text=f"not due: {assessed.assessment.reason}")
 
 
 def _overdue_s(assessed: AssessedService, now_ms: int) -> float:
     return 0.0 if assessed.deadline_ms is None else (now_ms - assessed.deadline_ms) / 1000
 
 
-def _clash(assessed: AssessedService, busy: Collection[tuple[str, str]]) -> _Reason | None:
-    for service in sorted(service for table, service in busy if table == assessed.table):
-        if service == assessed.service:
-            return DecisionReason.ALREADY_RUNNING, f"a run of {service} is active on this table"
-        if service_spec(service).holds_file_groups and service_spec(assessed.service).holds_file_groups:
-            return DecisionReason.FILE_GROUPS_HELD, f"{service} runs on this table, and both hold file groups"
+def _clash(assessed: AssessedService, running: Collection[RunningService]) -> Refusal | None:
+    mine = assessed.assessment.cost.partitions
+    for run in sorted(running, key=lambda run: run.service):
+        if run.service == assessed.service:
+            text = f"a run of {run.service} is active on this table"
+            return Refusal(code=DecisionReason.ALREADY_RUNNING, text=text)
+        if not (service_spec(run.service).holds_file_groups and service_spec(assessed.service).holds_file_groups):
+            continue
+        if not mine or not run.partitions or not set(mine).isdisjoint(run.partitions):
+            text = f"{run.service} runs on this table, and both hold file groups"
+            return Refusal(code=DecisionReason.FILE_GROUPS_HELD, text=text)
     return None
 
 

@@ -6,7 +6,7 @@ import logging
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from lakehouse.errors import LakehouseError
 from lakehouse.platform.catalog.catalog import Catalog, TableEntry, open_table
@@ -136,12 +136,12 @@ def _candidate(entry: TableEntry, service: str, found: _Found, memory: _Memory, 
         return AssessedService(table=entry.identifier, service=service, assessment=found.assessment)
     runs = memory.runs.get((entry.id, service), ())
     deadline_s = found.settings.deadline_s if found.assessment.due else None
-    since = _due_since(runs, memory.due_since.get((entry.id, service), ()), memory.now_ms)
+    since = due_since(runs, memory.due_since.get((entry.id, service), ()), memory.now_ms)
     return AssessedService(
         table=entry.identifier,
         service=service,
         assessment=found.assessment,
-        seconds=_seconds(found.assessment, runs),
+        seconds=predicted_seconds(found.assessment, runs),
         priority=found.settings.priority,
         deadline_ms=None if deadline_s is None else since + round(deadline_s * 1000),
         enabled=found.settings.enabled,
@@ -149,7 +149,7 @@ def _candidate(entry: TableEntry, service: str, found: _Found, memory: _Memory, 
     )
 
 
-def _seconds(found: Assessment, runs: Sequence[Run]) -> float:
+def predicted_seconds(found: Assessment, runs: Sequence[Run]) -> float:
     """Predict the seconds of a run from the rate of the last runs, else from the throughput of a disk."""
     work = found.cost.bytes / _BYTES_PER_S + found.cost.files / _FILES_PER_S
     ratios = [
@@ -161,7 +161,7 @@ def _seconds(found: Assessment, runs: Sequence[Run]) -> float:
     return (_START_S + work) * factor
 
 
-def _due_since(runs: Sequence[Run], decided: Sequence[int], now_ms: int) -> int:
+def due_since(runs: Sequence[Run], decided: Sequence[int], now_ms: int) -> int:
     """Return the time since which the service has been due without a successful run; `decided` is newest first."""
     done = max((run.ended_ms or 0 for run in runs if run.state in _DONE), default=0)
     return next((time for time in reversed(decided) if time > done), now_ms)
@@ -205,5 +205,5 @@ def _decision(choice: Choice, spec_version: int) -> Decision:
         priority=assessed.score,
         deadline_ms=assessed.deadline_ms,
         inputs={**found.inputs, "spec_version": spec_version},
-        predicted={**asdict(found.cost), "seconds": round(assessed.seconds, 1)} if found.cost.files else {},
+        predicted={**found.cost.numbers, "seconds": round(assessed.seconds, 1)} if found.cost.files else {},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from lakehouse.spec.contracts.document import Document
 
@@ -34,6 +34,14 @@ class DecisionReason(StrEnum):
     RUN_LIMIT = "run_limit"
     #: The runs of the last hour moved as many bytes as the pool allows.
     BYTE_LIMIT = "byte_limit"
+    #: Runs that come first take all slots of the pool until the next decision.
+    NO_SLOT = "no_slot"
+    #: Quiet hours of the policy.
+    QUIET_HOURS = "quiet_hours"
+    #: A writer works on the table, or starts during the predicted run, and may make the run useless.
+    WRITER = "writer"
+    #: The last runs failed; the pause before the next one grows with their number.
+    RETRY_LATER = "retry_later"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +60,7 @@ class ServiceDecision:
         inputs: Numbers that the trigger condition read.
         predicted: Cost of the run: files, bytes, seconds, and its benefit.
         deadline: Latest time of the run, empty for none.
+        starts: Time at which a wait ends, as far as it is known.
     """
 
     table: str
@@ -65,6 +74,7 @@ class ServiceDecision:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     predicted: Mapping[str, float] = field(default_factory=dict)
     deadline: str = ""
+    starts: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +83,8 @@ class DueServices(Document):
 
     `batches` maps each service to groups of tables; one process runs the tables of a group.
     """
+
+    VERSION: ClassVar[int] = 2
 
     decisions: tuple[ServiceDecision, ...] = ()
     batches: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from lakehouse.spec.contracts.decisions import DecisionReason
+from lakehouse.spec.contracts.decisions import DecisionReason, ServiceDecision
+from lakehouse.spec.contracts.document import Document
 
 
 class Severity(IntEnum):
@@ -88,6 +89,18 @@ class TableNumbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunBounds:
+    """Restrictions of the runs of a service of a table by its policy, as `lakehouse.spec.scheduling` declares them."""
+
+    quiet_hours: str = ""
+    max_runs: int | None = None
+    bytes_per_hour: int | None = None
+    max_executors: int | None = None
+    max_memory: int | None = None
+
+
+# parameters: the state of a due service
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DueService:
     """A service that is due on a table: its predicted cost, and whether it runs or waits.
 
@@ -106,6 +119,9 @@ class DueService:
         places: Partitions that the run would write, as far as it is known; empty: all of them.
         starts_ms: Time at which the wait ends, if it is known.
         chosen_ms: Time at which the scheduler started a run; None while the service waits.
+        blocked: Why the service waits whatever others do, such as a failed run; None if there is no such reason.
+        blocked_ms: Time at which this wait ends.
+        bounds: Restrictions of the policy.
     """
 
     since_ms: int
@@ -122,6 +138,9 @@ class DueService:
     places: tuple[str, ...] = ()
     starts_ms: int | None = None
     chosen_ms: int | None = None
+    blocked: DecisionReason | None = None
+    blocked_ms: int | None = None
+    bounds: RunBounds = field(default_factory=RunBounds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,3 +169,46 @@ class TableState:
     def severity(self) -> int:
         """The severity of the worst problem, 0 without any."""
         return max((int(problem.severity) for problem in self.problems), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResources:
+    """Resources of one spark-submit: memory as Spark writes it, executors and their cores.
+
+    The number of executors has an effect only on a cluster.
+    """
+
+    driver_memory: str
+    executor_memory: str
+    num_executors: int
+    executor_cores: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceBatch:
+    """One spark-submit: a service, its tables in their order, its predicted duration and bytes, and its resources."""
+
+    service: str
+    tables: tuple[str, ...]
+    seconds: float
+    bytes: int
+    resources: JobResources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPass(Document):
+    """Result of a pass of the scheduler: `lakehouse services pass --output json`.
+
+    Attributes:
+        looked: The tables whose storage was read.
+        decisions: Decisions about the services of these tables, and about due services of others.
+        batches: The jobs to start, the most urgent one first.
+        unreadable: Tables that could not be read, with the errors.
+        waiting: Number of due services that wait.
+    """
+
+    looked: tuple[str, ...] = ()
+    decisions: tuple[ServiceDecision, ...] = ()
+    batches: tuple[ServiceBatch, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    waiting: int = 0

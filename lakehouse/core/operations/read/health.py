@@ -20,7 +20,9 @@ class TableHealth(Readable):
 
     Attributes:
         freshness_lag_s: Seconds since the newest commit; None without a commit.
+        newest_commit_ms: Completion time of the newest write in UTC milliseconds; None without a commit.
         file_groups: Number of file groups.
+        partitions: Number of partitions with files.
         base_bytes: Size of the newest base files.
         log_bytes: Size of the log files that a compaction would merge.
         log_files: Number of these log files.
@@ -33,7 +35,9 @@ class TableHealth(Readable):
     """
 
     freshness_lag_s: float | None
+    newest_commit_ms: int | None
     file_groups: int
+    partitions: int
     base_bytes: int
     log_bytes: int
     log_files: int
@@ -49,10 +53,13 @@ def table_health(table: LoadedTable, *, small_file_bytes: int) -> TableHealth:
     """Measure a table; the table is listed once."""
     slices = load_slices(table)
     sizes = tuple(slices.base_sizes[slices.has_base].tolist())
-    timeline = table.timeline
+    timeline, newest_ms = table.timeline, _newest_commit_ms(table)
+    lag_ms = None if newest_ms is None else max(table.env.clock.now_ms() - newest_ms, 0)
     return TableHealth(
-        freshness_lag_s=_lag(table),
+        freshness_lag_s=None if lag_ms is None else lag_ms / 1000,
+        newest_commit_ms=newest_ms,
         file_groups=len(slices),
+        partitions=slices.partition_count,
         base_bytes=sum(sizes),
         log_bytes=slices.bytes - sum(sizes),
         log_files=int(slices.log_counts.sum()),
@@ -65,11 +72,11 @@ def table_health(table: LoadedTable, *, small_file_bytes: int) -> TableHealth:
     )
 
 
-def _lag(table: LoadedTable) -> float | None:
+def _newest_commit_ms(table: LoadedTable) -> int | None:
     newest = max((instant.completion for instant in table.timeline.writes()), default=None)
     if newest is None:
         return None
     text = f"{newest:0<17}"
     moment = datetime.strptime(text[:14], "%Y%m%d%H%M%S")
     zoned = moment.replace(tzinfo=UTC) if table.config.timezone == "UTC" else moment.astimezone()
-    return max(table.env.clock.now_ms() / 1000 - zoned.timestamp() - int(text[14:17]) / 1000, 0.0)
+    return round(zoned.timestamp()) * 1000 + int(text[14:17])

@@ -191,7 +191,8 @@ def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
     files = sum(len(group.slices) for group in planned.groups)
     io_mb = sum(group.metrics.get("TOTAL_IO_MB", 0.0) for group in planned.groups)
     benefit = files - sum(group.outputs for group in planned.groups)
-    return ServiceCost(files=files, bytes=round(io_mb * _MB), benefit=benefit)
+    partitions = tuple(sorted({held.partition for held in planned.slices}))
+    return ServiceCost(files=files, bytes=round(io_mb * _MB), benefit=benefit, partitions=partitions)
 
 
 def execute(table: LoadedTable, engine: Engine, policies: Policies, instant: Instant) -> Committed | NothingToDo:

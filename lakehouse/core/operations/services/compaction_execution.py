@@ -228,7 +228,8 @@ def compaction_cost(plan: CompactionPlan | None, *, logs_only: bool = False) -> 
     io_mb = sum(operation.metrics.get("TOTAL_IO_MB", 0.0) for operation in plan.operations)
     new_logs = len(plan.operations) if logs_only else 0
     bases = sum(operation.data_file is not None for operation in plan.operations)
-    return ServiceCost(files=logs + bases, bytes=round(io_mb * _MB), benefit=logs - new_logs)
+    partitions = tuple(sorted({operation.partition for operation in plan.operations}))
+    return ServiceCost(files=logs + bases, bytes=round(io_mb * _MB), benefit=logs - new_logs, partitions=partitions)
 
 
 def require_merge_on_read(table: LoadedTable) -> None:

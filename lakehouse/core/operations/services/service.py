@@ -49,12 +49,19 @@ class ServiceCost(Readable):
     """The predicted cost of a run: files and bytes that it reads, writes or removes, and its benefit.
 
     `benefit` is the number of objects that readers and planners no longer have to open or list. All services have this
-    unit, so the scheduler can compare them.
+    unit, so the scheduler can compare them. `partitions` are the partitions whose file groups a plan holds; empty if it
+    holds none.
     """
 
     files: int = 0
     bytes: int = 0
     benefit: float = 0.0
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Return the numbers by name."""
+        return {"files": self.files, "bytes": self.bytes, "benefit": self.benefit}
 
     def _shown(self) -> Shown:
         size, benefit = size_text(self.bytes), number_text(self.benefit)

@@ -71,7 +71,8 @@ def test_choose_respects_the_limits_of_runs_and_bytes() -> None:
     assert chosen(*four, limits=Limits(bytes_per_hour=250)) == ["a.t0", "a.t1"]
     spent = Load(bytes_last_hour={"clean": 200})
     assert chosen(*four, limits=Limits(bytes_per_hour=250), load=spent) == []
-    assert "200 of 250 bytes per hour are spent" in reason(*four, limits=Limits(bytes_per_hour=250), load=spent)
+    limits = Limits(bytes_per_hour=250)
+    assert "200 of 250 bytes per hour of clean are spent" in reason(*four, limits=limits, load=spent)
 
 
 def test_choose_runs_a_service_larger_than_the_hourly_budget_alone() -> None:

@@ -1,0 +1,92 @@
+"""`lakehouse services pass`: one pass of the fleet scheduler."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from lakehouse.cli.group import Given
+from lakehouse.cli.output import show_document
+from lakehouse.cli.table import catalog_tables
+from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.catalog.table_states import LookLimits
+from lakehouse.platform.services.budgets import Limits
+from lakehouse.platform.services.choose import Choice
+from lakehouse.platform.services.fleet_pass import PassResult, PassSettings, run_pass
+from lakehouse.platform.services.job_batches import BatchSize
+from lakehouse.platform.services.metrics import metrics
+from lakehouse.spec.contracts.decisions import DecisionReason, ServiceDecision
+from lakehouse.spec.contracts.fleet import FleetPass
+from lakehouse.spec.quantities import parse_duration, parse_size
+from lakehouse.spec.services import SERVICES
+
+#: Decisions without news for people.
+_QUIET = (DecisionReason.NOT_DUE, DecisionReason.DISABLED)
+
+
+def run(given: Given) -> None:
+    """Run a pass, and print its decisions and the jobs to start."""
+    name, tables = catalog_tables(given)
+    with load_catalog(name) as catalog, metrics() as measures:
+        found = _document(run_pass(catalog, _settings(given, tables), measures))
+    rows = [_row(decision) for decision in found.decisions if decision.code not in _QUIET]
+    show_document(found, given.output, rows=rows)
+
+
+def _settings(given: Given, tables: list[str]) -> PassSettings:
+    budget = None if given.bytes_per_hour is None else parse_size("--bytes-per-hour", given.bytes_per_hour)
+    services = tuple(given.service) or SERVICES
+    return PassSettings(
+        services=services,
+        tables=tuple(tables),
+        looks=LookLimits(changed=given.looks, rotation=given.rotation),
+        limits=dict.fromkeys(services, Limits(runs=given.max_runs, bytes_per_hour=budget)),
+        slots=given.slots,
+        horizon_s=float(parse_duration("--horizon", given.horizon)),
+        batch=BatchSize(tables=given.batch_tables, seconds=float(parse_duration("--batch-time", given.batch_time))),
+    )
+
+
+def _document(result: PassResult) -> FleetPass:
+    unreadable = {seen.entry.identifier: seen.error for seen in result.looks if seen.error is not None}
+    return FleetPass(
+        looked=tuple(seen.entry.identifier for seen in result.looks),
+        decisions=tuple(map(service_decision, result.choices)),
+        batches=result.batches,
+        unreadable=unreadable,
+        waiting=sum(choice.assessed.assessment.due and not choice.chosen for choice in result.choices),
+    )
+
+
+def service_decision(choice: Choice) -> ServiceDecision:
+    """Return a decision as the contract of the commands."""
+    assessed = choice.assessed
+    return ServiceDecision(
+        table=assessed.table,
+        service=assessed.service,
+        due=assessed.assessment.due,
+        runs_now=choice.chosen,
+        requested=assessed.requested,
+        code=choice.code,
+        reason=choice.reason,
+        score=round(assessed.score, 3),
+        inputs=dict(assessed.assessment.inputs),
+        predicted={**assessed.assessment.cost.numbers, "seconds": round(assessed.seconds, 1)},
+        deadline="" if assessed.deadline_ms is None else _time(assessed.deadline_ms),
+        starts="" if choice.starts_ms is None else _time(choice.starts_ms),
+    )
+
+
+def _row(decision: ServiceDecision) -> dict[str, Any]:
+    return {
+        "table": decision.table,
+        "service": decision.service,
+        "runs now": decision.runs_now,
+        "score": decision.score,
+        "starts": decision.starts or None,
+        "why": decision.reason,
+    }
+
+
+def _time(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"

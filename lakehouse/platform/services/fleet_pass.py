@@ -1,0 +1,236 @@
+"""One pass of the fleet scheduler: look at the tables that changed, decide for all due services, and store both.
+
+    1. marks     the tables that changed, whose time has come, or that were not looked at for long; or the named ones
+    2. looks     each of these tables is loaded once; storage requests are proportional to their number
+    3. choice    all due services of all tables, the stored ones of other tables included, within budgets and slots
+    4. record    numbers, due services and decisions; a crash before this step repeats the looks
+    5. batches   the jobs to start
+
+Steps 3 and 4 are under a lease, so two passes do not start one run twice. The number of queries of the catalog does not
+depend on the number of tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from lakehouse.errors import RetryableError
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.run_history import Decision
+from lakehouse.platform.catalog.table_states import LookLimits
+from lakehouse.platform.services.budgets import Limits
+from lakehouse.platform.services.candidates import Candidate, Past, candidate, decided, stored_candidate
+from lakehouse.platform.services.choose import Choice, choose_runs
+from lakehouse.platform.services.job_batches import MOST_BATCHES, BatchSize, ChosenRun, job_batches
+from lakehouse.platform.services.look import Look, look
+from lakehouse.platform.services.metrics import Metrics
+from lakehouse.platform.services.pass_rules import RuleInputs, end_crashed_runs, rules_of
+from lakehouse.spec.contracts.fleet import DueService, RunBounds, ServiceBatch, TableNumbers, TableState
+from lakehouse.spec.services import SERVICES
+
+_READERS = 8
+_RUNS_OF_FORECAST = 5
+_LEASE, _LEASE_MS, _PATIENCE_MS, _PAUSE_S = "scheduler/choice", 60_000, 120_000, 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassSettings:
+    """Settings of a pass.
+
+    Attributes:
+        services: Names of the services to decide on.
+        tables: Names of the tables to look at; empty: those that changed.
+        looks: How many tables a pass without named tables looks at.
+        limits: Limits of a service on all tables, by service.
+        slots: Slots of the pool that executes the runs; None: unlimited.
+        horizon_s: Seconds until the next pass; runs that would start later are not started now.
+        batch: Size of the jobs.
+    """
+
+    services: tuple[str, ...] = SERVICES
+    tables: tuple[str, ...] = ()
+    looks: LookLimits = field(default_factory=LookLimits)
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    slots: int | None = None
+    horizon_s: float = 300.0
+    batch: BatchSize = field(default_factory=BatchSize)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassResult:
+    """The looks, the decisions and the jobs of a pass."""
+
+    looks: tuple[Look, ...]
+    choices: tuple[Choice, ...]
+    batches: tuple[ServiceBatch, ...]
+
+
+def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None = None) -> PassResult:
+    """Run one pass: look at tables, decide, record the decisions, and return the jobs to start; change no table.
+
+    Raises RetryableError if another pass holds the choice for minutes, and UserError for an unknown table.
+    """
+    end_crashed_runs(catalog, settings.services)
+    named = {entry.id for entry in catalog.entries(settings.tables)} if settings.tables else set()
+    # A pass that crashes after an event leaves the mark for the next one.
+    catalog.states.mark_changed(named)
+    now_ms = catalog.clock.now_ms()
+    seen = catalog.states.marks(named) if settings.tables else catalog.states.to_look(now_ms, settings.looks)
+    requested = catalog.history.requested_services(settings.services)
+    looks = _look_at(catalog, settings.services, seen, requested)
+    with _alone(catalog):
+        candidates = _candidates(catalog, settings, looks, requested)
+        rules = rules_of(catalog, _rule_inputs(settings, candidates))
+        choices = choose_runs([one.assessed for one in candidates.values()], rules, now_ms=now_ms)
+        chosen = [choice for choice in choices if choice.chosen]
+        runs = [ChosenRun(assessed=one.assessed, bounds=_bounds(candidates, one)) for one in chosen]
+        jobs = job_batches(runs, settings.batch)[:MOST_BATCHES]
+        _record(catalog, _Decided(looks=looks, candidates=candidates, choices=choices, now_ms=now_ms), seen)
+    if measures is not None:
+        for found in looks.values():
+            if found.health is not None:
+                measures.table(found.entry.identifier, found.health)
+        measures.decisions(choices)
+    return PassResult(looks=tuple(looks.values()), choices=choices, batches=jobs)
+
+
+#: (table name, service)
+_Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """The looks by table id, the candidates and their decisions."""
+
+    looks: Mapping[int, Look]
+    candidates: Mapping[_Key, Candidate]
+    choices: Sequence[Choice]
+    now_ms: int
+
+
+def _look_at(
+    catalog: Catalog, services: Sequence[str], tables: Collection[int], requested: Collection[tuple[int, str]]
+) -> dict[int, Look]:
+    entries, policies = catalog.entries_by_id(tables), catalog.policies()
+    wanted: dict[int, list[str]] = {}
+    for table, service in requested:
+        wanted.setdefault(table, []).append(service)
+    now_ms = catalog.clock.now_ms()
+    with ThreadPoolExecutor(_READERS) as pool:
+        started = [
+            pool.submit(partial(look, entry, policies, services, wanted.get(entry.id, ()), now_ms))
+            for entry in entries.values()
+        ]
+        return {found.entry.id: found for found in (one.result() for one in started)}
+
+
+def _candidates(
+    catalog: Catalog, settings: PassSettings, looks: Mapping[int, Look], requested: Collection[tuple[int, str]]
+) -> dict[_Key, Candidate]:
+    """Return the candidates of the tables that were looked at, and of the other tables with due services."""
+    now_ms = catalog.clock.now_ms()
+    stored, others = catalog.states.of(looks), catalog.states.due()
+    due = [table for table, found in looks.items() if any(seen.assessment.due for seen in found.services.values())]
+    asked = {table for table, _ in requested}
+    runs = catalog.history.newest_runs({*due, *(looks.keys() & asked)}, limit=_RUNS_OF_FORECAST)
+    found: dict[_Key, Candidate] = {}
+    for table, seen in looks.items():
+        before = stored[table].due if table in stored else {}
+        for service in seen.services:
+            past = Past(
+                stored=before.get(service),
+                runs=runs.get((table, service), ()),
+                requested=(table, service) in requested,
+            )
+            found[(seen.entry.identifier, service)] = candidate(seen, service, past, now_ms)
+    names = catalog.states.names(others.keys() - looks.keys())
+    for table, name in names.items():
+        for service, known in others[table].due.items():
+            if service in settings.services:
+                found[(name, service)] = stored_candidate(table, name, service, known, now_ms)
+    return found
+
+
+def _rule_inputs(settings: PassSettings, candidates: Mapping[_Key, Candidate]) -> RuleInputs:
+    return RuleInputs(
+        limits=settings.limits,
+        slots=settings.slots,
+        horizon_s=settings.horizon_s,
+        candidates=tuple(candidates.values()),
+    )
+
+
+def _bounds(candidates: Mapping[_Key, Candidate], choice: Choice) -> RunBounds:
+    due = candidates[(choice.assessed.table, choice.assessed.service)].due
+    return RunBounds() if due is None else due.bounds
+
+
+def _record(catalog: Catalog, found: _Decided, seen: Mapping[int, int]) -> None:
+    """Store the states of the tables, and those decisions that are new."""
+    before = catalog.states.of(found.looks)
+    due: dict[int, dict[str, DueService]] = {}
+    changed, decisions = set[int](), dict[tuple[int, str], Decision]()
+    for choice in found.choices:
+        one = found.candidates[(choice.assessed.table, choice.assessed.service)]
+        after = decided(one, choice, found.now_ms)
+        if after is not None:
+            due.setdefault(one.table_id, {})[choice.assessed.service] = after
+        is_new = one.due is None or after is None or (after.code, after.chosen_ms) != (one.due.code, one.due.chosen_ms)
+        if one.table_id in found.looks or is_new:
+            decisions[(one.table_id, choice.assessed.service)] = _decision(one, choice, found.looks.get(one.table_id))
+        if is_new or after != one.due:
+            changed.add(one.table_id)
+    states = {
+        table: _state(seen_table, before.get(table), due.get(table, {})) for table, seen_table in found.looks.items()
+    }
+    catalog.states.record(states, seen)
+    catalog.states.record_due({table: due.get(table, {}) for table in changed - states.keys()})
+    if decisions:
+        catalog.history.decide(decisions)
+
+
+def _state(found: Look, before: TableState | None, due: Mapping[str, DueService]) -> TableState:
+    """Return the new state of a table; its problems stay until the rules of alarms are evaluated."""
+    return TableState(
+        numbers=found.numbers or TableNumbers(),
+        problems=() if before is None else before.problems,
+        due=due,
+        error=found.error,
+        looked_ms=found.looked_ms,
+        look_at_ms=found.look_at_ms,
+    )
+
+
+def _decision(one: Candidate, choice: Choice, found: Look | None) -> Decision:
+    assessed = choice.assessed
+    cost = assessed.assessment.cost
+    version = {} if found is None else {"spec_version": found.entry.spec_version}
+    return Decision(
+        due=assessed.assessment.due,
+        chosen=choice.chosen,
+        reason=choice.reason,
+        code=choice.code,
+        priority=assessed.score,
+        deadline_ms=assessed.deadline_ms if assessed.assessment.due else None,
+        inputs={**one.inputs, **version},
+        predicted={**cost.numbers, "seconds": round(assessed.seconds, 1)} if cost.files else {},
+    )
+
+
+@contextmanager
+def _alone(catalog: Catalog) -> Iterator[None]:
+    """Hold the lease of the choice; raise RetryableError if another pass holds it for minutes."""
+    owner = f"pass-{catalog.clock.now_ms()}-{id(catalog)}"
+    until = catalog.clock.now_ms() + _PATIENCE_MS
+    while True:
+        with catalog.leases.held(_LEASE, owner, _LEASE_MS) as lease:
+            if lease is not None:
+                yield
+                return
+        if catalog.clock.now_ms() >= until:
+            raise RetryableError("another pass of the scheduler decides for minutes; try again after it")
+        catalog.clock.sleep(_PAUSE_S)

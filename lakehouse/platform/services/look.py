@@ -1,0 +1,171 @@
+"""Look at one table: assess all its services, and measure its numbers. The table is loaded once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakehouse.core.operations.load.pending import pending_writes
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.event_time import watermark
+from lakehouse.core.operations.read.health import TableHealth, table_health
+from lakehouse.core.table.services import TableServices
+from lakehouse.core.timeline.heartbeat import active_writes
+from lakehouse.errors import LakehouseError
+from lakehouse.model.instant import Action, State
+from lakehouse.platform.catalog.catalog import TableEntry, open_table
+from lakehouse.platform.catalog.policies import ServicePolicies
+from lakehouse.platform.services.assess import Assessment, assess
+from lakehouse.spec.contracts.fleet import TableNumbers
+from lakehouse.spec.cron import next_time_ms
+from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.services import ServiceSettings
+
+logger = logging.getLogger(__name__)
+
+_METADATA = ".hoodie/metadata"
+_PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING)
+#: Pause before the next look: at a table that cannot be read, with an active writer, with services that time makes due.
+_UNREADABLE_MS, _WRITER_MS, _TIMED_MS = 600_000, 300_000, 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenService:
+    """The assessment of one service of a table, and its settings; None if these cannot be read."""
+
+    assessment: Assessment
+    settings: ServiceSettings | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a look at a table found. Times are UTC milliseconds.
+
+    Attributes:
+        entry: The table.
+        looked_ms: Time before the table was loaded.
+        services: The services by name.
+        numbers: The numbers of the table; None if it could not be read.
+        health: The same numbers for metrics.
+        error: Why the table could not be read.
+        writer_active: Whether a writer works on the table.
+        next_writer_ms: The next start of an ingestion, as far as a schedule is known.
+        writer_gap_ms: Time from this start to the one after it.
+        look_at_ms: Time of the next look if nothing changes; None: only the rotation looks again.
+    """
+
+    entry: TableEntry
+    looked_ms: int
+    services: Mapping[str, SeenService] = field(default_factory=dict)
+    numbers: TableNumbers | None = None
+    health: TableHealth | None = None
+    error: str | None = None
+    writer_active: bool = False
+    next_writer_ms: int | None = None
+    writer_gap_ms: int | None = None
+    look_at_ms: int | None = None
+
+
+def look(
+    entry: TableEntry, policies: ServicePolicies, services: Sequence[str], requested: Collection[str], now_ms: int
+) -> Look:
+    """Load a table once, assess its services, and measure it; an error is part of the result."""
+    try:
+        found = open_table(entry, policies).services_as_loaded
+        seen = {service: _assessed(entry, policies, found, service, requested) for service in services}
+        active = _active(found)
+        health = table_health(found.table, small_file_bytes=found.policies.write.small_file_bytes)
+        writers = any(instant.requested in active for instant in pending_writes(found.table))
+        next_ms = next_writer_ms(entry, now_ms)
+        after_ms = None if next_ms is None else next_writer_ms(entry, next_ms)
+        return Look(
+            entry=entry,
+            looked_ms=now_ms,
+            services=seen,
+            numbers=_numbers(found, health, active),
+            health=health,
+            writer_active=writers,
+            next_writer_ms=next_ms,
+            writer_gap_ms=None if next_ms is None or after_ms is None else after_ms - next_ms,
+            look_at_ms=_next_look_ms(found, seen, writers, now_ms),
+        )
+    except LakehouseError as error:
+        logger.warning("%s cannot be read: %s", entry.identifier, error)
+        text = f"{type(error).__name__}: {error}"
+        unseen = SeenService(assessment=_unreadable(text))
+        return Look(
+            entry=entry,
+            looked_ms=now_ms,
+            services=dict.fromkeys(services, unseen),
+            error=text,
+            look_at_ms=now_ms + _UNREADABLE_MS,
+        )
+
+
+def next_writer_ms(entry: TableEntry, now_ms: int) -> int | None:
+    """Return the next start of an ingestion by the schedules of a spec, None if it has none that is understood."""
+    schedules = [one.ingest.schedule for one in entry.spec.ingestions if one.ingest is not None]
+    times = [next_time_ms(schedule, now_ms) for schedule in schedules if schedule]
+    return min((time for time in times if time is not None), default=None)
+
+
+def _assessed(
+    entry: TableEntry, policies: ServicePolicies, found: TableServices, service: str, requested: Collection[str]
+) -> SeenService:
+    try:
+        settings = policies.scheduling_settings(entry.namespace, entry.name, entry.spec.services, service)
+        return SeenService(assessment=assess(found, service, force=service in requested), settings=settings)
+    except LakehouseError as error:
+        logger.warning("%s: %s cannot be read: %s", entry.identifier, service, error)
+        return SeenService(assessment=_unreadable(f"{type(error).__name__}: {error}"))
+
+
+def _unreadable(text: str) -> Assessment:
+    return Assessment(due=False, reason=f"cannot be read: {text}", unreadable=True)
+
+
+def _active(found: TableServices) -> frozenset[str]:
+    """Return the pending instants with a heartbeat; a table without pending instants is not asked."""
+    pending = any(not instant.is_completed for instant in found.table.timeline)
+    return active_writes(found.table.env, found.policies.transaction) if pending else frozenset()
+
+
+def _numbers(found: TableServices, health: TableHealth, active: Collection[str]) -> TableNumbers:
+    table = found.table
+    plans = table.timeline.where(action=_PLANNED, pending=True)
+    metadata = table.env.storage.list(_METADATA)
+    return TableNumbers(
+        last_commit_ms=health.newest_commit_ms,
+        file_groups=health.file_groups,
+        files=len(health.file_bytes) + health.log_files,
+        partitions=health.partitions,
+        base_bytes=health.base_bytes,
+        log_bytes=health.log_bytes,
+        log_files=health.log_files,
+        small_files=health.small_files,
+        pending_plans=health.pending_plans,
+        pending_writes=health.pending_writes,
+        failed_plans=sum(plan.state is State.INFLIGHT and plan.requested not in active for plan in plans),
+        instants=health.instants,
+        rollbacks=health.rollbacks,
+        metadata_bytes=sum(file.size_bytes for file in metadata),
+        watermark_ms=_watermark_ms(table, found.policies),
+    )
+
+
+def _watermark_ms(table: LoadedTable, policies: Policies) -> int | None:
+    if not policies.event_time.column:
+        return None
+    value = watermark(table, policies.event_time).value
+    return None if value is None else round(value.timestamp() * 1000)
+
+
+def _next_look_ms(
+    found: TableServices, seen: Mapping[str, SeenService], writer_active: bool, now_ms: int
+) -> int | None:
+    pauses = [_WRITER_MS] if writer_active else []
+    by_time = "TIME" in found.policies.compaction.trigger or found.policies.clean.policy == "KEEP_LATEST_BY_HOURS"
+    pauses += [_TIMED_MS] if by_time else []
+    pauses += [_UNREADABLE_MS] if any(service.assessment.unreadable for service in seen.values()) else []
+    return now_ms + min(pauses) if pauses else None

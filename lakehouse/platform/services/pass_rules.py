@@ -1,0 +1,108 @@
+"""What limits the choice of a pass: active runs, budgets by scope, and slots, from the history of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.run_history import OpenRun
+from lakehouse.platform.services.budgets import Budget, Limits, Slots
+from lakehouse.platform.services.candidates import Candidate
+from lakehouse.platform.services.choose import Rules, RunningService
+from lakehouse.platform.services.run import lease_key
+from lakehouse.spec.contracts.fleet import RunBounds
+from lakehouse.spec.scheduling import parse_scheduling
+from lakehouse.spec.services import SERVICES
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleInputs:
+    """The limits of a service on all tables, the slots and the horizon of the pass, and its candidates."""
+
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    slots: int | None = None
+    horizon_s: float = 300.0
+    candidates: Sequence[Candidate] = ()
+
+
+def end_crashed_runs(catalog: Catalog, services: Sequence[str]) -> None:
+    """Record runs without a lease as died, so that the requests that they took are open again."""
+    # Runs that begin after this moment are ignored, because their leases may not be listed below.
+    before_ms = catalog.clock.now_ms()
+    open_runs = [run for run in catalog.history.open_runs() if run.service in services]
+    names = catalog.states.names({run.table_id for run in open_runs})
+    keys = {lease_key(names[run.table_id], run.service): run for run in open_runs if run.table_id in names}
+    for key in sorted(keys.keys() - catalog.leases.held_keys(keys)):
+        run = keys[key]
+        catalog.history.end_expired_runs(run.table_id, run.service, active_run=None, before_ms=before_ms)
+
+
+def active_runs(catalog: Catalog) -> dict[tuple[str, str], OpenRun]:
+    """Return the runs with a valid lease by (table, service)."""
+    open_runs = catalog.history.open_runs()
+    names = catalog.states.names({run.table_id for run in open_runs})
+    keys = {lease_key(names[run.table_id], run.service): run for run in open_runs if run.table_id in names}
+    return {(names[keys[key].table_id], keys[key].service): keys[key] for key in catalog.leases.held_keys(keys)}
+
+
+def rules_of(catalog: Catalog, inputs: RuleInputs) -> Rules:
+    """Return the rules of a choice: what runs or was started, what the last hour used, and what policies allow."""
+    now_ms, active = catalog.clock.now_ms(), active_runs(catalog)
+    started = {(one.assessed.table, one.assessed.service): one.assessed for one in inputs.candidates if one.started}
+    waiting = {key: assessed for key, assessed in started.items() if key not in active}
+    budgets = _budgets(catalog, inputs)
+    spent = [*_spent(catalog, now_ms), *((*key, now_ms, one.assessment.cost.bytes) for key, one in waiting.items())]
+    for table, service, started_ms, size in spent:
+        for budget in _of_scopes(budgets, table, service):
+            budget.spent.append((started_ms, size))
+    running = []
+    for table, service in sorted(active.keys() | waiting.keys()):
+        for budget in _of_scopes(budgets, table, service):
+            budget.runs += 1
+        known = started.get((table, service))
+        partitions = () if known is None else known.assessment.cost.partitions
+        running.append(RunningService(table=table, service=service, partitions=partitions))
+    left = [max(run.seconds - (now_ms - run.started_ms) / 1000, 1.0) for run in active.values()]
+    busy = [*left, *(assessed.seconds for assessed in waiting.values())]
+    slots = None if inputs.slots is None else Slots(inputs.slots, busy, inputs.horizon_s)
+    return Rules(running=running, budgets=budgets, slots=slots)
+
+
+def _spent(catalog: Catalog, now_ms: int) -> list[tuple[str, str, int, int]]:
+    rows = catalog.history.spent_since(now_ms - _HOUR_MS)
+    names = catalog.states.names({table for table, *_ in rows})
+    return [(names[table], service, at, size) for table, service, at, size in rows if table in names]
+
+
+def _budgets(catalog: Catalog, inputs: RuleInputs) -> dict[str, Budget]:
+    """Return the budgets of services, of namespaces by their policies, and of tables by their candidates."""
+    found = {
+        service: Budget(scope=service, limits=limits) for service, limits in inputs.limits.items() if _limits(limits)
+    }
+    policies = catalog.policies()
+    for namespace in catalog.list_namespaces():
+        for service in SERVICES:
+            settings = parse_scheduling(service, policies.settings_of(namespace, "", {}, service))
+            limits = Limits(runs=settings.max_runs, bytes_per_hour=settings.bytes_per_hour)
+            if _limits(limits):
+                scope = f"{service} in namespace {namespace}"
+                found[f"{namespace}/{service}"] = Budget(scope=scope, limits=limits)
+    for one in inputs.candidates:
+        bounds = RunBounds() if one.due is None else one.due.bounds
+        limits = Limits(runs=bounds.max_runs, bytes_per_hour=bounds.bytes_per_hour)
+        if _limits(limits):
+            table, service = one.assessed.table, one.assessed.service
+            found[f"{table}/{service}"] = Budget(scope=f"{service} of {table}", limits=limits)
+    return found
+
+
+def _limits(limits: Limits) -> bool:
+    return limits.runs is not None or limits.bytes_per_hour is not None
+
+
+def _of_scopes(budgets: Mapping[str, Budget], table: str, service: str) -> list[Budget]:
+    keys = service, f"{table.partition('.')[0]}/{service}", f"{table}/{service}"
+    return [budgets[key] for key in keys if key in budgets]

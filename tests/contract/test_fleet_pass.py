@@ -1,0 +1,235 @@
+"""A pass of the fleet scheduler over many tables on SQLite and PostgreSQL: looks, requests, statements, decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lakehouse import load_catalog
+from lakehouse.core.system.clock import SystemClock
+from lakehouse.core.table.table import Table
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.run_history import RunOutcome, RunState
+from lakehouse.platform.catalog.table_states import LookLimits
+from lakehouse.platform.services.candidates import STARTED_MS
+from lakehouse.platform.services.fleet_pass import PassResult, PassSettings, run_pass
+from lakehouse.platform.services.run import LEASE_MS, lease_key
+from lakehouse.spec.contracts.decisions import DecisionReason
+from lakehouse.spec.services import SERVICES
+from tests.bench.data import orders
+from tests.bench.decisions import counted, idle_and_busy, register_copies
+from tests.contract.test_catalog import url
+from tests.contract.test_table_states import counted_statements
+
+__all__ = ["url"]
+TABLES = 12
+ALL = PassSettings()
+
+
+class MovedClock(SystemClock):
+    """The clock of the machine, moved by a test."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return idle_and_busy(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.fixture
+def catalog(url: str, clock: MovedClock, tmp_path: Path, sources: tuple[Path, Path]) -> Iterator[Catalog]:
+    """Return a catalog of twelve tables; a compaction is due on `bench.t0` and `bench.t10`."""
+    with load_catalog(url, clock=clock) as opened:
+        register_copies(opened, tmp_path, TABLES, sources=sources)
+        yield opened
+
+
+def looked(result: PassResult) -> set[str]:
+    return {seen.entry.identifier for seen in result.looks}
+
+
+def chosen(result: PassResult) -> set[tuple[str, str]]:
+    return {(choice.assessed.table, choice.assessed.service) for choice in result.choices if choice.chosen}
+
+
+def code(result: PassResult, table: str, service: str = "compaction") -> DecisionReason:
+    (found,) = [c for c in result.choices if (c.assessed.table, c.assessed.service) == (table, service)]
+    return found.code
+
+
+def test_pass_requests_and_statements_are_those_of_the_changed_tables(catalog: Catalog) -> None:
+    with counted() as stores:
+        first = run_pass(catalog, ALL)
+    assert len(looked(first)) == TABLES == len(stores)
+    assert chosen(first) == {(f"bench.t{number}", "compaction") for number in (0, 10)}
+    with counted() as stores, counted_statements(catalog) as idle:
+        assert looked(run_pass(catalog, ALL)) == set()
+    assert stores == []
+    changed = [f"bench.t{number}" for number in (3, 4)]
+    catalog.states.mark_changed([catalog.entry(name).id for name in changed])
+    with counted() as stores, counted_statements(catalog) as of_two:
+        assert looked(run_pass(catalog, ALL)) == set(changed)
+    assert len(stores) == 2
+    requests_of_two = sum(sum(store.counts().values()) for store in stores)
+    catalog.states.mark_changed([entry.id for entry in catalog.list_tables()])
+    with counted() as stores, counted_statements(catalog) as of_all:
+        assert len(looked(run_pass(catalog, ALL))) == TABLES
+    requests_of_all = sum(sum(store.counts().values()) for store in stores)
+    assert requests_of_two <= 2 * 20 and requests_of_all <= TABLES * 20
+    # The statements do not grow with the tables.
+    assert len(idle) <= len(of_two) <= 50
+    assert len(of_all) <= len(of_two) + 5
+
+
+def test_named_tables_are_the_only_ones_that_a_pass_looks_at(catalog: Catalog) -> None:
+    with counted() as stores:
+        result = run_pass(catalog, PassSettings(tables=("bench.t10",)))
+    assert looked(result) == {"bench.t10"} and len(stores) == 1
+    assert chosen(result) == {("bench.t10", "compaction")}
+    # The sweep looks at the others, and not again at this one.
+    assert looked(run_pass(catalog, ALL)) == {e.identifier for e in catalog.list_tables()} - {"bench.t10"}
+
+
+def test_started_run_is_not_started_again_until_it_ends_or_its_slot_is_lost(
+    catalog: Catalog, clock: MovedClock
+) -> None:
+    settings = PassSettings(tables=("bench.t0",), services=("compaction",))
+    (job,) = run_pass(catalog, settings).batches
+    assert (job.service, job.tables) == ("compaction", ("bench.t0",))
+    assert code(run_pass(catalog, settings), "bench.t0") is DecisionReason.ALREADY_RUNNING
+    # The run begins and fails: the next one waits for the pause after a failure.
+    table = catalog.entry("bench.t0").id
+    clock.ahead_ms += 1000
+    with catalog.leases.held(lease_key("bench.t0", "compaction"), "r1", LEASE_MS):
+        catalog.history.start("r1", table, "compaction", {"seconds": 10.0})
+        assert code(run_pass(catalog, settings), "bench.t0") is DecisionReason.ALREADY_RUNNING
+        catalog.history.end("r1", table, "compaction", RunOutcome(state=RunState.FAILED, error="x"))
+    result = run_pass(catalog, PassSettings(services=("compaction",)))
+    assert "bench.t0" in looked(result) and code(result, "bench.t0") is DecisionReason.RETRY_LATER
+    (waiting,) = [c for c in result.choices if c.assessed.table == "bench.t0"]
+    assert waiting.starts_ms is not None and "next try after 5m" in waiting.reason
+    clock.ahead_ms += 301_000
+    assert ("bench.t0", "compaction") in chosen(run_pass(catalog, settings))
+    # A task that never began does not block the service for ever.
+    clock.ahead_ms += STARTED_MS
+    assert ("bench.t0", "compaction") in chosen(run_pass(catalog, PassSettings(services=("compaction",))))
+
+
+def test_waiting_services_are_decided_again_without_a_look(catalog: Catalog, clock: MovedClock) -> None:
+    # Two slots: the long horizon admits all, a short one only as many runs as begin before the next pass.
+    result = run_pass(catalog, PassSettings(services=("compaction",), slots=1, horizon_s=5.0))
+    assert len(chosen(result)) == 1
+    waiting = [choice for choice in result.choices if choice.code is DecisionReason.NO_SLOT]
+    assert len(waiting) == 1 and all(choice.starts_ms is not None for choice in waiting)
+    clock.ahead_ms += 3_600_000
+    with counted() as stores:
+        later = run_pass(catalog, PassSettings(services=("compaction",), slots=3))
+    assert stores == [] and len(chosen(later)) == 2
+    ids = {entry.identifier: entry.id for entry in catalog.list_tables()}
+    decisions = catalog.history.decisions(ids[waiting[0].assessed.table], "compaction", limit=9)
+    assert [decision.code for decision in decisions] == ["due", "no_slot"]
+
+
+def test_requests_runs_and_policies_mark_their_tables_as_changed(catalog: Catalog) -> None:
+    run_pass(catalog, ALL)
+    ids = {entry.identifier: entry.id for entry in catalog.list_tables()}
+    catalog.history.request(ids["bench.t1"], "clean")
+    catalog.history.start("r", ids["bench.t2"], "clean")
+    catalog.history.end("r", ids["bench.t2"], "clean", RunOutcome(state=RunState.COMMITTED, instant="1"))
+    catalog.set_policy("bench.t3", "clean", {"priority": 2})
+    result = run_pass(catalog, ALL)
+    assert looked(result) == {"bench.t1", "bench.t2", "bench.t3"}
+    assert ("bench.t1", "clean") in chosen(result) and code(result, "bench.t1", "clean") is DecisionReason.REQUESTED
+    catalog.set_policy("bench", "clean", {"priority": 3})
+    assert len(looked(run_pass(catalog, ALL))) == TABLES
+    catalog.remove_policy("bench.t3", "clean")
+    assert looked(run_pass(catalog, ALL)) == {"bench.t3"}
+
+
+def test_external_writer_is_seen_by_the_rotation_of_a_bounded_number_of_tables(
+    catalog: Catalog, clock: MovedClock, tmp_path: Path
+) -> None:
+    run_pass(catalog, ALL)
+    table = Table.open(str(tmp_path / "t0"))
+    assert table.services.compaction.run() is not None
+    clock.ahead_ms += 25 * 3_600_000
+    seen: list[str] = []
+    for _ in range(TABLES // 4):
+        result = run_pass(catalog, PassSettings(looks=LookLimits(rotation=4)))
+        assert len(result.looks) == 4
+        seen += looked(result)
+    assert len(set(seen)) == TABLES
+    assert catalog.states.of([catalog.entry("bench.t0").id])[catalog.entry("bench.t0").id].numbers.log_bytes == 0
+
+
+def test_unreadable_table_is_recorded_and_looked_at_again_later(
+    catalog: Catalog, clock: MovedClock, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    (tmp_path / "t5" / ".hoodie").rename(kept)
+    result = run_pass(catalog, ALL)
+    assert code(result, "bench.t5", "clean") is DecisionReason.UNREADABLE and len(looked(result)) == TABLES
+    table = catalog.entry("bench.t5").id
+    assert "UserError" in (catalog.states.of([table])[table].error or "")
+    kept.rename(tmp_path / "t5" / ".hoodie")
+    assert looked(run_pass(catalog, ALL)) == set()
+    clock.ahead_ms += 700_000
+    assert looked(run_pass(catalog, ALL)) == {"bench.t5"}
+    assert catalog.states.of([table])[table].error is None
+
+
+def test_budget_of_a_namespace_limits_runs_and_quiet_hours_name_their_end(catalog: Catalog, clock: MovedClock) -> None:
+    catalog.set_policy("bench", "compaction", {"max_runs": 1})
+    result = run_pass(catalog, PassSettings(services=("compaction",)))
+    assert len(chosen(result)) == 1
+    limited = next(choice for choice in result.choices if choice.code is DecisionReason.RUN_LIMIT)
+    assert "compaction in namespace bench" in limited.reason
+    catalog.set_policy("bench", "compaction", {"quiet_hours": "00:00-00:00"}, replace=True)
+    clock.ahead_ms += STARTED_MS
+    result = run_pass(catalog, PassSettings(services=("compaction",)))
+    assert chosen(result) == set()
+    quiet = next(choice for choice in result.choices if choice.code is DecisionReason.QUIET_HOURS)
+    assert quiet.starts_ms is not None and quiet.starts_ms > clock.now_ms() and "after them:" in quiet.reason
+    catalog.history.request(catalog.entry("bench.t0").id, "compaction")
+    assert chosen(run_pass(catalog, PassSettings(services=("compaction",)))) == {("bench.t0", "compaction")}
+
+
+def test_state_of_a_looked_at_table_has_its_numbers(catalog: Catalog, tmp_path: Path) -> None:
+    run_pass(catalog, PassSettings(tables=("bench.t0",)))
+    entry = catalog.entry("bench.t0")
+    numbers = catalog.states.of([entry.id])[entry.id].numbers
+    health = catalog.load_table("bench.t0").health()
+    assert (numbers.file_groups, numbers.log_bytes) == (health.file_groups, health.log_bytes) and health.log_bytes > 0
+    assert numbers.last_commit_ms == health.newest_commit_ms and numbers.partitions == 20
+    assert numbers.metadata_bytes and numbers.failed_plans == 0
+    (point,) = catalog.states.points([entry.id], 0)[entry.id]
+    assert point.numbers == numbers
+
+
+def test_all_services_have_a_decision_after_a_look(catalog: Catalog) -> None:
+    result = run_pass(catalog, PassSettings(tables=("bench.t7",)))
+    assert {choice.assessed.service for choice in result.choices} == set(SERVICES)
+    table = catalog.entry("bench.t7").id
+    assert all(catalog.history.decisions(table, service)[0].code for service in SERVICES)
+
+
+def test_write_after_a_pass_is_seen_when_its_event_names_the_table(catalog: Catalog, tmp_path: Path) -> None:
+    run_pass(catalog, ALL)
+    table = Table.open(str(tmp_path / "t1"))
+    for version in range(5):
+        table.upsert(orders(np.arange(200), version=version))
+    assert chosen(run_pass(catalog, ALL)) == set()
+    result = run_pass(catalog, PassSettings(tables=("bench.t1",)))
+    assert ("bench.t1", "compaction") in chosen(result)
