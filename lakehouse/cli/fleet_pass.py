@@ -8,6 +8,7 @@ from typing import Any
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
 from lakehouse.cli.table import catalog_tables
+from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.table_states import LookLimits
 from lakehouse.platform.services.budgets import Limits
@@ -43,6 +44,7 @@ def _settings(given: Given, tables: list[str]) -> PassSettings:
         limits=dict.fromkeys(services, Limits(runs=given.max_runs, bytes_per_hour=budget)),
         slots=given.slots,
         horizon_s=float(parse_duration("--horizon", given.horizon)),
+        rules=load_rules(),
         batch=BatchSize(tables=given.batch_tables, seconds=float(parse_duration("--batch-time", given.batch_time))),
     )
 

@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lakehouse.errors import RetryableError
+from lakehouse.platform.alarms.judge import judge
+from lakehouse.platform.alarms.rules import AlarmRules
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import Decision
 from lakehouse.platform.catalog.table_states import LookLimits
@@ -49,6 +51,7 @@ class PassSettings:
         slots: Slots of the pool that executes the runs; None: unlimited.
         horizon_s: Seconds until the next pass; runs that would start later are not started now.
         batch: Size of the jobs.
+        rules: Rules of alarms that are evaluated on the tables of the looks; None: their problems stay.
     """
 
     services: tuple[str, ...] = SERVICES
@@ -58,6 +61,7 @@ class PassSettings:
     slots: int | None = None
     horizon_s: float = 300.0
     batch: BatchSize = field(default_factory=BatchSize)
+    rules: AlarmRules | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +93,12 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
         chosen = [choice for choice in choices if choice.chosen]
         runs = [ChosenRun(assessed=one.assessed, bounds=_bounds(candidates, one)) for one in chosen]
         jobs = job_batches(runs, settings.batch)[:MOST_BATCHES]
-        _record(catalog, _Decided(looks=looks, candidates=candidates, choices=choices, now_ms=now_ms), seen)
+        found = _Decided(looks=looks, candidates=candidates, choices=choices, now_ms=now_ms)
+        _record(catalog, found, seen, settings.rules)
     if measures is not None:
-        for found in looks.values():
-            if found.health is not None:
-                measures.table(found.entry.identifier, found.health)
+        for seen_table in looks.values():
+            if seen_table.health is not None:
+                measures.table(seen_table.entry.identifier, seen_table.health)
         measures.decisions(choices)
     return PassResult(looks=tuple(looks.values()), choices=choices, batches=jobs)
 
@@ -169,8 +174,8 @@ def _bounds(candidates: Mapping[_Key, Candidate], choice: Choice) -> RunBounds:
     return RunBounds() if due is None else due.bounds
 
 
-def _record(catalog: Catalog, found: _Decided, seen: Mapping[int, int]) -> None:
-    """Store the states of the tables, and those decisions that are new."""
+def _record(catalog: Catalog, found: _Decided, seen: Mapping[int, int], rules: AlarmRules | None) -> None:
+    """Store the states of the tables with their problems, and those decisions that are new."""
     before = catalog.states.of(found.looks)
     due: dict[int, dict[str, DueService]] = {}
     changed, decisions = set[int](), dict[tuple[int, str], Decision]()
@@ -187,6 +192,9 @@ def _record(catalog: Catalog, found: _Decided, seen: Mapping[int, int]) -> None:
     states = {
         table: _state(seen_table, before.get(table), due.get(table, {})) for table, seen_table in found.looks.items()
     }
+    if rules is not None:
+        problems = judge(catalog, rules, [one.entry for one in found.looks.values()], states).problems
+        states = {table: replace(state, problems=problems.get(table, ())) for table, state in states.items()}
     catalog.states.record(states, seen)
     catalog.states.record_due({table: due.get(table, {}) for table in changed - states.keys()})
     if decisions:
@@ -194,9 +202,10 @@ def _record(catalog: Catalog, found: _Decided, seen: Mapping[int, int]) -> None:
 
 
 def _state(found: Look, before: TableState | None, due: Mapping[str, DueService]) -> TableState:
-    """Return the new state of a table; its problems stay until the rules of alarms are evaluated."""
+    """Return the new state of a table, with its problems from before."""
+    known = TableNumbers() if before is None else before.numbers
     return TableState(
-        numbers=found.numbers or TableNumbers(),
+        numbers=found.numbers or known,
         problems=() if before is None else before.problems,
         due=due,
         error=found.error,
