@@ -286,6 +286,38 @@ def test_write_fails_only_before_its_start_when_a_clustering_runs_at_any_of_its_
 
 
 @pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("verb", WRITES)
+def test_write_of_a_single_writer_commits_when_a_planned_clustering_runs_at_any_of_its_steps(
+    kind: str, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[str] = []
+
+    def rival(storage: Storage) -> None:
+        try:
+            outcome = run(storage, SURVIVOR, **NO_WAIT)
+            dropped = isinstance(outcome, NothingToDo) and "was dropped" in outcome.reason
+            turns.append("dropped" if dropped else "done")
+        except RetryableError:
+            turns.append("later")
+
+    whole = FaultyStorage(copy_of(base(kind, True)))
+    VERBS[verb].run(open_as(whole, CRASHED))
+    rows = VERBS[verb].after(BASE)
+    for number in share_of(range(1, whole.steps + 1), (kind, verb, "planned"), 8):
+        storage = copy_of(base(kind, True))
+        step = whole.trace[number - 1]
+        # A lock that the clustering holds for a moment delays a write; it does not fail it.
+        outcome = VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), CRASHED))
+        assert isinstance(outcome, Committed), (step, turns[-1], outcome)
+        assert rows_of(storage) == rows, (step, turns[-1])
+        for _ in range(2):
+            run(storage, SURVIVOR)
+        assert pending(storage) == []
+        recover(storage, rows, ())
+    assert "done" in turns
+
+
+@pytest.mark.parametrize("kind", TYPES)
 def test_plan_dropped_for_a_write_does_not_remain_after_a_crash_of_its_executor(kind: str) -> None:
     def with_conflict() -> Storage:
         storage = copy_of(base(kind, True))

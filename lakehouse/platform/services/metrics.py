@@ -167,6 +167,12 @@ METRICS = (
         text="Retries of runs after a conflict with another writer.",
         attributes=_SERVICE,
     ),
+    Metric(
+        name="plans_dropped",
+        kind="counter",
+        text="Plans that a service dropped, for example because a write changed their file groups.",
+        attributes=_SERVICE,
+    ),
 )
 _GAUGES = (
     "log_bytes",
@@ -236,6 +242,8 @@ class Metrics:
             self._record("service.predicted_seconds", predicted_s, **labels)
         if report.conflicts:
             self._record("conflicts", report.conflicts, **labels)
+        if report.plans_dropped:
+            self._record("plans_dropped", report.plans_dropped, **labels)
         for lag in report.lag:
             of_source = {"table": report.table, "source": lag.source, "unit": lag.unit}
             self._record("source.lag", lag.left, **of_source)

@@ -45,11 +45,15 @@ def _report(table: str, outcome: ServiceOutcome | NothingToDo, seconds: float) -
             reason=outcome.reason,
             code=JobReason(outcome.code.value),
             seconds=seconds,
+            plans_dropped=len(outcome.dropped),
         )
+    dropped = getattr(outcome, "dropped", ())
     return JobReport(
         status=JobStatus.COMMITTED,
         table=table,
         instant=outcome.instant.requested,
         seconds=seconds,
+        plans_dropped=len(dropped),
+        warning="; ".join(dropped),
         **asdict(outcome.totals),
     )

@@ -382,6 +382,7 @@ class JobReport(Document):
         missing: Folders of the source that had no data and were skipped.
         drift: Columns in which the rows differed from the table.
         lag: How far the table is behind its sources after the run.
+        plans_dropped: Plans that a service dropped, for example because a write changed their file groups.
     """
 
     status: JobStatus
@@ -409,6 +410,7 @@ class JobReport(Document):
     missing: tuple[str, ...] = ()
     drift: tuple[ColumnDrift, ...] = ()
     lag: tuple[SourceLag, ...] = ()
+    plans_dropped: int = 0
 
     def __post_init__(self) -> None:
         if (self.status is JobStatus.FAILED) != (self.error is not None):

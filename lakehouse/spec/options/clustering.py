@@ -113,9 +113,9 @@ class ClusteringPolicy(ClusteringFilter):
     )
     updates: str = option(
         _UPDATES,
-        "reject",
-        "A write to file groups with a pending clustering is refused (reject), or the write continues and the "
-        "clustering is aborted (give_way). Hudi: SparkRejectUpdateStrategy, SparkAllowUpdateStrategy.",
+        "give_way",
+        "A write to file groups with a pending clustering continues and the clustering is aborted (give_way), or the "
+        "write is refused (reject). Hudi: SparkAllowUpdateStrategy, SparkRejectUpdateStrategy (Hudi's default).",
     )
 
     buckets: str = option(

@@ -1,7 +1,7 @@
 """Decide conflicts between a clustering and writes to the file groups that it rewrites (TL-8.2, TL-9.2).
 
     plan P ....................... run ............ completes?
-      │ a write that began after P and writes to file groups of P: it is refused; with `give_way` it commits
+      │ a write that began after P and writes to file groups of P: it commits; with `reject` it is refused
     a write that began before P and writes to file groups of P: it commits
 
 If the write commits, the clustering aborts. A write never loses to a plan that was made after the write began. An

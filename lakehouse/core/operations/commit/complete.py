@@ -80,7 +80,7 @@ class PreparedCommit:
     finds_keys: Callable[[Sequence[BaseFile]], BaseFile | None] | None = None
     deleted_in: frozenset[str] = frozenset()
     precondition: Precondition | None = None
-    updates: str = "reject"
+    updates: str = "give_way"
     makes_late: Callable[[Instant, CommitMetadata], bool] | None = None
     resizes: tuple[PendingResize, ...] = ()
     begun: Callable[[Sequence[WriteStat]], tuple[str, str] | None] | None = None

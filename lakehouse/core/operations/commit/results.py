@@ -40,11 +40,15 @@ class Totals(Readable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(Readable):
-    """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict."""
+    """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict.
+
+    `dropped` says of each plan that a table service dropped before this commit why it did so.
+    """
 
     instant: Instant
     metadata: CommitMetadata
     conflicts: int = 0
+    dropped: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -104,12 +108,13 @@ def _kind(committed: Committed) -> str:
 class NothingToDo(Readable):
     """Nothing was committed, and the operation left no files behind.
 
-    `code` is the reason for programs, `reason` a text for people. See `Committed` for `late_rows_dropped`.
+    `code` is the reason for programs, `reason` a text for people. See `Committed` for the other fields.
     """
 
     code: NothingToDoReason
     reason: str
     late_rows_dropped: int = 0
+    dropped: tuple[str, ...] = ()
 
     def _shown(self) -> Shown:
         late = self.late_rows_dropped

@@ -60,6 +60,7 @@ from lakehouse.core.operations.services.plan_executor import (
     pending_plan,
     planned_attempt,
     plans_without_executor,
+    with_dropped,
 )
 from lakehouse.core.operations.services.planned_files import planned_files_exist, with_committed_log_sizes
 from lakehouse.core.operations.services.rewrite import (
@@ -102,6 +103,8 @@ logger = logging.getLogger(__name__)
 
 _HOUR = slice(8, 10)
 _MB = 1024 * 1024
+#: After this many dropped plans a run gives up: writes are faster than the clustering.
+_PLANS_DROPPED = 1
 NO_GROUPS = "every file group is large and sorted already, held by another plan, or being changed by a write"
 
 
@@ -163,24 +166,34 @@ def run(
 ) -> Committed | NothingToDo:
     """Execute the plan of `request.instant`, else the oldest pending one without executor, else a new one if due.
 
-    If a write changed a planned file group first, the plan is dropped and NothingToDo is returned. Raises UserError if
-    there is no such plan. Raises RetryableError if another executor works on it or took it over, if a write that began
-    before the plan has not recorded its files yet, or if a restore is not finished.
+    If a write changed a planned file group first, the plan is dropped and made again; after two dropped plans, or with
+    `request.instant`, NothingToDo is returned. Raises UserError if there is no such plan. Raises RetryableError if
+    another executor works on it or took it over, if a write that began before the plan has not recorded its files yet,
+    or if a restore is not finished.
     """
     require_clusterable(table, policies)
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     if request.instant is not None:
         return execute(table, engine, policies, pending_plan(table, Action.CLUSTERING, request.instant))
+    dropped: list[str] = []
     for pending in plans_without_executor(table, policies.transaction, Action.CLUSTERING):
         outcome = execute(table.reload(), engine, policies, pending)
         if isinstance(outcome, Committed):
-            return outcome
+            return with_dropped(outcome, dropped)
+        dropped += outcome.dropped
     if request.force or due(table, policies).commits >= policies.clustering.max_commits:
         # Check before there is a plan: a pending plan blocks other writes.
         require_recorded_writes(table, policies, None)
-    planned = schedule(table, policies, request)
-    return planned if isinstance(planned, NothingToDo) else execute(table.reload(), engine, policies, planned)
+    while True:
+        planned = schedule(table.reload(), policies, request)
+        if isinstance(planned, NothingToDo):
+            return with_dropped(planned, dropped)
+        outcome = execute(table.reload(), engine, policies, planned)
+        if isinstance(outcome, Committed) or len(dropped) >= _PLANS_DROPPED:
+            return with_dropped(outcome, dropped)
+        # Writes have priority: the plan is made again without the files that changed.
+        dropped += outcome.dropped
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:

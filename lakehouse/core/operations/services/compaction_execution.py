@@ -34,6 +34,7 @@ from lakehouse.core.operations.services.plan_executor import (
     pending_plan,
     planned_attempt,
     plans_without_executor,
+    with_dropped,
 )
 from lakehouse.core.operations.services.planned_files import planned_files_exist, with_committed_log_sizes
 from lakehouse.core.operations.services.rewrite import (
@@ -119,14 +120,16 @@ def run_compaction(
     action = execution.kind.action
     if request.instant is not None:
         return execute_plan(table, policies, pending_plan(table, action, request.instant), execution)
+    dropped: list[str] = []
     for pending in plans_without_executor(table, policies.transaction, action):
         outcome = execute_plan(table.reload(), policies, pending, execution)
         if isinstance(outcome, Committed):
-            return outcome
+            return with_dropped(outcome, dropped)
+        dropped += outcome.dropped
     planned = schedule(table, policies, request)
     if isinstance(planned, NothingToDo):
-        return planned
-    return execute_plan(table.reload(), policies, planned, execution)
+        return with_dropped(planned, dropped)
+    return with_dropped(execute_plan(table.reload(), policies, planned, execution), dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

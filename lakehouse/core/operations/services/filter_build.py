@@ -28,7 +28,7 @@ from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import clustering
 from lakehouse.core.operations.services.partition_policies import switched_off
 from lakehouse.core.operations.services.rewrite import planned_groups
-from lakehouse.core.planning.clustering import metrics_of
+from lakehouse.core.planning.clustering import LAYOUT_KEY, metrics_of
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
 from lakehouse.model.attempt import Attempt
@@ -142,4 +142,6 @@ def _plan(table: LoadedTable, *, policies: Policies, paths: frozenset[str]) -> C
         ClusteringGroup(slices=(ClusteredSlice.of(piece),), outputs=1, metrics=metrics_of([piece], size))
         for piece in chosen
     )
-    return ClusteringPlan(groups=groups, params={}, extra={}) if groups else None
+    # The key in `extra` tells writers that the executor aborts after a conflict, so that they need not wait.
+    extra = {LAYOUT_KEY: policies.clustering.layout}
+    return ClusteringPlan(groups=groups, params={}, extra=extra) if groups else None

@@ -14,7 +14,7 @@ plan that can never be completed is dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 from lakehouse.core.files.markers import is_marker_type, read_markers
 from lakehouse.core.format.file_names import marked_file, write_token_of
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_files
-from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.rollback import drop_plan
@@ -131,6 +131,16 @@ def execute_plan(
         raise
     _release(claimed, markers)
     return outcome
+
+
+def with_dropped(outcome: Committed | NothingToDo, dropped: Sequence[str]) -> Committed | NothingToDo:
+    """Return the outcome of a run that dropped pending plans first; `dropped` are the reasons."""
+    if not dropped:
+        return outcome
+    every = (*dropped, *outcome.dropped)
+    if isinstance(outcome, Committed):
+        return replace(outcome, dropped=every)
+    return replace(outcome, dropped=every, reason="; ".join(dict.fromkeys((*dropped, outcome.reason))))
 
 
 def pending_plan(table: LoadedTable, action: Action, requested: str) -> Instant:
@@ -265,10 +275,8 @@ def _drop_without_plan(claimed: ClaimedPlan) -> NothingToDo:
     claimed.heartbeat.stop()
     instant = claimed.instant
     drop_plan(claimed.table, claimed.policies.transaction, instant, partial(_check_before_drop, claimed))
-    return NothingToDo(
-        code=NothingToDoReason.PLAN_DROPPED,
-        reason=f"the {instant.action} {instant.requested} had no plan and was dropped",
-    )
+    reason = f"the {instant.action} {instant.requested} had no plan and was dropped"
+    return NothingToDo(code=NothingToDoReason.PLAN_DROPPED, reason=reason, dropped=(reason,))
 
 
 def _drop_unusable(claimed: ClaimedPlan, partitions: Collection[str] | None, error: UnusablePlanError) -> NothingToDo:
@@ -280,9 +288,8 @@ def _drop_unusable(claimed: ClaimedPlan, partitions: Collection[str] | None, err
         drop_plan(table.reload(), claimed.policies.transaction, plan, partial(_check_before_drop, claimed))
     finally:
         abandon_plan(claimed, partitions)
-    return NothingToDo(
-        code=NothingToDoReason.PLAN_DROPPED, reason=f"the {plan.action} {plan.requested} was dropped: {error}"
-    )
+    reason = f"the {plan.action} {plan.requested} was dropped: {error}"
+    return NothingToDo(code=NothingToDoReason.PLAN_DROPPED, reason=reason, dropped=(reason,))
 
 
 def _check_before_drop(claimed: ClaimedPlan, _now: LoadedTable, timeline: Timeline) -> None:

@@ -85,7 +85,7 @@ class PreparedWrite:
     new_buckets_in_logs: bool = False
     non_blocking: bool = False
     strategy: conflict.Strategy = conflict.file_groups
-    updates: str = "reject"
+    updates: str = "give_way"
     drift: tuple[ColumnDrift, ...] = ()
     columns: BatchColumns | None = None
     spread: SpreadHistory | None = None

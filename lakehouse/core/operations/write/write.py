@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -50,7 +50,7 @@ from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
-from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.commit import REWRITES, CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
@@ -66,8 +66,8 @@ def write(
 ) -> Committed | NothingToDo | Conflict:
     """Run one write from request to commit; a write that fails is rolled back before the error is raised.
 
-    With several writers, an attempt that loses a conflict is planned and written again, up to
-    `hoodie.write.num.retries.on.conflict.failures` times.
+    An attempt that loses a conflict is planned and written again, up to `hoodie.write.num.retries.on.conflict.failures`
+    times: with several writers always, with a single one if a table service such as clustering has won.
 
     Raises:
         RetryableError: Another writer is active where only one is allowed, or another process considered this write
@@ -79,7 +79,7 @@ def write(
     if needs_rebuild(table):
         rebuild_dropped(table, policies.transaction)
         table = table.refresh()
-    allowed = policies.transaction.conflict_retries + 1 if policies.transaction.many_writers else 1
+    allowed = policies.transaction.conflict_retries + 1
     lost: list[WriteAttempt] = []
     staged: list[StagedRun] = []
     priority, took_ms = WriterPriority(table.env, policies.transaction), 0
@@ -88,7 +88,8 @@ def write(
             priority.wait(len(lost), took_ms)
             table = table.reload() if lost else table
             began_ms = table.env.clock.now_ms()
-            attempt = _request(table, engine, policies, request, staged)
+            attempt = _request(table, engine, policies, request, lost)
+            attempt = replace(attempt, staged=staged)
             outcome = _run(attempt)
             if isinstance(outcome, Committed):
                 return replace(outcome, conflicts=len(lost))
@@ -98,7 +99,8 @@ def write(
             logger.info("%s: %s lost: %s", table.env.storage.root, attempt.instant.requested, outcome.reason)
             # A frame that was not staged may return other rows when it is read again.
             repeats = staged or request.frame is None or engine.repeats(request.frame)
-            if outcome.final or len(lost) == allowed or not repeats:
+            retried = policies.transaction.many_writers or _is_service(table, outcome.winner)
+            if outcome.final or len(lost) == allowed or not repeats or not retried:
                 return replace(outcome, tries=len(lost))
             took_ms = table.env.clock.now_ms() - began_ms
             priority.request(len(lost), took_ms)
@@ -119,6 +121,14 @@ def write(
             abandon(attempt, AbandonReason.CONFLICT)
 
 
+def _is_service(table: LoadedTable, winner: Instant) -> bool:
+    """Return whether a table service has won a conflict: its commit rewrote file groups, or its plan was undone."""
+    found = table.reload().timeline.find(winner.requested)
+    if found is None:
+        return winner.action is Action.CLUSTERING
+    return found.is_completed and table.store.commit(found).operation in REWRITES
+
+
 def _pause_seconds(table: LoadedTable, lost: int) -> float:
     """Return a random pause that grows with each lost conflict, so that writers do not retry at the same time."""
     share = int(table.env.ids.uuid().replace("-", "")[:4], 16) / 0xFFFF
@@ -126,13 +136,14 @@ def _pause_seconds(table: LoadedTable, lost: int) -> float:
 
 
 def _request(
-    table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest, staged: list[StagedRun]
+    table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest, lost: Sequence[WriteAttempt]
 ) -> WriteAttempt:
-    """Prepare an attempt and create its instant."""
+    """Prepare an attempt and create its instant; `lost` are the earlier attempts, which are still pending."""
     prepared = prepare(table, engine, policies, request)
     heartbeat = Heartbeat(table.env, policies.transaction)
     try:
-        prepared, instant = _create_instant(prepared, engine, policies, request, heartbeat)
+        own = frozenset(attempt.instant.requested for attempt in lost)
+        prepared, instant = _create_instant(prepared, engine, policies, request, heartbeat, own)
     except BaseException:
         heartbeat.discard()
         raise
@@ -144,17 +155,23 @@ def _request(
         instant=instant,
         heartbeat=heartbeat,
         markers=WriteMarkers(prepared.table, instant.requested, policies.write),
-        staged=staged,
+        staged=[],
     )
 
 
+# parameters: those of a write, its heartbeat, and the requested times of its earlier attempts
 def _create_instant(
-    prepared: PreparedWrite, engine: Engine, policies: Policies, request: WriteRequest, heartbeat: Heartbeat
+    prepared: PreparedWrite,
+    engine: Engine,
+    policies: Policies,
+    request: WriteRequest,
+    heartbeat: Heartbeat,
+    own: Collection[str],
 ) -> tuple[PreparedWrite, Instant]:
     """Create the requested file under the lock; prepare again if the timeline changed in a way that matters."""
     with table_lock(prepared.table.env, policies.transaction) as lock:
         table = prepared.table.reload()
-        rivals = pending_writes(table) if policies.transaction.eager else ()
+        rivals = [w for w in pending_writes(table) if w.requested not in own] if policies.transaction.eager else []
         if rivals:
             raise RetryableError(
                 f"{table.env.storage.root}: another writer began {rivals[0].requested} at the same time; try again "

@@ -130,8 +130,20 @@ def test_write_that_began_before_the_plan_is_tried_again_with_the_new_buckets() 
     assert_buckets(table, {"a": 4})
 
 
-def test_write_to_a_copy_on_write_table_is_refused_while_its_buckets_are_resized() -> None:
+def test_write_to_a_copy_on_write_table_has_priority_over_a_resize_of_its_buckets() -> None:
     table = numbered_table(2, "COPY_ON_WRITE")
+    table.upsert(keys(0, 40, "old"))
+    planned = to(table, 4).services.clustering.schedule(force=True)
+    assert isinstance(planned, Instant)
+    table.upsert(keys(0, 10, "new", ts=2))
+    outcome = to(table, 4).services.clustering.run(force=True)
+    assert isinstance(outcome, Committed) and planned.requested in outcome.dropped[0]
+    assert rows_of(table) == {f"k{n}": "new" if n < 10 else "old" for n in range(40)}
+    assert_buckets(table, {"a": 4})
+
+
+def test_write_to_a_copy_on_write_table_is_refused_while_its_buckets_are_resized_with_the_strategy_reject() -> None:
+    table = numbered_table(2, "COPY_ON_WRITE", options={"hoodie.clustering.updates.strategy": "reject"})
     table.upsert(keys(0, 40, "old"))
     planned = to(table, 4).services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)

@@ -80,8 +80,23 @@ def small_files(**shape: object) -> Table:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_updates_of_planned_file_groups_are_refused_until_the_clustering_runs(kind: str) -> None:
+def test_upsert_of_planned_file_groups_commits_and_the_clustering_is_planned_again(kind: str) -> None:
     table = small_files(type=kind)
+    planned = table.services.clustering.schedule(force=True)
+    assert isinstance(planned, Instant)
+    assert isinstance(table.upsert(batch([row("k00", ts=2, v="new")])), Committed)
+    outcome = table.services.clustering.run()
+    assert isinstance(outcome, Committed), outcome
+    (reason,) = outcome.dropped
+    assert planned.requested in reason and "was dropped" in reason
+    assert table.timeline.find(planned.requested) is None
+    assert {r["id"]: r["v"] for r in data_rows(table)}.items() >= {"k00": "new", "k01": "old"}.items()
+    check_storage(table)
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_updates_of_planned_file_groups_are_refused_with_the_strategy_reject(kind: str) -> None:
+    table = small_files(type=kind, options={"hoodie.clustering.updates.strategy": "reject"})
     planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
     with pytest.raises(RetryableError, match=f"being clustered by {planned.requested}"):

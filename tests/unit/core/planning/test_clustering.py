@@ -170,7 +170,8 @@ def test_clustering_options_accept_the_values_of_hudi() -> None:
         "hilbert",
     ]
     long = "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
-    assert (policy(updates=long).updates, policy().updates) == ("give_way", "reject")
+    assert (policy(updates=long).updates, policy(updates="reject").updates) == ("give_way", "reject")
+    assert policy().updates == "give_way", "writes have priority by default"
 
 
 def test_clustering_plan_is_overtaken_by_later_changes_of_its_groups() -> None:
