@@ -140,11 +140,18 @@ def is_asset_triggered(context: Mapping[str, Any]) -> bool:
     return run_type.rpartition(".")[2].lower() == "asset_triggered"
 
 
-def whole_days(start: str, end: str) -> tuple[str, str]:
-    """Return the interval from the day of `start` to the day of `end`, exclusive, in UTC; at least one day."""
+def whole_periods(start: str, end: str) -> tuple[str, str]:
+    """Return an interval in whole days, or in whole hours if it is shorter than a day, in UTC; `end` is exclusive.
+
+    The interval begins with the period of `start`, ends before the period of `end`, and has at least one period.
+    """
     first, last = (datetime.fromisoformat(bound).astimezone(UTC) for bound in (start, end))
-    first, last = (moment.replace(hour=0, minute=0, second=0, microsecond=0) for moment in (first, last))
-    return first.isoformat(), max(last, first + timedelta(days=1)).isoformat()
+    day = timedelta(days=1)
+    first, last = (moment.replace(minute=0, second=0, microsecond=0) for moment in (first, last))
+    if datetime.fromisoformat(end) - datetime.fromisoformat(start) < day:
+        return first.isoformat(), max(last, first + timedelta(hours=1)).isoformat()
+    first, last = (moment.replace(hour=0) for moment in (first, last))
+    return first.isoformat(), max(last, first + day).isoformat()
 
 
 def _utc(name: str, moment: str | datetime) -> str:

@@ -24,7 +24,7 @@ from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.services import BY_PARTITION, SERVICES, require_by_partition, service_spec
 from lakehouse_airflow.assets import TABLE_SCHEME, table_asset
 from lakehouse_airflow.commands import run_command
-from lakehouse_airflow.data_intervals import is_backfill, params_interval, required_interval, whole_days
+from lakehouse_airflow.data_intervals import is_backfill, params_interval, required_interval, whole_periods
 from lakehouse_airflow.forms import check_conf, service_form
 from lakehouse_airflow.operators import JOB_DOC, LakehouseOperator
 from lakehouse_airflow.rescheduling import reschedule
@@ -47,7 +47,7 @@ class ServiceOperator(LakehouseOperator):
     """Run one table service on one table, or on several tables of the catalog, as one spark-submit.
 
     The data interval of a backfill or of the run's params limits compaction and clustering to the partitions of its
-    days. With `by_interval`, the interval of every run does. Without work the task succeeds with the status
+    days or hours. With `by_interval`, the interval of every run does. Without work the task succeeds with the status
     `nothing_to_do`; with `skip_if_nothing_to_do` it is skipped.
 
     Args:
@@ -86,13 +86,13 @@ class ServiceOperator(LakehouseOperator):
 def service_interval(service: str, context: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the data interval that limits a run of a service to partitions, None for whole tables.
 
-    The interval of a backfill is rounded to whole days, as partitions are days. With a schedule at 3 o'clock, the
-    interval from the 1st to the 2nd becomes the 1st.
+    The interval of a backfill is rounded to whole days, or to whole hours if it is shorter than a day, because
+    partitions are days or hours. With a schedule at 3 o'clock, the interval from the 1st to the 2nd becomes the 1st.
     """
     requested = params_interval(context)
     if service not in BY_PARTITION or not (requested or is_backfill(context)):
         return None
-    return requested or whole_days(*required_interval(context))
+    return requested or whole_periods(*required_interval(context))
 
 
 def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ()) -> list[list[str]]:

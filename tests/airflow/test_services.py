@@ -79,7 +79,10 @@ def test_backfill_limits_services_by_partition_and_other_runs_use_whole_tables()
     at_three = {**backfill, "data_interval_start": "2026-03-01T03:00:00", "data_interval_end": "2026-03-02T03:00:00"}
     assert service_interval("clustering", at_three) == expected
     quarter = {**backfill, "data_interval_start": "2026-03-01T03:00:00", "data_interval_end": "2026-03-01T03:15:00"}
-    assert service_interval("clustering", quarter) == expected
+    hour = ("2026-03-01T03:00:00+00:00", "2026-03-01T04:00:00+00:00")
+    assert service_interval("clustering", quarter) == hour
+    hourly = {**backfill, "data_interval_start": "2026-03-01T03:10:00", "data_interval_end": "2026-03-01T04:10:00"}
+    assert service_interval("compaction", hourly) == hour
     assert service_interval("clustering", {**backfill, "dag_run": SimpleNamespace(run_type="scheduled")}) is None
     asked = {"params": {"interval_start": "2026-03-01", "interval_end": "2026-03-02"}}
     assert service_interval("compaction", asked) == expected
@@ -233,3 +236,39 @@ def test_user_dag_clusters_the_partitions_of_its_day(
     new = [path for path in (lake / "trips").rglob("*.parquet") if path.name not in before]
     assert [path.parent.name for path in new] == ["2026-03-01"]
     assert len(list((lake / "trips" / ".hoodie" / "timeline").glob("*_*.replacecommit"))) == 1
+
+
+HOURS = """
+import sys
+import pyarrow as pa
+from lakehouse import Table, load_catalog
+
+for name, kind in (("hours", "COPY_ON_WRITE"), ("logged_hours", "MERGE_ON_READ")):
+    table = Table.create(
+        f"{sys.argv[1]}/{name}", name=name, record_key=["id"], partition_by=["day", "hour"], table_type=kind,
+        options={"hoodie.datasource.write.hive_style_partitioning": "true"},
+    )
+    for n in range(3):
+        hours = ["06", "07", "08"]
+        rows = pa.table({"id": [f"{h}-{n}" for h in hours], "day": ["2026-03-01"] * 3, "hour": hours, "v": [n] * 3})
+        table.bulk_insert(rows) if kind == "COPY_ON_WRITE" else table.upsert(rows.set_column(0, "id", [hours]))
+    load_catalog().register_table(f"hourly.{name}", table.location)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("service", "table"), [("clustering", "hours"), ("compaction", "logged_hours")])
+def test_hourly_run_of_a_service_works_on_the_partitions_of_its_hour(
+    lake: Path, database: None, monkeypatch: pytest.MonkeyPatch, service: str, table: str
+) -> None:
+    if not (lake / table).exists():
+        python(lake, "-c", dedent(HOURS), str(lake))
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake))
+    monkeypatch.setenv("LAKEHOUSE_SPARK_HOME", str(SPARK_HOME))
+    monkeypatch.setenv("LAKEHOUSE_REPORTS", str(lake / "reports"))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    before = {path.name for path in (lake / table).rglob("*.parquet")}
+    hour = {"interval_start": "2026-03-01T07:00:00+00:00", "interval_end": "2026-03-01T08:00:00+00:00"}
+    assert run_dag(service, tables=[f"hourly.{table}"], **hour) == {"due": ["success"], "run": ["success"]}
+    new = [path for path in (lake / table).rglob("*.parquet") if path.name not in before]
+    assert {path.parent.name for path in new if ".hoodie" not in path.parts} == {"hour=07"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lakehouse import Table, load_catalog
 from lakehouse.cli.main import main
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Action, State
+from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.services.choose import Choice
@@ -228,6 +230,47 @@ def test_partitions_of_an_interval_are_selected_by_dates_in_paths(partitions: li
     assert partitions_in(partitions, march) == expected
     with pytest.raises(UserError, match="no partition path contains a date"):
         partitions_in(["region=eu"], march)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "expected"),
+    [
+        (["2026-03-01-06", "2026-03-01-07", "2026-03-01-08"], ["2026-03-01-07"]),
+        (["at=2026030106", "at=2026030107"], ["at=2026030107"]),
+        (["day=2026-03-01/hour=06", "day=2026-03-01/hour=7"], ["day=2026-03-01/hour=7"]),
+        (["day=2026-03-01/store=07", "day=2026-03-02/store=07"], ["day=2026-03-01/store=07"]),
+        (["dt=2026-03-01", "dt=2026-02-28"], ["dt=2026-03-01"]),
+        (["9999-12-31-23", "2026-03-01T07"], ["2026-03-01T07"]),
+    ],
+)
+def test_partitions_of_an_hour_are_selected_by_times_in_paths(partitions: list[str], expected: list[str]) -> None:
+    command = JobCommand(
+        verb="compaction",
+        action="run",
+        table="t",
+        interval_start="2026-03-01T07:00:00+00:00",
+        interval_end="2026-03-01T08:00:00+00:00",
+    )
+    assert command.interval is not None
+    assert partitions_in(partitions, command.interval) == expected
+
+
+def test_partitions_of_an_hour_are_selected_by_the_field_and_the_format_of_the_table() -> None:
+    hour = (datetime(2026, 3, 1, 7, tzinfo=UTC), datetime(2026, 3, 1, 8, tzinfo=UTC))
+    simple = KeyConfig(
+        generator=KeyGeneratorType.COMPLEX, record_key_fields=("id",), partition_fields=("day", "event_hour")
+    )
+    paths = ["2026-03-01/06", "2026-03-01/07"]
+    assert partitions_in(paths, hour, simple) == ["2026-03-01/07"]
+    assert partitions_in(paths, hour) == paths, "without names a second level may be anything"
+    zoned = KeyConfig(
+        generator=KeyGeneratorType.TIMESTAMP,
+        record_key_fields=("id",),
+        partition_fields=("ts",),
+        partition_types=("TIMESTAMP",),
+        timestamp=TimestampFormat(type="EPOCHMILLISECONDS", output_format="yyyy/MM/dd/HH", output_timezone="+02:00"),
+    )
+    assert partitions_in(["2026/03/01/07", "2026/03/01/09"], hour, zoned) == ["2026/03/01/09"]
 
 
 def test_deadline_counts_from_the_time_at_which_the_service_became_due(catalog: Catalog) -> None:
