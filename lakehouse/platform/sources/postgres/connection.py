@@ -21,8 +21,16 @@ IN_USE = "55006"
 _LOST = ("has already been removed", "has been invalidated", "can no longer get changes", "cannot be advanced")
 #: What the server says if the publication did not exist when a change was made; a new one does not help older changes.
 _NO_PUBLICATION = re.compile(r"publication .* does not exist")
-#: What libpq says without an error of the server if a connection is refused for its account.
-_SIGN_IN = ("password authentication failed", "no pg_hba.conf entry", "does not exist", "no password supplied")
+#: What libpq says without an error of the server if a connection is refused for its account, or by TLS.
+_SIGN_IN = (
+    "password authentication failed",
+    "pg_hba.conf",
+    "does not exist",
+    "no password supplied",
+    "certificate verify failed",
+    "does not match host name",
+    "server does not support SSL",
+)
 
 
 def failure(access: PostgresAccess, error: psycopg.Error) -> LakehouseError:
