@@ -74,6 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return LakehouseError.exit_code if failure is None else failure.exit_code
 
 
+def run(words: Sequence[str]) -> int:
+    """Run one command for another command in this process, and raise its error as a LakehouseError if it is one."""
+    try:
+        return _dispatch(list(words), Settings())
+    except click.UsageError as error:
+        raise user_error(error) from None
+
+
 def _dispatch(words: list[str], settings: Settings) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]

@@ -28,13 +28,23 @@ def digest() -> str:
 
 def react_apps() -> list[dict[str, Any]]:
     """Return the pages in the form of Airflow's plugin manager. URLs are relative to Airflow's base URL."""
+    place = f"lakehouse/{FOLDER}/{digest()}"
     return [
         {
             "name": "Lakehouse",
-            "bundle_url": f"lakehouse/pages/{digest()}/main.js",
+            "bundle_url": f"{place}/main.js",
             "destination": "nav",
             "url_route": "lakehouse",
-            "icon": f"lakehouse/pages/{digest()}/icon.svg",
+            "icon": f"{place}/icon.svg",
             "nav_top_level": True,
-        }
+        },
+        {
+            "name": "Lakehouse report",
+            "bundle_url": f"{place}/report.js",
+            "destination": "dag_run",
+            "url_route": "lakehouse-report",
+            "icon": f"{place}/icon.svg",
+        },
+        # Airflow has no place for plugins on the page of an asset. This component shows nothing on other pages.
+        {"name": "Lakehouse asset", "bundle_url": f"{place}/asset.js", "destination": "base"},
     ]

@@ -38,7 +38,7 @@ def add_table(session: Session, table: FleetTable, now_ms: int) -> int:
     row = TableRow(namespace=namespace, name=name, location=location, spec_version=1, created_ms=now_ms)
     session.add(row)
     session.flush()
-    document = {"table": table.name, "location": location, "type": "MERGE_ON_READ", "keys": "id", **table.spec}
+    document = {"table": table.name, "location": location, "type": "MERGE_ON_READ", "record_key": "id", **table.spec}
     session.add(SpecRow(table_id=row.id, version=1, document=document, author="ada", source="", created_ms=now_ms))
     session.add(
         TableStateRow(

@@ -180,6 +180,33 @@ _SHOW = Command(
     [table(), flag("--archived", "List the writes in the archive instead."), output()],
     examples=("lakehouse timeline show --table sales.orders",),
 )
+_BARS = Command(
+    "bars",
+    "inspect:bars",
+    "Print the instants of a table as columns with times in UTC milliseconds, as the page Timeline draws them.",
+    [table(), flag("--archived", "Print the writes in the archive instead."), output()],
+    examples=("lakehouse timeline bars --table sales.orders --output json",),
+)
+_INSTANT = Command(
+    "instant",
+    "inspect:instant",
+    "Show one instant of the active timeline with its decoded plan or commit.",
+    [table(), value("--instant", "Requested time of the instant.", required=True, metavar="INSTANT"), output()],
+    examples=("lakehouse timeline instant --table sales.orders --instant 20260131120000000",),
+)
+_FILES = Command(
+    "files",
+    "inspect:files",
+    "Show the file groups of a table, the largest first, and the histogram of the sizes of base files.",
+    [
+        table(),
+        value("--partition", "Only this partition.", metavar="PATH"),
+        value("--offset", "Number of file groups to skip.", type=Count(0), default=0),
+        value("--limit", "Largest number of file groups.", type=Count(1), default=100),
+        output(),
+    ],
+    examples=("lakehouse table files --table sales.orders --partition dt=2026-01-31",),
+)
 COMMANDS: dict[str, click.Command] = {
     "table": Group(
         "table",
@@ -197,7 +224,8 @@ COMMANDS: dict[str, click.Command] = {
             _SYNC,
             _DRIFT,
             _HISTORY,
+            _FILES,
         ],
     ),
-    "timeline": Group("timeline", "Show the instants of a table.", [_SHOW]),
+    "timeline": Group("timeline", "Show the instants of a table.", [_SHOW, _BARS, _INSTANT]),
 }

@@ -65,6 +65,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock
 from lakehouse.core.table.arguments import check_names, check_values, checks_arguments, option_texts, refuse_keys
 from lakehouse.core.table.describe import shown_table
+from lakehouse.core.table.inspection import TableInspection
 from lakehouse.core.table.metadata import TableMetadata
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.services import TableServices
@@ -403,6 +404,11 @@ class Table(Readable):
     def health(self) -> TableHealth:
         """Return measures that show whether a table service is overdue; the table is listed once."""
         return table_health(self.refresh(), small_file_bytes=self._policies.write.small_file_bytes)
+
+    @property
+    def inspection(self) -> TableInspection:
+        """Return details for people: bars of the timeline, decoded instants, pages of file groups."""
+        return TableInspection(refresh=self.refresh, policies=self._policies)
 
     def validate(self, *, deep: bool = False, keys: str = "partition", spark: Any = None) -> ValidationReport:
         """Check the invariants of the table and report violations; nothing is written.

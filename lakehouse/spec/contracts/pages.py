@@ -131,3 +131,285 @@ class FleetSummary(Document):
     bytes: int = 0
     grown_bytes: int | None = None
     alarms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRecord:
+    """One decision of the scheduler about a service of a table, with its inputs and the predicted cost of a run."""
+
+    decided_ms: int
+    due: bool
+    chosen: bool
+    code: str
+    reason: str
+    score: float = 0.0
+    deadline_ms: int | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run of a service on a table, over all its tries; `actual` has the names of `predicted`."""
+
+    table: str
+    service: str
+    run: str
+    state: str
+    tries: int
+    started_ms: int
+    ended_ms: int | None = None
+    instant: str | None = None
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    actual: Mapping[str, Any] = field(default_factory=dict)
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLine:
+    """One service of a table: whether it is enabled, its newest decision and run, and the number of open requests."""
+
+    service: str
+    enabled: bool
+    requests: int = 0
+    decision: DecisionRecord | None = None
+    run: RunRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecChange:
+    """One version of a table's spec: its author, file and time."""
+
+    spec_version: int
+    author: str
+    source: str
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthPoint:
+    """The numbers of a table in the hour that begins at `hour_ms`."""
+
+    hour_ms: int
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePage(Document):
+    """One table as the catalog knows it.
+
+    Attributes:
+        now_ms: Time of the document.
+        row: The line of the table on the page Fleet.
+        spec: The spec in force.
+        specs: Versions of the spec, the newest first, 50 at most.
+        services: The services of the table.
+        points: Hourly numbers of the last 30 days, oldest first, one per four hours.
+    """
+
+    now_ms: int
+    row: FleetRow
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    specs: tuple[SpecChange, ...] = ()
+    services: tuple[ServiceLine, ...] = ()
+    points: tuple[GrowthPoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyPage(Document):
+    """Decisions and runs of one service of a table, the newest first."""
+
+    now_ms: int
+    table: str
+    service: str
+    decisions: tuple[DecisionRecord, ...] = ()
+    runs: tuple[RunRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRuns(Document):
+    """The newest runs of all services on a table, 1,000 at most: they name the instants that they made."""
+
+    now_ms: int
+    table: str
+    runs: tuple[RunRecord, ...] = ()
+
+
+class QueueSection(StrEnum):
+    """Sections of the page Queue."""
+
+    #: Services that are due, the first to run first.
+    DUE = "due"
+    #: Runs without an outcome.
+    RUNNING = "running"
+    #: Runs that ended in the last day.
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueLine:
+    """A service that is due on a table, and what it waits for.
+
+    `since_ms` is the time since which it is due, `starts_ms` the time when its wait ends; None if unknown.
+    """
+
+    table: str
+    service: str
+    decision: DecisionRecord
+    since_ms: int | None = None
+    starts_ms: int | None = None
+    requested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePage(Document):
+    """One page of a section of the queue: `due` lines, or `runs`."""
+
+    now_ms: int
+    section: QueueSection
+    total: int
+    offset: int
+    due: tuple[DueLine, ...] = ()
+    runs: tuple[RunRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmLine:
+    """One alarm. `table` is empty for an alarm of the platform; `silenced` says that a silence covers it."""
+
+    id: int
+    rule: str
+    table: str
+    severity: int
+    state: str
+    text: str
+    raised_ms: int
+    seen_ms: int
+    resolved_ms: int | None = None
+    subject: str = ""
+    action: str = ""
+    value: float | None = None
+    threshold: float | None = None
+    notified: Mapping[str, Any] = field(default_factory=dict)
+    silenced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilenceLine:
+    """A time until which alarms of a rule and a scope are not sent; an empty rule or scope covers all."""
+
+    id: int
+    rule: str
+    scope: str
+    until_ms: int
+    reason: str
+    author: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmsPage(Document):
+    """One page of alarms, and the silences that are in force."""
+
+    now_ms: int
+    total: int
+    offset: int
+    alarms: tuple[AlarmLine, ...] = ()
+    silences: tuple[SilenceLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveSetting:
+    """One setting of a service, its value, and where the value comes from.
+
+    Attributes:
+        name: Name of the setting, or its full option key.
+        value: The value.
+        origin: `default`, `namespace`, `spec`, `table` or `pattern`.
+        scope: The namespace, the version of the spec, the table or the pattern.
+        author: User that set a policy, empty for others.
+        updated_ms: Time of a policy, None for others.
+    """
+
+    name: str
+    value: Any
+    origin: str
+    scope: str = ""
+    author: str = ""
+    updated_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettingsLine:
+    """The settings of one service of a table, and those of partitions that match a pattern."""
+
+    service: str
+    settings: tuple[EffectiveSetting, ...] = ()
+    patterns: tuple[EffectiveSetting, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyPage(Document):
+    """The settings of all services of a table with their origins."""
+
+    now_ms: int
+    table: str
+    services: tuple[ServiceSettingsLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRecord:
+    """An action of a user.
+
+    Attributes:
+        id: Number of the action.
+        table: Name of the table.
+        action: Kind of the action.
+        parameters: Its parameters.
+        author: Name of the user.
+        created_ms: Time of the action.
+        state: `requested`, `running`, `done` or `failed`.
+        request: Id of the request of a service, None for others.
+        dag: Id of the DAG that does the action, empty for others.
+        dag_run: Id of the run of this DAG.
+        result: Result, or the error.
+    """
+
+    id: int
+    table: str
+    action: str
+    parameters: Mapping[str, Any]
+    author: str
+    created_ms: int
+    state: str
+    request: int | None = None
+    dag: str = ""
+    dag_run: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionsPage(Document):
+    """One page of the actions of users, the newest first."""
+
+    now_ms: int
+    total: int
+    offset: int
+    actions: tuple[ActionRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionPreview(Document):
+    """What an action would do, in sentences; `facts` has the numbers. Nothing was changed."""
+
+    table: str
+    action: str
+    effects: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionResult(Document):
+    """An action that was recorded and requested, or done."""
+
+    action: ActionRecord

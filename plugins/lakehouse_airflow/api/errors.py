@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from lakehouse.errors import LakehouseError, RetryableError, UserError
+from lakehouse.platform.fleet_views.names import UnknownTableError
 from lakehouse.spec.secrets import redact_text
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,9 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
 
 async def _lakehouse(request: Request, error: Any) -> JSONResponse:
     if isinstance(error, RetryableError):
-        return problem(503, "catalog_unreachable", f"{error}. Try again; `lakehouse doctor` checks the catalog")
+        return problem(503, "unavailable", f"{error}. Try again; `lakehouse doctor` checks the deployment")
+    if isinstance(error, UnknownTableError):
+        return problem(404, "unknown_table", str(error))
     if isinstance(error, UserError):
         return problem(400, "refused", str(error))
     log.error("%s: %s", request.url.path, error)

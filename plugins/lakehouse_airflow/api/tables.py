@@ -1,4 +1,4 @@
-"""Endpoints of the tables: the page Fleet and its summary."""
+"""Endpoints of tables: the page Fleet, one table, its decisions, policies, timeline and files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,27 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
 from lakehouse.platform.fleet_views.fleet import FleetQuery, fleet_page
+from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.platform.fleet_views.paging import MOST_ROWS, Paging
+from lakehouse.platform.fleet_views.policies import policy_page
 from lakehouse.platform.fleet_views.summary import fleet_summary
-from lakehouse.spec.contracts.pages import FleetHealth, FleetOrder, FleetPage, FleetSummary
-from lakehouse_airflow.api.access import READS
-from lakehouse_airflow.api.catalog import answer
+from lakehouse.platform.fleet_views.table import table_page, table_runs, why_page
+from lakehouse.spec.contracts.inspection import InstantDetail, TableFiles, TimelineBars
+from lakehouse.spec.contracts.pages import (
+    FleetHealth,
+    FleetOrder,
+    FleetPage,
+    FleetSummary,
+    PolicyPage,
+    TablePage,
+    TableRuns,
+    WhyPage,
+)
+from lakehouse.spec.contracts.publication import PublicationStatus
+from lakehouse.spec.contracts.tables import TableSummary
+from lakehouse_airflow.api.access import ACTIONS_DAG, READS, User, may_edit, service_dag
+from lakehouse_airflow.api.catalog import answer, reading
+from lakehouse_airflow.api.reads import read_command
 
 router = APIRouter(tags=["tables"], dependencies=[READS])
 Offset = Annotated[int, Query(ge=0, description="Number of rows to skip.")]
@@ -47,3 +63,95 @@ def list_tables(
 def summary(request: Request) -> JSONResponse:
     """Return the number of tables, problems, runs and due services."""
     return answer(request, fleet_summary)
+
+
+@router.get("/tables/{table}", responses={200: {"model": TablePage}}, summary="Return one table")
+def one_table(request: Request, table: str) -> JSONResponse:
+    """Return state, services, versions of the spec and growth of a table."""
+    return answer(request, lambda session, now_ms: table_page(session, table, now_ms))
+
+
+@router.get("/tables/{table}/permissions", summary="Return what the user may do with a table")
+def permissions(table: str, user: User) -> JSONResponse:
+    """Return whether the user may act on the table, and on its services."""
+    del table
+    dags = {"table": ACTIONS_DAG, "services": service_dag("compaction")}
+    return JSONResponse({name: may_edit(user, dag) for name, dag in dags.items()})
+
+
+@router.get("/tables/{table}/runs", responses={200: {"model": TableRuns}}, summary="Return the runs on a table")
+def runs(request: Request, table: str) -> JSONResponse:
+    """Return the newest runs of all services on a table."""
+    return answer(request, lambda session, now_ms: table_runs(session, table, now_ms))
+
+
+@router.get(
+    "/tables/{table}/services/{service}/decisions",
+    responses={200: {"model": WhyPage}},
+    summary="Return the decisions and runs of a service of a table",
+)
+def decisions(request: Request, table: str, service: str) -> JSONResponse:
+    """Return why a service ran or did not run, the newest decision first."""
+    return answer(request, lambda session, now_ms: why_page(session, table, service, now_ms))
+
+
+@router.get(
+    "/tables/{table}/policies",
+    responses={200: {"model": PolicyPage}},
+    summary="Return the settings of services with their origins",
+)
+def policies(request: Request, table: str) -> JSONResponse:
+    """Return each setting of each service, and the default, namespace, spec, table or pattern that sets it."""
+    return answer(request, lambda session, now_ms: policy_page(session, table, now_ms))
+
+
+@router.get(
+    "/tables/{table}/description",
+    responses={200: {"model": TableSummary}},
+    summary="Return schema, partitions, plans, savepoints and commits of a table",
+)
+def description(table: str) -> JSONResponse:
+    """Read the table; the answer has the time of the read."""
+    return _read(table, "table", "describe")
+
+
+@router.get(
+    "/tables/{table}/timeline", responses={200: {"model": TimelineBars}}, summary="Return the timeline of a table"
+)
+def timeline(table: str, archived: bool = False) -> JSONResponse:
+    """Return the instants as columns: the active timeline, or the archive."""
+    return _read(table, "timeline", "bars", *(["--archived"] if archived else []))
+
+
+@router.get(
+    "/tables/{table}/timeline/{instant}",
+    responses={200: {"model": InstantDetail}},
+    summary="Return one instant with its decoded plan or commit",
+)
+def one_instant(table: str, instant: str) -> JSONResponse:
+    """Read one instant of the active timeline."""
+    return _read(table, "timeline", "instant", f"--instant={instant}")
+
+
+@router.get("/tables/{table}/files", responses={200: {"model": TableFiles}}, summary="Return file groups of a table")
+def files(table: str, partition: str | None = None, offset: Offset = 0, limit: Limit = 100) -> JSONResponse:
+    """Return one page of the file groups, the largest first, and the histogram of the sizes of base files."""
+    only = [] if partition is None else [f"--partition={partition}"]
+    return _read(table, "table", "files", *only, f"--offset={offset}", f"--limit={limit}")
+
+
+@router.get(
+    "/tables/{table}/publication",
+    responses={200: {"model": PublicationStatus}},
+    summary="Return the state of the published partitions of a table",
+)
+def publication(table: str) -> JSONResponse:
+    """Return version, lag and visibility of each partition of the publication."""
+    return _read(table, "publish", "status")
+
+
+def _read(table: str, *words: str) -> JSONResponse:
+    """Run a command on a table that the catalog knows: a path in its place would read other storage."""
+    with reading() as session:
+        table_row(session, table)
+    return JSONResponse(read_command([*words, f"--table={table}", "--output=json"]))

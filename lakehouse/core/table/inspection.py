@@ -1,0 +1,37 @@
+"""`table.inspection`: details of a table for people and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.inspect import instant_detail, table_files, timeline_bars
+from lakehouse.model.display import Readable, Shown
+from lakehouse.spec.contracts.inspection import InstantDetail, TableFiles, TimelineBars
+from lakehouse.spec.options.policies import Policies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableInspection(Readable):
+    """Bars of the timeline, decoded instants, and pages of file groups of one table."""
+
+    refresh: Callable[[], LoadedTable]
+    policies: Policies
+
+    def bars(self, *, archived: bool = False) -> TimelineBars:
+        """Return the instants of the active timeline, or those of the archive, as columns."""
+        loaded = self.refresh()
+        return timeline_bars(loaded, archived_writes(loaded) if archived else loaded.timeline, self.policies)
+
+    def instant(self, requested: str) -> InstantDetail:
+        """Return one instant of the active timeline with its decoded plan or commit."""
+        return instant_detail(self.refresh(), requested)
+
+    def files(self, partition: str | None = None, *, offset: int = 0, limit: int = 100) -> TableFiles:
+        """Return one page of the file groups, the largest first, and the histogram of the sizes of base files."""
+        return table_files(self.refresh(), self.policies, partition, offset, limit)
+
+    def _shown(self) -> Shown:
+        return Shown("inspection of a table: bars, instant, files", {})

@@ -1,0 +1,96 @@
+"""The page Queue: services that are due, active runs, and runs of the last day; a page takes two queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from lakehouse.platform.catalog.models import DecisionRow, LeaseRow, RunRow, TableRow, TableStateRow
+from lakehouse.platform.catalog.run_history import RunState
+from lakehouse.platform.fleet_views.fleet import full_name_column
+from lakehouse.platform.fleet_views.paging import Paging
+from lakehouse.platform.fleet_views.records import decision_record, run_record
+from lakehouse.spec.contracts.pages import DueLine, QueuePage, QueueSection, RunRecord
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueQuery:
+    """A section of the queue, with filters by table and service, and its page."""
+
+    section: QueueSection = QueueSection.DUE
+    search: str = ""
+    service: str = ""
+    paging: Paging = field(default_factory=Paging)
+
+
+def queue_page(session: Session, query: QueueQuery, now_ms: int) -> QueuePage:
+    """Return one page of a section of the queue."""
+    if query.section is QueueSection.DUE:
+        total, due = _due(session, query)
+        return QueuePage(now_ms=now_ms, section=query.section, total=total, offset=query.paging.offset, due=due)
+    total, runs = _runs(session, query, now_ms)
+    return QueuePage(now_ms=now_ms, section=query.section, total=total, offset=query.paging.offset, runs=runs)
+
+
+def _due(session: Session, query: QueueQuery) -> tuple[int, tuple[DueLine, ...]]:
+    """Return the due services that do not run, those with a passed deadline first, then by score."""
+    newest = select(func.max(DecisionRow.id)).group_by(DecisionRow.table_id, DecisionRow.service)
+    active = select(RunRow.id).where(
+        RunRow.table_id == DecisionRow.table_id,
+        RunRow.service == DecisionRow.service,
+        RunRow.state == RunState.RUNNING,
+    )
+    name = full_name_column()
+    found: Any = select(DecisionRow, name, TableStateRow).join(TableRow, TableRow.id == DecisionRow.table_id)
+    found = found.outerjoin(TableStateRow, TableStateRow.table_id == TableRow.id)
+    found = found.where(DecisionRow.id.in_(newest), DecisionRow.due, ~active.exists())
+    found = _filtered(found, query, DecisionRow.service)
+    total = session.scalar(select(func.count()).select_from(found.with_only_columns(DecisionRow.id).subquery()))
+    order = (DecisionRow.deadline_ms.is_(None), DecisionRow.deadline_ms, DecisionRow.priority.desc(), DecisionRow.id)
+    page = found.order_by(*order).offset(query.paging.offset).limit(query.paging.limit)
+    lines = tuple(_line(row, table, state) for row, table, state in session.execute(page))
+    return total or 0, lines
+
+
+def _line(row: DecisionRow, table: str, state: TableStateRow | None) -> DueLine:
+    stored: Mapping[str, Any] = (state.due or {}).get(row.service) or {} if state else {}
+    return DueLine(
+        table=table,
+        service=row.service,
+        decision=decision_record(row),
+        since_ms=stored.get("since_ms"),
+        starts_ms=stored.get("starts_ms"),
+        requested=bool(stored.get("requested", row.code == "requested")),
+    )
+
+
+def _runs(session: Session, query: QueueQuery, now_ms: int) -> tuple[int, tuple[RunRecord, ...]]:
+    name = full_name_column()
+    lease = (LeaseRow.key == name + "/" + RunRow.service) & (LeaseRow.owner == RunRow.run_id)
+    found: Any = select(RunRow, name, LeaseRow.expires_ms).join(TableRow, TableRow.id == RunRow.table_id)
+    found = _filtered(found.outerjoin(LeaseRow, lease), query, RunRow.service)
+    order: Any
+    if query.section is QueueSection.RUNNING:
+        found, order = found.where(RunRow.state == RunState.RUNNING), RunRow.started_ms.asc()
+    else:
+        found, order = found.where(RunRow.ended_ms >= now_ms - _DAY_MS), RunRow.ended_ms.desc()
+    total = session.scalar(select(func.count()).select_from(found.with_only_columns(RunRow.id).subquery()))
+    page = found.order_by(order, RunRow.id).offset(query.paging.offset).limit(query.paging.limit)
+    rows = tuple(
+        run_record(row, table, has_lease=(expires_ms or 0) > now_ms) for row, table, expires_ms in session.execute(page)
+    )
+    return total or 0, rows
+
+
+def _filtered(found: Any, query: QueueQuery, service: Any) -> Any:
+    if query.service:
+        found = found.where(service == query.service)
+    if query.search:
+        found = found.where(func.lower(full_name_column()).contains(query.search.lower(), autoescape=True))
+    return found

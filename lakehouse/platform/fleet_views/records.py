@@ -1,0 +1,44 @@
+"""Rows of the catalog as parts of documents."""
+
+from __future__ import annotations
+
+from lakehouse.platform.catalog.models import DecisionRow, RunRow
+from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, RunState
+from lakehouse.spec.contracts.pages import DecisionRecord, RunRecord
+
+#: A key of `actual` that the run history uses itself.
+_INTERNAL = ("after",)
+
+
+def decision_record(row: DecisionRow) -> DecisionRecord:
+    """Return a decision."""
+    return DecisionRecord(
+        decided_ms=row.decided_ms,
+        due=row.due,
+        chosen=row.chosen,
+        code=row.code,
+        reason=row.reason,
+        score=round(row.priority, 3),
+        deadline_ms=row.deadline_ms,
+        inputs=dict(row.inputs or {}),
+        predicted=dict(row.predicted or {}),
+    )
+
+
+def run_record(row: RunRow, table: str, *, has_lease: bool = True) -> RunRecord:
+    """Return a run. One that is recorded as running and holds no lease has died."""
+    died = row.state == RunState.RUNNING and not has_lease
+    return RunRecord(
+        table=table,
+        service=row.service,
+        run=row.run_id,
+        state=RunState.DIED if died else row.state,
+        tries=row.tries,
+        started_ms=row.started_ms,
+        ended_ms=row.ended_ms,
+        instant=row.instant,
+        predicted=dict(row.predicted or {}),
+        actual={name: value for name, value in (row.actual or {}).items() if name not in _INTERNAL},
+        progress=dict(row.progress or {}),
+        error=LEASE_EXPIRED if died else row.error,
+    )

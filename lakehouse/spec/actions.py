@@ -1,0 +1,184 @@
+"""Actions of users on tables: their parameters, and the commands that show and do them.
+
+service actions    request_service, pause_service, resume_service, edit_policy    write a row of the catalog
+table actions      rollback, rollback_failed, savepoint, restore                   a DAG run does them
+publication        publish, withdraw                                               a DAG run does them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.errors import UserError, nearest
+from lakehouse.spec.services import service_spec
+
+_Words = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionSpec:
+    """One kind of action.
+
+    Attributes:
+        name: Name of the action.
+        text: One sentence for the form.
+        required: Parameters without which it cannot be done.
+        optional: Other parameters.
+        command: Words of the command that does it: flags are followed by the name of a parameter in braces, which is
+            left out with its flag if the parameter is not given, and repeated for a list.
+        preview: Words of the command that shows what it would do; empty: the catalog knows it.
+    """
+
+    name: str
+    text: str
+    required: _Words = ()
+    optional: _Words = ()
+    command: _Words = ()
+    preview: _Words = ()
+
+    @property
+    def is_of_service(self) -> bool:
+        """Whether the action is about a service, so that the permission is that of the DAG of the service."""
+        return "service" in self.required
+
+    @property
+    def by_dag(self) -> bool:
+        """Whether a DAG run does the action."""
+        return not self.is_of_service
+
+
+_TABLE = ("--table", "{table}")
+_JSON = ("--output", "json")
+_SET = ("policy", "set", *_TABLE, "--service", "{service}")
+ACTIONS = (
+    ActionSpec(
+        name="request_service",
+        text="Run a service at the next decision of the scheduler, due or not.",
+        required=("service",),
+        optional=("partitions",),
+    ),
+    ActionSpec(
+        name="pause_service",
+        text="Keep the scheduler from running a service on the table.",
+        required=("service",),
+        command=(*_SET, "--set", "enabled=false", *_JSON),
+    ),
+    ActionSpec(
+        name="resume_service",
+        text="Let the scheduler run a service on the table again.",
+        required=("service",),
+        command=(*_SET, "--set", "enabled=true", *_JSON),
+    ),
+    ActionSpec(
+        name="edit_policy",
+        text="Change settings of a service for the table, or for partitions that match a pattern.",
+        required=("service", "settings"),
+        optional=("pattern",),
+        command=(*_SET, "--set", "{settings}", "--pattern", "{pattern}", *_JSON),
+    ),
+    ActionSpec(
+        name="rollback",
+        text="Roll back one write: a pending one, or the newest completed one.",
+        required=("instant",),
+        command=("rollback", "run", *_TABLE, "--instant", "{instant}", *_JSON),
+        preview=("rollback", "run", *_TABLE, "--instant", "{instant}", "--dry-run", *_JSON),
+    ),
+    ActionSpec(
+        name="rollback_failed",
+        text="Roll back all writes whose writers failed.",
+        command=("rollback", "failed", *_TABLE, *_JSON),
+        preview=("rollback", "failed", *_TABLE, "--dry-run", *_JSON),
+    ),
+    ActionSpec(
+        name="savepoint",
+        text="Keep a commit and its files from clean and rollback.",
+        optional=("instant", "comment", "user"),
+        command=(
+            *("savepoint", "create", *_TABLE, "--instant", "{instant}", "--comment", "{comment}"),
+            *("--user", "{user}", *_JSON),
+        ),
+        preview=("savepoint", "create", *_TABLE, "--instant", "{instant}", "--dry-run", *_JSON),
+    ),
+    ActionSpec(
+        name="restore",
+        text="Roll back all writes after a savepoint or commit.",
+        required=("instant",),
+        command=("restore", "run", *_TABLE, "--to", "{instant}", *_JSON),
+        preview=("restore", "run", *_TABLE, "--to", "{instant}", "--dry-run", *_JSON),
+    ),
+    ActionSpec(
+        name="publish",
+        text="Publish partitions now, and again if they are published.",
+        required=("partitions",),
+        command=("publish", "signal", *_TABLE, "--partition", "{partitions}", "--run", *_JSON),
+        preview=("publish", "plan", *_TABLE, "--partition", "{partitions}", *_JSON),
+    ),
+    ActionSpec(
+        name="withdraw",
+        text="Remove partitions from the metastore.",
+        required=("partitions",),
+        command=("publish", "withdraw", *_TABLE, "--partition", "{partitions}", *_JSON),
+        preview=("publish", "status", *_TABLE, "--partition", "{partitions}", *_JSON),
+    ),
+)
+ACTION_NAMES = tuple(spec.name for spec in ACTIONS)
+
+
+def action_spec(name: str) -> ActionSpec:
+    """Return the spec of an action; raise UserError with the nearest name if there is no such action."""
+    for spec in ACTIONS:
+        if spec.name == name:
+            return spec
+    near = nearest(name, ACTION_NAMES)
+    raise UserError(f"unknown action {name!r}.{near} Known: {', '.join(ACTION_NAMES)}.", action=name)
+
+
+def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
+    """Raise UserError for a missing or unknown parameter, an unknown service, or a value of a wrong type."""
+    known = (*spec.required, *spec.optional)
+    for name, value in parameters.items():
+        if name not in known:
+            allowed = ", ".join(known) or "none"
+            raise UserError(f"{spec.name}: unknown parameter {name!r}.{nearest(name, known)} Known: {allowed}.")
+        _check_value(spec, name, value)
+    missing = [name for name in spec.required if not parameters.get(name)]
+    if missing:
+        raise UserError(f"{spec.name}: the parameter {missing[0]!r} is missing. {spec.text}")
+    if spec.is_of_service:
+        service_spec(str(parameters["service"]))
+
+
+def command_words(words: Sequence[str], table: str, parameters: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command with the values of parameters; flags without a value are left out."""
+    values = {**parameters, "table": table}
+    found: list[str] = []
+    for word in words:
+        if not word.startswith("{"):
+            found.append(word)
+            continue
+        flag, given = found.pop(), _texts(values.get(word.strip("{}")))
+        # One argument of the form --flag=value: a value that begins with a dash is no flag.
+        found += [f"{flag}={text}" for text in given]
+    return found
+
+
+def _texts(value: Any) -> list[str]:
+    if value in (None, "", [], {}):
+        return []
+    if isinstance(value, Mapping):
+        return [f"{name}={_text(part)}" for name, part in value.items()]
+    return [_text(part) for part in value] if isinstance(value, list | tuple) else [_text(value)]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_value(spec: ActionSpec, name: str, value: Any) -> None:
+    kinds: dict[str, Any] = {"partitions": list | tuple, "settings": Mapping}
+    kind = kinds.get(name, str)
+    if not isinstance(value, kind):
+        what = {"partitions": "a list of partitions", "settings": "an object of settings"}.get(name, "a text")
+        raise UserError(f"{spec.name}: {name} is {value!r}, not {what}")

@@ -1,0 +1,104 @@
+"""Details of one table that need small reads of it: bars of its timeline, one decoded instant, and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakehouse.spec.contracts.document import Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineBars(Document):
+    """Instants of a table as columns of equal length, ordered by requested time, for 100,000 instants and more.
+
+    Attributes:
+        table: Name of the table.
+        now_ms: Time of the read.
+        instants: Requested times as on the timeline.
+        actions: Actions.
+        states: `requested`, `inflight` or `completed`.
+        begin_ms: Requested times in UTC milliseconds.
+        end_ms: Completion times in UTC milliseconds; None for a pending instant.
+        active: Pending writes with a valid heartbeat. A pending write without one has failed.
+    """
+
+    table: str
+    now_ms: int
+    instants: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    begin_ms: tuple[int, ...] = ()
+    end_ms: tuple[int | None, ...] = ()
+    active: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstantDetail(Document):
+    """One instant with its decoded plan or commit.
+
+    Attributes:
+        table: Name of the table.
+        instant: Requested time.
+        action: Action.
+        state: `requested`, `inflight` or `completed`.
+        completed: Completion time, None for a pending instant.
+        operation: Operation of a commit, empty for others.
+        summary: The changes as one sentence.
+        numbers: Sums over the written files: rows, files, bytes and seconds.
+        partitions: Partitions that the commit wrote, 100 at most.
+        files: Written files, 100 at most.
+        extra: Extra metadata of the commit without schemas.
+        plan: Decoded plan of a service, empty without one.
+    """
+
+    table: str
+    instant: str
+    action: str
+    state: str
+    completed: str | None = None
+    operation: str = ""
+    summary: str = ""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    partitions: tuple[str, ...] = ()
+    files: tuple[Mapping[str, Any], ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileGroupInfo:
+    """The newest file slice of one file group: its base file and log files."""
+
+    partition: str
+    file_group: str
+    base_instant: str
+    base_bytes: int
+    log_bytes: int
+    log_files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeBucket:
+    """Number and bytes of base files of at most `up_to_bytes`, and more than the bucket before; None: no limit."""
+
+    up_to_bytes: int | None
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles(Document):
+    """File groups of a table, one page of them, and the histogram of the sizes of all base files.
+
+    `target_bytes` is the size that writers aim at, `small_bytes` the limit below which a file is small.
+    """
+
+    table: str
+    total: int
+    offset: int
+    target_bytes: int
+    small_bytes: int
+    groups: tuple[FileGroupInfo, ...] = ()
+    histogram: tuple[SizeBucket, ...] = ()

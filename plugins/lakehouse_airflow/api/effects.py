@@ -1,0 +1,92 @@
+"""Sentences that say what an action would do, from the document of its dry run; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakehouse.model.display import count_text, number_text, size_text, some
+
+
+def effects_of(action: str, found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the effects of an action as sentences."""
+    if found.get("reason") and not found.get("target") and not found.get("savepoint"):
+        return (f"Nothing to do: {found['reason']}.",)
+    effects = {
+        "request_service": _request,
+        "rollback": _rollback,
+        "rollback_failed": _failed_writes,
+        "savepoint": _savepoint,
+        "restore": _restore,
+        "publish": _publish,
+        "withdraw": _withdraw,
+    }
+    return effects[action](found, parameters)
+
+
+def _request(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    service, predicted = parameters["service"], found.get("predicted") or {}
+    effects = [f"The next decision of the scheduler runs {service}, due or not."]
+    if found.get("decision"):
+        effects.append(f"The newest decision is: {found['decision']}.")
+    if predicted.get("bytes"):
+        seconds = number_text(round(float(predicted.get("seconds", 0))))
+        files = count_text(int(predicted.get("files", 0)), "file")
+        effects.append(f"A run would read {size_text(predicted['bytes'])} in {files} and take about {seconds} s.")
+    if parameters.get("partitions"):
+        effects.append(f"Only these partitions: {some(parameters['partitions'])}.")
+    return tuple(effects)
+
+
+def _rollback(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    files = found.get("files") or ()
+    return (
+        f"The {found.get('action')} {found.get('target')} is rolled back.",
+        f"{count_text(len(files), 'file')} would be deleted{f', such as {files[0]}' if files else ''}.",
+        "Readers no longer see the rows of this write.",
+    )
+
+
+def _failed_writes(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    gone, active, refused = (found.get(name) or () for name in ("rolled_back", "active", "refused"))
+    effects = [f"{count_text(len(gone), 'failed write')} would be rolled back{f': {some(gone)}' if gone else ''}."]
+    if active:
+        effects.append(f"{count_text(len(active), 'write')} with a valid heartbeat stay: {some(active)}.")
+    if refused:
+        effects.append(f"{count_text(len(refused), 'write')} cannot be rolled back: {some(refused)}.")
+    return tuple(effects)
+
+
+def _savepoint(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    kept = found.get("savepoint") or {}
+    files, partitions = count_text(kept.get("files", 0), "file"), count_text(kept.get("partitions", 0), "partition")
+    return (f"Clean and rollback keep commit {kept.get('instant')}: {files} in {partitions}.",)
+
+
+def _restore(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    reverted = found.get("reverted") or ()
+    files = sum(int(write.get("files", 0)) for write in reverted)
+    writes = some([f"{write['action']} {write['instant']}" for write in reverted], 5)
+    return (
+        f"The table goes back to {found.get('target')}.",
+        f"{count_text(len(reverted), 'write')} would be rolled back{f': {writes}' if reverted else ''}.",
+        f"{count_text(files, 'file')} would be deleted; their rows cannot be read afterwards.",
+    )
+
+
+def _publish(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    ready, waiting = found.get("publish") or (), found.get("waiting") or ()
+    shown = [f"{part['partition']} as version {part['instant']}" for part in ready]
+    effects = [f"Readers of {found.get('target')} will see {some(shown)}."] if shown else []
+    for part in waiting:
+        effects.append(f"{part['partition']} waits now: {part['reason']}. The action signals that it is ready.")
+    return tuple(effects) or (f"{some(parameters['partitions'])} would be published as it is now.",)
+
+
+def _withdraw(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    rows = found.get("partitions") or ()
+    return tuple(
+        f"Readers of {found.get('target')} no longer see {row['partition']}, {count_text(row.get('files', 0), 'file')} "
+        f"of {size_text(row.get('size_bytes', 0))}; it is now {row['state']}."
+        for row in rows
+    )

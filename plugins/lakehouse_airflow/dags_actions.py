@@ -1,0 +1,74 @@
+"""The DAG `lakehouse.actions`: roll back, savepoint, restore, publish and withdraw, as users request them on pages.
+
+A run has the number of a recorded action, or a table, an action and its parameters. The result is in the catalog.
+Permission to edit this DAG is the permission to act on tables.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param, get_current_context, task
+
+from lakehouse.spec.actions import ACTIONS
+from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.job_environment import AUTHOR
+from lakehouse_airflow.processes import end_job
+from lakehouse_airflow.publish import POOL
+
+DAG_ID = "lakehouse.actions"
+_NAMES = [spec.name for spec in ACTIONS if spec.by_dag]
+
+
+def actions_dag(**dag: Any) -> DAG:
+    """Build the DAG.
+
+    Args:
+        dag: More arguments of Airflow's DAG: callbacks, deadlines, default_args.
+    """
+    with DAG(
+        dag_id=DAG_ID,
+        description="Do the actions that users request on the pages of the lakehouse",
+        doc_md=__doc__,
+        schedule=None,
+        catchup=False,
+        # An action waits for no other one; the table's own locks order them.
+        max_active_runs=8,
+        is_paused_upon_creation=False,
+        params={
+            "action_id": Param(None, type=["null", "integer"], title="Number of a recorded action"),
+            "table": Param("", type="string", title="Table, namespace.table, of a new action"),
+            "action": Param(None, type=["null", "string"], enum=[None, *_NAMES], title="Action"),
+            "parameters": Param({}, type="object", title="Parameters", description_md="Such as `instant`."),
+        },
+        **{"tags": ["lakehouse"], **dag},
+    ) as made:
+        act.override(pool=POOL, execution_timeout=timedelta(hours=1))()
+    return made
+
+
+@task
+def act() -> dict[str, Any]:
+    """Do the action of the run's params and return its record; a retry of a done action returns the same."""
+    context = get_current_context()
+    instance, params = context["ti"], context["params"]
+    job_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
+    author = getattr(context["dag_run"], "triggering_user_name", None) or "airflow"
+    try:
+        printed = run_command(action_words(params), job_id=job_id, variables={AUTHOR: author})
+    finally:
+        end_job(job_id)
+    record: dict[str, Any] = json.loads(printed)
+    return record
+
+
+def action_words(params: Any) -> list[str]:
+    """Return the words of the command for the params of a run."""
+    if params.get("action_id") is not None:
+        return ["action", "run", f"--id={int(params['action_id'])}", "--output=json"]
+    words = ["action", "run", f"--table={params['table']}", f"--action={params['action'] or ''}"]
+    for name, value in (params.get("parameters") or {}).items():
+        words += [f"--set={name}={part}" for part in (value if isinstance(value, list) else [value])]
+    return [*words, "--output=json"]

@@ -1,0 +1,38 @@
+// The page Alarms: open and resolved alarms of rules, and the silences in force.
+import { h, UI, useData, useQuery, query, Ago, absolute, pagePath } from './core.js';
+import { Frame, PagedTable, Panel, Go, Search, Waiting } from './ui.js';
+
+const { Box, Flex, Text, Badge, Button } = UI;
+const LIMIT = 50;
+const SEVERITY = { 1: ['blue', 'ℹ', 'info'], 2: ['orange', '▲', 'warning'], 3: ['red', '✖', 'critical'] };
+
+export function Severity({ severity }) {
+  const [palette, icon, text] = SEVERITY[Math.min(3, Math.max(1, severity))];
+  return h(Badge, { colorPalette: palette, variant: 'subtle' }, `${icon} ${text}`);
+}
+
+export function Alarms() {
+  const [get, set] = useQuery();
+  const resolved = get('resolved') === 'true';
+  const { data, error, loading } = useData(`alarms${query({ resolved, search: get('search'), offset: get('offset'), limit: LIMIT })}`, { every: 15000 });
+  return h(Frame, { page: 'alarms', stale: data && data.stale, error, title: 'Alarms' },
+    h(Flex, { gap: 4, mb: 4, wrap: 'wrap', align: 'center' },
+      h(Flex, { role: 'tablist', gap: 1 }, [[false, 'Open'], [true, 'Resolved']].map(([value, label]) => h(Button, { key: label, role: 'tab', 'aria-selected': resolved === value,
+        size: 'sm', variant: resolved === value ? 'solid' : 'outline', onClick: () => set({ resolved: value ? 'true' : '' }) }, label))),
+      h(Search, { value: get('search'), label: 'Search tables and rules', onChange: (search) => set({ search }) })),
+    loading ? h(Waiting) : null,
+    data ? h(PagedTable, { columns: columns(data.now_ms, resolved), rows: data.alarms, total: data.total, limit: LIMIT, label: 'Alarms', rowKey: (r) => r.id,
+      empty: resolved ? 'No alarm was resolved yet.' : 'No alarm is open.' }) : null,
+    data && data.silences.length ? h(Panel, { title: 'Silences in force', mt: 6 }, data.silences.map((s) => h(Text, { key: s.id, fontSize: 'sm' },
+      `${s.rule || 'all rules'} of ${s.scope || 'all tables'} until ${absolute(s.until_ms)}, by ${s.author}: ${s.reason}`))) : null);
+}
+
+const columns = (now, resolved) => [
+  { name: 'severity', label: 'severity', cell: (r) => h(Severity, r) },
+  { name: 'table', label: 'table', cell: (r) => (r.table ? h(Go, { to: pagePath('table', r.table) }, r.table) : 'platform') },
+  { name: 'rule', label: 'rule', cell: (r) => h(Box, null, r.rule.replaceAll('_', ' '), r.subject ? h(Text, { fontSize: 'xs', color: 'fg.muted' }, r.subject) : null) },
+  { name: 'text', label: 'what is wrong', cell: (r) => h(Box, { maxW: '34rem' }, r.text, r.action ? h(Text, { fontSize: 'sm', color: 'fg.muted' }, `→ ${r.action}`) : null) },
+  { name: 'raised', label: 'raised', cell: (r) => h(Ago, { ms: r.raised_ms, now }) },
+  resolved ? { name: 'resolved', label: 'resolved', cell: (r) => h(Ago, { ms: r.resolved_ms, now }) }
+    : { name: 'sent', label: 'sent to', cell: (r) => (r.silenced ? 'silenced' : Object.keys(r.notified).join(', ') || '-') },
+];

@@ -1,0 +1,24 @@
+// The tab Policies: each setting with its origin, and a change with its preview.
+import { h, UI, useData, useState, Ago, Fragment } from './core.js';
+import { Panel, Waiting, Failure } from './ui.js';
+import { ActionButton } from './actions.js';
+
+const { Box, Flex, Text, Table, Badge, Switch } = UI;
+const COLOURS = { default: 'gray', namespace: 'blue', spec: 'purple', table: 'green', pattern: 'orange' };
+
+export function Policies({ table, may, reload }) {
+  const read = useData(`tables/${encodeURIComponent(table)}/policies`);
+  const [all, setAll] = useState(false);
+  if (read.error && !read.data) return h(Failure, { error: read.error });
+  if (!read.data) return h(Waiting);
+  const again = () => { read.reload(); reload(); };
+  return h(Fragment, null,
+    h('label', { style: { display: 'inline-flex', gap: '0.4rem', marginBottom: '1rem' } }, h('input', { type: 'checkbox', checked: all, onChange: (e) => setAll(e.target.checked) }), 'show defaults'),
+    read.data.services.map((s) => {
+      const rows = [...s.settings.filter((e) => all || e.origin !== 'default' || e.name === 'enabled'), ...s.patterns];
+      return h(Panel, { key: s.service, title: s.service, mb: 4, actions: h(ActionButton, { table, action: 'edit_policy', fixed: { service: s.service }, disabled: !may.services, onDone: again,
+        fields: [{ name: 'settings', label: 'Settings, one name=value per line', kind: 'lines' }, { name: 'pattern', label: 'Pattern of partitions, empty for all', hint: '2026-.*' }] }) },
+      h(Table.Root, { size: 'sm', 'aria-label': `Settings of ${s.service}` }, h(Table.Body, null, rows.map((e, i) => h(Table.Row, { key: i }, h(Table.Cell, { w: '20rem' }, e.name), h(Table.Cell, { fontWeight: 'medium' }, e.value === null ? '-' : String(e.value)),
+        h(Table.Cell, null, h(Badge, { colorPalette: COLOURS[e.origin] }, e.origin), ' ', e.scope), h(Table.Cell, null, e.author ? h(Text, { as: 'span', fontSize: 'sm', color: 'fg.muted' }, `${e.author}, `, h(Ago, { ms: e.updated_ms })) : ''))))));
+    }));
+}

@@ -1,0 +1,132 @@
+// The tab Timeline: instants as bars on a canvas, lanes per action, zoom by drag; fluid with 100,000 instants.
+import { h, UI, useData, useQuery, useState, useEffect, useRef, useMemo, count, seconds, size, absolute, Fragment } from './core.js';
+import { Panel, Waiting, Failure, State, Go } from './ui.js';
+import { ActionButton } from './actions.js';
+import { dagRun } from './queue.js';
+import { place, decimate, lanesOf, ticks } from './timeline-model.js';
+
+const { Box, Flex, Text, Button, Code, Table } = UI;
+const LANE = 30; const LEFT = 110; const TOP = 22; const LISTED = 40;
+
+export function Timeline({ table, data, may, reload }) {
+  const [get, set] = useQuery();
+  const archived = get('archived') === 'true';
+  const read = useData(`tables/${encodeURIComponent(table)}/timeline${archived ? '?archived=true' : ''}`);
+  const runs = useData(`tables/${encodeURIComponent(table)}/runs`).data;
+  if (read.error && !read.data) return h(Failure, { error: read.error });
+  if (!read.data) return h(Waiting);
+  return h(Chart, { bars: read.data, runs: runs ? runs.runs : [], table, data, may, reload, get, set, archived });
+}
+
+function Chart({ bars, runs, table, data, may, reload, get, set, archived }) {
+  const only = get('action');
+  const model = useMemo(() => place(bars, only), [bars, only]);
+  const lanes = useMemo(() => lanesOf(bars, data.spec.type), [bars]);
+  const whole = [model.first, model.last];
+  const from = Number(get('from')) || whole[0]; const to = Number(get('to')) || whole[1];
+  const canvas = useRef(null); const drag = useRef(null); const [hover, setHover] = useState(null); const [width, setWidth] = useState(900);
+  const [chosen, setChosen] = [get('instant'), (instant) => set({ instant }, { keepPage: true })];
+  const shownLanes = lanes.filter(([action]) => !only || action === only);
+  const height = TOP + LANE * Math.max(1, shownLanes.length) + 6;
+  const zoom = (a, b) => { const [x, y] = a < b ? [a, b] : [b, a]; if (y - x < 2) return; set({ from: Math.round(x), to: Math.round(y) }, { keepPage: true }); };
+  const byInstant = useMemo(() => new Map(runs.filter((r) => r.instant).map((r) => [r.instant, r])), [runs]);
+  const boxes = useMemo(() => decimate(model, shownLanes.map(([action]) => action), from, to, Math.max(100, width - LEFT)), [model, from, to, width, only, lanes]);
+  useEffect(() => {
+    const element = canvas.current; if (!element) return undefined;
+    const resize = () => setWidth(element.parentElement.clientWidth);
+    resize(); const watch = new ResizeObserver(resize); watch.observe(element.parentElement);
+    return () => watch.disconnect();
+  }, []);
+  const dark = document.documentElement.classList.contains('dark');
+  useEffect(() => { draw(canvas.current, boxes, { from, to, width, height, lanes: shownLanes, now: bars.now_ms, chosen, hover, dark, drag: drag.current }); });
+  const time = (x) => from + ((x - LEFT) / Math.max(1, width - LEFT)) * (to - from);
+  const at = (event) => {
+    const box = canvas.current.getBoundingClientRect(); const x = event.clientX - box.left; const y = event.clientY - box.top;
+    const lane = Math.floor((y - TOP) / LANE);
+    const near = boxes.filter((b) => b.lane === lane && x >= LEFT + b.x - 4 && x <= LEFT + b.x + b.w + 4);
+    return { x, y, box: near[near.length - 1] || null };
+  };
+  const move = (event) => { const found = at(event); if (drag.current) { drag.current.x = found.x; setHover({ ...found, box: null }); } else setHover(found); };
+  const up = (event) => {
+    const begun = drag.current; drag.current = null; const found = at(event);
+    if (begun && Math.abs(found.x - begun.begin) > 6) zoom(time(begun.begin), time(found.x));
+    else if (found.box) { if (found.box.count > 1) zoom(found.box.begin - 1, Math.max(found.box.end, found.box.begin + 1000)); else setChosen(found.box.instant); }
+  };
+  const shift = (factor, by) => { const middle = (from + to) / 2 + by * (to - from); const half = ((to - from) / 2) * factor; zoom(middle - half, middle + half); };
+  const keys = (event) => {
+    const step = { ArrowLeft: [1, -0.2], ArrowRight: [1, 0.2], '+': [0.5, 0], '=': [0.5, 0], '-': [2, 0] }[event.key];
+    if (step) { event.preventDefault(); shift(...step); }
+    if (event.key === 'Home') set({ from: '', to: '' });
+  };
+  const visible = model.rows.filter((r) => r.end >= from && r.begin <= to);
+  return h(Fragment, null,
+    h(Flex, { gap: 2, mb: 3, wrap: 'wrap', align: 'center' },
+      h(UI.NativeSelect.Root, { size: 'sm', width: 'auto' }, h(UI.NativeSelect.Field, { value: only, 'aria-label': 'action', onChange: (e) => set({ action: e.target.value }) },
+        [['', 'all actions'], ...lanes].map(([name, text]) => h('option', { key: name, value: name }, text)))),
+      h(Button, { size: 'xs', variant: 'outline', onClick: () => shift(0.5, 0) }, 'Zoom in'), h(Button, { size: 'xs', variant: 'outline', onClick: () => shift(2, 0) }, 'Zoom out'),
+      h(Button, { size: 'xs', variant: 'outline', onClick: () => set({ from: '', to: '' }) }, 'Whole timeline'),
+      h(Button, { size: 'xs', variant: archived ? 'solid' : 'outline', 'aria-pressed': archived, onClick: () => set({ archived: archived ? '' : 'true', from: '', to: '', instant: '' }) }, archived ? 'Active timeline' : 'Archive'),
+      h(Text, { fontSize: 'sm', color: 'fg.muted' }, `${count(visible.length)} of ${count(model.rows.length)} instants; drag to zoom, click for the plan or commit`)),
+    h(Box, { position: 'relative', borderWidth: 1, borderColor: 'border', borderRadius: 'md', overflow: 'hidden' },
+      h('canvas', { ref: canvas, tabIndex: 0, role: 'img', 'aria-label': `Timeline of ${table}: ${count(visible.length)} instants from ${absolute(from)} to ${absolute(to)}`, 'data-boxes': boxes.length,
+        style: { width: '100%', height, display: 'block', cursor: 'crosshair' }, onKeyDown: keys, onMouseMove: move, onMouseLeave: () => setHover(null), onMouseDown: (e) => { const f = at(e); drag.current = { begin: f.x, x: f.x }; },
+        onMouseUp: up, onDoubleClick: () => set({ from: '', to: '' }) }),
+      hover && hover.box ? h(Tip, { hover, runs: byInstant, width }) : null),
+    h(Flex, { gap: 4, mt: 2, fontSize: 'xs', color: 'fg.muted' }, LEGEND.map(([name, text]) => h('span', { key: name }, h('span', { style: { color: PALETTE[name] } }, '■ '), text))),
+    chosen ? h(Detail, { table, instant: chosen, run: byInstant.get(chosen), may, reload, archived, close: () => setChosen('') }) : null,
+    h(List, { rows: visible.slice(-LISTED).reverse(), total: visible.length, choose: setChosen }));
+}
+
+const PALETTE = { completed: '#22a06b', pending: '#06b6d4', failed: '#dc2626', undone: '#f59e0b', many: '#5b7fa6' };
+const LEGEND = [['completed', 'completed'], ['pending', 'pending'], ['failed', 'pending without heartbeat'], ['undone', 'rollback or restore'], ['many', 'several instants; click to zoom']];
+
+function draw(element, boxes, { from, to, width, height, lanes, now, chosen, hover, dark, drag }) {
+  if (!element) return;
+  const ratio = globalThis.devicePixelRatio || 1; element.width = width * ratio; element.height = height * ratio;
+  const g = element.getContext('2d'); g.scale(ratio, ratio);
+  const ink = dark ? '#a1a1aa' : '#52525b'; const line = dark ? '#3f3f46' : '#e4e4e7';
+  g.clearRect(0, 0, width, height); g.font = '12px sans-serif'; g.fillStyle = ink; g.strokeStyle = line;
+  lanes.forEach(([, label], i) => { g.fillStyle = ink; g.fillText(label, 8, TOP + i * LANE + 19); g.beginPath(); g.moveTo(0, TOP + i * LANE); g.lineTo(width, TOP + i * LANE); g.stroke(); });
+  const x = (ms) => LEFT + ((ms - from) / (to - from || 1)) * (width - LEFT);
+  ticks(from, to, Math.floor((width - LEFT) / 120)).forEach(([ms, text]) => { g.beginPath(); g.moveTo(x(ms), TOP - 4); g.lineTo(x(ms), height); g.stroke(); g.fillStyle = ink; g.fillText(text, x(ms) + 3, 14); });
+  g.save(); g.beginPath(); g.rect(LEFT, 0, width - LEFT, height); g.clip();
+  boxes.forEach((b) => { g.fillStyle = PALETTE[b.count > 1 && b.kind === 'completed' ? 'many' : b.kind]; g.fillRect(LEFT + b.x, TOP + b.lane * LANE + 6, Math.max(2, b.w), LANE - 12);
+    if (b.instant === chosen || (hover && hover.box === b)) { g.strokeStyle = ink; g.strokeRect(LEFT + b.x - 1, TOP + b.lane * LANE + 5, Math.max(2, b.w) + 2, LANE - 10); } });
+  if (now >= from && now <= to) { g.strokeStyle = '#3b82f6'; g.beginPath(); g.moveTo(x(now), TOP); g.lineTo(x(now), height); g.stroke(); }
+  if (drag) { g.fillStyle = 'rgba(59,130,246,0.2)'; g.fillRect(Math.min(drag.begin, drag.x), TOP, Math.abs(drag.x - drag.begin), height - TOP); }
+  g.restore();
+}
+
+function Tip({ hover, runs, width }) {
+  const b = hover.box; const run = runs.get(b.instant);
+  const text = b.count > 1 ? [`${count(b.count)} instants`, `${absolute(b.begin)} to ${absolute(b.end)}`]
+    : [`${b.action} ${b.instant}`, b.state === 'completed' ? `${absolute(b.begin)}, ${seconds((b.end - b.begin) / 1000)}` : `${b.state} since ${absolute(b.begin)}${b.kind === 'failed' ? '; no heartbeat' : ''}`,
+      ...(run ? [`run ${run.run}, ${run.tries === 1 ? '1 try' : `${run.tries} tries`}${run.error ? `: ${run.error}` : ''}`] : [])];
+  return h(Box, { position: 'absolute', pointerEvents: 'none', top: `${hover.y + 14}px`, left: `${Math.min(hover.x + 10, width - 330)}px`, maxW: '20rem', bg: 'bg.panel', borderWidth: 1, borderRadius: 'md', p: 2, shadow: 'md', fontSize: 'xs', zIndex: 5 },
+    text.map((t, i) => h(Text, { key: i, fontWeight: i ? 'normal' : 'semibold' }, t)));
+}
+
+function Detail({ table, instant, run, may, reload, archived, close }) {
+  const { data, error } = useData(archived ? null : `tables/${encodeURIComponent(table)}/timeline/${encodeURIComponent(instant)}`);
+  const actions = h(Flex, { gap: 2 }, data && data.state === 'completed' && data.operation ? h(ActionButton, { table, action: 'restore', label: 'Restore to this', fixed: { instant }, disabled: !may.table, onDone: reload }) : null,
+    data && (data.state !== 'completed' || data.operation) ? h(ActionButton, { table, action: 'rollback', fixed: { instant }, disabled: !may.table, onDone: reload }) : null, h(Button, { size: 'xs', variant: 'ghost', onClick: close, 'aria-label': 'Close the detail' }, '✕'));
+  return h(Panel, { title: `Instant ${instant}`, mt: 4, actions },
+    archived ? h(Text, { color: 'fg.muted' }, 'The plan of an archived instant is not read here; `lakehouse timeline show --archived` lists it.') : null,
+    error ? h(Failure, { error }) : null, !data && !error && !archived ? h(Waiting) : null,
+    data ? h(Fragment, null, h(Flex, { gap: 3, align: 'center', wrap: 'wrap' }, h(State, { state: data.state === 'completed' ? 'completed' : 'pending' }), h(Text, { fontWeight: 'medium' }, `${data.action} ${data.operation.toLowerCase().replaceAll('_', ' ')}`), h(Text, null, data.summary),
+      run && dagRun(run.run) ? h(Go, { to: dagRun(run.run) }, 'DAG run that made it') : null),
+    h(Flex, { gap: 4, mt: 2, wrap: 'wrap', fontSize: 'sm' }, Object.entries(data.numbers).map(([n, v]) => h('span', { key: n }, `${n.replaceAll('_', ' ')}: ${n === 'bytes' ? size(v) : count(v)}`))),
+    h(Tree, { name: 'plan', value: data.plan }), h(Tree, { name: 'partitions', value: data.partitions }), h(Tree, { name: 'files', value: data.files }), h(Tree, { name: 'extra metadata', value: data.extra })) : null);
+}
+
+// A value as a tree that opens on demand; long lists show their first 100 entries.
+function Tree({ name, value }) {
+  if (value === null || typeof value !== 'object') return h(Text, { fontSize: 'sm' }, h('strong', null, `${name}: `), String(value));
+  const entries = Object.entries(value); if (!entries.length) return null;
+  return h('details', { style: { marginLeft: '0.6rem' } }, h('summary', { style: { cursor: 'pointer', fontSize: '0.9rem' } }, `${name} (${entries.length})`),
+    h(Box, { ml: 3 }, entries.slice(0, 100).map(([n, v]) => h(Tree, { key: n, name: n, value: v }))));
+}
+
+const List = ({ rows, total, choose }) => h(Box, { mt: 4 }, h(Text, { fontWeight: 'semibold', mb: 1 }, `Newest instants of this range${total > rows.length ? ` (${rows.length} of ${count(total)})` : ''}`),
+  h(Table.Root, { size: 'sm', 'aria-label': 'Instants' }, h(Table.Body, null, rows.map((r) => h(Table.Row, { key: r.instant + r.action }, h(Table.Cell, null, h(Button, { variant: 'plain', size: 'xs', px: 0, color: 'fg.info', onClick: () => choose(r.instant) }, r.instant)),
+    h(Table.Cell, null, r.action), h(Table.Cell, null, h(State, { state: r.kind === 'failed' ? 'failed' : r.state === 'completed' ? 'completed' : 'pending' })), h(Table.Cell, null, absolute(r.begin)), h(Table.Cell, null, r.state === 'completed' ? seconds((r.end - r.begin) / 1000) : '-'))))));

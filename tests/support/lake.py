@@ -1,0 +1,57 @@
+"""Build a small table with commits, a savepoint and a failed write, in Spark's environment: `python -m ... DIR`.
+
+Airflow's environment has no pyarrow, so tests of pages run this module as a process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+SPEC = """\
+table: sales.orders
+location: {place}/orders
+type: MERGE_ON_READ
+record_key: order_id
+ordering: updated
+partition_by: day
+schema:
+  order_id: int64
+  day: string
+  amount: float64
+  updated: int64
+services:
+  compaction: {{max_delta_commits: 3}}
+  clean: {{commits_retained: 20}}
+"""
+
+
+def build(place: Path) -> None:
+    """Create the table `sales.orders` with its spec in the catalog of LAKEHOUSE_CATALOG, and write commits."""
+    import pyarrow as pa
+
+    from lakehouse.platform.catalog.catalog import load_catalog
+    from lakehouse.spec.table import load_spec
+
+    spec = place / "orders.yaml"
+    spec.write_text(SPEC.format(place=place), encoding="utf-8")
+    with load_catalog() as catalog:
+        table = catalog.create_table(load_spec(spec), author="ada")
+        for commit in range(6):
+            keys = list(range(commit * 20, commit * 20 + 60))
+            days = [f"2026-03-{1 + key % 4:02d}" for key in keys]
+            rows = {
+                "order_id": pa.array(keys, pa.int64()),
+                "day": days,
+                "amount": [float(key) for key in keys],
+                "updated": pa.array([commit] * len(keys), pa.int64()),
+            }
+            table.upsert(pa.table(rows))
+        table.savepoint(comment="before the migration", user="ada")
+        table.services.compaction.run()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("LAKEHOUSE_CATALOG", f"sqlite:///{sys.argv[1]}/catalog.db")
+    build(Path(sys.argv[1]))
