@@ -39,7 +39,8 @@ def build(place: Path) -> None:
     with load_catalog() as catalog:
         table = catalog.create_table(load_spec(spec), author="ada")
         for commit in range(6):
-            keys = list(range(commit * 20, commit * 20 + 60))
+            # The last commits only update, which writes log files.
+            keys = list(range(min(commit, 3) * 20, min(commit, 3) * 20 + 60))
             days = [f"2026-03-{1 + key % 4:02d}" for key in keys]
             rows = {
                 "order_id": pa.array(keys, pa.int64()),
@@ -49,7 +50,6 @@ def build(place: Path) -> None:
             }
             table.upsert(pa.table(rows))
         table.savepoint(comment="before the migration", user="ada")
-        table.services.compaction.run()
 
 
 if __name__ == "__main__":

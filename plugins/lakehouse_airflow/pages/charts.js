@@ -15,11 +15,11 @@ export function Histogram({ files }) {
     files.histogram.map((b, i) => {
       const tall = (b.files / most) * (height - 16); const small = b.up_to_bytes !== null && b.up_to_bytes <= files.small_bytes;
       return h('g', { key: i }, h('title', null, `${count(b.files)} files, ${size(b.bytes)}`), h('rect', { x: i * step + 4, y: height - tall, width: step - 8, height: tall, fill: small ? colour('orange-solid', '#f97316') : colour('blue-solid', '#3b82f6') }),
-        b.files ? h('text', { x: i * step + step / 2, y: height - tall - 4, textAnchor: 'middle', fontSize: 11, fill: FG }, count(b.files)) : null,
-        h('text', { x: i * step + step / 2, y: height + 14, textAnchor: 'middle', fontSize: 10, fill: FG }, b.up_to_bytes ? `≤ ${size(b.up_to_bytes).replace('.0', '')}` : 'larger'));
+        b.files ? h('text', { x: i * step + step / 2, y: height - tall - 4, textAnchor: 'middle', style: { fontSize: '11px' }, fill: FG }, count(b.files)) : null,
+        h('text', { x: i * step + step / 2, y: height + 14, textAnchor: 'middle', style: { fontSize: '10px' }, fill: FG }, b.up_to_bytes ? `≤ ${size(b.up_to_bytes).replace('.0', '')}` : 'larger'));
     }),
     place >= 0 ? h('g', null, h('line', { x1: (place + 0.95) * step, x2: (place + 0.95) * step, y1: 0, y2: height, stroke: colour('green-solid', '#16a34a'), strokeDasharray: '4 3' }),
-      h('text', { x: (place + 0.9) * step, y: height + 29, textAnchor: 'end', fontSize: 10, fill: FG }, `target ${size(files.target_bytes)}; orange: small`)) : null);
+      h('text', { x: (place + 0.9) * step, y: height + 29, textAnchor: 'end', style: { fontSize: '10px' }, fill: FG }, `target ${size(files.target_bytes)}; orange: small`)) : null);
 }
 
 export function Growth({ points }) {
@@ -55,5 +55,5 @@ export function TreeMap({ parts }) {
   return h('svg', { viewBox: `0 0 ${width} ${height}`, width: '100%', role: 'img', 'aria-label': `Bytes of ${parts.length} partitions; the largest is ${parts[0].name} with ${size(parts[0].value)}` },
     cells.map((c, i) => h('g', { key: i }, h('title', null, `${c.name}: ${size(c.value)}${c.skewed ? ', more than 4 times the median' : ''}`),
       h('rect', { x: c.x + 1, y: c.y + 1, width: Math.max(0, c.w - 2), height: Math.max(0, c.h - 2), rx: 2, fill: c.skewed ? colour('orange-solid', '#f97316') : colour('blue-solid', '#3b82f6'), opacity: 0.85 }),
-      c.w > 70 && c.h > 26 ? h('text', { x: c.x + 6, y: c.y + 17, fontSize: 12, fill: '#fff' }, c.name.length * 7 > c.w - 10 ? `${c.name.slice(0, Math.floor((c.w - 16) / 7))}…` : c.name) : null)));
+      c.w > 70 && c.h > 26 ? h('text', { x: c.x + 6, y: c.y + 17, style: { fontSize: '12px' }, fill: '#fff' }, c.name.length * 7 > c.w - 10 ? `${c.name.slice(0, Math.floor((c.w - 16) / 7))}…` : c.name) : null)));
 }

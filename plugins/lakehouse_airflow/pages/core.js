@@ -84,6 +84,7 @@ export const count = (value) => (value === null || value === undefined ? '-' : N
 export function seconds(value) {
   if (value === null || value === undefined) return '-';
   const s = Math.max(0, value);
+  if (s > 0 && s < 1) return `${Math.round(s * 1000)} ms`;
   if (s < 90) return `${Math.round(s)} s`;
   if (s < 5400) return `${Math.round(s / 60)} min`;
   if (s < 172800) return `${(s / 3600).toFixed(s < 36000 ? 1 : 0)} h`;

@@ -29,7 +29,7 @@ export function TablePage({ parts }) {
     data && data.row.error ? h(Notice, { kind: 'error', title: 'This table cannot be read' }, `${data.row.error}\nThe catalog still knows its services, policies and specs.`) : null,
     h(Flex, { role: 'tablist', 'aria-label': 'Parts of the table', gap: 1, mb: 4, borderBottomWidth: 1, borderColor: 'border', overflowX: 'auto' },
       TABS.map(([name, label]) => h(UI.Button, { key: name, role: 'tab', 'aria-selected': tab === name, variant: 'plain', size: 'sm', borderRadius: 0,
-        borderBottomWidth: 2, borderColor: tab === name ? 'border.info' : 'transparent', fontWeight: tab === name ? 'semibold' : 'normal',
+        borderWidth: 0, borderBottomWidth: 2, borderColor: tab === name ? 'border.info' : 'transparent', fontWeight: tab === name ? 'semibold' : 'normal',
         onClick: () => set({ tab: name === 'overview' ? '' : name, service: '', order: '', partition: '' }) }, label))),
     loading ? h(Waiting) : null,
     data ? h(Box, { role: 'tabpanel', 'aria-label': tab }, h(Body, { table, data, may, reload })) : null);

@@ -21,7 +21,7 @@ from lakehouse.spec.contracts.inspection import FileGroupInfo, InstantDetail, Si
 from lakehouse.spec.options.policies import Policies
 
 _MOST = 100
-_MB = 1024 * 1024
+_MB = 1_000_000
 _BUCKETS = (1 * _MB, 4 * _MB, 16 * _MB, 32 * _MB, 64 * _MB, 128 * _MB, 256 * _MB, 512 * _MB)
 #: Schemas are too long for people.
 _LONGEST_EXTRA = 2000
