@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from importlib import import_module
 from typing import Any
 
+from lakehouse.cli import remote
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
 from lakehouse.cli.specs import author
@@ -24,6 +25,7 @@ from lakehouse.platform.fleet_views.actions import (
     record_action,
 )
 from lakehouse.platform.fleet_views.paging import Paging
+from lakehouse.platform.remote.client import api_client
 from lakehouse.spec.actions import action_spec, check_parameters, command_words
 from lakehouse.spec.contracts.document import encode
 from lakehouse.spec.contracts.pages import ActionRecord, ActionResult
@@ -34,6 +36,11 @@ _LISTS = ("partitions",)
 
 def list_actions(given: Given) -> None:
     """Print the newest actions of users."""
+    client = api_client()
+    if client is not None:
+        recorded = remote.actions(client, given)
+        show_document(recorded, given.output, rows=[encode(action) for action in recorded.actions])
+        return
     with load_catalog(given.catalog) as catalog, catalog.database.reading() as session:
         found = actions_page(session, Paging(limit=given.limit), catalog.clock.now_ms(), given.table or "")
     show_document(found, given.output, rows=[encode(action) for action in found.actions])

@@ -6,6 +6,7 @@ import os
 
 from sqlalchemy import create_engine
 
+from lakehouse.cli import remote
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import rows_of, show_document
 from lakehouse.cli.specs import author, drift_warnings
@@ -13,6 +14,7 @@ from lakehouse.cli.table import catalog_table, spec_of
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import catalog_url, upgrade
+from lakehouse.platform.remote.client import api_client
 from lakehouse.spec.contracts.catalog import (
     CatalogTable,
     CatalogTables,
@@ -25,6 +27,11 @@ from lakehouse.spec.contracts.catalog import (
 
 def list_tables(given: Given) -> None:
     """Print the tables of a catalog."""
+    client = api_client()
+    if client is not None:
+        found = remote.tables(client, given.namespace)
+        show_document(found, given.output, rows=rows_of(found.tables))
+        return
     with load_catalog(given.catalog) as catalog:
         entries = catalog.list_tables(given.namespace)
         drift = drift_warnings(catalog)

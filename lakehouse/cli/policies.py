@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from lakehouse.cli import remote
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document, show_rows
 from lakehouse.cli.specs import author
@@ -15,6 +16,7 @@ from lakehouse.core.operations.create.declare import stored_options
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import Catalog, TableEntry, load_catalog
 from lakehouse.platform.catalog.policy_view import PolicyFacts, table_policies
+from lakehouse.platform.remote.client import api_client
 from lakehouse.spec.contracts.catalog import PolicyChange
 from lakehouse.spec.contracts.policies import PolicyOrigin, TablePolicies
 from lakehouse.spec.yaml_section import read_value
@@ -24,6 +26,10 @@ logger = logging.getLogger(__name__)
 
 def set_policy(given: Given) -> None:
     """Change settings of a service."""
+    client = api_client()
+    if client is not None:
+        show_document(remote.set_policy(client, given, _pairs(given.set)), given.output)
+        return
     name, scope = _scope(given)
     settings = _pairs(given.set)
     with load_catalog(name) as catalog:
@@ -44,9 +50,13 @@ def remove_policy(given: Given) -> None:
 
 def show_policies(given: Given) -> None:
     """Print the settings of all services of a table with their origins, and the policies without effect."""
-    name, table = catalog_table(given)
-    with load_catalog(name) as catalog:
-        found = policies_of(catalog, catalog.entry(table), partition=given.partition)
+    client = api_client()
+    if client is not None:
+        found = remote.policies(client, given)
+    else:
+        name, table = catalog_table(given)
+        with load_catalog(name) as catalog:
+            found = policies_of(catalog, catalog.entry(table), partition=given.partition)
     if given.output == "json":
         return show_document(found, given.output)
     show_rows(_rows(found, defaults=given.defaults))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from lakehouse.cli import remote
 from lakehouse.cli.fleet_pass import service_decision
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show, show_document, show_rows
@@ -13,6 +14,7 @@ from lakehouse.cli.table import catalog_table, catalog_tables
 from lakehouse.errors import LakehouseError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.run_history import Decision, Run
+from lakehouse.platform.remote.client import api_client
 from lakehouse.platform.services.choose import Choice, Limits, batches
 from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.run import lease_key, state_of
@@ -46,6 +48,11 @@ _HEALTH = (
 
 def due(given: Given) -> None:
     """Decide which services run now, and print the decisions."""
+    client = api_client()
+    if client is not None:
+        recorded = remote.due(client, given)
+        show_document(recorded, given.output, rows=[_words(row) for row in recorded.decisions])
+        return
     services = given.service or list(SERVICES)
     budget = None if given.bytes_per_hour is None else parse_size("--bytes-per-hour", given.bytes_per_hour)
     limits = dict.fromkeys(services, Limits(runs=given.max_runs, bytes_per_hour=budget))
@@ -71,13 +78,8 @@ def due(given: Given) -> None:
 
 def explain(given: Given) -> None:
     """Print why services of a table run or wait."""
-    name, table = catalog_table(given)
-    with load_catalog(name) as catalog:
-        found = TableExplanation(
-            table=catalog.entry(table).identifier,
-            spec=spec_in_force(catalog, table),
-            services={service: _explained(catalog, table, service) for service in given.service or SERVICES},
-        )
+    client = api_client()
+    found = _explanation(given) if client is None else remote.explanation(client, given.table, given.service)
     if given.output == "json":
         show_document(found, given.output)
         return
@@ -88,6 +90,16 @@ def explain(given: Given) -> None:
         fields = _words(explained)
         decision = {name.replace("_", " "): part for name, part in (fields.pop("decision") or {}).items()}
         show({**(decision or {"decision": "none: `lakehouse services due` was not run yet"}), **fields}, given.output)
+
+
+def _explanation(given: Given) -> TableExplanation:
+    name, table = catalog_table(given)
+    with load_catalog(name) as catalog:
+        return TableExplanation(
+            table=catalog.entry(table).identifier,
+            spec=spec_in_force(catalog, table),
+            services={service: _explained(catalog, table, service) for service in given.service or SERVICES},
+        )
 
 
 def _words(value: object) -> dict[str, Any]:
@@ -112,6 +124,10 @@ def _explained(catalog: Catalog, table: str, service: str) -> ServiceExplanation
 
 def request(given: Given) -> None:
     """Record the request of a service."""
+    client = api_client()
+    if client is not None:
+        show_document(remote.request(client, given), given.output)
+        return
     name, table = catalog_table(given)
     with load_catalog(name) as catalog:
         entry = catalog.entry(table)
@@ -125,6 +141,11 @@ def request(given: Given) -> None:
 
 def status(given: Given) -> None:
     """Print the last decision and the last run of every service."""
+    client = api_client()
+    if client is not None:
+        states = remote.states(client)
+        show_document(states, given.output, rows=[_words(row) for row in states.services])
+        return
     with load_catalog(given.catalog) as catalog:
         rows = [
             _state(catalog, entry.identifier, entry.id, service)

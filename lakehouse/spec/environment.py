@@ -51,6 +51,15 @@ ENVIRONMENT = (
     ),
     EnvironmentVariable(name="LAKEHOUSE_CATALOG_<NAME>", text="URL of the catalog NAME."),
     EnvironmentVariable(
+        name="LAKEHOUSE_API",
+        text="URL of Airflow: commands about the catalog then call its REST API instead of the database.",
+        default="the database of the catalog",
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_API_TOKEN",
+        text="Token of an Airflow user for `LAKEHOUSE_API`; also `file:/path` of a file with the token.",
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_METASTORE",
         text="Hive Metastore of publications and syncs that name none: `thrift://host:port`, several comma separated.",
     ),

@@ -28,6 +28,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from lakehouse.errors import UserError
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.assets import source_assets, table_asset
+from lakehouse_airflow.dags_actions import DAG_ID as ACTIONS
+from lakehouse_airflow.dags_actions import actions_dag
 from lakehouse_airflow.dags_ingest import ingest_dag
 from lakehouse_airflow.dags_publish import publish_dag
 from lakehouse_airflow.dags_services import SCHEDULES, usual_service_dag
@@ -65,6 +67,7 @@ def lakehouse_dags(
     publish: bool = True,
     services: Mapping[str, str] | Collection[str] | None = None,
     doctor: bool | None = None,
+    actions: bool | None = None,
     default_args: Mapping[str, Any] | None = None,
     pools: Mapping[str, str] | None = None,
     conf: Mapping[str, Any] | None = None,
@@ -84,6 +87,7 @@ def lakehouse_dags(
         services: The services to build: names, or a mapping of names to cron expressions in UTC. Default: all services
             with their usual schedules.
         doctor: Build the DAG `lakehouse.doctor`, which checks the deployment every day. Default: if services are built.
+        actions: Build the DAG `lakehouse.actions` for actions of users on pages. Default: if services are built.
         default_args: Airflow's default arguments of all tasks, such as `on_failure_callback`.
         pools: New names of pools, such as `{"lakehouse_services": "etl"}`.
         conf: Spark properties of all jobs. The properties in a table spec replace them.
@@ -106,8 +110,9 @@ def lakehouse_dags(
         builders[f"services.{name}"] = partial(
             usual_service_dag, name, schedule=schedule, assets=assets, conf=conf, **settings
         )
-    if doctor or (doctor is None and schedules):
-        builders[DOCTOR] = partial(doctor_dag, **settings)
+    usual = bool(schedules)
+    builders |= {DOCTOR: partial(doctor_dag, **settings)} if (usual if doctor is None else doctor) else {}
+    builders |= {ACTIONS: partial(actions_dag, **settings)} if (usual if actions is None else actions) else {}
     if page.specs.errors:
         builders[page.errors_id] = partial(_errors_dag, page, settings)
     # A task needs its own DAG only.

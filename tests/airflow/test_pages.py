@@ -1,31 +1,63 @@
-"""Pages of the plugin in headless Chromium, on a running API server of Airflow and a catalog."""
+"""Pages of the plugin in headless Chromium, on a running API server of Airflow, a catalog and a real table."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.catalog.connect import Database
-from tests.support.api_server import ApiServer, api_server
+from lakehouse.platform.catalog.models import ActionRow, TableRow, TableStateRow
+from tests.support.api_server import ApiServer, airflow_command, api_server
 from tests.support.browser import Page, browser
 from tests.support.fleet_rows import FleetTable, add_table, numbers
 
+ROOT = Path(__file__).resolve().parents[2]
+SPARK_PYTHON = ROOT / ".venv" / "bin" / "python"
 pytestmark = pytest.mark.slow
 NOW = SystemClock().now_ms()
+#: 100,000 instants, one each minute; every tenth one is a clean.
+MANY_INSTANTS = """import(%s).then((model) => {
+  const many = 100000, every = 60000;
+  const column = (of) => Array.from({length: many}, (_, i) => of(i));
+  const bars = {
+    now_ms: many * every, instants: column(String), actions: column((i) => i %% 10 ? 'deltacommit' : 'clean'),
+    states: column(() => 'completed'), active: [],
+    begin_ms: column((i) => i * every), end_ms: column((i) => i * every + 5000),
+  };
+  const placed = model.place(bars), lanes = model.lanesOf(bars).map(([action]) => action);
+  const whole = model.decimate(placed, lanes, placed.first, placed.last, 1000);
+  const hour = model.decimate(placed, lanes, 1000 * every, 1060 * every, 1000);
+  const counted = whole.reduce((sum, box) => sum + box.count, 0);
+  return JSON.stringify({rows: placed.rows.length, whole: whole.length, counted, hour: hour.length});
+})"""
 
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Database:
-    """A catalog with a healthy table, one that needs attention, and one that cannot be read."""
-    database = Database(f"sqlite:///{tmp_path_factory.mktemp('catalog')}/catalog.db")
+    """A catalog with a real table, one that needs attention, and one that cannot be read."""
+    if not SPARK_PYTHON.exists():
+        pytest.skip("missing: .venv with Spark; run 'make venvs'")
+    place = tmp_path_factory.mktemp("catalog")
+    url = f"sqlite:///{place}/catalog.db"
+    environ = {**os.environ, "LAKEHOUSE_CATALOG": url}
+    for command in (["tests.support.lake", str(place)], ["lakehouse", "services", "due"]):
+        subprocess.run([SPARK_PYTHON, "-m", *command], cwd=ROOT, env=environ, check=True, capture_output=True)
+    database = Database(url)
     late = {"rule": "freshness", "severity": 3, "text": "The newest commit is 14 h old; the objective is 1 h.",
             "action": "Look at the DAG ingest.bank.accounts.", "value": 14.0, "threshold": 1.0}  # fmt: skip
     with database.session() as session:
-        growth = tuple(2_000_000_000 + n * 10_000_000 for n in range(160))
-        add_table(session, FleetTable(name="sales.orders", numbers=numbers(NOW), growth=growth), NOW)
+        (orders,) = session.scalars(select(TableRow.id))
+        state = session.get(TableStateRow, orders) or TableStateRow(table_id=orders)
+        state.numbers, state.looked_ms = numbers(NOW), NOW
+        state.severity, state.problems, state.error = 0, [], None
+        session.add(state)
         stale = numbers(NOW, last_commit_ms=NOW - 14 * 3_600_000)
         add_table(session, FleetTable(name="bank.accounts", numbers=stale, severity=3, problems=(late,)), NOW)
         broken = FleetTable(name="web.clicks", error="CorruptTableError: hoodie.properties is missing")
@@ -37,7 +69,9 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Database:
 def server(tmp_path_factory: pytest.TempPathFactory, catalog: Database) -> Iterator[ApiServer]:
     """An API server on the catalog."""
     url = catalog.engine.url.render_as_string(hide_password=False)
-    with api_server(tmp_path_factory.mktemp("airflow"), {"LAKEHOUSE_CATALOG": url}) as running:
+    environment = {"LAKEHOUSE_CATALOG": url, "LAKEHOUSE_SPARK_HOME": str(ROOT / ".venv")}
+    with api_server(tmp_path_factory.mktemp("airflow"), environment) as running:
+        airflow_command(running, "dags", "reserialize")
         yield running
 
 
@@ -62,5 +96,113 @@ def test_fleet_shows_tables_with_the_worst_first(server: ApiServer, tab: Page, t
     assert text.index("bank.accounts") < text.index("web.clicks") < text.index("sales.orders")
     assert "hoodie.properties is missing" in text
     assert "3.1 GB" in text
+    assert tab.run("document.querySelectorAll('[data-lakehouse=page]').length") == 1
     assert tab.errors == []
     tab.screenshot(tmp_path / "fleet.png")
+
+
+def open_table(server: ApiServer, tab: Page, table: str = "sales.orders", **query: str) -> None:
+    """Open the page of a table."""
+    words = "&".join(f"{name}={value}" for name, value in query.items())
+    tab.open(f"{server.url}/plugin/lakehouse/table/{table}{f'?{words}' if words else ''}")
+
+
+def test_overview_shows_schema_commits_savepoints_and_file_sizes(server: ApiServer, tab: Page) -> None:
+    open_table(server, tab)
+    tab.see(
+        "MERGE_ON_READ", "key order_id", "partition day", "order_id", "before the migration", "upsert", "File sizes"
+    )
+    tab.see("60 changed")
+    assert tab.run("document.querySelectorAll('svg[role=img]').length") >= 1
+    assert tab.errors == []
+
+
+def test_partitions_policies_and_files_are_shown_with_their_origin(server: ApiServer, tab: Page) -> None:
+    open_table(server, tab, tab="partitions")
+    tab.see("2026-03-01", "2026-03-04", "4 of 4 partitions")
+    open_table(server, tab, tab="files")
+    tab.see("2026-03-01", "base instant")
+    open_table(server, tab, tab="policies")
+    tab.see("max_delta_commits", "spec")
+
+
+def test_timeline_draws_instants_and_decodes_the_chosen_one(server: ApiServer, tab: Page) -> None:
+    open_table(server, tab, tab="timeline")
+    tab.see("7 of 7 instants", "Newest instants of this range")
+    assert int(tab.run("document.querySelector('canvas').dataset.boxes")) >= 2
+    (newest, *_) = reversed(server.api("tables/sales.orders/timeline")["instants"])
+    tab.click(newest)
+    tab.see(f"Instant {newest}")
+    assert f"instant={newest}" in tab.run("location.search")
+    tab.click("Zoom in")
+    tab.see("of 7 instants")
+    assert "from=" in tab.run("location.search")
+
+
+def test_boxes_of_a_timeline_are_bounded_by_the_width_for_many_instants(server: ApiServer, tab: Page) -> None:
+    tab.open(f"{server.url}/plugin/lakehouse")
+    tab.see("sales.orders")
+    (main,) = [url for url in tab.requests.urls if url.endswith("/main.js")]
+    script = MANY_INSTANTS % json.dumps(main.replace("main.js", "timeline-model.js"))
+    found = json.loads(tab.run(script))
+    assert found["rows"] == found["counted"] == 100_000
+    assert found["whole"] <= 2 * 1000
+    assert 60 <= found["hour"] <= 70
+
+
+def test_why_compares_two_decisions_of_a_service(server: ApiServer, tab: Page, catalog: Database) -> None:
+    environ = {**os.environ, "LAKEHOUSE_CATALOG": catalog.engine.url.render_as_string(hide_password=False)}
+    command = [SPARK_PYTHON, "-m", "lakehouse", "services", "due"]
+    subprocess.run(command, cwd=ROOT, env=environ, check=True, capture_output=True)
+    open_table(server, tab, tab="services", service="compaction")
+    tab.see("Why: compaction", "delta commits")
+    for number in (1, 2):
+        tab.click(f"compare decision {number}", role="input")
+    tab.see("input", "reason", "code")
+
+
+def test_request_shows_its_dry_run_first_and_is_recorded_with_the_user(
+    server: ApiServer, tab: Page, catalog: Database
+) -> None:
+    open_table(server, tab, tab="services")
+    tab.click("Request", role="[data-service=clean] button")
+    tab.see("What would happen", "The next decision of the scheduler runs clean")
+    with catalog.reading() as session:
+        assert session.scalars(select(ActionRow.id)).all() == []
+    tab.click("Confirm")
+    tab.see("Recorded as action", "oleg")
+    with catalog.reading() as session:
+        (action,) = session.scalars(select(ActionRow))
+        assert (action.action, action.author, action.subject) == ("request_service", "oleg", "sales.orders")
+    open_table(server, tab, tab="activity")
+    tab.see("Request", "oleg", "service=clean")
+
+
+def test_rollback_names_the_files_and_starts_a_dag_run(server: ApiServer, tab: Page) -> None:
+    open_table(server, tab)
+    tab.click("Roll back failed writes")
+    tab.see("0 failed writes would be rolled back")
+    tab.click("Confirm")
+    tab.see("Open the DAG run")
+    href = tab.run(
+        "[...document.querySelectorAll('a')].find(a => a.innerText === 'Open the DAG run').getAttribute('href')"
+    )
+    assert href.startswith("/dags/lakehouse.actions/runs/lakehouse_action_")
+
+
+def test_table_that_cannot_be_read_still_shows_its_services_and_policies(server: ApiServer, tab: Page) -> None:
+    open_table(server, tab, "web.clicks")
+    tab.see("This table cannot be read", "hoodie.properties is missing", "Versions of the spec")
+    open_table(server, tab, "web.clicks", tab="services")
+    tab.see("compaction", "no decision yet")
+
+
+def test_viewer_sees_actions_disabled(server: ApiServer, tmp_path: Path) -> None:
+    with browser(tmp_path) as page:
+        page.log_in(server.url, server.token("viewer"))
+        open_table(server, page, tab="services")
+        page.see("compaction", "Request")
+        script = (
+            "[...document.querySelectorAll('[data-service] button')].filter(b => !b.disabled).map(b => b.innerText)"
+        )
+        assert set(page.run(script)) == {"Why"}

@@ -18,7 +18,7 @@ from tests.airflow.test_dags import ORDERS, minimal, parsed
 PUBLISHED = f"{ORDERS}partition_by: [day]\nservices:\n  publish: {{database: shop, ready: [interval]}}\n"
 TWO_LINES = "from lakehouse_airflow import lakehouse_dags\nlakehouse_dags(globals(), specs='tables')\n"
 ERROR_LINES = "from lakehouse_airflow import lakehouse_dag_errors\nlakehouse_dag_errors(globals(), specs='tables')\n"
-SERVICE_DAGS = {"lakehouse.doctor", *(f"services.{name}" for name in SERVICES)}
+SERVICE_DAGS = {"lakehouse.doctor", "lakehouse.actions", *(f"services.{name}" for name in SERVICES)}
 MakeFolder = Callable[..., Path]
 
 
@@ -89,7 +89,7 @@ def test_spec_errors_file_is_an_import_error_until_the_spec_is_corrected(make_fo
 
 def test_services_are_chosen_by_name_or_with_a_schedule(make_folder: MakeFolder) -> None:
     bag = DagBag(make_folder(call("services=['clean', 'ttl'], ingest=False"), one=minimal("one")))
-    assert set(bag.dags) == {"services.clean", "services.ttl", "lakehouse.doctor"}
+    assert set(bag.dags) == {"services.clean", "services.ttl", "lakehouse.doctor", "lakehouse.actions"}
     bag = DagBag(make_folder(call("services={'clean': '0 5 * * *'}, doctor=False")))
     assert set(bag.dags) == {"ingest.one", "services.clean"}
     assert bag.dags["services.clean"].timetable.timetable.expression == "0 5 * * *"

@@ -17,6 +17,8 @@ LIGHT = ("airflow", "lakehouse.errors", "lakehouse.model", "lakehouse.spec", "la
 LIGHT_PACKAGES = ("pendulum", "psutil", "yaml")
 # Only the API server imports the REST API: it needs FastAPI and the queries of the catalog, but no pyarrow.
 API = "plugins/lakehouse_airflow/api"
+# Programs of users import the client; DAG files do not.
+CLIENT = "plugins/lakehouse_airflow/client.py"
 API_IMPORTS = (
     "fastapi",
     "sqlalchemy",
@@ -50,6 +52,8 @@ def is_light(name: str) -> bool:
 
 def may_import(module: Module, name: str) -> bool:
     """Return whether a module of the plugin or a DAG file may import `name`."""
+    if module.path == CLIENT:
+        return is_below(name, ("lakehouse.platform.remote", "__future__"))
     return is_light(name) or (module.within(API) and is_below(name, API_IMPORTS))
 
 

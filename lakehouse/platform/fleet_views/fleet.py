@@ -7,13 +7,13 @@ newest runs, their history, and the namespaces.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
-from lakehouse.platform.catalog.models import NamespaceRow, RunRow, TablePointRow, TableRow, TableStateRow
+from lakehouse.platform.catalog.models import NamespaceRow, RunRow, SpecRow, TablePointRow, TableRow, TableStateRow
 from lakehouse.platform.fleet_views.paging import Paging
 from lakehouse.spec.contracts.pages import FleetHealth, FleetOrder, FleetPage, FleetRow, RunSummary, TableProblem
 
@@ -36,20 +36,29 @@ class FleetQuery:
 
 def fleet_page(session: Session, query: FleetQuery, now_ms: int) -> FleetPage:
     """Return one page of the tables."""
-    matching = _filtered(select(TableRow, TableStateRow).outerjoin(TableStateRow), query)
+    of_version = (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version)
+    columns = select(TableRow, TableStateRow, SpecRow.author, SpecRow.document["type"].as_string())
+    matching = _filtered(columns.outerjoin(TableStateRow).outerjoin(SpecRow, of_version), query)
     total = session.scalar(select(func.count()).select_from(matching.with_only_columns(TableRow.id).subquery()))
     paged = matching.order_by(*_order(query)).offset(query.paging.offset).limit(query.paging.limit)
     found = session.execute(paged).tuples().all()
-    ids = [table.id for table, _ in found]
+    ids = [table.id for table, *_ in found]
     runs, history = _newest_runs(session, ids), _history(session, ids, now_ms)
-    rows = tuple(fleet_row(table, state, runs.get(table.id), history.get(table.id, ())) for table, state in found)
+    rows = tuple(
+        replace(
+            fleet_row(table, state),
+            type=kind or "",
+            author=author or "",
+            last_run=runs.get(table.id),
+            history=history.get(table.id, ()),
+        )
+        for table, state, author, kind in found
+    )
     namespaces = tuple(session.scalars(select(NamespaceRow.name).order_by(NamespaceRow.name)))
     return FleetPage(now_ms=now_ms, total=total or 0, offset=query.paging.offset, rows=rows, namespaces=namespaces)
 
 
-def fleet_row(
-    table: TableRow, state: TableStateRow | None, run: RunSummary | None = None, history: Sequence[int] = ()
-) -> FleetRow:
+def fleet_row(table: TableRow, state: TableStateRow | None) -> FleetRow:
     """Return the row of a table with the state that the scheduler recorded; None before its first look."""
     looked = state is not None and state.looked_ms > 0
     return FleetRow(
@@ -61,8 +70,7 @@ def fleet_row(
         error=state.error if state else None,
         looked_ms=state.looked_ms if state and looked else None,
         numbers=dict(state.numbers or {}) if state else {},
-        last_run=run,
-        history=tuple(history),
+        spec_version=table.spec_version,
     )
 
 
@@ -101,7 +109,7 @@ def bytes_of(numbers: Mapping[str, Any]) -> int | None:
     return None if base is None and logs is None else int(base or 0) + int(logs or 0)
 
 
-def _filtered(query: Select[TableRow, TableStateRow], wanted: FleetQuery) -> Select[TableRow, TableStateRow]:
+def _filtered(query: Any, wanted: FleetQuery) -> Any:
     if wanted.namespace:
         query = query.where(TableRow.namespace == wanted.namespace)
     if wanted.search:

@@ -14,7 +14,6 @@ from sqlalchemy.orm import Session
 from lakehouse.platform.catalog.models import (
     DecisionRow,
     LeaseRow,
-    PolicyRow,
     RequestRow,
     RunRow,
     SpecRow,
@@ -22,10 +21,10 @@ from lakehouse.platform.catalog.models import (
     TableRow,
     TableStateRow,
 )
-from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
 from lakehouse.platform.catalog.run_history import RequestState
 from lakehouse.platform.fleet_views.fleet import fleet_row
 from lakehouse.platform.fleet_views.names import table_row
+from lakehouse.platform.fleet_views.policies import policies_of
 from lakehouse.platform.fleet_views.records import decision_record, run_record
 from lakehouse.spec.contracts.pages import GrowthPoint, ServiceLine, SpecChange, TablePage, TableRuns, WhyPage
 from lakehouse.spec.services import SERVICES, service_spec
@@ -81,19 +80,6 @@ def table_runs(session: Session, identifier: str, now_ms: int) -> TableRuns:
     rows = session.scalars(query)
     runs = tuple(run_record(row, identifier, has_lease=active.get(row.service) == row.run_id) for row in rows)
     return TableRuns(now_ms=now_ms, table=identifier, runs=runs)
-
-
-def policies_of(session: Session, namespace: str) -> ServicePolicies:
-    """Return the policies of a namespace and its tables."""
-    query = select(PolicyRow).where(PolicyRow.namespace == namespace).order_by(PolicyRow.id)
-    return ServicePolicies(map(policy_of, session.scalars(query)))
-
-
-def policy_of(row: PolicyRow) -> ServicePolicy:
-    """Return the policy of a row."""
-    return ServicePolicy(
-        namespace=row.namespace, name=row.name, pattern=row.pattern, service=row.service, settings=dict(row.settings)
-    )
 
 
 def _services(session: Session, table: TableRow, declared: Mapping[str, Any], now_ms: int) -> tuple[ServiceLine, ...]:

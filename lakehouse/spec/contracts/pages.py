@@ -73,6 +73,9 @@ class FleetRow:
     Attributes:
         table: Name in the catalog, `namespace.table`.
         location: Location of the table.
+        type: COPY_ON_WRITE or MERGE_ON_READ, as the spec declares it.
+        spec_version: Version of the spec in force; `author` put it in force.
+        author: Name of a user.
         health: Health of the table.
         severity: Severity of the worst problem, 0 for none.
         problems: Problems of the table, the worst first.
@@ -86,6 +89,9 @@ class FleetRow:
     table: str
     location: str
     health: FleetHealth
+    type: str = ""
+    spec_version: int = 0
+    author: str = ""
     severity: int = 0
     problems: tuple[TableProblem, ...] = ()
     error: str | None = None
@@ -316,45 +322,6 @@ class AlarmsPage(Document):
     offset: int
     alarms: tuple[AlarmLine, ...] = ()
     silences: tuple[SilenceLine, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectiveSetting:
-    """One setting of a service, its value, and where the value comes from.
-
-    Attributes:
-        name: Name of the setting, or its full option key.
-        value: The value.
-        origin: `default`, `namespace`, `spec`, `table` or `pattern`.
-        scope: The namespace, the version of the spec, the table or the pattern.
-        author: User that set a policy, empty for others.
-        updated_ms: Time of a policy, None for others.
-    """
-
-    name: str
-    value: Any
-    origin: str
-    scope: str = ""
-    author: str = ""
-    updated_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettingsLine:
-    """The settings of one service of a table, and those of partitions that match a pattern."""
-
-    service: str
-    settings: tuple[EffectiveSetting, ...] = ()
-    patterns: tuple[EffectiveSetting, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyPage(Document):
-    """The settings of all services of a table with their origins."""
-
-    now_ms: int
-    table: str
-    services: tuple[ServiceSettingsLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

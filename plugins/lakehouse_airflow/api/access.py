@@ -12,8 +12,10 @@ from airflow.configuration import conf
 from airflow.models import DagModel
 from fastapi import Depends, HTTPException, Request
 
+from lakehouse_airflow.dags_actions import DAG_ID
+
 #: The DAG that does the actions of users; permissions of actions on tables are those of this DAG.
-ACTIONS_DAG = "lakehouse.actions"
+ACTIONS_DAG = DAG_ID
 _PORTS = {"http": 80, "https": 443}
 
 #: Dependency of endpoints that only read.

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from lakehouse.platform.fleet_views.fleet import FleetQuery, fleet_page
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.platform.fleet_views.paging import MOST_ROWS, Paging
-from lakehouse.platform.fleet_views.policies import policy_page
+from lakehouse.platform.fleet_views.policies import table_policy_page
 from lakehouse.platform.fleet_views.summary import fleet_summary
 from lakehouse.platform.fleet_views.table import table_page, table_runs, why_page
 from lakehouse.spec.contracts.inspection import InstantDetail, TableFiles, TimelineBars
@@ -19,11 +19,11 @@ from lakehouse.spec.contracts.pages import (
     FleetOrder,
     FleetPage,
     FleetSummary,
-    PolicyPage,
     TablePage,
     TableRuns,
     WhyPage,
 )
+from lakehouse.spec.contracts.policies import TablePolicies
 from lakehouse.spec.contracts.publication import PublicationStatus
 from lakehouse.spec.contracts.tables import TableSummary
 from lakehouse_airflow.api.access import ACTIONS_DAG, READS, User, may_edit, service_dag
@@ -97,12 +97,12 @@ def decisions(request: Request, table: str, service: str) -> JSONResponse:
 
 @router.get(
     "/tables/{table}/policies",
-    responses={200: {"model": PolicyPage}},
+    responses={200: {"model": TablePolicies}},
     summary="Return the settings of services with their origins",
 )
-def policies(request: Request, table: str) -> JSONResponse:
+def policies(request: Request, table: str, partition: str | None = None) -> JSONResponse:
     """Return each setting of each service, and the default, namespace, spec, table or pattern that sets it."""
-    return answer(request, lambda session, now_ms: policy_page(session, table, now_ms))
+    return answer(request, lambda session, _: table_policy_page(session, table, partition))
 
 
 @router.get(

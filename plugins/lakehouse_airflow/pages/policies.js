@@ -14,11 +14,13 @@ export function Policies({ table, may, reload }) {
   const again = () => { read.reload(); reload(); };
   return h(Fragment, null,
     h('label', { style: { display: 'inline-flex', gap: '0.4rem', marginBottom: '1rem' } }, h('input', { type: 'checkbox', checked: all, onChange: (e) => setAll(e.target.checked) }), 'show defaults'),
-    read.data.services.map((s) => {
-      const rows = [...s.settings.filter((e) => all || e.origin !== 'default' || e.name === 'enabled'), ...s.patterns];
+    read.data.policies.map((s) => {
+      const rows = s.settings.filter((e) => all || e.origin !== 'default' || e.setting === 'enabled');
+      const dead = read.data.dead.filter((d) => d.service === s.service);
       return h(Panel, { key: s.service, title: s.service, mb: 4, actions: h(ActionButton, { table, action: 'edit_policy', fixed: { service: s.service }, disabled: !may.services, onDone: again,
         fields: [{ name: 'settings', label: 'Settings, one name=value per line', kind: 'lines' }, { name: 'pattern', label: 'Pattern of partitions, empty for all', hint: '2026-.*' }] }) },
-      h(Table.Root, { size: 'sm', 'aria-label': `Settings of ${s.service}` }, h(Table.Body, null, rows.map((e, i) => h(Table.Row, { key: i }, h(Table.Cell, { w: '20rem' }, e.name), h(Table.Cell, { fontWeight: 'medium' }, e.value === null ? '-' : String(e.value)),
-        h(Table.Cell, null, h(Badge, { colorPalette: COLOURS[e.origin] }, e.origin), ' ', e.scope), h(Table.Cell, null, e.author ? h(Text, { as: 'span', fontSize: 'sm', color: 'fg.muted' }, `${e.author}, `, h(Ago, { ms: e.updated_ms })) : ''))))));
+      h(Table.Root, { size: 'sm', 'aria-label': `Settings of ${s.service}` }, h(Table.Body, null, rows.map((e, i) => h(Table.Row, { key: i }, h(Table.Cell, { w: '40%' }, e.setting), h(Table.Cell, { fontWeight: 'medium', w: '20%' }, e.value),
+        h(Table.Cell, null, h(Badge, { colorPalette: COLOURS[e.origin] || 'gray' }, e.origin), ' ', e.pattern || e.scope), h(Table.Cell, null, e.author ? h(Text, { as: 'span', fontSize: 'sm', color: 'fg.muted' }, `by ${e.author}`) : ''))))),
+      dead.map((d, i) => h(Text, { key: i, fontSize: 'sm', mt: 2 }, `⚠ no effect: ${d.text}`)));
     }));
 }

@@ -1,0 +1,1 @@
+"""Client of the REST API of the pages."""
