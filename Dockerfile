@@ -17,10 +17,10 @@ ARG SPARK_PROVIDER_VERSION=6.3.4
 
 USER root
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless libpostgresql-jdbc-java procps \
     && rm -rf /var/lib/apt/lists/* \
     && install --directory --owner=airflow --group=0 --mode=0775 \
-        /opt/spark-env /opt/lakehouse /var/lib/lakehouse /var/lib/lakehouse-reports /var/lib/metastore
+        /opt/spark-env /opt/lakehouse /var/lib/lakehouse /var/lib/lakehouse-reports
 
 USER airflow
 WORKDIR /opt/lakehouse

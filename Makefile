@@ -43,7 +43,7 @@ EGG_INFO := lakehouse_tables.egg-info
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help wheel demo ui test test-all check unit airflow-tests interop bench reliability source-kills docs docs-links reference venvs \
+.PHONY: help env wheel demo ui test test-all check unit airflow-tests interop bench reliability source-kills docs docs-links reference venvs \
 	hudi s3a kafka mysql postgresql preflight clean distclean
 
 help: ## show this list
@@ -56,6 +56,9 @@ wheel: ## dist/lakehouse_tables-<version>-py3-none-any.whl, to install into your
 	build/venv/bin/python -m pip wheel $(PIP_FLAGS) --no-deps --wheel-dir dist .
 	@rm -rf build $(EGG_INFO)
 	@ls dist/lakehouse_tables-*.whl
+
+env: ## .env with random passwords for docker compose; passwords that it has are kept
+	@$(PYTHON) .ci/env.py
 
 demo: venvs postgresql ## Airflow ingests files into a table through Spark, then shows it (DATA=dir TABLE=spec.yaml for your own)
 	.venv/bin/python -m lakehouse demo run --airflow-venv .venv-airflow --home .demo --database $(DATABASE) \

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from lakehouse.cli.sync import synced
 from lakehouse.cli.table import catalog_name
 from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.connect import is_configured
@@ -24,6 +25,7 @@ from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.platform.ingest.stream import Stop, Stream, run_stream, stop_by_signal
 from lakehouse.platform.ingest.stream_files import open_lease
+from lakehouse.platform.jobs.lineage import ingest_lineage, with_lineage
 from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
@@ -34,6 +36,7 @@ from lakehouse.spark.sources import Session, storage_options_of
 from lakehouse.spark.submitted import submitted_storage_options
 from lakehouse.spec.command_check import REPLAY, check_command
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.lineage import JobLineage
 from lakehouse.spec.location import location_of, stream_location
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
@@ -146,6 +149,7 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
         report = run(session, spec, command, environ=os.environ)
         # Also after a run without new data, because an earlier sync may have failed.
         report = report if sync is None else sync(report, session)
+        report = with_lineage(report, lambda: _lineage(spec, command, storage_options_of(session)))
     except Exception as error:
         failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
         measures.run(_SERVICE, failed)
@@ -156,6 +160,13 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
     if spec.is_template:
         _register_targets(spec, report, run_id)
     return report
+
+
+def _lineage(spec: TableSpec, command: JobCommand, storage_options: Mapping[str, str]) -> JobLineage:
+    if spec.is_template:
+        return JobLineage()
+    table = Table.open(location_of(spec, os.environ), storage_options=storage_options)
+    return ingest_lineage(spec, table, os.environ)
 
 
 def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session], JobReport] | None:

@@ -23,6 +23,7 @@ from lakehouse.core.table.services import engine_of
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.jobs.lineage import publication_lineage, with_lineage
 from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
@@ -156,6 +157,8 @@ def _work(command: JobCommand, given: Given) -> JobReport:
         interval=command.interval_name,
         warning=warning,
     )
+    metastore = job.metastore.name.partition(",")[0]
+    report = with_lineage(report, lambda: publication_lineage(job.table, spec.table, metastore, job.target))
     print_report(command, report)
     return report
 

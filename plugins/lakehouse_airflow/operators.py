@@ -55,6 +55,7 @@ from lakehouse_airflow.job_environment import (
     spec_variables,
 )
 from lakehouse_airflow.job_reports import failed_task, read_report
+from lakehouse_airflow.lineage import LineageMixin, lineage_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
 from lakehouse_airflow.spark_environment import provide_connection, spark_environment
@@ -75,7 +76,7 @@ JOB_DOC = """Runs `lakehouse {verb} {action}` as one `spark-submit`.
 _CONF = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 
 
-class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
+class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
     """Run `lakehouse <verb> <action> --table <table>` in Spark's environment; return its JobReport as a mapping.
 
     The run's params `interval_start`, `interval_end`, `full_refresh` and `options` replace the arguments; `replay`
@@ -243,6 +244,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             self.application = self.application or spark.application
             self._spark_binary = self._spark_binary or spark.binary
             variables |= spark.variables
+        variables |= lineage_variables()
         self.env_vars = {**variables, **spec_variables(os.environ), **(self.env_vars or {})}
         references = [*command.options.values(), *_declared_options(command.table)]
         # Secrets are not in `env_vars`, because these become arguments of spark-submit on YARN and Kubernetes.
@@ -298,7 +300,8 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             raise AirflowException(f"the job ended with exit code 0, but left no report at {path}")
         if report.error is not None:
             raise failed_task(report, final=not report.error.retryable)
-        result = report.to_mapping()
+        self.job_reports = (report,)
+        result = without_lineage(report).to_mapping()
         self.log.info("%s", report_text(report))
         # A retry finds the commits of the earlier try.
         written = [part for part in report.parts if part.instant is not None]
@@ -329,6 +332,12 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         if report.parts:
             self.log.error("%s", report_text(report))
         return failed_task(report, final=error.exit_code in FINAL_EXIT_CODES)
+
+
+def without_lineage(report: JobReport) -> JobReport:
+    """Return a report without the lineage, which is sent to OpenLineage and is no part of the XCom value."""
+    parts = tuple(replace(part, lineage=None) for part in report.parts)
+    return replace(report, lineage=None, parts=parts)
 
 
 def _name(params: Mapping[str, Any], param: str) -> str | None:

@@ -9,6 +9,7 @@ the try that published it. The next try therefore emits the events of a try that
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.contracts.publication import (
     PartitionEvent,
     PublicationDue,
@@ -40,6 +42,8 @@ from lakehouse_airflow.data_intervals import (
     required_interval,
 )
 from lakehouse_airflow.forms import check_conf
+from lakehouse_airflow.job_reports import read_report
+from lakehouse_airflow.lineage import LineageMixin, lineage_variables
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.processes import end_job
 
@@ -53,7 +57,7 @@ The log names the published partitions, and why others wait. Each partition that
 _LONGEST_KEY = 250
 
 
-class PublishPartitionsOperator(IntervalMixin, BaseOperator):
+class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
     """Publish the ready partitions of one table as pointers, without Spark; return a PublishResult as a mapping.
 
     Each partition that became visible is an event of the asset `hive://database/table` (through the alias
@@ -142,7 +146,7 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
             raise AirflowSkipException("a dry run: see the log for what would be done")
         refused = self._signal(context)
         for words in runs:
-            self.log.info("%s", self._command("run", *words, "--pointers-only").strip())
+            self._run(*words)
         due = PublicationDue.from_json(self._command("due", "--output", "json"))
         words = [*_partition_flags(self.partitions), "--output", "json"]
         status = PublicationStatus.from_json(self._command("status", *words))
@@ -168,6 +172,16 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
                 context["ti"].xcom_push(key="return_value", value=result)
                 raise AirflowSkipException(message)
         return result
+
+    def _run(self, *words: str) -> None:
+        """Publish what is ready, and keep the report, which has the lineage if it is wanted."""
+        with tempfile.TemporaryDirectory(prefix="lakehouse-publish-") as folder:
+            path = Path(folder) / "report.json"
+            self._command("run", *words, "--pointers-only", "--report", str(path))
+            report = read_report(path)
+        if report is not None:
+            self.job_reports = (*self.job_reports, report)
+            self.log.info("%s", report_text(report))
 
     def _runs(self, context: Context) -> tuple[tuple[str, str] | None, list[list[str]]]:
         """Return the run's interval, and the arguments of one or two calls of `lakehouse publish run`.
@@ -217,7 +231,8 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
 
     def _command(self, verb: str, *words: str) -> str:
         options = [word for key, value in sorted(self.options.items()) for word in ("--option", f"{key}={value}")]
-        return run_command(["publish", verb, "--table", self.table, *words, *options], job_id=self._job_id)
+        words = ("publish", verb, "--table", self.table, *words, *options)
+        return run_command(words, job_id=self._job_id, variables=lineage_variables())
 
 
 class ArchivePartitionsOperator(LakehouseOperator):

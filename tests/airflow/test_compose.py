@@ -16,7 +16,7 @@ import yaml
 from lakehouse_airflow.pools import POOLS
 
 ROOT = Path(__file__).resolve().parents[2]
-BESIDE = ("spark-master", "spark-worker", "hive-metastore", "s3", "otel-collector", "prometheus")
+BESIDE = ("spark-master", "spark-worker", "hive-metastore", "s3", "otel-collector", "prometheus", "grafana")
 AIRFLOW = ("init", "api-server", "scheduler", "dag-processor", "triggerer")
 
 
@@ -74,8 +74,9 @@ def test_mounted_volumes_are_declared(services: dict[str, Any]) -> None:
     named = {v.split(":")[0] for s in services.values() for v in s.get("volumes", ()) if not v.startswith(".")}
     assert named == set(whole["volumes"])
     assert {c["source"] for s in services.values() for c in s.get("configs", ())} == set(whole["configs"])
-    for source in ("otel.yaml", "prometheus.yaml"):
-        assert isinstance(yaml.safe_load(whole["configs"][source]["content"]), dict)
+    for source in ("otel-collector.yaml", "prometheus.yaml", "alert-rules.yaml", "datasources.yaml", "dashboard.json"):
+        text = (ROOT / whole["configs"][source]["file"]).read_text(encoding="utf-8")
+        assert isinstance(yaml.safe_load(text), dict)
     ElementTree.fromstring(whole["configs"]["hive-site.xml"]["content"])
 
 
@@ -86,7 +87,7 @@ def test_images_are_pinned(services: dict[str, Any]) -> None:
 
 def test_jobs_use_the_catalog_that_the_database_creates(services: dict[str, Any]) -> None:
     whole = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
-    name = re.search(r"CREATE DATABASE (\w+)", whole["configs"]["catalog.sql"]["content"])
+    name = re.search(r"CREATE DATABASE (\w+)", whole["configs"]["databases.sql"]["content"])
     assert name is not None
     for part in AIRFLOW:
         assert services[part]["environment"]["LAKEHOUSE_CATALOG"].endswith(f"@postgres/{name[1]}")
@@ -102,10 +103,10 @@ def test_image_has_no_pyspark_in_the_airflow_environment() -> None:
     assert re.search(r"^RUN pip install .*--no-deps .*providers-apache-spark", text, re.MULTILINE) is not None
 
 
-def test_ports_are_published_on_the_loopback_interface_only(services: dict[str, Any]) -> None:
+def test_ports_are_published_on_the_loopback_interface_unless_a_setting_names_another(services: dict[str, Any]) -> None:
     published = [port for service in services.values() for port in service.get("ports", ())]
-    assert len(published) >= 5
-    assert [port for port in published if not port.startswith("127.0.0.1:")] == []
+    assert len(published) >= 6
+    assert [port for port in published if not port.startswith("${LAKEHOUSE_BIND:-127.0.0.1}:")] == []
 
 
 def test_metastore_is_reachable_from_its_own_network_only(services: dict[str, Any]) -> None:
@@ -115,7 +116,7 @@ def test_metastore_is_reachable_from_its_own_network_only(services: dict[str, An
     assert metastore["networks"] == ["metastore"]
     assert whole["networks"]["metastore"] == {"internal": True}
     members = {name for name, service in services.items() if "metastore" in service.get("networks", ())}
-    assert members == {*AIRFLOW, "demo-data", "spark-master", "spark-worker", "hive-metastore", "s3"}
+    assert members == {*AIRFLOW, "demo-data", "spark-master", "spark-worker", "hive-metastore", "s3", "postgres"}
     assert metastore["environment"]["AWS_ENDPOINT_URL"] == "http://s3:9000", "the metastore checks locations in S3"
 
 

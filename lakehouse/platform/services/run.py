@@ -19,6 +19,7 @@ from lakehouse.platform.catalog.catalog import Catalog, TableEntry
 from lakehouse.platform.catalog.connect import is_outage
 from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, Run, RunOutcome, RunState
 from lakehouse.platform.catalog.run_leases import RunLease
+from lakehouse.platform.jobs.lineage import named
 from lakehouse.platform.services.metrics import Metrics
 from lakehouse.platform.services.retry_recovery import EarlierTries, newest_completion, with_earlier_commit
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReason, JobReport, JobStatus
@@ -139,6 +140,7 @@ def _run_and_record(
         after = before.after if before is not None and before.after is not None else newest_completion(table)
         history.began_after(key.run_id, entry.id, service, after)
         report = runner(table, _with_requests(command, [dict(request.parameters) for request in requests]))
+        report = named(report, entry.identifier)
         if before is not None:
             others = {run.instant for run in history.runs(entry.id, service, limit=50) if run.run_id != key.run_id}
             earlier = EarlierTries(service=service, run=before, after=after, other_instants=frozenset(others))

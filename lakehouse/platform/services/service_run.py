@@ -8,6 +8,7 @@ from typing import Any
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.services.service import ServiceOutcome
 from lakehouse.core.table.table import Table
+from lakehouse.platform.jobs.lineage import service_lineage, with_lineage
 from lakehouse.platform.services.partition_filter import NoPartition, selected_partitions
 from lakehouse.platform.services.run import Runner
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
@@ -29,7 +30,8 @@ def run_service(service: str, table: Table, command: JobCommand, spark: Any = No
     outcome = table.services.named(service).run(
         instant=command.instant, force=command.force, partitions=selected, spark=spark
     )
-    return _report(table.name, outcome, clock.monotonic_s() - started)
+    report = _report(table.name, outcome, clock.monotonic_s() - started)
+    return with_lineage(report, lambda: service_lineage(table, table.name))
 
 
 def runner(service: str, spark: Any = None) -> Runner:

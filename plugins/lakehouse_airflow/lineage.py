@@ -1,0 +1,110 @@
+"""OpenLineage events of jobs: datasets, columns and statistics, through Airflow's OpenLineage provider.
+
+The provider is optional. Without it, or if it has no transport, jobs report no lineage. Its listener calls
+`get_openlineage_facets_on_complete` of an operator after a task, and adds the facets of the DAG run by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.lineage import LINEAGE, LineageColumn, LineageDataset, LineageField
+
+_FACETS = "openlineage.client.generated"
+
+
+class LineageMixin:
+    """Give an operator that keeps `job_reports` its OpenLineage method."""
+
+    job_reports: tuple[JobReport, ...] = ()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return the lineage of the jobs of the task for the listener of the provider."""
+        del task_instance
+        return operator_lineage(self.job_reports)
+
+
+def lineage_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variable that makes jobs report their lineage; nothing if the provider is missing or switched off."""
+    if environ.get(LINEAGE) or find_spec("airflow.providers.openlineage") is None:
+        return {}
+    # The provider is an optional extra.
+    return {} if import_module("airflow.providers.openlineage.conf").is_disabled() else {LINEAGE: "true"}
+
+
+def operator_lineage(reports: Iterable[JobReport]) -> Any:
+    """Return the provider's `OperatorLineage` of jobs: those of a batch are merged; empty if no job has lineage."""
+    of_operator = import_module("airflow.providers.openlineage.extractors").OperatorLineage
+    parts = [part for report in reports for part in (report.parts or (report,)) if part.lineage is not None]
+    if not parts:
+        return of_operator()
+    inputs = {_key(one): one for part in parts for one in _lineage(part).inputs}
+    return of_operator(
+        inputs=[_dataset(one, _client().InputDataset) for one in inputs.values()],
+        outputs=[_output(one, part) for part in parts for one in _lineage(part).outputs],
+        job_facets={
+            "jobType": _facet("job_type_job", "JobTypeJobFacet")(
+                processingType="BATCH", integration="LAKEHOUSE", jobType="JOB"
+            )
+        },
+    )
+
+
+def _lineage(report: JobReport) -> Any:
+    return report.lineage
+
+
+def _key(dataset: LineageDataset) -> tuple[str, str]:
+    return dataset.namespace, dataset.name
+
+
+def _client() -> Any:
+    return import_module("openlineage.client.event_v2")
+
+
+def _facet(module: str, name: str) -> Any:
+    return getattr(import_module(f"{_FACETS}.{module}"), name)
+
+
+def _dataset(dataset: LineageDataset, kind: Any, **more: Any) -> Any:
+    facets = dict(more.pop("facets", {}))
+    if dataset.columns:
+        field = _facet("schema_dataset", "SchemaDatasetFacetFields")
+        fields = [field(name=column.name, type=column.type) for column in dataset.columns]
+        facets["schema"] = _facet("schema_dataset", "SchemaDatasetFacet")(fields=fields)
+    if dataset.table:
+        identifier = _facet("symlinks_dataset", "Identifier")(namespace="lakehouse", name=dataset.table, type="TABLE")
+        facets["symlinks"] = _facet("symlinks_dataset", "SymlinksDatasetFacet")(identifiers=[identifier])
+    return kind(namespace=dataset.namespace, name=dataset.name, facets=facets, **more)
+
+
+def _output(dataset: LineageDataset, report: JobReport) -> Any:
+    facets: dict[str, Any] = {}
+    sources = {column.name: _sources(column) for column in dataset.columns if column.sources}
+    if sources:
+        facets["columnLineage"] = _facet("column_lineage_dataset", "ColumnLineageDatasetFacet")(fields=sources)
+    if report.instant is not None:
+        version = _facet("dataset_version_dataset", "DatasetVersionDatasetFacet")
+        facets["version"] = version(datasetVersion=report.instant)
+    statistics = _facet("output_statistics_output_dataset", "OutputStatisticsOutputDatasetFacet")
+    numbers = statistics(rowCount=report.rows, size=report.bytes, fileCount=report.files)
+    # The client names the facets of outputs so.
+    return _dataset(dataset, _client().OutputDataset, facets=facets, outputFacets={"outputStatistics": numbers})
+
+
+def _sources(column: LineageColumn) -> Any:
+    return _facet("column_lineage_dataset", "Fields")(
+        inputFields=[_input_field(source) for source in column.sources],
+        transformationType="IDENTITY",
+        transformationDescription="the value is copied",
+    )
+
+
+def _input_field(source: LineageField) -> Any:
+    field = _facet("column_lineage_dataset", "InputField")
+    return field(namespace=source.namespace, name=source.name, field=source.field)
