@@ -9,8 +9,9 @@ The ordering value of a change is an int64 that grows along the log of one serve
 
 The number of the row overflows into the offset. It stays below the ordering value of the next transaction, because a
 row takes more than 1/1024 byte in the log even if MariaDB compresses it; the decoder checks this. The value is the same
-when the same log is read again. It does not go on after a failover: another server has other files. The largest file
-number is 1,048,575, and the largest file has 8 GiB; positions beyond are an error.
+when the same log is read again. It does not go on after a failover, because another server has other files: the log is
+then read from the GTIDs, and the order of commits is that of the changes. The largest file number is 1,048,575, and the
+largest file has 8 GiB; positions beyond are an error.
 """
 
 from __future__ import annotations

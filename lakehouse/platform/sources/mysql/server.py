@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakehouse.errors import UserError
+from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.sources.binlog.positions import MARIADB, MYSQL, BinlogPosition
 from lakehouse.platform.sources.databases.server import Chunk, LogPosition, SourceTable, chunks_between
 from lakehouse.platform.sources.mysql.connection import Questions
@@ -16,6 +16,8 @@ from lakehouse.platform.sources.mysql.tables import ServerTable, described, tabl
 from lakehouse.spec.mysql_connection import MysqlAccess
 from lakehouse.spec.mysql_source import MysqlSourceSpec
 
+#: The column of metadata with the ordering value of a change.
+METADATA_POSITION = "position"
 #: Equal parts of the numbers are used for a key if at least one of so many numbers is a key.
 _SPARSE = 4
 
@@ -77,13 +79,41 @@ class MysqlServer:
         return self._position(BinlogPosition(flavor=MYSQL, gtid=gtid, file=file, offset=offset), time_ms)
 
     def resumed(self, position: LogPosition) -> LogPosition:
-        """Return where the log of this server continues a position; raise UserError if it is another server."""
+        """Return where the log of this server continues a position, also one of another server after a failover.
+
+        The GTIDs of MySQL have the UUID of the server that made a transaction, so they are the same on all servers of
+        a group. Those of MariaDB are numbers that unrelated servers have too.
+
+        Raises:
+            UserError: The position is one of another server, and its GTIDs do not say where to continue.
+            RetryableError: This server does not have all transactions that the table has.
+        """
         if position.server == self._identity:
             return position
-        raise UserError(
+        known = _binlog(position)
+        where = (
             f"the connection {self._settings.connection!r} leads to the server {self._identity}, and the table was "
-            f"read from {position.server}, whose log has other places. Correct the connection, or read all tables "
-            "again from this server with --full-refresh"
+            f"read from {position.server}"
+        )
+        if known.flavor != MYSQL or self._flavor != MYSQL or not known.gtid:
+            raise UserError(
+                f"{where}, whose log has other places. Correct the connection, or read all tables again from this "
+                "server with --full-refresh"
+            )
+        if METADATA_POSITION in self._settings.database.metadata:
+            raise UserError(
+                f"{where}. The column of the position in the log does not go on after a failover. Leave "
+                f"{METADATA_POSITION!r} out of ingest.metadata, or read all tables again with --full-refresh"
+            )
+        if not self._server.value("select gtid_subset(%s, @@global.gtid_executed)", (known.gtid,)):
+            lacking = self._server.value("select gtid_subtract(%s, @@global.gtid_executed)", (known.gtid,))
+            raise RetryableError(
+                f"{where}. This server does not have the transactions {lacking} yet, which the table has. Wait for its "
+                "replication; if they were lost in a failover, read all tables again with --full-refresh"
+            )
+        # Places in files are those of the other server.
+        return self._position(
+            BinlogPosition(flavor=MYSQL, gtid=known.gtid, committed_us=known.committed_us), position.time_ms
         )
 
     def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:
