@@ -92,6 +92,11 @@ def test_every_route_of_the_document_is_asked_below(server: ApiServer) -> None:
     assert {concrete(path) for path in paths_of(server)} == asked
 
 
+def test_openapi_document_of_the_reference_is_that_of_the_server(server: ApiServer) -> None:
+    stored = json.loads((ROOT / "docs" / "reference" / "openapi.json").read_text(encoding="utf-8"))
+    assert server.api("openapi.json") == stored, "run docs/openapi.py in Airflow's environment, then `make reference`"
+
+
 def test_every_route_refuses_a_request_without_login(server: ApiServer) -> None:
     answers = {}
     for path, methods in paths_of(server).items():

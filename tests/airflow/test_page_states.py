@@ -48,8 +48,9 @@ def catalog(postgresql: Server) -> Database:
 
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory, catalog: Database, postgresql: Server) -> Iterator[ApiServer]:
-    """An API server on the catalog."""
-    with api_server(tmp_path_factory.mktemp("airflow"), {"LAKEHOUSE_CATALOG": postgresql.url}) as running:
+    """An API server on the catalog, whose URL has a password."""
+    url = postgresql.url.replace("lakehouse@", "lakehouse:geheim77@")
+    with api_server(tmp_path_factory.mktemp("airflow"), {"LAKEHOUSE_CATALOG": url}) as running:
         yield running
 
 
@@ -119,7 +120,7 @@ def test_catalog_that_does_not_answer_shows_the_last_state_with_its_time(
     try:
         tab.open(f"{airflow.url}/plugin/lakehouse")
         text = tab.see("The catalog does not answer", "This page shows the state of", "n0.t0000")
-        assert "lakehouse@" not in text
+        assert "geheim77" not in text
         status, refused = airflow.fetch("/lakehouse/api/v1/tables?search=never-asked", role="viewer")
         assert (status, refused["code"]) == (503, "unavailable")
         assert "lakehouse doctor" in refused["text"]

@@ -17,6 +17,7 @@ from lakehouse.platform.catalog.models import ActionRow, TableRow, TableStateRow
 from tests.support.api_server import ApiServer, airflow_command, api_server
 from tests.support.browser import Page, browser
 from tests.support.fleet_rows import FleetTable, add_table, numbers
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_PYTHON = ROOT / ".venv" / "bin" / "python"
@@ -98,13 +99,18 @@ def test_fleet_shows_tables_with_the_worst_first(server: ApiServer, tab: Page, t
     assert "3.1 GB" in text
     assert tab.run("document.querySelectorAll('[data-lakehouse=page]').length") == 1
     assert tab.errors == []
-    tab.screenshot(tmp_path / "fleet.png")
+    tab.screenshot(picture("fleet", tmp_path), height=420)
 
 
-def open_table(server: ApiServer, tab: Page, table: str = "sales.orders", **query: str) -> None:
+def picture(name: str, folder: Path) -> Path:
+    """Return the path of a picture: in the documentation if LAKEHOUSE_PICTURES names its folder, else in `folder`."""
+    return Path(os.environ.get("LAKEHOUSE_PICTURES", folder)) / f"{name}.png"
+
+
+def open_table(server: ApiServer, page: Page, table: str = "sales.orders", /, **query: str) -> None:
     """Open the page of a table."""
     words = "&".join(f"{name}={value}" for name, value in query.items())
-    tab.open(f"{server.url}/plugin/lakehouse/table/{table}{f'?{words}' if words else ''}")
+    page.open(f"{server.url}/plugin/lakehouse/table/{table}{f'?{words}' if words else ''}")
 
 
 def test_overview_shows_schema_commits_savepoints_and_file_sizes(server: ApiServer, tab: Page) -> None:
@@ -113,7 +119,8 @@ def test_overview_shows_schema_commits_savepoints_and_file_sizes(server: ApiServ
         "MERGE_ON_READ", "key order_id", "partition day", "order_id", "before the migration", "upsert", "File sizes"
     )
     tab.see("60 changed")
-    assert tab.run("document.querySelectorAll('svg[role=img]').length") >= 1
+    histogram = "document.querySelectorAll('svg[aria-label^=\"Sizes of base files\"]').length"
+    assert until(lambda: tab.run(histogram) == 1), tab.text()
     assert tab.errors == []
 
 
@@ -126,13 +133,14 @@ def test_partitions_policies_and_files_are_shown_with_their_origin(server: ApiSe
     tab.see("max_delta_commits", "spec")
 
 
-def test_timeline_draws_instants_and_decodes_the_chosen_one(server: ApiServer, tab: Page) -> None:
+def test_timeline_draws_instants_and_decodes_the_chosen_one(server: ApiServer, tab: Page, tmp_path: Path) -> None:
     open_table(server, tab, tab="timeline")
     tab.see("7 of 7 instants", "Newest instants of this range")
     assert int(tab.run("document.querySelector('canvas').dataset.boxes")) >= 2
     (newest, *_) = reversed(server.api("tables/sales.orders/timeline")["instants"])
     tab.click(newest)
     tab.see(f"Instant {newest}")
+    tab.screenshot(picture("timeline", tmp_path), height=620)
     assert f"instant={newest}" in tab.run("location.search")
     tab.click("Zoom in")
     tab.see("of 7 instants")

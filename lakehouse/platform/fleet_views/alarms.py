@@ -38,7 +38,7 @@ def alarms_page(session: Session, query: AlarmQuery, now_ms: int) -> AlarmsPage:
         now_ms=now_ms,
         total=total or 0,
         offset=query.paging.offset,
-        alarms=tuple(_line(row, table, silences) for row, table in session.execute(page).tuples()),
+        alarms=tuple(_line(row, table, silences) for row, table in session.execute(page)),
         silences=tuple(silences),
     )
 

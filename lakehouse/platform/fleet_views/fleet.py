@@ -41,7 +41,7 @@ def fleet_page(session: Session, query: FleetQuery, now_ms: int) -> FleetPage:
     matching = _filtered(columns.outerjoin(TableStateRow).outerjoin(SpecRow, of_version), query)
     total = session.scalar(select(func.count()).select_from(matching.with_only_columns(TableRow.id).subquery()))
     paged = matching.order_by(*_order(query)).offset(query.paging.offset).limit(query.paging.limit)
-    found = session.execute(paged).tuples().all()
+    found = session.execute(paged).all()
     ids = [table.id for table, *_ in found]
     runs, history = _newest_runs(session, ids), _history(session, ids, now_ms)
     rows = tuple(

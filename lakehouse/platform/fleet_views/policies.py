@@ -76,7 +76,7 @@ def _declared(session: Session, namespace: str) -> dict[str, Mapping[str, Any]]:
     """Return the `services:` section of each table of a namespace, by name."""
     of_version = (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version)
     query = select(TableRow.name, SpecRow.document["services"]).join(SpecRow, of_version)
-    rows = session.execute(query.where(TableRow.namespace == namespace)).tuples()
+    rows = session.execute(query.where(TableRow.namespace == namespace))
     return {name: found or {} for name, found in rows}
 
 

@@ -96,7 +96,7 @@ def _services(session: Session, table: TableRow, declared: Mapping[str, Any], no
         for row in session.scalars(last)
     }
     asked = select(RequestRow.service, func.count()).filter_by(table_id=table.id, state=RequestState.OPEN)
-    requests: dict[str, int] = dict(session.execute(asked.group_by(RequestRow.service)).tuples().all())
+    requests: dict[str, int] = dict(session.execute(asked.group_by(RequestRow.service)).all())
     return tuple(
         ServiceLine(
             service=service,

@@ -1,0 +1,1 @@
+"""JavaScript modules and icons of the pages: package data, served by the REST API."""
