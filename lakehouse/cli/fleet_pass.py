@@ -40,6 +40,7 @@ def _settings(given: Given, tables: list[str]) -> PassSettings:
     return PassSettings(
         services=services,
         tables=tuple(tables),
+        skip_unknown=given.skip_unknown,
         looks=LookLimits(changed=given.looks, rotation=given.rotation),
         limits=dict.fromkeys(services, Limits(runs=given.max_runs, bytes_per_hour=budget)),
         slots=given.slots,

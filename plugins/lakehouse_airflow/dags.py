@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, get_parsing_context, task
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
@@ -34,8 +34,10 @@ from lakehouse_airflow.dags_ingest import ingest_dag
 from lakehouse_airflow.dags_publish import publish_dag
 from lakehouse_airflow.dags_services import SCHEDULES, usual_service_dag
 from lakehouse_airflow.doctor_dag import doctor_dag
-from lakehouse_airflow.pools import DOCTOR, spec_pools
+from lakehouse_airflow.pools import DOCTOR, SCHEDULER, spec_pools
 from lakehouse_airflow.publish import POOL as PUBLISH_POOL
+from lakehouse_airflow.schedule import DAG_ID as SCHEDULE_ID
+from lakehouse_airflow.schedule import schedule_dag
 from lakehouse_airflow.services import POOL as SERVICE_POOL
 from lakehouse_airflow.specs import Specs, declare_folders, load_specs, spec_directories
 
@@ -84,8 +86,9 @@ def lakehouse_dags(
             folder `tables`.
         ingest: Build the DAGs `ingest.<table>`.
         publish: Build the DAGs `publish.<table>`.
-        services: The services to build: names, or a mapping of names to cron expressions in UTC. Default: all services
-            with their usual schedules.
+        services: The services to build: names, or a mapping of names to cron expressions in UTC. Default: all. The DAG
+            `services.schedule` decides about the services without a cron expression; the others decide in their own
+            DAGs.
         doctor: Build the DAG `lakehouse.doctor`, which checks the deployment every day. Default: if services are built.
         actions: Build the DAG `lakehouse.actions` for actions of users on pages. Default: if services are built.
         default_args: Airflow's default arguments of all tasks, such as `on_failure_callback`.
@@ -106,10 +109,7 @@ def lakehouse_dags(
     builders = dict(_tables(page.specs.good, ingest, publish, settings, conf))
     assets = [table_asset(spec) for spec in page.specs.good]
     schedules = _schedules(services)
-    for name, schedule in schedules.items():
-        builders[f"services.{name}"] = partial(
-            usual_service_dag, name, schedule=schedule, assets=assets, conf=conf, **settings
-        )
+    builders |= _service_builders(schedules, assets, {"conf": conf, **settings})
     usual = bool(schedules)
     builders |= {DOCTOR: partial(doctor_dag, **settings)} if (usual if doctor is None else doctor) else {}
     builders |= {ACTIONS: partial(actions_dag, **settings)} if (usual if actions is None else actions) else {}
@@ -176,19 +176,33 @@ def _tables(
             yield f"publish.{spec.table}", partial(publish_dag, spec, publication, conf=conf, **settings)
 
 
+def _service_builders(
+    schedules: Mapping[str, str], assets: Sequence[Asset], settings: Mapping[str, Any]
+) -> dict[str, Callable[[], DAG]]:
+    """Return the DAG of each service, and `services.schedule` for those without a schedule of their own."""
+    builders: dict[str, Callable[[], DAG]] = {}
+    for name, schedule in schedules.items():
+        own = {"schedule": schedule} if schedule else {}
+        builders[f"services.{name}"] = partial(usual_service_dag, name, **own, **settings)
+    decided = [word for name, schedule in schedules.items() if not schedule for word in ("--service", name)]
+    if decided:
+        builders[SCHEDULE_ID] = partial(schedule_dag, assets=assets, arguments=decided, **settings)
+    return builders
+
+
 def _schedules(services: Mapping[str, str] | Collection[str] | None) -> Mapping[str, str]:
     if services is None:
-        return SCHEDULES
+        return dict.fromkeys(SCHEDULES, "")
     if isinstance(services, Mapping):
         return services
     if isinstance(services, str):
         raise UserError(f"services={services!r} is a text: pass a list of names, such as [{services!r}]")
     # usual_service_dag refuses an unknown name.
-    return {name: SCHEDULES.get(name, "") for name in services}
+    return dict.fromkeys(services, "")
 
 
 def _check_pools(pools: Mapping[str, str], specs: Sequence[TableSpec]) -> None:
-    known = sorted({SERVICE_POOL, PUBLISH_POOL, *spec_pools(specs)})
+    known = sorted({SERVICE_POOL, SCHEDULER.name, PUBLISH_POOL, *spec_pools(specs)})
     for name in pools:
         if name not in known:
             raise UserError(f"pools: no task uses the pool {name!r}; the pools are {', '.join(known)}", pool=name)

@@ -12,7 +12,7 @@ from airflow.sdk import DAG
 from lakehouse.errors import UserError, nearest
 from lakehouse_airflow.services import service_dag
 
-#: Cron expression of each service, in UTC.
+#: Cron expression of each service, in UTC, for deployments without `services.schedule`.
 SCHEDULES: Mapping[str, str] = MappingProxyType(
     {
         "compaction": "*/15 * * * *",
@@ -24,6 +24,8 @@ SCHEDULES: Mapping[str, str] = MappingProxyType(
         "archive": "45 * * * *",
     }
 )
+#: The schedule of a DAG whose scheduled runs decide nothing: it gives backfills their days.
+DAYS = "0 0 * * *"
 _COMPACTION = (
     "Compaction: merges the log files of merge-on-read tables into base files, so that readers have less to merge.\n\n"
     "A run plans and executes while writers are active. The next run resumes the plan of a failed run. Between two "
@@ -53,14 +55,15 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def usual_service_dag(service: str, **changes: Any) -> DAG:
-    """Build the DAG `services.<service>` with its usual schedule.
+    """Build the DAG `services.<service>` for triggers and backfills; `services.schedule` decides about other runs.
 
     Args:
         service: Name of the service.
-        changes: Arguments of `service_dag` that differ from the usual ones, such as `schedule` or `default_args`.
+        changes: Arguments of `service_dag` that differ from the usual ones, such as `default_args`. With a `schedule`,
+            the runs of this DAG decide about the service, so `services.schedule` must leave it out.
     """
     if service not in SCHEDULES:
         known = ", ".join(SCHEDULES)
         raise UserError(f"unknown service {service!r}.{nearest(service, SCHEDULES)} Known: {known}.", service=service)
-    usual = {"schedule": SCHEDULES[service], "start_date": _START, "doc": _DOCS[service] + _DUE}
+    usual = {"schedule": DAYS, "decide": "schedule" in changes, "start_date": _START, "doc": _DOCS[service] + _DUE}
     return service_dag(service, **{**usual, **changes})

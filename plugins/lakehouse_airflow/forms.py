@@ -72,6 +72,11 @@ def service_form(service: str, tables: Iterable[str] = ()) -> dict[str, Param]:
     return {**form, "force": force, "dry_run": _dry_run(), "options": _options()}
 
 
+def schedule_form(tables: Iterable[str] = ()) -> dict[str, Param]:
+    """Return the form of `services.schedule`; `tables` are names that it offers."""
+    return {"tables": _tables(tables)}
+
+
 def publish_form() -> dict[str, Param]:
     """Return the form of a publication."""
     return {

@@ -40,7 +40,7 @@ class PoolSetting:
     description: str
 
 
-INGEST, SERVICES, PUBLISH = POOLS = (
+INGEST, SERVICES, PUBLISH, SCHEDULER = POOLS = (
     PoolSetting(
         name="lakehouse_ingest",
         flag="--ingest-slots",
@@ -61,6 +61,13 @@ INGEST, SERVICES, PUBLISH = POOLS = (
         variable="LAKEHOUSE_PUBLISH_SLOTS",
         slots=4,
         description="Publication, without Spark",
+    ),
+    PoolSetting(
+        name="lakehouse_scheduler",
+        flag="--scheduler-slots",
+        variable="LAKEHOUSE_SCHEDULER_SLOTS",
+        slots=2,
+        description="Decisions about table services, without Spark",
     ),
 )
 

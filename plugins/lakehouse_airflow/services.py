@@ -95,6 +95,12 @@ def service_interval(service: str, context: Mapping[str, Any]) -> tuple[str, str
     return requested or whole_periods(*required_interval(context))
 
 
+def is_requested(context: Mapping[str, Any]) -> bool:
+    """Return whether a user or a backfill started the run, not the schedule or an event."""
+    run_type = str(getattr(context.get("dag_run"), "run_type", "manual")).rpartition(".")[2].lower()
+    return run_type not in ("scheduled", "asset_triggered")
+
+
 def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ()) -> list[list[str]]:
     """Decide which tables a service runs on now, record the decisions, and return the tables in batches.
 
@@ -135,12 +141,17 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
 
 
 @task
-def due_batches(service: str, arguments: Sequence[str] = (), **context: Any) -> list[list[str]]:
+def due_batches(service: str, arguments: Sequence[str] = (), decide: bool = True, **context: Any) -> list[list[str]]:
     """Task: return the batches of tables that a service runs on now (see `due_tables`).
+
+    Without `decide`, a scheduled run has none: `services.schedule` decides, and only requests and backfills run here.
 
     If no table is due, Airflow skips the task that is mapped over the batches. A task after it that has to run anyway
     needs `trigger_rule="none_failed"`.
     """
+    if not decide and not is_requested(context):
+        log.info("the DAG services.schedule decides about %s; trigger this DAG or create a backfill", service)
+        return []
     try:
         return due_tables(service, context, arguments=arguments)
     except UserError as error:
@@ -156,6 +167,7 @@ def service_dag(
     doc: str = "",
     assets: Iterable[Asset] | None = None,
     arguments: Sequence[str] = (),
+    decide: bool = True,
     retries: int = 3,
     timeout: timedelta = timedelta(hours=6),
     conf: Mapping[str, Any] | None = None,
@@ -168,30 +180,32 @@ def service_dag(
         schedule: Cron expression in UTC.
         start_date: Start of the first data interval.
         doc: Documentation of the DAG in Markdown.
-        assets: The DAG also runs after an event of one of these; default: the assets of the specs beside the DAGs.
+        assets: The DAG also runs after an event of one of these; default: none. Such a run looks at all tables.
         arguments: More arguments for `lakehouse services due`.
+        decide: Whether scheduled runs decide. Without it, `services.schedule` decides, and the schedule only gives
+            backfills their days.
         retries: Retries of each task.
         timeout: Timeout of each run task.
         conf: Spark properties of the jobs.
         dag: More arguments of Airflow's DAG: callbacks, deadlines, tags.
     """
-    watched = list(spec_assets() if assets is None else assets)
+    watched = list(assets or ())
     timetable: Any = CronDataIntervalTimetable(schedule, timezone="UTC")
     if watched:
         timetable = AssetOrTimeSchedule(timetable=timetable, assets=AssetAny(*watched))
-    settings = {"max_active_runs": 1, "catchup": False, "tags": ["lakehouse", "service"], **dag}
+    settings: dict[str, Any] = {"max_active_runs": 1, "catchup": False, "tags": ["lakehouse", "service"], **dag}
     with DAG(
         dag_id=f"services.{service}",
         description=f"{service} of the tables that are due",
         doc_md=doc,
         schedule=timetable,
         start_date=start_date,
-        params=service_form(service, _tables_of(watched)),
+        params=service_form(service, _tables_of(watched or spec_assets())),
         **settings,
     ) as made:
         soon = {"retries": retries, "retry_delay": timedelta(minutes=1)}
         batches = due_batches.override(task_id="due", pool=POOL, doc_md=_DUE_DOC.format(service=service), **soon)(
-            service, list(text_list(arguments, "arguments"))
+            service, list(text_list(arguments, "arguments")), decide
         )
         ServiceOperator.partial(
             task_id="run",

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
 from lakehouse.errors import UserError
+from lakehouse.spec.services import BY_PARTITION
 from lakehouse_airflow.forms import check_conf, service_form
 from lakehouse_airflow.services import due_batches
 
@@ -89,20 +90,20 @@ def test_tables_are_choices_and_accept_other_names() -> None:
 def test_data_interval_is_asked_only_where_the_one_of_the_airflow_dialog_has_no_effect(dags: dict[str, DAG]) -> None:
     # Airflow's dialog has "Data Interval" itself, and an ingestion reads it. A second one would contradict it.
     for dag_id, dag in dags.items():
-        limited = dag_id.startswith("publish.") or dag_id in ("services.clustering", "services.compaction")
+        limited = dag_id.startswith("publish.") or dag_id.removeprefix("services.") in BY_PARTITION
         assert (set(dag.params) >= INTERVAL) == limited, dag_id
         assert INTERVAL.isdisjoint(dag.params) or limited, dag_id
         sections = {param.schema.get("section", "").lower() for param in params_of(dag).values()}
         assert "data interval" not in sections, dag_id
         for name in INTERVAL & set(dag.params):
             assert params_of(dag)[name].schema["section"] == "Limit to days"
-    for dag_id in ("services.clean", "services.archive", "services.ttl", "services.logcompaction"):
+    for dag_id in ("services.clean", "services.archive", "services.ttl", "services.schedule"):
         assert "partitions" not in dags[dag_id].params
 
 
 def test_every_task_of_lakehouse_documents_itself_and_batches_show_their_tables(dags: dict[str, DAG]) -> None:
     tasks = [task for name, dag in dags.items() if name.startswith(("ingest.", "services.")) for task in dag.tasks]
-    assert {task.task_id for task in tasks} == {"ingest", "due", "run"}
+    assert {task.task_id for task in tasks} == {"ingest", "decide", "due", "run"}
     for task in tasks:
         assert "log" in (task.doc_md or ""), task.task_id
     run = dags["services.clean"].get_task("run")

@@ -50,7 +50,7 @@ def test_setup_creates_pools_of_options_variables_and_specs(place: Path, capsys:
 def test_needed_pools_take_slots_from_flag_then_variable_then_default(place: Path) -> None:
     environ = {"LAKEHOUSE_INGEST_SLOTS": "3", "LAKEHOUSE_PUBLISH_SLOTS": "9"}
     found = {pool.name: pool.slots for pool in needed_pools({"lakehouse_publish": "6"}, (), (), environ)}
-    assert [found[setting.name] for setting in POOLS] == [3, 2, 6]
+    assert [found[setting.name] for setting in POOLS] == [3, 2, 6, 2]
 
 
 @pytest.mark.parametrize("text", ["0", "-2", "many", "1.5"])

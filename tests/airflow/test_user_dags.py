@@ -18,7 +18,13 @@ from tests.airflow.test_dags import ORDERS, minimal, parsed
 PUBLISHED = f"{ORDERS}partition_by: [day]\nservices:\n  publish: {{database: shop, ready: [interval]}}\n"
 TWO_LINES = "from lakehouse_airflow import lakehouse_dags\nlakehouse_dags(globals(), specs='tables')\n"
 ERROR_LINES = "from lakehouse_airflow import lakehouse_dag_errors\nlakehouse_dag_errors(globals(), specs='tables')\n"
-SERVICE_DAGS = {"lakehouse.doctor", "lakehouse.actions", *(f"services.{name}" for name in SERVICES)}
+SERVICE_DAGS = {
+    "lakehouse.doctor",
+    "lakehouse.actions",
+    "services.schedule",
+    *(f"services.{name}" for name in SERVICES),
+}
+PLATFORM = ("lakehouse.doctor", "lakehouse.actions")
 MakeFolder = Callable[..., Path]
 
 
@@ -51,8 +57,8 @@ def test_two_lines_build_ingest_publish_and_service_dags_beside_the_file(
     assert bag.import_errors == {}
     assert set(bag.dags) == {"ingest.sales.orders", "ingest.manual", "publish.sales.orders", *SERVICE_DAGS}
     assert {Path(dag.fileloc).name for dag in bag.dags.values()} == {"house.py"}
-    watched = bag.dags["services.clean"].timetable.asset_condition
-    assert sorted(asset.name for asset in watched.objects) == ["manual", "sales.orders"]
+    watched = bag.dags["services.schedule"].timetable.asset_condition
+    assert sorted(asset.name for asset in watched.objects) == ["lakehouse.tables", "manual", "sales.orders"]
 
 
 def test_every_service_has_a_usual_schedule() -> None:
@@ -89,10 +95,12 @@ def test_spec_errors_file_is_an_import_error_until_the_spec_is_corrected(make_fo
 
 def test_services_are_chosen_by_name_or_with_a_schedule(make_folder: MakeFolder) -> None:
     bag = DagBag(make_folder(call("services=['clean', 'ttl'], ingest=False"), one=minimal("one")))
-    assert set(bag.dags) == {"services.clean", "services.ttl", "lakehouse.doctor", "lakehouse.actions"}
-    bag = DagBag(make_folder(call("services={'clean': '0 5 * * *'}, doctor=False")))
+    assert set(bag.dags) == {"services.clean", "services.ttl", "services.schedule", *PLATFORM}
+    decide = bag.dags["services.schedule"].get_task("decide")
+    assert list(decide.op_args[0])[-4:] == ["--service", "clean", "--service", "ttl"]
+    bag = DagBag(make_folder(call("services={'clean': '0 5 * * *'}, doctor=False, actions=False")))
     assert set(bag.dags) == {"ingest.one", "services.clean"}
-    assert bag.dags["services.clean"].timetable.timetable.expression == "0 5 * * *"
+    assert bag.dags["services.clean"].timetable.expression == "0 5 * * *"
     assert set(DagBag(make_folder(call("services=()"))).dags) == {"ingest.one"}
     assert set(DagBag(make_folder(call("services=(), doctor=True"))).dags) == {"ingest.one", "lakehouse.doctor"}
 
@@ -125,7 +133,7 @@ def test_default_args_pools_conf_and_change_apply_to_all_dags(make_folder: MakeF
     assert len(dags) == 2 + len(SERVICE_DAGS)
     tasks = [task for dag in dags.values() for task in dag.tasks]
     assert {(task.owner, task.queue) for task in tasks} == {("house", "spark")}
-    assert {task.pool for task in tasks} == {"etl", "big", "lakehouse_publish", "default_pool"}
+    assert {task.pool for task in tasks} == {"etl", "big", "lakehouse_publish", "lakehouse_scheduler", "default_pool"}
     assert [dag.dag_id for dag in dags.values() if "mine" not in dag.tags] == []
     ingest = dags["ingest.sales.orders"].get_task("ingest")
     # The spec has 4g.

@@ -99,7 +99,7 @@ def test_named_tables_are_the_only_ones_that_a_pass_looks_at(catalog: Catalog) -
         result = run_pass(catalog, PassSettings(tables=("bench.t10",)))
     assert looked(result) == {"bench.t10"} and len(stores) == 1
     assert chosen(result) == {("bench.t10", "compaction")}
-    # The sweep is about the other tables.
+    # The next pass has the other tables.
     assert looked(run_pass(catalog, ALL)) == {e.identifier for e in catalog.list_tables()} - {"bench.t10"}
 
 

@@ -33,6 +33,7 @@ _PASS = Command(
     [
         services(),
         tables("Look only at this table, namespace.table; repeatable. Default: the tables that changed."),
+        flag("--skip-unknown", "Ignore tables that the catalog does not have."),
         value("--slots", "Slots of the pool that executes the runs. Default: unlimited.", type=Count(1)),
         value("--horizon", "Time until the next pass; later runs wait for it.", default="5m", metavar="DURATION"),
         value("--looks", "Largest number of changed tables to look at.", type=Count(1), default=1000),

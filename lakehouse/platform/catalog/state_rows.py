@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -15,6 +15,7 @@ from lakehouse.spec.contracts.fleet import DueService, Problem, TableNumbers, Ta
 from lakehouse.spec.secrets import redact_text
 
 _BATCH = 5000
+ValueT = TypeVar("ValueT")
 
 
 def mark_changed(session: Session, table_ids: Collection[int], now_ms: int) -> None:
@@ -106,8 +107,8 @@ def number_of(name: str) -> ColumnElement[Any]:
     return found
 
 
-def batches(ids: Collection[int]) -> Iterator[list[int]]:
-    """Yield ids in groups that fit in one statement."""
+def batches(ids: Collection[ValueT]) -> Iterator[list[ValueT]]:
+    """Yield ids or names in groups that fit in one statement."""
     ordered = list(ids)
     for start in range(0, len(ordered), _BATCH):
         yield ordered[start : start + _BATCH]

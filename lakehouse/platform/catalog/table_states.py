@@ -203,6 +203,14 @@ class TableStates:
             rows = [row for some in batches(ids) for row in session.execute(query.where(TableRow.id.in_(some)))]
         return {table: f"{namespace}.{name}" for table, namespace, name in rows}
 
+    def ids(self, names: Collection[str]) -> dict[str, int]:
+        """Return the ids of tables by their full names; a name that is not registered is missing."""
+        full = TableRow.namespace + "." + TableRow.name
+        with self._database.session() as session:
+            queries = [select(full, TableRow.id).where(full.in_(some)) for some in batches(names)]
+            found = [row for query in queries for row in session.execute(query)]
+        return {str(name): int(table) for name, table in found}
+
     def states(self, wanted: StateFilter | None = None, page: StatePage | None = None) -> FleetTables:
         """Return one page of the tables of the catalog with their states.
 

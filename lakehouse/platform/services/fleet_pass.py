@@ -21,7 +21,7 @@ from functools import partial
 from lakehouse.errors import RetryableError
 from lakehouse.platform.alarms.judge import judge
 from lakehouse.platform.alarms.rules import AlarmRules
-from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.catalog import Catalog, full_name
 from lakehouse.platform.catalog.run_history import Decision
 from lakehouse.platform.catalog.table_states import LookLimits
 from lakehouse.platform.services.budgets import Limits
@@ -46,6 +46,7 @@ class PassSettings:
     Attributes:
         services: Names of the services to decide on.
         tables: Names of the tables to look at; empty: those that changed.
+        skip_unknown: Ignore names of tables that the catalog does not have.
         looks: How many tables a pass without named tables looks at.
         limits: Limits of a service on all tables, by service.
         slots: Slots of the pool that executes the runs; None: unlimited.
@@ -56,6 +57,7 @@ class PassSettings:
 
     services: tuple[str, ...] = SERVICES
     tables: tuple[str, ...] = ()
+    skip_unknown: bool = False
     looks: LookLimits = field(default_factory=LookLimits)
     limits: Mapping[str, Limits] = field(default_factory=dict)
     slots: int | None = None
@@ -79,7 +81,7 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
     Raises RetryableError if another pass holds the choice for minutes, and UserError for an unknown table.
     """
     end_crashed_runs(catalog, settings.services)
-    named = {entry.id for entry in catalog.entries(settings.tables)} if settings.tables else set()
+    named = _named(catalog, settings)
     # A pass that crashes after an event leaves the mark for the next one.
     catalog.states.mark_changed(named)
     now_ms = catalog.clock.now_ms()
@@ -101,6 +103,15 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
                 measures.table(seen_table.entry.identifier, seen_table.health)
         measures.decisions(choices)
     return PassResult(looks=tuple(looks.values()), choices=choices, batches=jobs)
+
+
+def _named(catalog: Catalog, settings: PassSettings) -> set[int]:
+    """Return the ids of the named tables; raise UserError for an unknown one unless they are skipped."""
+    found = catalog.states.ids([full_name(table) for table in settings.tables])
+    if len(found) < len(settings.tables) and not settings.skip_unknown:
+        # The error has the nearest known name.
+        catalog.entries(settings.tables)
+    return set(found.values())
 
 
 #: (table name, service)

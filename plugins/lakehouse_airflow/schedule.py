@@ -1,0 +1,175 @@
+"""The DAG `services.schedule`: one pass decides for all services and tables, and each job is one spark-submit.
+
+    decide ──► run[0..n]      decide: pool lakehouse_scheduler; run: pool lakehouse_services
+
+An event of a table starts a pass that looks only at the tables of its events. A pass by the clock looks at the tables
+that changed since the last look. Deciding has a pool of its own, and many runs of this DAG may be active at the same
+time, so long jobs never delay a decision.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, CronTriggerTimetable, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from lakehouse.errors import UserError
+from lakehouse.model.texts import text_list
+from lakehouse.spec.contracts.fleet import FleetPass, ServiceBatch
+from lakehouse_airflow.assets import TABLE_SCHEME, TABLES
+from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.forms import check_conf, schedule_form
+from lakehouse_airflow.operators import JOB_DOC
+from lakehouse_airflow.pools import SCHEDULER, SERVICES, slots_of
+from lakehouse_airflow.services import POOL, ServiceOperator, spec_assets
+
+log = logging.getLogger(__name__)
+
+DAG_ID = "services.schedule"
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+#: Airflow counts runs with a job that has not ended; a pass has to start although many jobs run.
+_ACTIVE_RUNS = 100
+_BATCH_NAME = (
+    "{{ task.service }}: {{ (task.table if task.table is string else task.table | join(', ')) | truncate(180) }}"
+)
+_DOC = """One pass decides for all table services: it compares due services of all tables by deadline, priority and
+benefit within budgets, quiet hours and the slots of the pool, and starts one `spark-submit` per batch.
+
+After a commit to a table, a pass looks at this table. Every few minutes a pass looks at the tables that changed.
+`lakehouse services explain --table namespace.table` shows why a service runs or waits.
+"""
+_DECIDE_DOC = """Decides without Spark which services run now on which tables.
+
+The log names the tables whose storage was read, each decision with its reason, and the time at which a wait ends.
+"""
+#: Spark properties of a deployment replace the resources that a pass derives from the predicted bytes.
+_PROPERTIES: Mapping[str, str] = MappingProxyType(
+    {
+        "driver_memory": "spark.driver.memory",
+        "executor_memory": "spark.executor.memory",
+        "num_executors": "spark.executor.instances",
+        "executor_cores": "spark.executor.cores",
+    }
+)
+
+
+# parameters: the arguments of an Airflow DAG
+def schedule_dag(
+    *,
+    schedule: str = "*/5 * * * *",
+    horizon: str = "5m",
+    start_date: datetime = _START,
+    assets: Iterable[Asset] | None = None,
+    arguments: Sequence[str] = (),
+    retries: int = 3,
+    timeout: timedelta = timedelta(hours=6),
+    conf: Mapping[str, Any] | None = None,
+    **dag: Any,
+) -> DAG:
+    """Build the DAG `services.schedule`.
+
+    Args:
+        schedule: Cron expression in UTC of the passes by the clock.
+        horizon: Time between two passes: a pass starts the jobs that begin before the next one.
+        start_date: Start of the schedule.
+        assets: An event of one of these starts a pass that looks at its table; default: the assets of the specs beside
+            the DAGs.
+        arguments: More arguments of `lakehouse services pass`, such as `--bytes-per-hour 500GB`.
+        retries: Retries of each task.
+        timeout: Timeout of each job.
+        conf: Spark properties of the jobs; they replace resources that a pass derives from predicted bytes.
+        dag: More arguments of Airflow's DAG: callbacks, deadlines, tags.
+    """
+    watched = list(spec_assets() if assets is None else assets)
+    clock: Any = CronTriggerTimetable(schedule, timezone="UTC")
+    settings = {"max_active_runs": _ACTIVE_RUNS, "catchup": False, "tags": ["lakehouse", "service"], **dag}
+    properties = dict(conf or {})
+    with DAG(
+        dag_id=DAG_ID,
+        description="Decide for all services of all tables, and run them",
+        doc_md=_DOC,
+        schedule=AssetOrTimeSchedule(timetable=clock, assets=AssetAny(*watched, TABLES)),
+        start_date=start_date,
+        params=schedule_form(asset.name for asset in watched if asset.uri.startswith(TABLE_SCHEME)),
+        allowed_run_types=["scheduled", "manual", "asset_triggered", "operator_triggered"],
+        **settings,
+    ) as made:
+        soon = {"retries": retries, "retry_delay": timedelta(minutes=1)}
+        words = ["--horizon", horizon, *text_list(arguments, "arguments")]
+        jobs = decide_services.override(
+            task_id="decide", pool=SCHEDULER.name, priority_weight=10, doc_md=_DECIDE_DOC, **soon
+        )(words, sorted(properties))
+        ServiceOperator.partial(
+            task_id="run",
+            map_index_template=_BATCH_NAME,
+            doc_md=JOB_DOC.format(verb="<service>", action="run"),
+            # The task `decide` has opened the tables.
+            check=False,
+            conf=properties,
+            pool=POOL,
+            retries=retries,
+            retry_delay=timedelta(minutes=1),
+            retry_exponential_backoff=2,
+            max_retry_delay=timedelta(hours=1),
+            execution_timeout=timeout,
+        ).expand_kwargs(jobs)
+    return made
+
+
+@task
+def decide_services(arguments: Sequence[str] = (), properties: Sequence[str] = (), **context: Any) -> list[Any]:
+    """Task: run a pass of the scheduler, and return the arguments of ServiceOperator for each job."""
+    try:
+        return decided_jobs(context, arguments=arguments, properties=properties)
+    except UserError as error:
+        raise AirflowFailException(str(error)) from error
+
+
+def decided_jobs(
+    context: Context, *, arguments: Sequence[str] = (), properties: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Run a pass of the scheduler, and return its jobs as arguments of ServiceOperator.
+
+    Args:
+        context: Airflow's context of the task.
+        arguments: More arguments of `lakehouse services pass`.
+        properties: Names of the Spark properties of the deployment, which replace derived resources.
+    """
+    check_conf(context)
+    tables = looked_tables(context)
+    slots = slots_of(SERVICES, None, os.environ)
+    words = ["services", "pass", *(["--slots", str(slots)] if slots > 0 else [])]
+    words += [word for table in tables for word in ("--table", table)]
+    words += ["--skip-unknown"] if tables else []
+    found = FleetPass.from_json(run_command([*words, *arguments, "--output", "json"]))
+    log.info("looked at %d tables: %s", len(found.looked), ", ".join(found.looked) or "none changed")
+    for decision in found.decisions:
+        state = "runs now" if decision.runs_now else f"waits until {decision.starts}" if decision.starts else "waits"
+        log.info("%s %s: %s: %s: %s", decision.table, decision.service, state, decision.code, decision.reason)
+    return [_job(batch, properties) for batch in found.batches]
+
+
+def looked_tables(context: Mapping[str, Any]) -> list[str]:
+    """Return the tables that a run looks at: those of its params, or of its events; empty: all that changed."""
+    named = text_list((context.get("params") or {}).get("tables"), "the run's params: tables")
+    if named:
+        return list(named)
+    events = context.get("triggering_asset_events") or {}
+    found = {str(event.asset.name) for asset in events for event in events[asset] if _is_table(event.asset)}
+    return sorted(found)
+
+
+def _is_table(asset: Any) -> bool:
+    return str(getattr(asset, "uri", "")).startswith(TABLE_SCHEME)
+
+
+def _job(batch: ServiceBatch, properties: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of ServiceOperator for a batch."""
+    resources = {name: getattr(batch.resources, name) for name, key in _PROPERTIES.items() if key not in properties}
+    return {"service": batch.service, "table": list(batch.tables), **resources}
