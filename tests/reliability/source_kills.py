@@ -150,6 +150,8 @@ def disturb(source: Source, session: SparkSession, found: Found, random: Random,
 def check(source: Source, session: SparkSession, found: Found) -> None:
     """Ingest without faults until nothing is left, and compare the table with the source."""
     last = "it committed"
+    if source.settle is not None:
+        source.settle()
     for _ in range(_MOST_RUNS):
         try:
             if source.run(session).status is JobStatus.NOTHING_TO_DO:

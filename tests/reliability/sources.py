@@ -50,6 +50,7 @@ class Source:
         environ: Environment variables of runs.
         proxy: The proxy between the runs and the server; None without a server.
         restart: Kills the server and starts it again; None without a server.
+        settle: Repeats what a fault may have ended in `change`, before rows are compared; None if nothing can be left.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Source:
     environ: dict[str, str] = field(default_factory=dict)
     proxy: Proxy | None = None
     restart: Callable[[], None] | None = None
+    settle: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -136,6 +138,7 @@ def table(session: SparkSession, home: Path) -> Iterator[Source]:
                 "ingest": {"source": "table", "tables": {"raw": raw.location}},
             },
             change=change,
+            settle=lambda: raw.run(session),
             expected=raw.expected,
             columns=("id", "n"),
         )
