@@ -10,12 +10,12 @@ from lakehouse.cli.output import rows_of, show_document, show_rows
 from lakehouse.cli.specs import author
 from lakehouse.cli.table import catalog_table, catalog_tables
 from lakehouse.errors import UserError, nearest
-from lakehouse.platform.alarms.judge import judge_by_time
 from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.alarms.rules import AlarmRule, Unit, names_of
 from lakehouse.platform.catalog.alarms import Alarm, AlarmState, Route, Silence
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.services.metrics import metrics
+from lakehouse.platform.services.table_gauges import watch_tables
 from lakehouse.spec.alarm_file import alarm_file
 from lakehouse.spec.contracts.alarms import (
     AlarmCheck,
@@ -98,14 +98,9 @@ def check(given: Given) -> None:
     """Evaluate the rules that need no look at a table on all tables."""
     with load_catalog(given.catalog) as catalog, metrics() as measures:
         loaded = load_rules(os.environ)
-        judged = judge_by_time(catalog, loaded)
-        counts = catalog.alarms.counts()
-        measures.alarms(counts, names_of(loaded.rules))
-        names = {entry.id: entry.identifier for entry in catalog.list_tables()}
-        states = catalog.states.of(names)
-        measures.states({names[table]: state for table, state in states.items()}, catalog.clock.now_ms())
-    changes = judged.changes
-    result = AlarmCheck(raised=len(changes.raised), resolved=len(changes.resolved), open=sum(counts.values()))
+        changes = watch_tables(catalog, loaded, measures).changes
+        still_open = sum(catalog.alarms.counts().values())
+    result = AlarmCheck(raised=len(changes.raised), resolved=len(changes.resolved), open=still_open)
     show_document(result, given.output)
 
 

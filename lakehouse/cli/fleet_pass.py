@@ -16,6 +16,7 @@ from lakehouse.platform.services.choose import Choice
 from lakehouse.platform.services.fleet_pass import PassResult, PassSettings, run_pass
 from lakehouse.platform.services.job_batches import BatchSize
 from lakehouse.platform.services.metrics import metrics
+from lakehouse.platform.services.table_gauges import watch_tables
 from lakehouse.spec.contracts.decisions import DecisionReason, ServiceDecision
 from lakehouse.spec.contracts.fleet import FleetPass
 from lakehouse.spec.quantities import parse_duration, parse_size
@@ -29,7 +30,10 @@ def run(given: Given) -> None:
     """Run a pass, and print its decisions and the jobs to start."""
     name, tables = catalog_tables(given)
     with load_catalog(name) as catalog, metrics() as measures:
-        found = _document(run_pass(catalog, _settings(given, tables), measures))
+        settings = _settings(given, tables)
+        found = _document(run_pass(catalog, settings, measures))
+        if settings.rules is not None and not tables:
+            watch_tables(catalog, settings.rules, measures)
     rows = [_row(decision) for decision in found.decisions if decision.code not in _QUIET]
     show_document(found, given.output, rows=rows)
 

@@ -157,6 +157,12 @@ ENVIRONMENT = (
         reader="Airflow and docker compose",
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_LINEAGE",
+        text="Whether jobs add their lineage to the report: `true` or `false`; the operator sets it for OpenLineage.",
+        default="false",
+        reader=JOB,
+    ),
+    EnvironmentVariable(
         name="AIRFLOW_CONN_<CONNECTION_ID>",
         text="An Airflow connection, for options with a value of the form `airflow:<connection id>`.",
         reader="jobs and Airflow",

@@ -15,7 +15,7 @@ from lakehouse.platform.alarms.evaluate import active, evaluate
 from lakehouse.platform.alarms.facts import TableFacts
 from lakehouse.platform.alarms.measures import MEASURES
 from lakehouse.platform.alarms.rules import AlarmRules, names_of
-from lakehouse.platform.catalog.alarms import AlarmChanges, Evaluated
+from lakehouse.platform.catalog.alarms import AlarmChanges, Evaluated, WatchedTable
 from lakehouse.platform.catalog.catalog import Catalog, TableEntry
 from lakehouse.platform.catalog.run_history import Run
 from lakehouse.platform.catalog.table_states import TablePoint
@@ -65,16 +65,17 @@ def judge(
 
 def judge_by_time(catalog: Catalog, rules: AlarmRules) -> Judgement:
     """Evaluate the rules whose values change without a commit on all tables, and record alarms and problems."""
-    entries = catalog.list_tables()
-    states = catalog.states.of([entry.id for entry in entries])
+    # Parsing the specs of all tables would take longer than the rest.
+    tables = catalog.alarms.tables()
+    states = catalog.states.of(tables)
     now = catalog.clock.now_ms()
     runs, leases = catalog.history.runs_since(now - _window_ms(rules, of_runs=True)), _leases(catalog)
     by_time = frozenset(names_of(rule for rule in rules.rules if MEASURES[rule.measure].by_time))
     found: dict[int, tuple[Problem, ...]] = {}
-    for entry in entries:
-        state = states.get(entry.id, TableState())
-        facts = _of(entry, state, now, runs.get(entry.id, {}), leases.get(entry.identifier, {}))
-        found[entry.id] = evaluate(rules, facts, by_time_only=True)
+    for table, watched in tables.items():
+        state = states.get(table, TableState())
+        facts = _of(watched, state, now, runs.get(table, {}), leases.get(watched.identifier, {}))
+        found[table] = evaluate(rules, facts, by_time_only=True)
     changes = catalog.alarms.record({table: Evaluated(problems=p, rules=by_time) for table, p in found.items()})
     kept = {table: _kept(states[table], problems, by_time) for table, problems in found.items() if table in states}
     catalog.states.record_problems({t: problems for t, problems in kept.items() if problems != states[t].problems})
@@ -90,7 +91,7 @@ def _facts(
     runs, leases = catalog.history.runs_since(now - _window_ms(rules, of_runs=True), ids), _leases(catalog)
     return {
         entry.id: _of(
-            entry,
+            _watched(entry),
             states.get(entry.id, TableState()),
             now,
             runs.get(entry.id, {}),
@@ -103,7 +104,7 @@ def _facts(
 
 # parameters: the facts of one table
 def _of(
-    entry: TableEntry,
+    watched: WatchedTable,
     state: TableState,
     now_ms: int,
     runs: _Runs,
@@ -111,15 +112,19 @@ def _of(
     points: Sequence[TablePoint] = (),
 ) -> TableFacts:
     return TableFacts(
-        table=entry.identifier,
+        table=watched.identifier,
         now_ms=now_ms,
         numbers=state.numbers,
         history=tuple((point.hour_ms, point.numbers) for point in points),
         runs=runs,
         expired_leases=leases,
         error=state.error,
-        is_ingested=any(spec.ingest is not None for spec in entry.spec.ingestions),
+        is_ingested=watched.is_ingested,
     )
+
+
+def _watched(entry: TableEntry) -> WatchedTable:
+    return WatchedTable(identifier=entry.identifier, is_ingested=bool(entry.spec.ingestions))
 
 
 def _leases(catalog: Catalog) -> dict[str, dict[str, int]]:

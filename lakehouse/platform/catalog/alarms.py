@@ -22,7 +22,7 @@ from lakehouse.core.system.clock import Clock
 from lakehouse.errors import UserError
 from lakehouse.model.display import Readable
 from lakehouse.platform.catalog.connect import Database
-from lakehouse.platform.catalog.models import AlarmRow, SilenceRow, TableRow
+from lakehouse.platform.catalog.models import AlarmRow, SilenceRow, SpecRow, TableRow
 from lakehouse.spec.contracts.fleet import Problem, Severity
 from lakehouse.spec.secrets import redact_text
 
@@ -105,6 +105,14 @@ class Silence(Readable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedTable:
+    """A table of the catalog: its full name, and whether its spec declares an ingestion."""
+
+    identifier: str
+    is_ingested: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """Which alarms a notifier sends: at least of a severity, and only of some namespaces or tables (empty: all)."""
 
@@ -167,6 +175,16 @@ class Alarms:
         with self._database.session() as session:
             silences = _silences(session, self._clock.now_ms())
             return tuple(_alarm(row, table, silences) for row, table in session.execute(query))
+
+    def tables(self) -> dict[int, WatchedTable]:
+        """Return all tables of the catalog by id, without their specs."""
+        spec = (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version)
+        query = select(TableRow.id, TableRow.namespace, TableRow.name, SpecRow.document).join(SpecRow, spec)
+        with self._database.session() as session:
+            return {
+                table: WatchedTable(identifier=f"{namespace}.{name}", is_ingested="ingest" in document)
+                for table, namespace, name, document in session.execute(query)
+            }
 
     def silence(self, *, rule: str = "", scope: str = "", until_ms: int, reason: str, author: str) -> int:
         """Silence the alarms of a rule and a scope until a time, and return the id of the silence.

@@ -174,18 +174,6 @@ METRICS = (
         attributes=_SERVICE,
     ),
 )
-_GAUGES = (
-    "log_bytes",
-    "small_files",
-    "pending_plans",
-    "failed_plans",
-    "files",
-    "base_bytes",
-    "metadata_bytes",
-    "pending_writes",
-    "instants",
-    "rollbacks",
-)
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
 
@@ -195,6 +183,11 @@ class Metrics:
     def __init__(self, meter: Any = None) -> None:
         self._meter = meter
         self._known: dict[str, Any] = {}
+
+    @property
+    def is_active(self) -> bool:
+        """Whether metrics are sent."""
+        return self._meter is not None
 
     def table(self, name: str, health: TableHealth) -> None:
         """Record the numbers of a table that was just read."""
@@ -213,7 +206,18 @@ class Metrics:
         """Record the stored numbers and the worst problem of tables, by full name."""
         for name, state in states.items():
             numbers = state.numbers
-            for what in _GAUGES:
+            for what in (
+                "log_bytes",
+                "small_files",
+                "pending_plans",
+                "failed_plans",
+                "files",
+                "base_bytes",
+                "metadata_bytes",
+                "pending_writes",
+                "instants",
+                "rollbacks",
+            ):
                 value = getattr(numbers, what)
                 if value is not None:
                     self._record(f"table.{what}", value, table=name)

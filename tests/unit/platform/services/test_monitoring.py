@@ -89,7 +89,7 @@ def test_every_declared_metric_is_emitted(
         assert main(words.split()) == 0, capsys.readouterr().err
     lag = (SourceLag(source="kafka:orders", unit="offsets", left=7, seconds=2.5),)
     with metrics() as measures:
-        measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t", lag=lag, conflicts=1))
+        measures.run("ingest", JobReport(status=JobStatus.COMMITTED, table="t", lag=lag, conflicts=1, plans_dropped=1))
     found = collector.found()
     assert {metric.full_name for metric in METRICS} - found.keys() == set()
     for metric in METRICS:
