@@ -26,6 +26,11 @@ NOW = SystemClock().now_ms()
 TABLES = 1000
 #: JavaScript modules, documents of the API and their icons that the first page may need.
 MOST_REQUESTS = 16
+#: Milliseconds from the begin of the first request of the page to the end of the last one.
+OWN_MS = """(() => {
+  const mine = performance.getEntriesByType('resource').filter((entry) => entry.name.includes('/lakehouse/'));
+  return Math.round(Math.max(...mine.map((e) => e.responseEnd)) - Math.min(...mine.map((e) => e.startTime)));
+})()"""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +94,11 @@ def test_thousand_tables_load_one_page_with_few_requests(
     with capsys.disabled():
         rows = airflow.fetch("/lakehouse/api/v1/tables", role="viewer")[1]
         size = len(json.dumps(rows))
-        print(f"\n1,000 tables: {took:.2f} s with Airflow's page, {len(ours)} requests, {size} bytes of rows")
+        own = tab.run(OWN_MS)
+        print(
+            f"\n1,000 tables: {took:.2f} s with Airflow's page, of it {own} ms for the {len(ours)} requests of the page"
+        )
+        print(f"1,000 tables: {len(ours)} requests, {size} bytes of rows")
     assert len(ours) <= MOST_REQUESTS
     assert tab.run("document.querySelectorAll('table tbody tr').length") == 50
     tab.click("Next")

@@ -202,7 +202,32 @@ def test_table_that_cannot_be_read_still_shows_its_services_and_policies(server:
     open_table(server, tab, "web.clicks")
     tab.see("This table cannot be read", "hoodie.properties is missing", "Versions of the spec")
     open_table(server, tab, "web.clicks", tab="services")
-    tab.see("compaction", "no decision yet")
+    tab.see("compaction", "archive", "Pause")
+
+
+def test_tab_of_a_dag_run_shows_the_report_of_its_job(server: ApiServer, tab: Page) -> None:
+    record = server.api(
+        "tables/sales.orders/actions", body={"action": "rollback_failed", "parameters": {}}, role="admin"
+    )["action"]
+    run = f"dags/lakehouse.actions/dagRuns/{record['dag_run']}"
+    report = {"version": 1, "status": "committed", "table": "sales.orders", "rows": 197, "bad_records": 3}
+    entry = {"key": "return_value", "value": {**report, "bytes": 1_200_000, "seconds": 8.0}, "map_index": -1}
+    path = f"/api/v2/{run}/taskInstances/act/xcomEntries"
+    assert server.fetch(path, role="admin", body=entry)[0] in (200, 201)
+    tab.open(f"{server.url}/dags/lakehouse.actions/runs/{record['dag_run']}/plugin/lakehouse-report")
+    tab.see("sales.orders", "197", "1.2 MB", "bad records", "✔ committed")
+
+
+def test_page_of_an_asset_shows_the_health_of_its_table(server: ApiServer, tab: Page, catalog: Database) -> None:
+    assets = server.fetch("/api/v2/assets?limit=100", role="op")[1]["assets"]
+    asset = next(asset for asset in assets if asset["uri"].startswith("lakehouse://"))
+    table = asset["name"] if "." in asset["name"] else f"default.{asset['name']}"
+    with catalog.session() as session:
+        add_table(session, FleetTable(name=table, numbers=numbers(NOW)), NOW)
+    tab.open(f"{server.url}/assets/{asset['id']}")
+    tab.see(table, "● healthy", "last commit", "3.1 GB")
+    tab.click("timeline", inside="[data-lakehouse=asset]")
+    assert until(lambda: tab.run("location.pathname") == f"/plugin/lakehouse/table/{table}"), tab.text()
 
 
 def test_viewer_sees_actions_disabled(server: ApiServer, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 // The health line of a table above Airflow's page of its asset. Airflow has no tabs on this page for plugins, so this
 // component is mounted on all pages and shows nothing elsewhere.
-import { h, UI, Router, useState, useEffect, call, Ago, size, pagePath } from './core.js';
+import { h, UI, Router, useState, useEffect, call, Ago, size, pagePath, fullName } from './core.js';
 import { Go, Health } from './ui.js';
 
 const { Flex, Text } = UI;
@@ -8,7 +8,7 @@ const { Flex, Text } = UI;
 async function tableOf(id) {
   const answer = await fetch(new URL(`api/v2/assets/${id}`, document.baseURI), { credentials: 'same-origin' });
   const asset = answer.ok ? await answer.json() : {};
-  return String(asset.uri || '').startsWith('lakehouse://') ? call(`tables/${encodeURIComponent(asset.name)}`) : null;
+  return String(asset.uri || '').startsWith('lakehouse://') ? call(`tables/${encodeURIComponent(fullName(asset.name))}`) : null;
 }
 
 function AssetLine() {

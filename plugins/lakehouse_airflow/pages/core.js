@@ -70,6 +70,8 @@ export function useQuery() {
   return [(name, fallback = '') => params.get(name) ?? fallback, set];
 }
 
+// A table without a namespace is in the namespace `default`.
+export const fullName = (table) => (table.includes('.') ? table : `default.${table}`);
 export const pagePath = (...parts) => `/plugin/lakehouse/${parts.map(encodeURIComponent).join('/')}`;
 
 // ---------------------------------------------------------------- formats: every number has a unit

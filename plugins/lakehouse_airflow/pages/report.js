@@ -1,5 +1,5 @@
 // The tab "Lakehouse" of a DAG run: the reports of its jobs, which are XCom values that the user may read.
-import { h, UI, useState, useEffect, count, size, seconds, pagePath, Fragment } from './core.js';
+import { h, UI, useState, useEffect, count, size, seconds, pagePath, fullName, Fragment } from './core.js';
 import { Go, Panel, State, Waiting, Notice, Failure } from './ui.js';
 
 const { Box, Flex, Text, Table } = UI;
@@ -31,10 +31,10 @@ function Report({ dagId, runId }) {
 function One({ task, index, report: r }) {
   const numbers = [['rows', r.rows, count], ['inserted', r.inserts, count], ['updated', r.updates, count], ['deleted', r.deletes, count], ['files', r.files, count], ['bytes', r.bytes, size], ['seconds', r.seconds, seconds],
     ['retries after conflicts', r.conflicts, count], ['bad records', r.bad_records, count], ['late rows dropped', r.late_rows_dropped, count], ['duplicates dropped', r.duplicates_dropped, count]].filter(([, v]) => v);
-  const isTable = /^[\w-]+\.[\w-]+$/.test(r.table || '');
+  const isTable = /^[\w-]+(\.[\w-]+)?$/.test(r.table || '');
   return h(Panel, { title: `${task}${index >= 0 ? ` [${index}]` : ''}`, mb: 4 },
-    h(Flex, { gap: 3, align: 'center', wrap: 'wrap', mb: 2 }, h(State, { state: r.status }), isTable ? h(Go, { to: pagePath('table', r.table) }, r.table) : h(Text, null, r.table),
-      r.instant && isTable ? h(Go, { to: `${pagePath('table', r.table)}?tab=timeline&instant=${r.instant}` }, `instant ${r.instant}`) : r.instant, r.interval ? h(Text, { color: 'fg.muted' }, r.interval) : null),
+    h(Flex, { gap: 3, align: 'center', wrap: 'wrap', mb: 2 }, h(State, { state: r.status }), isTable ? h(Go, { to: pagePath('table', fullName(r.table)) }, r.table) : h(Text, null, r.table),
+      r.instant && isTable ? h(Go, { to: `${pagePath('table', fullName(r.table))}?tab=timeline&instant=${r.instant}` }, `instant ${r.instant}`) : r.instant, r.interval ? h(Text, { color: 'fg.muted' }, r.interval) : null),
     r.reason ? h(Text, { mb: 2 }, r.reason) : null, r.warning ? h(Notice, { kind: 'warning', title: 'Warning' }, r.warning) : null,
     r.error ? h(Notice, { kind: 'error', title: r.error.type || r.error.kind || 'The job failed' }, r.error.message || JSON.stringify(r.error)) : null,
     h(Flex, { gap: 6, wrap: 'wrap' }, numbers.map(([name, value, format]) => h(Box, { key: name }, h(Text, { fontSize: 'xl', fontWeight: 'semibold' }, format(value)), h(Text, { fontSize: 'sm', color: 'fg.muted' }, name)))),

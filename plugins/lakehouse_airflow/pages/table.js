@@ -43,8 +43,11 @@ function facts({ spec, row }) {
 
 function Overview({ table, data, may, reload }) {
   const n = data.row.numbers; const now = data.now_ms;
-  const files = useData(`tables/${encodeURIComponent(table)}/files?limit=1`);
-  const described = useData(`tables/${encodeURIComponent(table)}/description`);
+  // A table that cannot be read is not read again by each panel.
+  const broken = Boolean(data.row.error);
+  const files = useData(broken ? null : `tables/${encodeURIComponent(table)}/files?limit=1`);
+  const described = useData(broken ? null : `tables/${encodeURIComponent(table)}/description`);
+  if (broken) return h(Panel, { title: 'Versions of the spec' }, h(Specs, { specs: data.specs, now }));
   return h(Fragment, null,
     h(Flex, { gap: 3, wrap: 'wrap', mb: 4 },
       h(Card, { label: 'base files', value: size(n.base_bytes) }), h(Card, { label: 'log backlog', value: size(n.log_bytes) }),

@@ -1,0 +1,190 @@
+"""Queries of pages on SQLite and PostgreSQL: 1,000 tables with 7 services each, bounded numbers of statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
+from lakehouse.errors import UserError
+from lakehouse.platform.catalog.connect import Database, upgrade
+from lakehouse.platform.catalog.models import AlarmRow, DecisionRow, LeaseRow, RunRow
+from lakehouse.platform.fleet_views.alarms import AlarmQuery, alarms_page
+from lakehouse.platform.fleet_views.fleet import FleetQuery, fleet_page
+from lakehouse.platform.fleet_views.names import UnknownTableError
+from lakehouse.platform.fleet_views.paging import Paging
+from lakehouse.platform.fleet_views.policies import policy_change, table_policy_page
+from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
+from lakehouse.platform.fleet_views.summary import fleet_summary
+from lakehouse.platform.fleet_views.table import table_page, why_page
+from lakehouse.spec.contracts.pages import FleetHealth, FleetOrder, QueueSection
+from lakehouse.spec.services import SERVICES
+from tests.support.fleet_rows import HOUR_MS, FleetTable, add_table, numbers
+from tests.support.postgresql import server
+from tests.support.queries import counted
+
+NOW = 1_800_000_000_000
+TABLES = 1000
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A catalog of 1,000 tables, each with one due service, a running and an ended run; ten tables have problems."""
+    if request.param == "sqlite":
+        database = Database(f"sqlite:///{tmp_path_factory.mktemp('catalog')}/catalog.db")
+        fill(database)
+        yield database
+        return
+    with server() as running:
+        engine = create_engine(running.url)
+        upgrade(engine)
+        engine.dispose()
+        database = Database(running.url)
+        fill(database)
+        yield database
+        database.close()
+
+
+def fill(database: Database) -> None:
+    """Add the tables with their decisions, runs and alarms."""
+    problem = {"rule": "freshness_lag", "severity": 2, "text": "late", "action": "look"}
+    with database.session() as session:
+        for number in range(TABLES):
+            bad = number % 100 == 0
+            name = f"n{number % 4}.t{number:04d}"
+            found = numbers(NOW, log_bytes=number * 1000, last_commit_ms=NOW - number * 1000)
+            growth = tuple(range(1000, 1030)) if number < 20 else ()
+            table = FleetTable(
+                name=name, numbers=found, severity=2 if bad else 0, problems=(problem,) if bad else (), growth=growth
+            )
+            row = add_table(session, table, NOW)
+            session.add_all(decisions(row, number))
+            session.add(run(row, "clean", "committed", ended=True))
+            if number < 3:
+                session.add(run(row, "compaction", "running"))
+                session.add(
+                    AlarmRow(rule="r", table_id=row, severity=2, state="open", text="t", raised_ms=1, seen_ms=2)
+                )
+        # The second of the three active runs has lost its lease.
+        session.add_all(
+            LeaseRow(key=f"n{number}.t{number:04d}/compaction", owner="run", token=1, expires_ms=NOW + HOUR_MS)
+            for number in (0, 2)
+        )
+
+
+def decisions(table: int, number: int) -> list[DecisionRow]:
+    """Return two decisions on each service; in the newest ones only clustering is due."""
+    return [
+        DecisionRow(
+            table_id=table,
+            service=service,
+            decided_ms=NOW - age,
+            due=age > 0 or service == "clustering",
+            chosen=False,
+            reason="r",
+            priority=float(number),
+            inputs={},
+            predicted={},
+        )
+        for age in (HOUR_MS, 0)
+        for service in SERVICES
+    ]
+
+
+def run(table: int, service: str, state: str, *, ended: bool = False) -> RunRow:
+    """Return a run that began an hour ago."""
+    return RunRow(
+        run_id="run",
+        table_id=table,
+        service=service,
+        state=state,
+        started_ms=NOW - HOUR_MS,
+        ended_ms=NOW if ended else None,
+        predicted={},
+        actual={"after": "x", "bytes": 5},
+    )
+
+
+#: Pages with the largest number of statements of each, whatever the number of tables.
+BOUNDS: dict[str, tuple[Callable[[Session], Any], int]] = {
+    "fleet": (lambda session: fleet_page(session, FleetQuery(paging=Paging(limit=200)), NOW), 5),
+    "summary": (lambda session: fleet_summary(session, NOW), 5),
+    "due": (lambda session: queue_page(session, QueueQuery(paging=Paging(limit=200)), NOW), 2),
+    "done": (lambda session: queue_page(session, QueueQuery(section=QueueSection.DONE), NOW), 2),
+    "alarms": (lambda session: alarms_page(session, AlarmQuery(), NOW), 3),
+    "table": (lambda session: table_page(session, "n0.t0000", NOW), 10),
+    "why": (lambda session: why_page(session, "n0.t0000", "clustering", NOW), 4),
+    "policies": (lambda session: table_policy_page(session, "n0.t0000"), 4),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_page_takes_a_bounded_number_of_statements(catalog: Database, name: str) -> None:
+    work, most = BOUNDS[name]
+    with catalog.reading() as session, counted(catalog.engine) as statements:
+        work(session)
+    assert 0 < len(statements) <= most, statements
+
+
+def names(database: Database, query: FleetQuery) -> list[str]:
+    """Return the names of the tables of a page."""
+    with database.reading() as session:
+        return [row.table for row in fleet_page(session, query, NOW).rows]
+
+
+def test_fleet_is_filtered_sorted_and_paged_by_the_database(catalog: Database) -> None:
+    worst = names(catalog, FleetQuery(paging=Paging(limit=11)))
+    assert worst[:10] == [f"n0.t{number:04d}" for number in range(0, TABLES, 100)]
+    assert worst[10] == "n0.t0004"
+    assert names(catalog, FleetQuery(order=FleetOrder.LOG_BYTES, paging=Paging(limit=1))) == ["n3.t0999"]
+    assert names(catalog, FleetQuery(order=FleetOrder.FRESHNESS, paging=Paging(limit=1))) == ["n3.t0999"]
+    second = FleetQuery(order=FleetOrder.TABLE, ascending=True, paging=Paging(offset=1, limit=1))
+    assert names(catalog, second) == ["n0.t0004"]
+    assert names(catalog, FleetQuery(search="T0123")) == ["n3.t0123"]
+    assert names(catalog, FleetQuery(search="t_123")) == []
+    assert len(names(catalog, FleetQuery(health=FleetHealth.ATTENTION))) == 10
+    with catalog.reading() as session:
+        page = fleet_page(session, FleetQuery(namespace="n1", search="t0001"), NOW)
+    (row,) = page.rows
+    assert (page.total, row.type, row.author, row.spec_version) == (1, "MERGE_ON_READ", "ada", 1)
+    assert (row.history[-1], len(row.history) in (5, 6)) == (1029, True)
+    assert list(row.history) == sorted(row.history)
+    assert row.last_run is not None and row.last_run.started_ms == NOW - HOUR_MS
+
+
+def test_summary_counts_tables_runs_and_due_services(catalog: Database) -> None:
+    with catalog.reading() as session:
+        found = fleet_summary(session, NOW)
+    assert (found.tables, found.attention, found.running, found.due, found.alarms) == (TABLES, 10, 3, TABLES, 3)
+    assert found.oldest_due_ms == NOW
+    assert found.grown_bytes is not None
+
+
+def test_queue_has_the_newest_due_decisions_and_runs_with_their_leases(catalog: Database) -> None:
+    with catalog.reading() as session:
+        due = queue_page(session, QueueQuery(paging=Paging(limit=2)), NOW)
+        running = queue_page(session, QueueQuery(section=QueueSection.RUNNING), NOW)
+        done = queue_page(session, QueueQuery(section=QueueSection.DONE, search="t0007", service="clean"), NOW)
+    assert (due.total, [line.table for line in due.due]) == (TABLES, ["n3.t0999", "n2.t0998"])
+    assert [(run.table, run.state) for run in running.runs] == [
+        ("n0.t0000", "running"),
+        ("n1.t0001", "died"),
+        ("n2.t0002", "running"),
+    ]
+    assert [(run.table, dict(run.actual)) for run in done.runs] == [("n3.t0007", {"bytes": 5})]
+
+
+def test_table_and_policy_change_are_described_and_wrong_names_refused(catalog: Database) -> None:
+    with catalog.reading() as session:
+        page = table_page(session, "n0.t0000", NOW)
+        assert [line.service for line in page.services] == list(SERVICES)
+        assert page.services[0].run is not None and page.services[0].run.state == "running"
+        (change,) = policy_change(session, "n0.t0000", "clean", {"commits_retained": 77})
+        assert change.startswith("clean.commits_retained of n0.t0000 becomes 77; it is ")
+        with pytest.raises(UserError, match="commits_retained"):
+            policy_change(session, "n0.t0000", "clean", {"commits_retaind": 7})
+        with pytest.raises(UnknownTableError, match="Did you mean"):
+            table_page(session, "n0.t000", NOW)
