@@ -44,6 +44,8 @@ _PARQUET_BYTES = _SHARD_BYTES // 4
 _BATCH_BYTES, _UNMEASURED = "spark.sql.execution.arrow.maxBytesPerBatch", str((1 << 31) - 1)
 # Rows of a batch that is not measured: 64 MB, the default of that option, if rows take 16 KB.
 _BATCH_ROWS_OPTION, _UNMEASURED_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch", 4_096
+# Bytes of shuffled rows of a hot partition that are worth a task and a file of their own.
+_SPREAD_BYTES = 8 * 1024 * 1024
 _SHARD_OPTION = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 # Estimated bytes for each core from which rows are not shuffled to fill base files.
 _LEAST_BYTES = _PARQUET_BYTES // 2
@@ -148,7 +150,7 @@ class SparkEngine:
             # No columns determine the shard, and there are enough rows for every core, so a shuffle is not needed. It
             # would take a third of the CPU time of the whole write.
             return self._with_options(frame, options).coalesce(max(self.parallelism, -(-size // _PARQUET_BYTES)))
-        options[_SHARD_OPTION] = str(_SHARD_BYTES)
+        options[_SHARD_OPTION] = str(_shard_bytes(size, self.parallelism))
         return self._with_options(frame, options).hint("rebalance", *columns)
 
     def _with_options(self, frame: DataFrame, options: Mapping[str, str]) -> DataFrame:
@@ -235,6 +237,14 @@ def _is_short(kind: DataType) -> bool:
     if isinstance(kind, StructType):
         return all(_is_short(field.dataType) for field in kind)
     return isinstance(kind, _SHORT)
+
+
+def _shard_bytes(size: int, parallelism: int) -> int:
+    """Return the size above which Spark divides the rows of equal columns: of a hot partition over several tasks.
+
+    Shuffled rows are compressed, so half of the mean of the estimated bytes is about the mean of a task.
+    """
+    return _SHARD_BYTES if size >= _UNKNOWN_BYTES else min(_SHARD_BYTES, max(_SPREAD_BYTES, size // (2 * parallelism)))
 
 
 def _estimated_bytes(frame: DataFrame) -> int:

@@ -51,6 +51,26 @@ def test_hot_keys_are_spread_over_tasks(spark: SparkSession, tmp_path: Path, mon
     assert sum(of_tasks) == len(found)
 
 
+def test_bulk_inserts_of_a_hot_partition_are_spread_over_tasks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = spark.range(0, 40_000, 1, TASKS)
+    # Nine of ten rows are in one of 16 partitions.
+    part = F.when(F.col("id") % 10 > 0, 0).otherwise(F.col("id") % 160 + 1)
+    batch = rows.select(F.col("id").alias("k"), F.sha2(F.col("id").cast("string"), 512).alias("v"), part.alias("p"))
+    monkeypatch.setattr(engine, "_SMALL_BYTES", 0)
+    largest = {}
+    for name, least in (("alone", engine._SPREAD_BYTES), ("spread", 1)):
+        monkeypatch.setattr(engine, "_SPREAD_BYTES", least)
+        table = Table.create(str(tmp_path / name), name="t", record_key="k", partition_by="p")
+        table.bulk_insert(batch)
+        stats = table.commits()[-1][1].stats
+        assert sum(stat.num_writes for stat in stats) == table.scan().count() == 40_000
+        largest[name] = max(stat.num_writes for stat in stats)
+    assert largest["alone"] == 36_000
+    assert largest["spread"] <= 36_000 * 3 / 4
+
+
 def test_inserts_of_a_hot_partition_are_spread_over_file_groups(spark: SparkSession, tmp_path: Path) -> None:
     # Half of the rows are in one of 16 partitions.
     rows = spark.range(0, 8_000, 1, 2)
