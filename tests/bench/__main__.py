@@ -32,6 +32,7 @@ BENCHES = (
     "isolation",
     "key_look_up",
     "decisions",
+    "fleet",
     "service_batches",
     "sync",
     "publication",
