@@ -139,7 +139,7 @@ def test_timeline_draws_instants_and_decodes_the_chosen_one(server: ApiServer, t
     assert int(tab.run("document.querySelector('canvas').dataset.boxes")) >= 2
     (newest, *_) = reversed(server.api("tables/sales.orders/timeline")["instants"])
     tab.click(newest)
-    tab.see(f"Instant {newest}")
+    tab.see(f"Instant {newest}", "updates: 60", "partitions (4)", "files (4)")
     tab.screenshot(picture("timeline", tmp_path), height=620)
     assert f"instant={newest}" in tab.run("location.search")
     tab.click("Zoom in")
