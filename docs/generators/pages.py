@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from docs.generators.alarm_rules import alarm_rules_page
 from docs.generators.commands import commands_page
 from docs.generators.contracts import contracts_page
 from docs.generators.environment import environment_page
@@ -20,6 +21,7 @@ REFERENCE: dict[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "exit-codes.md": errors_page,
     "metrics.md": metrics_page,
+    "alarm-rules.md": alarm_rules_page,
     "environment.md": environment_page,
     "contracts.md": contracts_page,
     "python.md": python_api_page,

@@ -157,6 +157,12 @@ ENVIRONMENT = (
         reader="Airflow and docker compose",
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_SCHEDULER_SLOTS",
+        text="Slots of the pool of decisions and messages when `airflow lakehouse setup` creates it.",
+        default="2",
+        reader="Airflow and docker compose",
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_LINEAGE",
         text="Whether jobs add their lineage to the report: `true` or `false`; the operator sets it for OpenLineage.",
         default="false",

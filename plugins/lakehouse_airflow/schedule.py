@@ -1,6 +1,7 @@
 """The DAG `services.schedule`: one pass decides for all services and tables, and each job is one spark-submit.
 
     decide ──► run[0..n]      decide: pool lakehouse_scheduler; run: pool lakehouse_services
+       └─────► send_alarms    new and resolved alarms, by the notifiers of alarms.yaml; pool lakehouse_scheduler
 
 An event of a table starts a pass that looks only at the tables of its events. A pass by the clock looks at the tables
 that changed since the last look. Deciding has a pool of its own, and many runs of this DAG may be active at the same
@@ -22,6 +23,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.fleet import FleetPass, ServiceBatch
+from lakehouse_airflow.alarms import send_alarms
 from lakehouse_airflow.assets import TABLE_SCHEME, TABLES
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.forms import check_conf, schedule_form
@@ -47,6 +49,10 @@ After a commit to a table, a pass looks at this table. Every few minutes a pass 
 _DECIDE_DOC = """Decides without Spark which services run now on which tables.
 
 The log names the tables whose storage was read, each decision with its reason, and the time at which a wait ends.
+"""
+_ALARMS_DOC = """Sends new and resolved alarms once with each notifier of `alarms.yaml`, many in one message.
+
+Without notifiers it does nothing. `lakehouse alarms list` shows the alarms.
 """
 #: Spark properties of a deployment replace the resources that a pass derives from the predicted bytes.
 _PROPERTIES: Mapping[str, str] = MappingProxyType(
@@ -105,6 +111,7 @@ def schedule_dag(
         jobs = decide_services.override(
             task_id="decide", pool=SCHEDULER.name, priority_weight=10, doc_md=_DECIDE_DOC, **soon
         )(words, sorted(properties))
+        jobs >> send_alarms.override(pool=SCHEDULER.name, trigger_rule="all_done", doc_md=_ALARMS_DOC, **soon)()
         ServiceOperator.partial(
             task_id="run",
             map_index_template=_BATCH_NAME,
