@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
+from lakehouse.cli.plan_views import orphan_view
 from lakehouse.cli.table import open_table
-from lakehouse.spec.contracts.services import OrphanFile, OrphanFiles
+from lakehouse.spec.contracts.services import OrphanFiles
 
 
 def orphans(given: Given) -> None:
     """Print the orphan files of a table, and delete them with `--delete`."""
     remove = given.delete and not given.dry_run
     found = open_table(given.table, given.option).services.orphans(remove=remove)
-    files = tuple(
-        OrphanFile(
-            file=orphan.path,
-            bytes=orphan.size_bytes,
-            modified=f"{datetime.fromtimestamp(orphan.modified_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}",
-            reason=orphan.reason,
-        )
-        for orphan in found
-    )
+    files = tuple(map(orphan_view, found))
     size = sum(file.bytes for file in files)
     show_document(OrphanFiles(deleted=remove, files=len(files), bytes=size, orphans=files), given.output)

@@ -25,6 +25,8 @@ _SECTIONS = {
         ("ttl", "service", "Delete partitions that expired by age, count or size"),
         ("archive", "service", "Move the oldest actions of the timeline to the archive"),
         ("index", "service", "Build indexes of the metadata table beside writers"),
+        ("orphans", "service", "Delete data files that no write names"),
+        ("validation", "service", "Check listing, metadata table and footers; repair nothing"),
     ),
     "Publication": (
         ("publish", "publish", "Publish ready partitions in a Hive Metastore"),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import singledispatch
 from typing import Any
 
 from lakehouse.cli.output import rows_of
 from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.planning.orphans import Orphan, OrphanPlan
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.indexing import IndexPlan
 from lakehouse.model.ttl import Expiry, TtlPlan
+from lakehouse.model.upkeep import ValidationPlan
 from lakehouse.spec.contracts.services import (
     PLAN_DOCUMENTS,
     ArchivedInstant,
@@ -26,9 +29,12 @@ from lakehouse.spec.contracts.services import (
     CompactionPlanDocument,
     ExpiredPartition,
     IndexPlanDocument,
+    OrphanFile,
+    OrphansPlanDocument,
     PlannedIndex,
     ServicePlan,
     TtlPlanDocument,
+    ValidationPlanDocument,
 )
 from lakehouse.spec.options.clustering import SORT_COLUMNS
 
@@ -130,6 +136,32 @@ def _(plan: TtlPlan, service: str) -> ServicePlan:
         untimed=plan.untimed,
         expired=tuple(map(_expired, plan.expired)),
         kept=tuple(map(_expired, plan.kept)),
+    )
+
+
+@plan_document.register
+def _(plan: OrphanPlan, service: str) -> ServicePlan:
+    return OrphansPlanDocument(service=service, orphans=tuple(map(orphan_view, plan.orphans)))
+
+
+@plan_document.register
+def _(plan: ValidationPlan, service: str) -> ServicePlan:
+    return ValidationPlanDocument(
+        service=service,
+        file_groups=plan.file_groups,
+        footers=plan.footers,
+        metadata_table=plan.metadata_table,
+        deep=plan.deep,
+    )
+
+
+def orphan_view(orphan: Orphan) -> OrphanFile:
+    """Return the contract of an orphan file."""
+    return OrphanFile(
+        file=orphan.path,
+        bytes=orphan.size_bytes,
+        modified=f"{datetime.fromtimestamp(orphan.modified_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}",
+        reason=orphan.reason,
     )
 
 

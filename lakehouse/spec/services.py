@@ -40,6 +40,7 @@ class ServiceSpec:
         conflicts_with_writers: Whether a writer that commits during a run can make the run useless.
         takes_pins: Whether a call can name instants (clean) or partitions (ttl) that must be kept.
         merge_on_read_only: Whether the service works on merge-on-read tables only.
+        enabled_by_default: Whether the scheduler runs the service without a policy that enables it.
         pattern_settings: Settings that a policy may declare for the partitions that match a pattern.
         pattern_advice: What to do instead for settings that apply to whole tables.
     """
@@ -54,6 +55,7 @@ class ServiceSpec:
     conflicts_with_writers: bool = False
     takes_pins: bool = False
     merge_on_read_only: bool = False
+    enabled_by_default: bool = True
     pattern_settings: tuple[str, ...] = ()
     pattern_advice: str = "set it for the table, without a pattern"
 
@@ -120,6 +122,8 @@ SERVICE_SPECS = (
         "versions with `lakehouse savepoint create`",
     ),
     ServiceSpec(name="archive", options="archive", needs_spark=False),
+    ServiceSpec(name="orphans", options="orphans", needs_spark=False, enabled_by_default=False),
+    ServiceSpec(name="validation", options="validation", enabled_by_default=False),
 )
 #: The names of all services, in the same order.
 SERVICES = tuple(spec.name for spec in SERVICE_SPECS)
@@ -141,7 +145,7 @@ def require_by_partition(spec: ServiceSpec) -> None:
     """Raise UserError if runs of a service cannot be limited to some partitions."""
     if not spec.by_partition:
         raise UserError(
-            f"{spec.name} works on whole tables; only {' and '.join(BY_PARTITION)} can be limited to partitions",
+            f"{spec.name} works on whole tables; only {', '.join(BY_PARTITION)} can be limited to partitions",
             service=spec.name,
         )
 
@@ -192,7 +196,7 @@ def service_settings(service: str, settings: Mapping[str, Any]) -> ServiceSettin
     options = setting_options(service, settings)
     parse_options(options)
     return ServiceSettings(
-        enabled=_flag(service, settings.get("enabled", True)),
+        enabled=_flag(service, settings.get("enabled", service_spec(service).enabled_by_default)),
         priority=_number(service, settings.get("priority", 1.0)),
         deadline_s=deadline_s(service, settings),
         options=options,

@@ -22,6 +22,8 @@ SCHEDULES: Mapping[str, str] = MappingProxyType(
         "ttl": "15 2 * * *",
         "clean": "30 * * * *",
         "archive": "45 * * * *",
+        "orphans": "0 4 * * *",
+        "validation": "0 1 * * *",
     }
 )
 #: The schedule of a DAG whose scheduled runs decide nothing: it gives backfills their days.
@@ -44,6 +46,12 @@ _DOCS = {
     "`lakehouse ttl policy` edits the rules.",
     "clean": "Clean: removes files that no retained version needs.\n\n"
     "Files of savepoints, of pinned versions and of versions within the retention stay.",
+    "orphans": "Orphans: deletes data files that no write names, left by failed tasks.\n\n"
+    "Files of pending writes and files younger than `lakehouse.clean.orphans.hours` stay. Each table is searched every "
+    "`lakehouse.orphans.every.hours`.",
+    "validation": "Validation: checks a sample of the tables each night, and repairs nothing.\n\n"
+    "A run compares the listing, the timeline and the metadata table, and reads footers of base files. A violation "
+    "fails the run with its details. Each table is due every `lakehouse.validation.every.hours`.",
     "archive": "Archive: moves the oldest instants from the active timeline to the archived timeline.\n\n"
     "Readers still find the times of archived commits.",
 }

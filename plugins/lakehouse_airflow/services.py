@@ -62,7 +62,7 @@ class ServiceOperator(LakehouseOperator):
             raise UserError(f"unknown service {service!r}; known are {', '.join(SERVICES)}", service=service)
         if kwargs.get("by_interval") and service not in BY_PARTITION:
             raise UserError(
-                f"by_interval=True: {service} works on whole tables; {' and '.join(BY_PARTITION)} take a data interval",
+                f"by_interval=True: {service} works on whole tables; {', '.join(BY_PARTITION)} take a data interval",
                 service=service,
             )
         kwargs.setdefault("pool", POOL)

@@ -102,7 +102,7 @@ def test_dag_file_with_a_cron_string_is_an_import_error_that_names_the_timetable
 
 
 def test_service_of_whole_tables_refuses_an_interval() -> None:
-    with pytest.raises(UserError, match="clean works on whole tables; compaction and clustering take"):
+    with pytest.raises(UserError, match="clean works on whole tables; compaction, logcompaction, clustering take"):
         ServiceOperator(task_id="t", service="clean", table="sales.orders", by_interval=True)
 
 

@@ -23,7 +23,17 @@ from tests.support.fake_submit import FakeSubmit
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = ROOT / ".venv"
-SERVICES = ("archive", "clean", "clustering", "compaction", "index", "logcompaction", "ttl")
+SERVICES = (
+    "archive",
+    "clean",
+    "clustering",
+    "compaction",
+    "index",
+    "logcompaction",
+    "orphans",
+    "ttl",
+    "validation",
+)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.cli.nouns import NOUNS
-from lakehouse.core.operations.services.registry import IMPLEMENTATIONS
+from lakehouse.core.operations.registry import IMPLEMENTATIONS
 from lakehouse.core.table.services import TableServices
 from lakehouse.spec.contracts.services import PLAN_DOCUMENTS
 from lakehouse.spec.services import SERVICES
@@ -24,7 +24,7 @@ RECIPES = {title: text for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\
 COPIED = ("lakehouse", "plugins", "dags", "docs", "tests", "pyproject.toml", "CONTRIBUTING.md")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "_build", ".hypothesis")
 #: Names of services that differ between Python and the command line.
-_ATTRIBUTES = {"logcompaction": "log_compaction"}
+_ATTRIBUTES = {"logcompaction": "log_compaction", "orphans": "orphan_removal"}
 
 
 def copy_of_repository(folder: Path) -> Path:

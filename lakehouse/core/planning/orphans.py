@@ -36,6 +36,18 @@ class Orphan(Readable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanPlan(Readable):
+    """The orphan files that a run would delete."""
+
+    orphans: tuple[Orphan, ...]
+
+    def _shown(self) -> Shown:
+        size = size_text(sum(orphan.size_bytes for orphan in self.orphans))
+        rows = [{"path": orphan.path, "reason": orphan.reason} for orphan in self.orphans]
+        return Shown(f"orphan plan: {len(self.orphans)} files, {size}", {}, rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """A listed file; `data` is None for an unfinished file, which has a temporary name."""
 

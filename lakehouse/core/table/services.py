@@ -10,6 +10,9 @@ from lakehouse.core.engine.adapters import session_engine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.metadata import validation
+from lakehouse.core.operations.metadata.validation import Validated
+from lakehouse.core.operations.registry import IMPLEMENTATIONS
 from lakehouse.core.operations.services import (
     archive,
     clean,
@@ -18,6 +21,7 @@ from lakehouse.core.operations.services import (
     filter_build,
     index,
     log_compaction,
+    orphan_removal,
     ttl,
 )
 from lakehouse.core.operations.services.archive import Archived
@@ -25,8 +29,8 @@ from lakehouse.core.operations.services.clean import Cleaned
 from lakehouse.core.operations.services.filter_build import FiltersDue
 from lakehouse.core.operations.services.index import Indexed
 from lakehouse.core.operations.services.index_definition import DroppedIndexes, create_index, drop_index
+from lakehouse.core.operations.services.orphan_removal import RemovedOrphans
 from lakehouse.core.operations.services.orphans import find_orphans, remove_orphans
-from lakehouse.core.operations.services.registry import IMPLEMENTATIONS
 from lakehouse.core.operations.services.service import (
     Service,
     ServiceCost,
@@ -38,7 +42,7 @@ from lakehouse.core.planning.archive import ArchiveDue
 from lakehouse.core.planning.clean import CleanDue
 from lakehouse.core.planning.clustering import ClusteringDue
 from lakehouse.core.planning.compaction import CompactionDue, LogCompactionDue
-from lakehouse.core.planning.orphans import Orphan
+from lakehouse.core.planning.orphans import Orphan, OrphanPlan
 from lakehouse.core.table.arguments import checks_arguments
 from lakehouse.core.table.describe import shown_service
 from lakehouse.core.timeline.ttl_policy_log import read_rules, remove_rule
@@ -52,6 +56,7 @@ from lakehouse.model.indexing import DeclaredIndex, IndexDue, IndexPlan
 from lakehouse.model.instant import Instant
 from lakehouse.model.texts import text_list
 from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
+from lakehouse.model.upkeep import UpkeepDue, ValidationPlan
 from lakehouse.spec.options.indexing import expression_index, secondary_index
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.ttl import TtlLimits, ttl_rule
@@ -228,6 +233,16 @@ class TableServices(Readable):
     def ttl(self) -> TableService[TtlDue, TtlPlan, Committed]:
         """Expired partitions are deleted, in one commit."""
         return self._service("ttl", ttl)
+
+    @property
+    def orphan_removal(self) -> TableService[UpkeepDue, OrphanPlan, RemovedOrphans]:
+        """Data files that no instant names are deleted; `force` searches although the last search was recent."""
+        return self._service("orphans", orphan_removal)
+
+    @property
+    def validation(self) -> TableService[UpkeepDue, ValidationPlan, Validated]:
+        """Listing, metadata table and footers are checked; a violation is an error, and nothing is repaired."""
+        return self._service("validation", validation)
 
     @property
     def bloom_filters(self) -> BloomFilterService:

@@ -256,6 +256,7 @@ def _keys(spec: ServiceSpec) -> dict[str, str]:
 
 def _defaults(spec: ServiceSpec) -> dict[str, str]:
     scheduling = {key.name: key.default for key in SERVICE_KEYS if key.default}
+    scheduling["enabled"] = str(spec.enabled_by_default).lower()
     return scheduling | {found.name: _shown(found.default) for found in fields(POLICIES[spec.options])}
 
 

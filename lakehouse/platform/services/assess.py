@@ -8,7 +8,8 @@ from typing import Any
 
 from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.core.table.services import TableServices
-from lakehouse.spec.services import service_spec
+from lakehouse.errors import UnsupportedError
+from lakehouse.spec.services import ServiceSpec, service_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,16 @@ def assess(services: TableServices, name: str, *, force: bool = False) -> Assess
     """
     spec = service_spec(name)
     if spec.merge_on_read_only and not services.table.config.is_merge_on_read:
-        return Assessment(due=False, reason="a copy-on-write table has no logs to compact")
-    service = services.named(name)
+        return Assessment(due=False, reason="not applicable: a copy-on-write table has no logs to compact")
+    try:
+        return _assessed(services, spec, force=force)
+    except UnsupportedError as error:
+        # The table was read: it is of a kind that the service does not work on.
+        return Assessment(due=False, reason=f"not applicable: {error.message}")
+
+
+def _assessed(services: TableServices, spec: ServiceSpec, *, force: bool) -> Assessment:
+    name, service = spec.name, services.named(spec.name)
     inputs = asdict(service.due())
     due, reason = bool(inputs.pop("due")), str(inputs.pop("reason"))
     cost = service.cost() if due or force else ServiceCost()

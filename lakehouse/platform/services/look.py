@@ -20,7 +20,7 @@ from lakehouse.platform.services.assess import Assessment, assess
 from lakehouse.spec.contracts.fleet import TableNumbers
 from lakehouse.spec.cron import next_time_ms
 from lakehouse.spec.options.policies import Policies
-from lakehouse.spec.services import ServiceSettings
+from lakehouse.spec.services import ServiceSettings, service_spec
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +115,9 @@ def _assessed(
 ) -> SeenService:
     try:
         settings = policies.scheduling_settings(entry.namespace, entry.name, entry.spec.services, service)
+        if not settings.enabled and service not in requested and not service_spec(service).enabled_by_default:
+            # No policy enables the service, so the table is not asked for it.
+            return SeenService(assessment=Assessment(due=False, reason="no policy enables it"), settings=settings)
         return SeenService(assessment=assess(found, service, force=service in requested), settings=settings)
     except LakehouseError as error:
         logger.warning("%s: %s cannot be read: %s", entry.identifier, service, error)

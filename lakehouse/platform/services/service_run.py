@@ -53,9 +53,9 @@ def _report(table: str, outcome: ServiceOutcome | NothingToDo, seconds: float) -
     return JobReport(
         status=JobStatus.COMMITTED,
         table=table,
-        instant=outcome.instant.requested,
+        instant=None if outcome.instant is None else outcome.instant.requested,
         seconds=seconds,
         plans_dropped=len(dropped),
-        warning="; ".join(dropped),
+        warning="; ".join((*dropped, *getattr(outcome, "warnings", ()))),
         **asdict(outcome.totals),
     )

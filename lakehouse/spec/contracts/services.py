@@ -174,17 +174,6 @@ class IndexPlanDocument(ServicePlan):
 
 
 #: The type of the document that a dry run of each service prints.
-PLAN_DOCUMENTS: Mapping[str, type[ServicePlan]] = {
-    "compaction": CompactionPlanDocument,
-    "logcompaction": CompactionPlanDocument,
-    "clustering": ClusteringPlanDocument,
-    "index": IndexPlanDocument,
-    "clean": CleanPlanDocument,
-    "archive": ArchivePlanDocument,
-    "ttl": TtlPlanDocument,
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanFile:
     """A data file that no write names. `modified` is in UTC."""
@@ -193,6 +182,37 @@ class OrphanFile:
     bytes: int
     modified: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphansPlanDocument(ServicePlan):
+    """The orphan files that a run deletes."""
+
+    orphans: tuple[OrphanFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationPlanDocument(ServicePlan):
+    """What a validation reads: the listing, the footers of a sample, the metadata table, and all rows with `deep`."""
+
+    file_groups: int = 0
+    footers: int = 0
+    metadata_table: bool = False
+    deep: bool = False
+
+
+#: The type of the plan of each service.
+PLAN_DOCUMENTS: Mapping[str, type[ServicePlan]] = {
+    "compaction": CompactionPlanDocument,
+    "logcompaction": CompactionPlanDocument,
+    "clustering": ClusteringPlanDocument,
+    "index": IndexPlanDocument,
+    "clean": CleanPlanDocument,
+    "archive": ArchivePlanDocument,
+    "ttl": TtlPlanDocument,
+    "orphans": OrphansPlanDocument,
+    "validation": ValidationPlanDocument,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from lakehouse.spec.options.spread import SpreadPolicy
 from lakehouse.spec.options.sync import SyncPolicy
 from lakehouse.spec.options.transaction import FAILED_WRITES_KEYS, TransactionPolicy
 from lakehouse.spec.options.ttl import TtlPolicy
+from lakehouse.spec.options.upkeep import OrphansPolicy, ValidationPolicy
 from lakehouse.spec.options.values import override_fields
 from lakehouse.spec.options.write import WritePolicy
 
@@ -47,6 +48,8 @@ class Policies:
     deletes: DeletePolicy = field(default_factory=DeletePolicy)
     sync: SyncPolicy = field(default_factory=SyncPolicy)
     partitions: PartitionPolicies = field(default_factory=PartitionPolicies)
+    orphans: OrphansPolicy = field(default_factory=OrphansPolicy)
+    validation: ValidationPolicy = field(default_factory=ValidationPolicy)
 
     def override(self, options: Mapping[str, str]) -> Policies:
         """Return these policies with the values of `options` instead of their own.

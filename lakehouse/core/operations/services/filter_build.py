@@ -4,8 +4,9 @@ due        reads the footers of the newest base files; other engines, or other o
 schedule   a clustering plan with one group for each of these file groups
 run        executes that plan: the rows are written again, unchanged
 
-A missing filter is not damage: writes then look up keys in the file itself, which takes longer. The bucket index does
-not use filters, so there is nothing to build. This service runs on request only and has no ServiceSpec.
+A missing filter is not damage: writes then look up keys in the file itself, which takes longer. Only the bloom indexes
+read filters, and builds of the metadata table's own; for a table with another index no file is rewritten. This service
+runs on request only and has no ServiceSpec.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import pyarrow.compute as pc
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader
-from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.clustering_conflicts import groups_of_active_writes
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.slices import load_slices
@@ -54,7 +54,7 @@ class FiltersDue(Condition):
 
 def without_filter(table: LoadedTable, engine: Engine, policies: Policies) -> tuple[FileSlice, ...]:
     """Return the newest slices whose base file has no bloom filter. Tasks of the engine read the footers."""
-    if bucket_rules(table, policies.index) is not None:
+    if not _is_read(policies):
         return ()
     newest = load_slices(table)
     off = switched_off(policies, "clustering", pc.unique(newest.partitions).to_pylist())
@@ -71,6 +71,8 @@ def without_filter(table: LoadedTable, engine: Engine, policies: Policies) -> tu
 
 def due(table: LoadedTable, engine: Engine, policies: Policies) -> FiltersDue:
     """Return whether base files lack a bloom filter, and which ones."""
+    if not _is_read(policies):
+        return FiltersDue(due=False, reason=_unread(policies))
     files = tuple(piece.base.path for piece in without_filter(table, engine, policies) if piece.base is not None)
     reason = f"{len(files)} base files have no bloom filter" if files else _COMPLETE
     return FiltersDue(due=bool(files), reason=reason, files=files)
@@ -80,7 +82,7 @@ def plan(table: LoadedTable, engine: Engine, policies: Policies) -> ClusteringPl
     """Return the clustering plan that would be scheduled now; writes nothing. Raises as `run` does."""
     paths = _paths_to_build(table, engine, policies)
     if not paths:
-        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_COMPLETE)
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_nothing(policies))
     clustering.require_free_groups(table, policies)
     return _plan(table, policies=policies, paths=paths) or NothingToDo(
         code=NothingToDoReason.NO_CANDIDATES, reason=clustering.NO_GROUPS
@@ -93,7 +95,7 @@ def schedule(table: LoadedTable, engine: Engine, policies: Policies) -> Instant 
     table.store.refuse_during_restore(table.timeline)
     paths = _paths_to_build(table, engine, policies)
     if not paths:
-        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_COMPLETE)
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_nothing(policies))
     clustering.require_free_groups(table, policies)
     clustering.require_recorded_writes(table, policies, None)
     nothing = NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=clustering.NO_GROUPS)
@@ -110,6 +112,19 @@ def run(table: LoadedTable, engine: Engine, policies: Policies) -> Committed | N
     if isinstance(planned, NothingToDo):
         return planned
     return clustering.execute(table.reload(), engine, policies, planned)
+
+
+def _is_read(policies: Policies) -> bool:
+    """Return whether anything reads the filters: key look-ups of the index, or builds of the metadata table."""
+    return policies.index.index_type.uses_filters or policies.indexing.bloom_filters
+
+
+def _nothing(policies: Policies) -> str:
+    return _COMPLETE if _is_read(policies) else _unread(policies)
+
+
+def _unread(policies: Policies) -> str:
+    return f"the index {policies.index.type} reads no bloom filter, so files are not rewritten for one"
 
 
 def _paths_to_build(table: LoadedTable, engine: Engine, policies: Policies) -> frozenset[str]:

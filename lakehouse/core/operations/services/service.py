@@ -7,7 +7,8 @@
     cost       what would a run read, write or delete?           for the scheduler
 
 Each service is one module with these five functions; `registry` maps the names of services to the modules. A service
-without plans on the timeline (archive, ttl) plans and executes in one run: its `schedule` returns NothingToDo.
+without plans on the timeline (archive, ttl, orphans, validation) plans and executes in one run: its `schedule` returns
+NothingToDo.
 """
 
 from __future__ import annotations
@@ -84,11 +85,11 @@ class ServiceDue(Protocol):
 
 
 class ServiceOutcome(Protocol):
-    """The result of a run that completed an instant."""
+    """The result of a run that did its work."""
 
     @property
-    def instant(self) -> Instant:
-        """The completed instant; for archive the newest instant that was archived."""
+    def instant(self) -> Instant | None:
+        """The completed instant; for archive the newest instant that was archived. None: the timeline is unchanged."""
         ...
 
     @property

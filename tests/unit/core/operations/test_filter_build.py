@@ -22,7 +22,7 @@ def _reopened(table: Table, **options: str) -> Table:
 
 @pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_filter_build_adds_bloom_filters_and_keeps_rows(type: str) -> None:
-    table = make_table(Shape(type=type, rows_per_file=2), env=make_env())
+    table = make_table(Shape(type=type, rows_per_file=2, index="BLOOM"), env=make_env())
     bare = table.with_options(NO_FILTER)
     bare.insert(batch(ROWS))
     bare.upsert(batch([row("k1", p="b", v="new", ts=9)]))
@@ -41,7 +41,7 @@ def test_filter_build_adds_bloom_filters_and_keeps_rows(type: str) -> None:
 
 
 def test_filter_build_keeps_files_that_have_a_bloom_filter() -> None:
-    table = make_table(Shape(rows_per_file=2), env=make_env())
+    table = make_table(Shape(rows_per_file=2, index="BLOOM"), env=make_env())
     table.insert(batch(ROWS[:2]))
     kept = {stat.path for _, metadata in table.commits() for stat in metadata.stats}
     table.with_options(NO_FILTER).insert_overwrite(batch([row("z", p="c")]))
@@ -55,15 +55,34 @@ def test_filter_build_skips_bucket_index_and_refuses_disabled_bloom_filters() ->
     buckets = make_table(Shape(index="BUCKET"), env=make_env()).with_options(NO_FILTER)
     buckets.upsert(batch(ROWS))
     assert buckets.services.bloom_filters.due().files == ()
-    table = make_table(Shape(), env=make_env()).with_options(NO_FILTER)
+    table = make_table(Shape(index="BLOOM"), env=make_env()).with_options(NO_FILTER)
     table.insert(batch(ROWS))
     with pytest.raises(UserError, match=r"no bloom filter can be built, because .*filter\.enabled=false"):
         table.services.bloom_filters.run()
 
 
+@pytest.mark.parametrize("index", ["SIMPLE", "BUCKET"])
+def test_filter_build_rewrites_no_file_for_an_index_that_reads_no_filter(index: str) -> None:
+    table = make_table(Shape(index=index), env=make_env())
+    table.with_options(NO_FILTER).upsert(batch(ROWS))
+    before = {file.path for file in table.refresh().env.storage.list("")}
+    assert not table.services.bloom_filters.due().due
+    outcome = table.services.bloom_filters.run()
+    assert isinstance(outcome, NothingToDo)
+    assert outcome.reason == f"the index {index} reads no bloom filter, so files are not rewritten for one"
+    assert {file.path for file in table.refresh().env.storage.list("")} == before
+
+
+def test_filter_build_serves_the_bloom_filters_of_the_metadata_table() -> None:
+    table = make_table(Shape(), env=make_env())
+    table.with_options(NO_FILTER).upsert(batch(ROWS))
+    declared = table.with_options({"hoodie.metadata.index.bloom.filter.enable": "true"})
+    assert declared.services.bloom_filters.due().files != ()
+
+
 def test_filter_commands_check_and_build_bloom_filters(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     location = f"{tmp_path}/t"
-    made = make_table(Shape(), env=make_env(location))
+    made = make_table(Shape(index="BLOOM"), env=make_env(location))
     made.with_options(NO_FILTER).insert(batch(ROWS))
     assert main(["index", "filters", "check", "--table", location, "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["count"] > 0

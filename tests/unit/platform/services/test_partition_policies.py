@@ -11,7 +11,8 @@ import pytest
 
 from lakehouse import Table, load_catalog
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.errors import SettingError
+from lakehouse.core.operations.services import clustering
+from lakehouse.errors import SettingError, UnsupportedError
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.nothing_to_do import NothingToDoReason
@@ -203,3 +204,36 @@ def test_nothing_to_do_names_the_code_of_a_plan_without_candidates(catalog: Cata
     outcome = catalog.load_table(NAME).services.clustering.run(force=True, partitions=[OLD])
     assert isinstance(outcome, NothingToDo) and outcome.code is NothingToDoReason.NO_CANDIDATES
     assert outcome.reason == f"clustering is switched off by a policy for partition {OLD!r}"
+
+
+def test_clustering_of_a_bucket_table_is_assessed_and_sorts_inside_its_buckets(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    options = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+    table = Table.create(str(tmp_path / "buckets"), name="buckets", record_key="id", options=options)
+    for number in range(4):
+        table.upsert(pa.table({"id": [f"{number}-{n}" for n in range(6)], "v": [9 - number] * 6}))
+    catalog.register_table("sales.buckets", table.location)
+    (choice,) = decide(catalog, ["clustering"], tables=["sales.buckets"])
+    assert choice.code is DecisionReason.NOT_DUE and "a plan would be empty" in choice.reason
+    catalog.set_policy("sales.buckets", "clustering", {"sort_columns": "v"})
+    (choice,) = decide(catalog, ["clustering"], tables=["sales.buckets"])
+    assert choice.chosen, choice.reason
+    before = catalog.load_table("sales.buckets").scan(["id", "v"]).to_arrow().sort_by("id")
+    outcome = catalog.load_table("sales.buckets").services.clustering.run()
+    assert isinstance(outcome, Committed)
+    assert len(outcome.metadata.stats) == 2
+    assert catalog.load_table("sales.buckets").scan(["id", "v"]).to_arrow().sort_by("id") == before
+
+
+def test_service_that_does_not_apply_to_a_table_is_not_called_unreadable(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(table: object, policies: object) -> None:
+        raise UnsupportedError("tables of version 6 are read only here")
+
+    # This package does not write tables of version 6.
+    monkeypatch.setattr(clustering, "require_clusterable", refuse)
+    (choice,) = decide(catalog, ["clustering"])
+    assert choice.code is DecisionReason.NOT_DUE
+    assert choice.reason == "not due: not applicable: tables of version 6 are read only here"

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lakehouse.core.operations.services import archive, clean, clustering, compaction, index, log_compaction, ttl
+from lakehouse.core.operations.metadata import validation
+from lakehouse.core.operations.services import (
+    archive,
+    clean,
+    clustering,
+    compaction,
+    index,
+    log_compaction,
+    orphan_removal,
+    ttl,
+)
 from lakehouse.core.operations.services.service import Service
 
 #: One module per service; tests compare the names with `lakehouse.spec.services.SERVICE_SPECS`.
@@ -17,4 +27,6 @@ IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {
     "ttl": ttl,
     "clean": clean,
     "archive": archive,
+    "orphans": orphan_removal,
+    "validation": validation,
 }
