@@ -74,7 +74,7 @@ def _lines(kind: str, pairs: list[tuple[Side, Side]]) -> list[tuple[str, str, st
         (f"{kind}: commit, services off, ms", f"{statistics.median(o.seconds for o, _ in pairs) * 1000:.1f}", "", ""),
         (f"{kind}: commit, services on, ms", f"{statistics.median(o.seconds for _, o in pairs) * 1000:.1f}", "", ""),
         (f"{kind}: actions of services", f"{statistics.median(on.served for _, on in pairs):.0f}", "> 0", ""),
-        (f"{kind}: plans that gave way to a write", f"{sum(on.dropped for _, on in pairs)}", "", ""),
+        (f"{kind}: plans dropped for a write", f"{sum(on.dropped for _, on in pairs)}", "", ""),
         (f"{kind}: failed commits of the writer", f"{failed}", "0", "" if not failed else "MISSED"),
         (f"{kind}: services on / off", f"{ratio:.2f}", f"<= {TARGET}", "" if ratio <= TARGET else "MISSED"),
     ]
