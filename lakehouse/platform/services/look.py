@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.event_time import watermark
 from lakehouse.core.operations.read.health import TableHealth, table_health
 from lakehouse.core.table.services import TableServices
+from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import LakehouseError
 from lakehouse.model.instant import Action, State
 from lakehouse.platform.catalog.catalog import TableEntry, open_table
 from lakehouse.platform.catalog.policies import ServicePolicies
+from lakehouse.platform.publish.unpublished import unpublished_since
 from lakehouse.platform.services.assess import Assessment, assess
 from lakehouse.spec.contracts.fleet import TableNumbers
 from lakehouse.spec.cron import next_time_ms
@@ -72,7 +74,8 @@ def look(
 ) -> Look:
     """Load a table once, assess its services, and measure it; an error is part of the result."""
     try:
-        found = open_table(entry, policies).services_as_loaded
+        table = open_table(entry, policies)
+        found = table.services_as_loaded
         seen = {service: _assessed(entry, policies, found, service, requested) for service in services}
         active = _active(found)
         health = table_health(found.table, small_file_bytes=found.policies.write.small_file_bytes)
@@ -83,7 +86,7 @@ def look(
             entry=entry,
             looked_ms=now_ms,
             services=seen,
-            numbers=_numbers(found, health, active),
+            numbers=replace(_numbers(found, health, active), unpublished_since_ms=_unpublished_since_ms(entry, table)),
             health=health,
             writer_active=writers,
             next_writer_ms=next_ms,
@@ -155,6 +158,15 @@ def _numbers(found: TableServices, health: TableHealth, active: Collection[str])
         metadata_bytes=sum(file.size_bytes for file in metadata),
         watermark_ms=_watermark_ms(table, found.policies),
     )
+
+
+def _unpublished_since_ms(entry: TableEntry, table: Table) -> int | None:
+    """Return since when a ready partition waits for its publication; None without one, or if it cannot be planned."""
+    try:
+        return unpublished_since(table, entry.spec)
+    except LakehouseError as error:
+        logger.warning("%s: the publication cannot be planned: %s", entry.identifier, error)
+        return None
 
 
 def _watermark_ms(table: LoadedTable, policies: Policies) -> int | None:
