@@ -11,14 +11,12 @@ from lakehouse.core.planning.clean import (
     Horizon,
     clean_due,
     horizon_of,
-    partitions_of,
     plan_clean,
     still_holds,
     touched_since,
 )
 from lakehouse.core.state.file_system_view import Group, visible_timeline
 from lakehouse.model.clean import CleanedPartition, CleanMetadata
-from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.clean import CleanPolicy
@@ -210,12 +208,6 @@ def test_clean_lists_all_partitions_if_the_last_clean_is_insufficient() -> None:
     pins = metadata(30, {"lakehouse.pinned_timestamps": f"{at(20)},{at(30)}"})
     assert touched(pins, pinned=frozenset({at(20)})) is None
     assert touched(pins, pinned=frozenset({at(20), at(30)})) == [at(30), at(40)]
-
-
-def test_partitions_of_commits_include_written_and_replaced_ones() -> None:
-    stat = WriteStat(partition="p", file_id="g", path="p/x")
-    commit = CommitMetadata(operation="INSERT_OVERWRITE", stats=(stat,), replaced={"q": ("g",)})
-    assert partitions_of([(WRITES[0], commit)]) == ("p", "q")
 
 
 def test_clean_due_counts_writes_since_the_last_clean() -> None:
