@@ -14,7 +14,7 @@ from tests.support.browser import browser
 from tests.support.doc_blocks import DOCS
 from tests.support.fleet_rows import FleetTable, add_table, numbers
 
-PAGE = DOCS / "how-to" / "add-a-page.md"
+PAGE = DOCS / "how-to/add-a-page.md"
 _BLOCK = re.compile(r"^```(?P<language>\w+)\n(?:(?:#|//) (?P<file>plugins/\S+)\n)?(?P<code>.*?)^```$", re.M | re.S)
 
 
