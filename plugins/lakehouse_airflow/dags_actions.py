@@ -11,7 +11,9 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException
 
+from lakehouse.errors import UserError
 from lakehouse.spec.actions import ACTIONS
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.job_environment import AUTHOR
@@ -38,10 +40,31 @@ def actions_dag(**dag: Any) -> DAG:
         max_active_runs=8,
         is_paused_upon_creation=False,
         params={
-            "action_id": Param(None, type=["null", "integer"], title="Number of a recorded action"),
-            "table": Param("", type="string", title="Table, namespace.table, of a new action"),
-            "action": Param(None, type=["null", "string"], enum=[None, *_NAMES], title="Action"),
-            "parameters": Param({}, type="object", title="Parameters", description_md="Such as `instant`."),
+            "action_id": Param(
+                None,
+                type=["null", "integer"],
+                title="Recorded action",
+                description="Number of an action that a page recorded, for example 12. Other fields are then not read.",
+            ),
+            "table": Param(
+                None,
+                type=["null", "string"],
+                title="Table",
+                description="Table of a new action, for example sales.orders.",
+            ),
+            "action": Param(
+                None,
+                type=["null", "string"],
+                enum=[None, *_NAMES],
+                title="Action on the table",
+                description="What to do with the table, for example savepoint.",
+            ),
+            "parameters": Param(
+                None,
+                type=["null", "object"],
+                title="Parameters of the action",
+                description='Values by name, for example {"instant": "20260131120000000"}.',
+            ),
         },
         **{"tags": ["lakehouse"], **dag},
     ) as made:
@@ -57,7 +80,11 @@ def act() -> dict[str, Any]:
     job_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
     author = getattr(context["dag_run"], "triggering_user_name", None) or "airflow"
     try:
-        printed = run_command(action_words(params), job_id=job_id, variables={AUTHOR: author})
+        words = action_words(params)
+    except UserError as error:
+        raise AirflowFailException(str(error)) from error
+    try:
+        printed = run_command(words, job_id=job_id, variables={AUTHOR: author})
     finally:
         end_job(job_id)
     record: dict[str, Any] = json.loads(printed)
@@ -65,10 +92,13 @@ def act() -> dict[str, Any]:
 
 
 def action_words(params: Any) -> list[str]:
-    """Return the words of the command for the params of a run."""
+    """Return the words of the command for the params of a run; raise UserError if they name no action."""
     if params.get("action_id") is not None:
         return ["action", "run", f"--id={int(params['action_id'])}", "--output=json"]
-    words = ["action", "run", f"--table={params['table']}", f"--action={params['action'] or ''}"]
+    missing = [name for name in ("table", "action") if not params.get(name)]
+    if missing:
+        raise UserError(f"the params of the run have no {missing[0]}; set table and action, or action_id")
+    words = ["action", "run", f"--table={params['table']}", f"--action={params['action']}"]
     for name, value in (params.get("parameters") or {}).items():
         words += [f"--set={name}={part}" for part in (value if isinstance(value, list) else [value])]
     return [*words, "--output=json"]

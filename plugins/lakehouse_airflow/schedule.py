@@ -52,7 +52,7 @@ The log names the tables whose storage was read, each decision with its reason, 
 """
 _ALARMS_DOC = """Sends new and resolved alarms once with each notifier of `alarms.yaml`, many in one message.
 
-Without notifiers it does nothing. `lakehouse alarms list` shows the alarms.
+Without notifiers it does nothing. The log has the number of alarms by notifier; `lakehouse alarms list` shows them.
 """
 #: Spark properties of a deployment replace the resources that a pass derives from the predicted bytes.
 _PROPERTIES: Mapping[str, str] = MappingProxyType(

@@ -10,6 +10,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from lakehouse.core.system.clock import SystemClock
+from lakehouse.errors import UserError
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.fleet_views.actions import NewAction, read_action, record_action
 from lakehouse_airflow.dags_actions import action_words
@@ -57,3 +58,8 @@ def test_run_does_the_recorded_action_and_stores_its_result(
 )
 def test_words_of_a_run_are_those_of_its_params(params: dict[str, object], words: list[str]) -> None:
     assert action_words(params) == words
+
+
+def test_params_without_an_action_are_refused_by_name() -> None:
+    with pytest.raises(UserError, match="have no action; set table and action, or action_id"):
+        action_words({"action_id": None, "table": "a.b", "action": None, "parameters": None})

@@ -103,7 +103,7 @@ def test_data_interval_is_asked_only_where_the_one_of_the_airflow_dialog_has_no_
 
 def test_every_task_of_lakehouse_documents_itself_and_batches_show_their_tables(dags: dict[str, DAG]) -> None:
     tasks = [task for name, dag in dags.items() if name.startswith(("ingest.", "services.")) for task in dag.tasks]
-    assert {task.task_id for task in tasks} == {"ingest", "decide", "due", "run"}
+    assert {task.task_id for task in tasks} == {"ingest", "decide", "due", "run", "send_alarms"}
     for task in tasks:
         assert "log" in (task.doc_md or ""), task.task_id
     run = dags["services.clean"].get_task("run")
