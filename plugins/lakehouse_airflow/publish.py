@@ -18,7 +18,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from airflow.sdk import Asset, BaseOperator, Context, XComArg, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
@@ -177,7 +177,14 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         """Publish what is ready, and keep the report, which has the lineage if it is wanted."""
         with tempfile.TemporaryDirectory(prefix="lakehouse-publish-") as folder:
             path = Path(folder) / "report.json"
-            self._command("run", *words, "--pointers-only", "--report", str(path))
+            try:
+                self._command("run", *words, "--pointers-only", "--report", str(path))
+            except AirflowException as error:
+                # A job whose caller reads the report writes its error there only.
+                failed = read_report(path)
+                if failed is None or failed.error is None:
+                    raise
+                raise type(error)(f"lakehouse publish run: {failed.error.kind}: {failed.error.message}") from error
             report = read_report(path)
         if report is not None:
             self.job_reports = (*self.job_reports, report)

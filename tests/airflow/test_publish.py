@@ -127,8 +127,8 @@ def test_signalled_partition_is_visible_when_the_signal_command_ends_and_not_bef
     task = PublishPartitionsOperator(task_id="publish", table=table, signals=True)
     steps: list[tuple[str, list[str]]] = []
 
-    def observed(words: Sequence[str], *, job_id: str | None = None) -> str:
-        printed = run_command(words, job_id=job_id)
+    def observed(words: Sequence[str], **more: Any) -> str:
+        printed = run_command(words, **more)
         steps.append((words[1], list(in_shop.shown("signalled"))))
         return printed
 

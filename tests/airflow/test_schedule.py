@@ -215,7 +215,7 @@ def test_commit_starts_one_pass_that_looks_at_its_table_and_long_jobs_delay_no_d
     def is_running() -> bool:
         return "running" in jobs_of(airflow, first)
 
-    airflow.until(is_running, "the job of the first pass runs", timeout_s=120)
+    airflow.until(is_running, lambda: f"the job of the first pass runs: {tasks_of(airflow, first)}", timeout_s=300)
     # The job holds the only slot of services. The next commit is decided still.
     commit(airflow, "sales.items")
     second = decided_run(airflow, 2)
