@@ -8,9 +8,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import boto3
 import pytest
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 BUCKET = "lake"
@@ -48,9 +50,22 @@ class S3Server:
         )
 
 
+def _make_puts_atomic(patch: pytest.MonkeyPatch) -> None:
+    """Serialise puts: moto checks the condition of a put and stores the object in two steps, which S3 does in one."""
+    lock, put = threading.Lock(), S3Response.put_object
+
+    def put_object(response: S3Response) -> Any:
+        with lock:
+            return put(response)
+
+    patch.setattr(S3Response, "put_object", put_object)
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """Run a moto server with an empty bucket `lake` on a free port of 127.0.0.1."""
+    patch = pytest.MonkeyPatch()
+    _make_puts_atomic(patch)
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     server = ThreadedMotoServer(ip_address=HOST, port=0, verbose=False)
     server.start()
@@ -61,6 +76,7 @@ def s3_server() -> Iterator[S3Server]:
         yield running
     finally:
         server.stop()
+        patch.undo()
 
 
 class FaultyProxy:
