@@ -81,6 +81,7 @@ def test_write_reports_each_file_group() -> None:
 def test_filter_build_reports_each_file_that_it_reads_and_each_group_that_it_writes() -> None:
     table, observer = make_table(schema=None), CountingObserver()
     table.with_options({"hoodie.parquet.bloom.filter.enabled": "false"}).upsert(rows(1))
+    table = table.with_options({"hoodie.index.type": "BLOOM"})
     with observing(observer):
         assert isinstance(table.services.bloom_filters.run(), Committed)
     observer.assert_complete("search for bloom filters", "clustering")

@@ -73,7 +73,8 @@ def test_table_shows_name_type_columns_and_location_without_a_request(tmp_path: 
     assert sum(storage.counts().values()) == 0
     assert lines[0] == f"Table orders (merge_on_read, 3 columns, at {storage.root})"
     assert lines[1] == (
-        "table services of orders: compaction, logcompaction, clustering, index, ttl, clean, archive, bloom_filters"
+        "table services of orders: compaction, logcompaction, clustering, index, ttl, clean, archive, "
+        "orphans, validation, bloom_filters"
     )
     assert lines[2] == "compaction of orders: due(), plan(), schedule(), run(), cost()"
     assert lines[4] == "scan of orders, base files only, columns id, where v > 1"
