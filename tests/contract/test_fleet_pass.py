@@ -17,6 +17,7 @@ from lakehouse.platform.catalog.run_history import RunOutcome, RunState
 from lakehouse.platform.catalog.table_states import LookLimits
 from lakehouse.platform.services.candidates import STARTED_MS
 from lakehouse.platform.services.fleet_pass import PassResult, PassSettings, run_pass
+from lakehouse.platform.services.job_batches import BatchSize
 from lakehouse.platform.services.run import LEASE_MS, lease_key
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.services import SERVICES
@@ -109,7 +110,7 @@ def test_started_run_is_not_started_again_until_it_ends_or_its_slot_is_lost(
     settings = PassSettings(tables=("bench.t0",), services=("compaction",))
     (job,) = run_pass(catalog, settings).batches
     assert (job.service, job.tables) == ("compaction", ("bench.t0",))
-    assert code(run_pass(catalog, settings), "bench.t0") is DecisionReason.ALREADY_RUNNING
+    assert code(run_pass(catalog, settings), "bench.t0") is DecisionReason.SUBMITTED
     # The run begins and fails: the next one waits for the pause after a failure.
     table = catalog.entry("bench.t0").id
     clock.ahead_ms += 1000
@@ -126,6 +127,16 @@ def test_started_run_is_not_started_again_until_it_ends_or_its_slot_is_lost(
     # A task that never began does not block the service for ever.
     clock.ahead_ms += STARTED_MS
     assert ("bench.t0", "compaction") in chosen(run_pass(catalog, PassSettings(services=("compaction",))))
+
+
+def test_runs_beyond_the_most_jobs_of_a_pass_wait_and_start_in_the_next_one(catalog: Catalog) -> None:
+    settings = PassSettings(services=("compaction",), batch=BatchSize(tables=1, jobs=1))
+    first = run_pass(catalog, settings)
+    assert [job.tables for job in first.batches] == [(table,) for table, _ in sorted(chosen(first))]
+    (waiting,) = {"bench.t0", "bench.t10"} - {table for table, _ in chosen(first)}
+    assert code(first, waiting) is DecisionReason.JOB_LIMIT
+    assert catalog.history.decisions(catalog.entry(waiting).id, "compaction")[0].code == "job_limit"
+    assert chosen(run_pass(catalog, settings)) == {(waiting, "compaction")}
 
 
 def test_waiting_services_are_decided_again_without_a_look(catalog: Catalog, clock: MovedClock) -> None:

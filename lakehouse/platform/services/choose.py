@@ -2,21 +2,37 @@
 
 first    services that a user requested, then services past their deadline, the most overdue one first
 then     services by score: priority x benefit in objects / predicted seconds
-never    two services that hold the same file groups of a table; more runs or bytes than a budget allows; more runs than
-         the slots of the pool finish before the next decision
+never    two services that hold the same file groups of a table, also if the more urgent one waits for a limit
+         more runs or bytes than a budget allows; more runs than the slots finish before the next decision
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from lakehouse.platform.services.assess import Assessment
 from lakehouse.platform.services.budgets import Budget, Limits, Refusal, Slots
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.services import SERVICES, service_spec
 
-__all__ = ["AssessedService", "Choice", "Limits", "Load", "Rules", "RunningService", "batches", "choose", "choose_runs"]
+__all__ = [
+    "AssessedService",
+    "Choice",
+    "Limits",
+    "Load",
+    "Rules",
+    "RunStage",
+    "RunningService",
+    "batches",
+    "choose",
+    "choose_runs",
+]
+
+
+#: Refusals after which a service does not hold its file groups against less urgent services.
+_HOLD_NOTHING = (DecisionReason.ALREADY_RUNNING, DecisionReason.SUBMITTED, DecisionReason.FILE_GROUPS_WANTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +78,22 @@ class Choice:
     starts_ms: int | None = None
 
 
+class RunStage(Enum):
+    """Why a run excludes others: it is active, an earlier pass chose it, or it is more urgent and waits."""
+
+    ACTIVE = "active"
+    SUBMITTED = "submitted"
+    WAITING = "waiting"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningService:
-    """A run that is active or was started: its table and service, and the partitions of its plan (empty: all)."""
+    """A run that excludes others: its table and service, the partitions of its plan (empty: all), its stage."""
 
     table: str
     service: str
     partitions: Collection[str] = ()
+    stage: RunStage = RunStage.ACTIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,17 +143,18 @@ def choose_runs(services_assessed: Iterable[AssessedService], rules: Rules, *, n
         busy.setdefault(run.table, []).append(run)
     chosen: list[Choice] = []
     for assessed in sorted(ready, key=lambda c: urgency(c, now_ms)):
-        refusal = _refusal(assessed, busy.get(assessed.table, ()), rules, now_ms)
+        table_runs = busy.setdefault(assessed.table, [])
+        refusal = _refusal(assessed, table_runs, rules, now_ms)
         if refusal is not None:
             waiting.append(_waits(assessed, refusal))
+            if refusal.code not in _HOLD_NOTHING:
+                table_runs.append(_run(assessed, RunStage.WAITING))
             continue
         for budget in _budgets(assessed, rules):
             budget.take(assessed.assessment.cost.bytes, now_ms)
         if rules.slots is not None:
             rules.slots.take(assessed.seconds)
-        partitions = assessed.assessment.cost.partitions
-        run = RunningService(table=assessed.table, service=assessed.service, partitions=partitions)
-        busy.setdefault(assessed.table, []).append(run)
+        table_runs.append(_run(assessed, RunStage.ACTIVE))
         code = _code(assessed, now_ms)
         chosen.append(Choice(assessed=assessed, chosen=True, code=code, reason=_why(assessed, now_ms)))
     return (*chosen, *waiting)
@@ -156,6 +182,11 @@ def urgency(assessed: AssessedService, now_ms: int) -> tuple[bool, bool, float, 
     """Return the sort key of a service: requested ones, overdue ones, then by score."""
     overdue, place = _overdue_s(assessed, now_ms), SERVICES.index(assessed.service)
     return not assessed.requested, overdue <= 0, -max(overdue, 0.0), -assessed.score, assessed.table, place
+
+
+def _run(assessed: AssessedService, stage: RunStage) -> RunningService:
+    partitions = assessed.assessment.cost.partitions
+    return RunningService(table=assessed.table, service=assessed.service, partitions=partitions, stage=stage)
 
 
 def _refusal(
@@ -199,14 +230,25 @@ def _clash(assessed: AssessedService, running: Collection[RunningService]) -> Re
     mine = assessed.assessment.cost.partitions
     for run in sorted(running, key=lambda run: run.service):
         if run.service == assessed.service:
-            text = f"a run of {run.service} is active on this table"
-            return Refusal(code=DecisionReason.ALREADY_RUNNING, text=text)
+            return _same_service(run)
         if not (service_spec(run.service).holds_file_groups and service_spec(assessed.service).holds_file_groups):
             continue
-        if not mine or not run.partitions or not set(mine).isdisjoint(run.partitions):
-            text = f"{run.service} runs on this table, and both hold file groups"
-            return Refusal(code=DecisionReason.FILE_GROUPS_HELD, text=text)
+        if mine and run.partitions and set(mine).isdisjoint(run.partitions):
+            continue
+        if run.stage is RunStage.WAITING:
+            text = f"{run.service} comes first on these file groups, and waits"
+            return Refusal(code=DecisionReason.FILE_GROUPS_WANTED, text=text)
+        text = f"{run.service} runs on this table, and both hold file groups"
+        return Refusal(code=DecisionReason.FILE_GROUPS_HELD, text=text)
     return None
+
+
+def _same_service(run: RunningService) -> Refusal:
+    if run.stage is RunStage.SUBMITTED:
+        text = f"an earlier pass chose {run.service} for this table, and its job has not begun"
+        return Refusal(code=DecisionReason.SUBMITTED, text=text)
+    text = f"a run of {run.service} is active on this table"
+    return Refusal(code=DecisionReason.ALREADY_RUNNING, text=text)
 
 
 def _code(assessed: AssessedService, now_ms: int) -> DecisionReason:

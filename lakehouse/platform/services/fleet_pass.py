@@ -27,10 +27,11 @@ from lakehouse.platform.catalog.table_states import LookLimits
 from lakehouse.platform.services.budgets import Limits
 from lakehouse.platform.services.candidates import Candidate, Past, candidate, decided, stored_candidate
 from lakehouse.platform.services.choose import Choice, choose_runs
-from lakehouse.platform.services.job_batches import MOST_BATCHES, BatchSize, ChosenRun, job_batches
+from lakehouse.platform.services.job_batches import BatchSize, ChosenRun, job_batches
 from lakehouse.platform.services.look import Look, look
 from lakehouse.platform.services.metrics import Metrics
 from lakehouse.platform.services.pass_rules import RuleInputs, end_crashed_runs, rules_of
+from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.fleet import DueService, RunBounds, ServiceBatch, TableNumbers, TableState
 from lakehouse.spec.services import SERVICES
 
@@ -92,9 +93,8 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
         candidates = _candidates(catalog, settings, looks, requested)
         rules = rules_of(catalog, _rule_inputs(settings, candidates))
         choices = choose_runs([one.assessed for one in candidates.values()], rules, now_ms=now_ms)
-        chosen = [choice for choice in choices if choice.chosen]
-        runs = [ChosenRun(assessed=one.assessed, bounds=_bounds(candidates, one)) for one in chosen]
-        jobs = job_batches(runs, settings.batch)[:MOST_BATCHES]
+        jobs = _jobs(candidates, choices, settings.batch)
+        choices = _within(jobs, choices, settings.batch.jobs)
         found = _Decided(looks=looks, candidates=candidates, choices=choices, now_ms=now_ms)
         _record(catalog, found, seen, settings.rules)
     if measures is not None:
@@ -177,6 +177,23 @@ def _rule_inputs(settings: PassSettings, candidates: Mapping[_Key, Candidate]) -
         slots=settings.slots,
         horizon_s=settings.horizon_s,
         candidates=tuple(candidates.values()),
+    )
+
+
+def _jobs(candidates: Mapping[_Key, Candidate], choices: Sequence[Choice], size: BatchSize) -> tuple[ServiceBatch, ...]:
+    chosen = [choice for choice in choices if choice.chosen]
+    return job_batches([ChosenRun(assessed=one.assessed, bounds=_bounds(candidates, one)) for one in chosen], size)
+
+
+def _within(jobs: Sequence[ServiceBatch], choices: Sequence[Choice], most: int) -> tuple[Choice, ...]:
+    """Return the choices; a chosen run that is in no job waits, because the pass starts as many jobs as it may."""
+    runs = {(table, job.service) for job in jobs for table in job.tables}
+    text = f"the pass starts {most:,} jobs, as many as it may; the next pass decides again"
+    return tuple(
+        choice
+        if not choice.chosen or (choice.assessed.table, choice.assessed.service) in runs
+        else replace(choice, chosen=False, code=DecisionReason.JOB_LIMIT, reason=text)
+        for choice in choices
     )
 
 

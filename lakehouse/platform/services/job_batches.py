@@ -27,10 +27,17 @@ MOST_BATCHES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSize:
-    """The largest number of tables of one job, and the largest predicted duration of a job of several tables."""
+    """Size of the jobs of a pass.
+
+    Attributes:
+        tables: Largest number of tables of one job.
+        seconds: Largest predicted duration of a job of several tables.
+        jobs: Largest number of jobs.
+    """
 
     tables: int = 20
     seconds: float = 300.0
+    jobs: int = MOST_BATCHES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +49,7 @@ class ChosenRun:
 
 
 def job_batches(chosen: Sequence[ChosenRun], size: BatchSize) -> tuple[ServiceBatch, ...]:
-    """Return the jobs of chosen runs, in the order of the first run of each.
+    """Return the jobs of chosen runs, in the order of the first run of each; a run beyond the most jobs is in none.
 
     A requested run has a job of its own, so that it does not wait for others.
     """
@@ -59,7 +66,7 @@ def job_batches(chosen: Sequence[ChosenRun], size: BatchSize) -> tuple[ServiceBa
         found.append([run])
         if not run.assessed.requested:
             open_jobs[key] = found[-1]
-    return tuple(_batch(job) for job in found)
+    return tuple(_batch(job) for job in found[: size.jobs])
 
 
 def resources_of(service: str, run_bytes: int, bounds: RunBounds) -> JobResources:

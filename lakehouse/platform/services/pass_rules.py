@@ -9,7 +9,7 @@ from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import OpenRun
 from lakehouse.platform.services.budgets import Budget, Limits, Slots
 from lakehouse.platform.services.candidates import Candidate
-from lakehouse.platform.services.choose import Rules, RunningService
+from lakehouse.platform.services.choose import Rules, RunningService, RunStage
 from lakehouse.platform.services.run import lease_key
 from lakehouse.spec.contracts.fleet import RunBounds
 from lakehouse.spec.scheduling import parse_scheduling
@@ -64,7 +64,8 @@ def rules_of(catalog: Catalog, inputs: RuleInputs) -> Rules:
             budget.runs += 1
         known = started.get((table, service))
         partitions = () if known is None else known.assessment.cost.partitions
-        running.append(RunningService(table=table, service=service, partitions=partitions))
+        stage = RunStage.ACTIVE if (table, service) in active else RunStage.SUBMITTED
+        running.append(RunningService(table=table, service=service, partitions=partitions, stage=stage))
     left = [max(run.seconds - (now_ms - run.started_ms) / 1000, 1.0) for run in active.values()]
     busy = [*left, *(assessed.seconds for assessed in waiting.values())]
     slots = None if inputs.slots is None else Slots(inputs.slots, busy, inputs.horizon_s)

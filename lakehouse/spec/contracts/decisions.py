@@ -28,20 +28,28 @@ class DecisionReason(StrEnum):
     UNREADABLE = "unreadable"
     #: Another run of the same service works on the table.
     ALREADY_RUNNING = "already_running"
+    #: An earlier pass chose the run, and its job has not begun.
+    SUBMITTED = "submitted"
     #: Another service holds file groups of the table.
     FILE_GROUPS_HELD = "file_groups_held"
+    #: A more urgent service of the table waits, and would hold the same file groups.
+    FILE_GROUPS_WANTED = "file_groups_wanted"
     #: The service has as many runs as its pool allows.
     RUN_LIMIT = "run_limit"
     #: The runs of the last hour moved as many bytes as the pool allows.
     BYTE_LIMIT = "byte_limit"
     #: Runs that come first take all slots of the pool until the next decision.
     NO_SLOT = "no_slot"
+    #: The pass starts as many jobs as Airflow accepts, and the job of this run is not among them.
+    JOB_LIMIT = "job_limit"
     #: Quiet hours of the policy.
     QUIET_HOURS = "quiet_hours"
     #: A writer works on the table, or starts during the predicted run, and may make the run useless.
     WRITER = "writer"
     #: The last runs failed; the pause before the next one grows with their number.
     RETRY_LATER = "retry_later"
+    #: The last run found nothing to do, and the table has not changed since; a pause follows.
+    NOTHING_TO_DO = "nothing_to_do"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

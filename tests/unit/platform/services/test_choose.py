@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.platform.services.assess import Assessment
-from lakehouse.platform.services.choose import AssessedService, Limits, Load, batches, choose
+from lakehouse.platform.services.budgets import Budget, Refusal
+from lakehouse.platform.services.choose import (
+    AssessedService,
+    Limits,
+    Load,
+    Rules,
+    RunningService,
+    RunStage,
+    batches,
+    choose,
+    choose_runs,
+)
+from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.services import service_spec
 
 NOW = 1_000_000
 
 
-def assessed(table: str, service: str = "clean", **more: object) -> AssessedService:
-    cost = ServiceCost(files=10, bytes=int(str(more.pop("bytes", 100))), benefit=float(str(more.pop("benefit", 10))))
+def assessed(table: str, service: str = "clean", partitions: tuple[str, ...] = (), **more: object) -> AssessedService:
+    size, benefit = int(str(more.pop("bytes", 100))), float(str(more.pop("benefit", 10)))
+    cost = ServiceCost(files=10, bytes=size, benefit=benefit, partitions=partitions)
     due = bool(more.pop("due", True))
     assessment = Assessment(due=due, reason="12 commits", cost=cost)
     return AssessedService(table=table, service=service, assessment=assessment, **{"seconds": 10.0, **more})  # type: ignore[arg-type]
@@ -62,6 +77,41 @@ def test_choose_starts_one_service_that_holds_file_groups_per_table() -> None:
     running = Load(running=[("a.b", "logcompaction")])
     assert "logcompaction runs" in reason(assessed("a.b", "clustering"), load=running)
     assert "a run of clean is active on this table" in reason(assessed("a.b"), load=Load(running=[("a.b", "clean")]))
+
+
+def test_choose_starts_services_that_hold_disjoint_partitions_together() -> None:
+    compaction = assessed("a.b", "compaction", ("day=1", "day=2"), benefit=9)
+    assert chosen(compaction, assessed("a.b", "clustering", ("day=3",))) == ["a.b", "a.b"]
+    assert chosen(compaction, assessed("a.b", "clustering", ("day=2", "day=3"))) == ["a.b"]
+    # A plan without partitions may hold any file group.
+    assert chosen(compaction, assessed("a.b", "clustering")) == ["a.b"]
+
+
+def codes(rules: Rules, *services: AssessedService) -> dict[str, DecisionReason]:
+    return {choice.assessed.service: choice.code for choice in choose_runs(services, rules, now_ms=NOW)}
+
+
+def test_choose_keeps_file_groups_free_for_a_more_urgent_service_that_waits_for_a_limit() -> None:
+    compaction = assessed("a.b", "compaction", ("day=1",), benefit=99)
+    logs, other = assessed("a.b", "logcompaction", ("day=1",)), assessed("a.b", "clustering", ("day=2",))
+    full = {"compaction": Budget(scope="compaction", limits=Limits(runs=1), runs=1)}
+    assert codes(Rules(budgets=full), compaction, logs, other) == {
+        "clustering": DecisionReason.DUE,
+        "compaction": DecisionReason.RUN_LIMIT,
+        "logcompaction": DecisionReason.FILE_GROUPS_WANTED,
+    }
+    # A less urgent service that waits holds nothing against a more urgent one.
+    urgent = replace(logs, deadline_ms=NOW - 1)
+    assert codes(Rules(budgets=full), compaction, urgent)["logcompaction"] is DecisionReason.OVERDUE
+    # Quiet hours of the compaction do not stop the log compaction.
+    quiet = replace(compaction, wait=Refusal(code=DecisionReason.QUIET_HOURS, text="quiet"))
+    assert codes(Rules(), quiet, logs)["logcompaction"] is DecisionReason.DUE
+
+
+def test_choose_holds_file_groups_for_a_submitted_run_and_names_its_stage() -> None:
+    run = RunningService(table="a.b", service="compaction", partitions=("day=1",), stage=RunStage.SUBMITTED)
+    found = codes(Rules(running=[run]), assessed("a.b", "compaction"), assessed("a.b", "clustering", ("day=1",)))
+    assert found == {"compaction": DecisionReason.SUBMITTED, "clustering": DecisionReason.FILE_GROUPS_HELD}
 
 
 def test_choose_respects_the_limits_of_runs_and_bytes() -> None:
