@@ -44,8 +44,6 @@ _PARQUET_BYTES = _SHARD_BYTES // 4
 _BATCH_BYTES, _UNMEASURED = "spark.sql.execution.arrow.maxBytesPerBatch", str((1 << 31) - 1)
 # Rows of a batch that is not measured: 64 MB, the default of that option, if rows take 16 KB.
 _BATCH_ROWS_OPTION, _UNMEASURED_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch", 4_096
-# Bytes of shuffled rows of a hot partition that are worth a task and a file of their own.
-_SPREAD_BYTES = 8 * 1024 * 1024
 _SHARD_OPTION = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 # Estimated bytes for each core from which rows are not shuffled to fill base files.
 _LEAST_BYTES = _PARQUET_BYTES // 2
@@ -91,7 +89,9 @@ class SparkEngine:
         """Return False for a small frame: one task reads it faster than Spark starts several."""
         return _estimated_bytes(frame) > _SMALL_BYTES
 
-    def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
+    def exchange(
+        self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str, least_bytes: int = 0
+    ) -> list[R]:
         """Divide the DataFrame in the JVM by the hint, and run `function` on the Arrow batches of each partition.
 
         The files of a DataFrame that need no shuffle and are Parquet are read in the workers.
@@ -105,7 +105,7 @@ class SparkEngine:
         if is_small:
             frame = frame.coalesce(1)
         else:
-            frame = self._distributed(frame, columns, hint)
+            frame = self._distributed(frame, columns, hint, least_bytes)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             results = [pickle.dumps(result) for result in function(_attempt(), batches)]
@@ -136,7 +136,7 @@ class SparkEngine:
             found: list[R] = mapped.collect()
         return found
 
-    def _distributed(self, frame: DataFrame, columns: list[Column], hint: str) -> DataFrame:
+    def _distributed(self, frame: DataFrame, columns: list[Column], hint: str, least_bytes: int) -> DataFrame:
         """Repartition the frame by the columns, or so that each shard fills about one base file."""
         options = _batch_options(frame)
         if hint == "exact":
@@ -150,7 +150,7 @@ class SparkEngine:
             # No columns determine the shard, and there are enough rows for every core, so a shuffle is not needed. It
             # would take a third of the CPU time of the whole write.
             return self._with_options(frame, options).coalesce(max(self.parallelism, -(-size // _PARQUET_BYTES)))
-        options[_SHARD_OPTION] = str(_shard_bytes(size, self.parallelism))
+        options[_SHARD_OPTION] = str(_shard_bytes(size, self.parallelism, least_bytes))
         return self._with_options(frame, options).hint("rebalance", *columns)
 
     def _with_options(self, frame: DataFrame, options: Mapping[str, str]) -> DataFrame:
@@ -239,12 +239,15 @@ def _is_short(kind: DataType) -> bool:
     return isinstance(kind, _SHORT)
 
 
-def _shard_bytes(size: int, parallelism: int) -> int:
+def _shard_bytes(size: int, parallelism: int, least_bytes: int) -> int:
     """Return the size above which Spark divides the rows of equal columns: of a hot partition over several tasks.
 
-    Shuffled rows are compressed, so half of the mean of the estimated bytes is about the mean of a task.
+    Shuffled rows are compressed, so half of the mean of the estimated bytes is about the mean of a task. With
+    `least_bytes` of 0 rows are divided only if they fill more than one file.
     """
-    return _SHARD_BYTES if size >= _UNKNOWN_BYTES else min(_SHARD_BYTES, max(_SPREAD_BYTES, size // (2 * parallelism)))
+    if not least_bytes or size >= _UNKNOWN_BYTES:
+        return _SHARD_BYTES
+    return min(_SHARD_BYTES, max(least_bytes, size // (2 * parallelism)))
 
 
 def _estimated_bytes(frame: DataFrame) -> int:

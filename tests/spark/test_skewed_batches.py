@@ -60,15 +60,18 @@ def test_bulk_inserts_of_a_hot_partition_are_spread_over_tasks(
     batch = rows.select(F.col("id").alias("k"), F.sha2(F.col("id").cast("string"), 512).alias("v"), part.alias("p"))
     monkeypatch.setattr(engine, "_SMALL_BYTES", 0)
     largest = {}
-    for name, least in (("alone", engine._SPREAD_BYTES), ("spread", 1)):
-        monkeypatch.setattr(engine, "_SPREAD_BYTES", least)
-        table = Table.create(str(tmp_path / name), name="t", record_key="k", partition_by="p")
+    for name, least in (("default", None), ("off", "0"), ("spread", "1")):
+        options = {} if least is None else {"lakehouse.write.spread.min.bytes": least}
+        table = Table.create(str(tmp_path / name), name="t", record_key="k", partition_by="p", options=options)
         table.bulk_insert(batch)
         stats = table.commits()[-1][1].stats
         assert sum(stat.num_writes for stat in stats) == table.scan().count() == 40_000
         largest[name] = max(stat.num_writes for stat in stats)
-    assert largest["alone"] == 36_000
+    assert largest["default"] == largest["off"] == 36_000
     assert largest["spread"] <= 36_000 * 3 / 4
+    # A batch of 1 GB on 8 cores: 0 turns spreading off.
+    sizes = [engine._shard_bytes(1 << 30, 8, least) for least in (0, 8 << 20, 128 << 20)]
+    assert sizes == [engine._SHARD_BYTES, 64 << 20, 128 << 20]
 
 
 def test_inserts_of_a_hot_partition_are_spread_over_file_groups(spark: SparkSession, tmp_path: Path) -> None:

@@ -42,7 +42,9 @@ class LocalEngine:
         """Return False: the batches of a frame are streamed to one task."""
         return False
 
-    def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
+    def exchange(
+        self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str, least_bytes: int = 0
+    ) -> list[R]:
         """Run `function` on the whole frame as one shard; the batches are streamed."""
         return list(function(Attempt(partition=0, stage=next(self._stages), number=0), _batches(frame)))
 

@@ -31,7 +31,7 @@ class SpreadPolicy:
         SPREAD_MIN_BYTES,
         8 * 1024 * 1024,
         "Inserts of a partition are divided over more file groups than their size needs, up to the number of cores, as "
-        "long as each gets so many bytes; 0 = off.",
+        "long as each gets so many bytes; 0 = off, and then only declared values of the spread column are large.",
     )
 
     @property

@@ -17,5 +17,5 @@ def write_direct(attempt: WriteAttempt) -> list[WriteStat]:
     start_writing(attempt, ())
     attempt.markers.begin()
     task = partial(write_shard, attempt.context)
-    by = attempt.prepared.partition_by
-    return attempt.engine.exchange(attempt.request.frame, task, by=by, hint="balanced")
+    by, least = attempt.prepared.partition_by, attempt.policies.spread.min_bytes
+    return attempt.engine.exchange(attempt.request.frame, task, by=by, hint="balanced", least_bytes=least)

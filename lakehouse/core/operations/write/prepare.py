@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -247,7 +248,8 @@ def _spreading(template: WriteContext, policies: Policies, spread: SpreadHistory
     """Return the context of a write that stages the large values of the spread column apart."""
     if spread is None:
         return template
-    least_rows = policies.spread.min_bytes / template.bytes_per_row
+    # 0 turns learning off; else every value that a commit had would be large.
+    least_rows = policies.spread.min_bytes / template.bytes_per_row if policies.spread.min_bytes else math.inf
     large = spread.large(policies.spread.large_values, least_rows)
     return replace(template, spread_column=spread.column, spread_large=large)
 

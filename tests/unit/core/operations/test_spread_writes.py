@@ -69,6 +69,17 @@ def test_declared_tenants_are_large_from_the_first_commit(tmp_path: Path) -> Non
     assert sum(SIZES.values()) == table.scan().to_arrow().num_rows
 
 
+def test_learnt_tenants_share_groups_with_spreading_off(tmp_path: Path) -> None:
+    options = {"lakehouse.write.spread.min.bytes": "0", "lakehouse.write.spread.large": "a"}
+    table = make(tmp_path / "t", **options)
+    table.insert(batch(0))
+    table.insert(batch(1))
+    assert {frozenset(tenants) for tenants in tenants_of_groups(table).values()} == {
+        frozenset({"a"}),
+        frozenset(SIZES) - {"a"},
+    }
+
+
 def test_options_that_a_table_cannot_follow_are_refused(tmp_path: Path) -> None:
     buckets = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
     with pytest.raises(UserError, match="the bucket index determines the file group of a key"):
