@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from lakehouse import errors
@@ -34,10 +34,17 @@ _USER_CONDITIONS = frozenset(
         "ARITHMETIC_OVERFLOW",
     }
 )
-#: What Spark says about a process that ended: a worker in its task or at its start, or an executor.
+#: What Spark says about a process that ended or a connection that it lost: a worker in its task or at its start (Spark
+#: shows either its end or the socket that it closed), an executor, files of a shuffle, or the context of the session.
 _ENDED = re.compile(
     r"Python worker (exited unexpectedly|failed to connect back)|ExecutorLostFailure|SocketAuthHelper\.authToServer"
+    r"|java\.net\.(SocketException|SocketTimeoutException|ConnectException)|java\.nio\.channels\.ClosedChannelException"
+    r"|java\.io\.IOException: (Connection reset|Broken pipe)|pyspark\.daemon"
+    r"|MetadataFetchFailedException|Missing an output location for shuffle|FetchFailed\("
+    r"|SparkContext (was|has been) shut ?down|[Ss]topped SparkContext"
 )
+#: What py4j says if the Java process does not answer; an answer that is an exception has its text, too.
+_NO_ANSWER = re.compile(r"^An error occurred while calling [\w.$]+$")
 _MISSING_FILE_CONDITIONS = frozenset({"FILE_NOT_EXIST", "PATH_NOT_FOUND"})
 
 
@@ -46,32 +53,48 @@ def spark_failures(doing: str) -> Iterator[None]:
     """Raise an exception of this package for known failures of Spark; others pass unchanged.
 
     An exception of this package that a worker raised is raised again with its class and message. Conditions that Spark
-    attributes to the query or the files become UserError; missing files and processes that ended become RetryableError.
-    `doing` describes the current step in the message.
+    attributes to the query or the files become UserError; missing files, processes that ended and lost connections
+    become RetryableError. `doing` describes the current step in the message.
     """
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:
-        text = _java_text(error) if isinstance(error, Py4JJavaError) else str(error)
-        if (raised := _raised_in_worker(text)) is not None:
-            raise raised from error
-        if _ENDED.search(text):
+    except Py4JError as error:
+        if isinstance(error, Py4JJavaError):
+            _translate(error, doing)
+        elif isinstance(error, Py4JNetworkError) or _NO_ANSWER.search(str(error)):
             raise RetryableError(
-                f"{doing}: a Python worker or an executor of Spark ended before its task was done. Often its host has "
-                "too little memory: raise spark.executor.memoryOverhead, or lower lakehouse.write.memory.budget"
+                f"{doing}: the Java process of the Spark session ended or its connection was lost ({error}); its log "
+                "has the cause"
             ) from error
-        found = _CONDITION.search(text)
-        condition, sentence = (found[1], found[2]) if found else ("", text.partition("\n")[0])
-        sentence = _SQLSTATE.sub("", sentence)
-        cause = _root_cause(error)
-        because = f" ({cause})" if cause and cause not in sentence else ""
-        if condition == "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" or "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in text[:4000]:
-            raise RetryableError(f"{doing}: an executor that kept rows of the run was lost: {sentence}") from error
-        if condition in _MISSING_FILE_CONDITIONS or "FILE_NOT_EXIST" in text[:2000]:
-            raise RetryableError(f"{doing}: a file was deleted after it was listed: {sentence}{because}") from error
-        if condition in _USER_CONDITIONS or isinstance(error, AnalysisException | ParseException):
-            raise UserError(f"{doing}: {sentence}{because}", condition=condition) from error
         raise
+    except PySparkException as error:
+        _translate(error, doing)
+        raise
+
+
+def _translate(error: PySparkException | Py4JJavaError, doing: str) -> None:
+    """Raise the exception of this package for a known failure; return for others."""
+    text = _java_text(error) if isinstance(error, Py4JJavaError) else str(error)
+    if (raised := _raised_in_worker(text)) is not None:
+        raise raised from error
+    causes = _causes(error)
+    if any(_ENDED.search(one) for one in (text, *causes)):
+        raise RetryableError(
+            f"{doing}: a Python worker or an executor of Spark ended before its task was done, or its connection was "
+            "lost. Often its host has too little memory: raise spark.executor.memoryOverhead, or lower "
+            "lakehouse.write.memory.budget"
+        ) from error
+    found = _CONDITION.search(text)
+    condition, sentence = (found[1], found[2]) if found else ("", text.partition("\n")[0])
+    sentence = _SQLSTATE.sub("", sentence)
+    cause = _message_of(causes)
+    because = f" ({cause})" if cause and cause not in sentence else ""
+    if condition == "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" or "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in text[:4000]:
+        raise RetryableError(f"{doing}: an executor that kept rows of the run was lost: {sentence}") from error
+    if condition in _MISSING_FILE_CONDITIONS or "FILE_NOT_EXIST" in text[:2000]:
+        raise RetryableError(f"{doing}: a file was deleted after it was listed: {sentence}{because}") from error
+    if condition in _USER_CONDITIONS or isinstance(error, AnalysisException | ParseException):
+        raise UserError(f"{doing}: {sentence}{because}", condition=condition) from error
 
 
 def _raised_in_worker(trace: str) -> LakehouseError | None:
@@ -87,12 +110,16 @@ def _java_text(error: Py4JJavaError) -> str:
     return str(error.java_exception.getMessage() or error.java_exception)
 
 
-def _root_cause(error: BaseException) -> str:
-    """Return the message of the deepest Java cause, or an empty string."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    deepest = ""
+def _causes(error: BaseException) -> list[str]:
+    """Return the Java causes of an error as texts `class: message`, the deepest one last."""
+    java, texts = getattr(error, "java_exception", None) or getattr(error, "_origin", None), list[str]()
     while java is not None and hasattr(java, "getCause"):
         java = java.getCause()
         if java is not None:
-            deepest = str(java.getMessage() or "").partition("\n")[0]
-    return deepest[:300]
+            texts.append(str(java.toString()))
+    return texts
+
+
+def _message_of(causes: list[str]) -> str:
+    """Return the first line of the deepest cause's message, or an empty string."""
+    return causes[-1].partition("\n")[0].partition(": ")[2][:300] if causes else ""

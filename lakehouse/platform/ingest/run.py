@@ -56,6 +56,7 @@ from lakehouse.platform.sources.registry import open_source
 from lakehouse.platform.sources.source import SCHEMA, Batch, Interval, KnownColumns, Source, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spark.deleted_rows import clear_deleted
+from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import (
     Schema,
     Session,
@@ -175,7 +176,8 @@ def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], 
     """Do the work of a run with the session in UTC, and return its report with the duration."""
     clock = run.env.clock
     started_ms = clock.now_ms()
-    with utc(session):
+    # The readers name the step of most failures; a lost process can also show elsewhere.
+    with spark_failures(f"the ingestion into {run.spec.table}"), utc(session):
         report = work(run)
     return replace(report, seconds=(clock.now_ms() - started_ms) / 1000)
 
@@ -215,7 +217,7 @@ def run_database(
             )
         )
 
-    with utc(tasks.session):
+    with spark_failures(f"the ingestion into {spec.table}"), utc(tasks.session):
         report = run_databases(
             DatabaseRun(
                 tasks=tasks,
