@@ -1,7 +1,8 @@
-"""`lakehouse services pass`: one pass of the fleet scheduler."""
+"""`lakehouse services pass | release`: one pass of the fleet scheduler, and the release of runs that did not begin."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,12 +14,13 @@ from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.table_states import LookLimits
 from lakehouse.platform.services.budgets import Limits
 from lakehouse.platform.services.choose import Choice
+from lakehouse.platform.services.claims import release_claims
 from lakehouse.platform.services.fleet_pass import PassResult, PassSettings, run_pass
 from lakehouse.platform.services.job_batches import BatchSize
 from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.table_gauges import watch_tables
 from lakehouse.spec.contracts.decisions import DecisionReason, ServiceDecision
-from lakehouse.spec.contracts.fleet import FleetPass
+from lakehouse.spec.contracts.fleet import FleetPass, ReleasedRuns
 from lakehouse.spec.quantities import parse_duration, parse_size
 from lakehouse.spec.services import SERVICES
 
@@ -38,6 +40,13 @@ def run(given: Given) -> None:
     show_document(found, given.output, rows=rows)
 
 
+def release(given: Given) -> None:
+    """Release the chosen runs of passes that have ended, and print them."""
+    with load_catalog(given.catalog) as catalog:
+        found = ReleasedRuns(runs=release_claims(catalog, given.claim))
+    show_document(found, given.output, rows=[asdict(run) for run in found.runs])
+
+
 def _settings(given: Given, tables: list[str]) -> PassSettings:
     budget = None if given.bytes_per_hour is None else parse_size("--bytes-per-hour", given.bytes_per_hour)
     services = tuple(given.service) or SERVICES
@@ -50,6 +59,7 @@ def _settings(given: Given, tables: list[str]) -> PassSettings:
         slots=given.slots,
         horizon_s=float(parse_duration("--horizon", given.horizon)),
         rules=load_rules(),
+        claim=given.claim,
         batch=BatchSize(tables=given.batch_tables, seconds=float(parse_duration("--batch-time", given.batch_time))),
     )
 
@@ -62,6 +72,7 @@ def _document(result: PassResult) -> FleetPass:
         batches=result.batches,
         unreadable=unreadable,
         waiting=sum(choice.assessed.assessment.due and not choice.chosen for choice in result.choices),
+        claims=result.claims,
     )
 
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, CronTriggerTimetable, task
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
@@ -37,6 +37,8 @@ DAG_ID = "services.schedule"
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 #: Airflow counts runs with a job that has not ended; a pass has to start although many jobs run.
 _ACTIVE_RUNS = 100
+#: States of a run of the DAG whose jobs begin no more.
+_ENDED = ("success", "failed")
 _BATCH_NAME = (
     "{{ task.service }}: {{ (task.table if task.table is string else task.table | join(', ')) | truncate(180) }}"
 )
@@ -154,12 +156,35 @@ def decided_jobs(
     words = ["services", "pass", *(["--slots", str(slots)] if slots > 0 else [])]
     words += [word for table in tables for word in ("--table", table)]
     words += ["--skip-unknown"] if tables else []
+    # Jobs have the id of this run as the begin of theirs.
+    words += ["--claim", f"{DAG_ID}/{context['run_id']}"] if context.get("run_id") else []
     found = FleetPass.from_json(run_command([*words, *arguments, "--output", "json"]))
     log.info("looked at %d tables: %s", len(found.looked), ", ".join(found.looked) or "none changed")
     for decision in found.decisions:
         state = "runs now" if decision.runs_now else f"waits until {decision.starts}" if decision.starts else "waits"
         log.info("%s %s: %s: %s: %s", decision.table, decision.service, state, decision.code, decision.reason)
+    release_ended(found.claims, context)
     return [_job(batch, properties) for batch in found.batches]
+
+
+def release_ended(claims: Sequence[str], context: Mapping[str, Any]) -> None:
+    """Release the chosen runs of runs of this DAG that ended before the jobs began; the next pass decides again."""
+    ended = [claim for claim in claims if _has_ended(claim, context)]
+    if ended:
+        log.info("release the runs that did not begin before the end of %s", ", ".join(ended))
+        run_command(["services", "release", *(word for claim in ended for word in ("--claim", claim))])
+
+
+def _has_ended(claim: str, context: Mapping[str, Any]) -> bool:
+    dag, _, run = claim.partition("/")
+    if dag != DAG_ID or not run:
+        return False
+    try:
+        return str(context["ti"].get_dagrun_state(dag, run)) in _ENDED
+    except AirflowRuntimeError as error:
+        # Another Airflow may have the run; its claim expires.
+        log.warning("the state of the run %s is not known: %s", claim, error)
+        return False
 
 
 def looked_tables(context: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from lakehouse.spec.contracts.fleet import FleetPass, JobResources, ServiceBatch
 from lakehouse_airflow import schedule
@@ -83,6 +85,30 @@ def test_jobs_of_a_pass_have_resources_that_properties_of_the_deployment_replace
     assert job == {"service": "clean", "table": ["a.b"], "driver_memory": "2g", "num_executors": 4, "executor_cores": 2}
     (words,) = commands
     assert words[:4] == ["services", "pass", "--slots", "7"] and words[4:7] == ["--table", "a.b", "--skip-unknown"]
+
+
+def test_decision_releases_the_runs_of_dag_runs_that_ended_before_the_jobs_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states = {"ended": "failed", "active": "running", "queued": "queued"}
+    claims = ("by hand", *(f"{DAG_ID}/{run}" for run in (*states, "unknown")))
+    commands: list[list[str]] = []
+
+    def run(words: list[str]) -> str:
+        commands.append(words)
+        return FleetPass(claims=claims).to_json()
+
+    def state(dag: str, run_id: str) -> str:
+        if dag != DAG_ID or run_id not in states:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+        return states[run_id]
+
+    monkeypatch.setattr(schedule, "run_command", run)
+    context: Any = {"run_id": "scheduled__1", "ti": SimpleNamespace(get_dagrun_state=state)}
+    assert decided_jobs(context) == []
+    decide, release = commands
+    assert decide[-4:] == ["--claim", f"{DAG_ID}/scheduled__1", "--output", "json"]
+    assert release == ["services", "release", "--claim", f"{DAG_ID}/ended"]
 
 
 def test_deciding_and_jobs_have_different_pools_and_many_runs_may_be_active() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,14 @@ from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunOutcome, RunState
 from lakehouse.platform.catalog.table_states import LookLimits
-from lakehouse.platform.services.candidates import STARTED_MS
+from lakehouse.platform.services.candidates import CLAIM_MS, CLAIM_WITHOUT_NAME_MS
+from lakehouse.platform.services.claims import release_claims
 from lakehouse.platform.services.fleet_pass import PassResult, PassSettings, run_pass
 from lakehouse.platform.services.job_batches import BatchSize
-from lakehouse.platform.services.run import LEASE_MS, lease_key
+from lakehouse.platform.services.run import LEASE_MS, lease_key, run_tables
 from lakehouse.spec.contracts.decisions import DecisionReason
+from lakehouse.spec.contracts.fleet import ReleasedRun
+from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
 from lakehouse.spec.services import SERVICES
 from tests.bench.data import orders
 from tests.bench.decisions import counted, idle_and_busy, register_copies
@@ -125,7 +129,7 @@ def test_started_run_is_not_started_again_until_it_ends_or_its_slot_is_lost(
     clock.ahead_ms += 301_000
     assert ("bench.t0", "compaction") in chosen(run_pass(catalog, settings))
     # A task that never began does not block the service for ever.
-    clock.ahead_ms += STARTED_MS
+    clock.ahead_ms += CLAIM_WITHOUT_NAME_MS
     assert ("bench.t0", "compaction") in chosen(run_pass(catalog, PassSettings(services=("compaction",))))
 
 
@@ -137,6 +141,82 @@ def test_runs_beyond_the_most_jobs_of_a_pass_wait_and_start_in_the_next_one(cata
     assert code(first, waiting) is DecisionReason.JOB_LIMIT
     assert catalog.history.decisions(catalog.entry(waiting).id, "compaction")[0].code == "job_limit"
     assert chosen(run_pass(catalog, settings)) == {(waiting, "compaction")}
+
+
+def test_chosen_runs_of_a_pass_that_ended_are_released_and_those_that_began_are_not(
+    catalog: Catalog, clock: MovedClock
+) -> None:
+    settings = PassSettings(services=("compaction",), claim="services.schedule/first")
+    assert len(chosen(run_pass(catalog, settings))) == 2
+    later = replace(settings, claim="services.schedule/second")
+    waiting = run_pass(catalog, later)
+    assert (chosen(waiting), waiting.claims) == (set(), ("services.schedule/first",))
+    # A name of a pass has no effect on the runs of others.
+    assert release_claims(catalog, ["services.schedule/other"]) == ()
+    clock.ahead_ms += 1000
+    table = catalog.entry("bench.t10").id
+    with catalog.leases.held(lease_key("bench.t10", "compaction"), "services.schedule/first/run", LEASE_MS):
+        catalog.history.start("services.schedule/first/run", table, "compaction")
+        found = release_claims(catalog, ["services.schedule/first"])
+        assert found == (ReleasedRun(table="bench.t0", service="compaction", claim="services.schedule/first"),)
+        (decision,) = catalog.history.decisions(catalog.entry("bench.t0").id, "compaction")
+        assert (decision.code, decision.chosen) == ("released", False)
+        after = run_pass(catalog, later)
+        assert chosen(after) == {("bench.t0", "compaction")} and after.claims == ()
+
+
+def test_second_try_of_a_pass_chooses_the_runs_of_the_first_try_that_did_not_begin(catalog: Catalog) -> None:
+    settings = PassSettings(services=("compaction",), claim="services.schedule/first")
+    first = run_pass(catalog, settings)
+    # The task ended before Airflow had its result; other passes still wait for its jobs.
+    assert chosen(run_pass(catalog, replace(settings, claim="services.schedule/second"))) == set()
+    again = run_pass(catalog, settings)
+    assert (again.batches, again.claims) == (first.batches, ())
+    assert len(first.batches) == 1
+
+
+def test_claim_of_a_named_pass_expires_later_than_one_without_a_name(catalog: Catalog, clock: MovedClock) -> None:
+    settings = PassSettings(services=("compaction",), claim="services.schedule/first")
+    run_pass(catalog, settings)
+    clock.ahead_ms += CLAIM_WITHOUT_NAME_MS
+    assert chosen(run_pass(catalog, replace(settings, claim=""))) == set()
+    clock.ahead_ms += CLAIM_MS - CLAIM_WITHOUT_NAME_MS
+    assert len(chosen(run_pass(catalog, replace(settings, claim="")))) == 2
+    clock.ahead_ms += CLAIM_WITHOUT_NAME_MS
+    assert len(chosen(run_pass(catalog, settings))) == 2
+
+
+def test_service_whose_run_had_nothing_to_do_waits_for_a_change_or_a_pause(
+    catalog: Catalog, clock: MovedClock, tmp_path: Path
+) -> None:
+    settings = PassSettings(tables=("bench.t0",), services=("compaction",))
+    nothing = JobReport(status=JobStatus.NOTHING_TO_DO, table="bench.t0", reason="all is held", code=JobReason.NOT_DUE)
+
+    def run_of(name: str, partitions: tuple[str, ...] = ()) -> None:
+        command = JobCommand(verb="compaction", action="run", table="bench.t0", run_id=name, partitions=partitions)
+        (report,) = run_tables(catalog, ["bench.t0"], command, lambda table, given: nothing)
+        assert report.status is JobStatus.NOTHING_TO_DO
+        clock.ahead_ms += 1000
+
+    assert ("bench.t0", "compaction") in chosen(run_pass(catalog, settings))
+    clock.ahead_ms += 1000
+    # A run of one partition says nothing about the table.
+    run_of("r1", ("20250101",))
+    assert ("bench.t0", "compaction") in chosen(run_pass(catalog, settings))
+    clock.ahead_ms += 1000
+    run_of("r2")
+    (waits,) = run_pass(catalog, settings).choices
+    assert (waits.code, waits.starts_ms is not None) == (DecisionReason.NOTHING_TO_DO, True)
+    assert "had nothing to do; next try after a change of the table, or at" in waits.reason
+    # A pass without a look at the table waits, too.
+    assert code(run_pass(catalog, PassSettings(services=("compaction",))), "bench.t0") is DecisionReason.NOTHING_TO_DO
+    clock.ahead_ms += 900_000
+    assert ("bench.t0", "compaction") in chosen(run_pass(catalog, settings))
+    clock.ahead_ms += 1000
+    run_of("r3")
+    assert code(run_pass(catalog, settings), "bench.t0") is DecisionReason.NOTHING_TO_DO
+    Table.open(str(tmp_path / "t0")).upsert(orders(np.arange(10), version=99))
+    assert ("bench.t0", "compaction") in chosen(run_pass(catalog, settings))
 
 
 def test_waiting_services_are_decided_again_without_a_look(catalog: Catalog, clock: MovedClock) -> None:
@@ -209,7 +289,7 @@ def test_budget_of_a_namespace_limits_runs_and_quiet_hours_name_their_end(catalo
     limited = next(choice for choice in result.choices if choice.code is DecisionReason.RUN_LIMIT)
     assert "compaction in namespace bench" in limited.reason
     catalog.set_policy("bench", "compaction", {"quiet_hours": "00:00-00:00"}, replace=True)
-    clock.ahead_ms += STARTED_MS
+    clock.ahead_ms += CLAIM_WITHOUT_NAME_MS
     result = run_pass(catalog, PassSettings(services=("compaction",)))
     assert chosen(result) == set()
     quiet = next(choice for choice in result.choices if choice.code is DecisionReason.QUIET_HOURS)

@@ -42,10 +42,22 @@ _PASS = Command(
         value("--bytes-per-hour", "Bytes that runs of a service may move in an hour, such as 500GB.", metavar="SIZE"),
         value("--batch-tables", "Largest number of tables in one job.", type=Count(1), default=20),
         value("--batch-time", "Largest predicted duration of a shared job.", default="5m", metavar="DURATION"),
+        value("--claim", "Name of the pass; a second try of it chooses its runs again.", default="", metavar="NAME"),
         catalog(),
         output(),
     ],
     examples=("lakehouse services pass --slots 4", "lakehouse services pass --table sales.orders"),
+)
+_RELEASE = Command(
+    "release",
+    "fleet_pass:release",
+    "Release runs that a pass chose, if the pass has ended and their jobs did not begin; the next pass decides again.",
+    [
+        value("--claim", "Name of a pass that has ended; repeatable.", metavar="NAME", multiple=True, required=True),
+        catalog(),
+        output(),
+    ],
+    examples=("lakehouse services release --claim nightly-1",),
 )
 _EXPLAIN = Command(
     "explain",
@@ -86,6 +98,6 @@ COMMANDS: dict[str, click.Command] = {
     "services": Group(
         "services",
         "Decide which services run now, and explain why.",
-        [_DUE, _PASS, _EXPLAIN, _REQUEST, _STATUS, _HEALTH],
+        [_DUE, _PASS, _RELEASE, _EXPLAIN, _REQUEST, _STATUS, _HEALTH],
     )
 }

@@ -91,7 +91,8 @@ class Request(Readable):
 class Run(Readable):
     """One run of a service on a table; `actual` has the names of `predicted`. Times are UTC milliseconds.
 
-    Until the run succeeds, `after` is the newest completion time on the table's timeline when its first try began.
+    Until the run succeeds, `after` is the newest completion time on the table's timeline when its first try began. A
+    run that found nothing to do on the whole table keeps that of its last try.
     """
 
     run_id: str
@@ -126,13 +127,15 @@ class OpenRun:
 class RunOutcome:
     """How a run ended: its state, and what it committed or why it failed.
 
-    `actual` are the numbers of the run; None keeps the recorded numbers.
+    `actual` are the numbers of the run; None keeps the recorded numbers. `seen` is the newest completion time on the
+    timeline of a table on which the run found nothing to do.
     """
 
     state: RunState
     instant: str | None = None
     actual: Mapping[str, Any] | None = None
     error: str | None = None
+    seen: str | None = None
 
 
 class RunHistory:
@@ -296,6 +299,8 @@ class RunHistory:
             if (is_stale or has_committed) and (not commits or (is_stale and has_committed)):
                 return
             kept = {_AFTER: row.actual[_AFTER]} if outcome.state is RunState.FAILED and _AFTER in row.actual else {}
+            if outcome.state is RunState.NOTHING_TO_DO and outcome.seen is not None:
+                kept = {_AFTER: outcome.seen}
             before = {name: value for name, value in row.actual.items() if name != _AFTER}
             row.actual = {**kept, **(before if outcome.actual is None else outcome.actual)}
             row.state, row.ended_ms = outcome.state, self._clock.now_ms()

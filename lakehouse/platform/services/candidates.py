@@ -7,7 +7,7 @@ a decision            chosen, or waiting with its reason              -> stored 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakehouse.core.operations.services.service import ServiceCost
@@ -24,9 +24,12 @@ from lakehouse.spec.quiet_hours import QuietHours, parse_quiet_hours
 from lakehouse.spec.scheduling import Scheduling, usual_deadline_s
 from lakehouse.spec.services import service_spec
 
-#: Time for which a started run may wait for a slot before the scheduler starts it again.
-STARTED_MS = 3_600_000
+#: Time for which a chosen run may wait for the begin of its job; then a later pass chooses again. The end of a pass
+#: with a name, such as its DAG run, releases its runs before that.
+CLAIM_MS, CLAIM_WITHOUT_NAME_MS = 3_600_000, 900_000
 _RETRY_MS, _LONGEST_RETRY_MS = 300_000, 6 * 3_600_000
+#: Pause after a run that had nothing to do, as long as the table does not change.
+_IDLE_MS, _LONGEST_IDLE_MS = 900_000, 3_600_000
 #: Partitions of a plan that are stored; a plan of more is treated as one of all partitions.
 _MOST_PARTITIONS = 100
 _FAILED = (RunState.FAILED, RunState.DIED)
@@ -36,7 +39,7 @@ _FAILED = (RunState.FAILED, RunState.DIED)
 class Candidate:
     """A service of one table for the choice, and what is stored if it is due.
 
-    `started` says that an earlier pass started a run that has not ended.
+    `started` says that an earlier pass chose a run that has not ended; its job may not have begun.
     """
 
     table_id: int
@@ -67,6 +70,7 @@ def candidate(look: Look, service: str, past: Past, now_ms: int) -> Candidate:
     since = due_since(past.runs, [] if past.stored is None else [past.stored.since_ms], now_ms)
     deadline_s = settings.deadline_s if settings.deadline_s is not None else usual_deadline_s(service)
     block = _block(look, service, seconds, past, now_ms)
+    chosen_ms = None if past.stored is None else _pending_start(past.stored, past.runs, now_ms)
     due = DueService(
         since_ms=since,
         code=DecisionReason.DUE,
@@ -79,7 +83,8 @@ def candidate(look: Look, service: str, past: Past, now_ms: int) -> Candidate:
         deadline_ms=since + round(deadline_s * 1000),
         requested=past.requested,
         places=assessment.cost.partitions,
-        chosen_ms=None if past.stored is None else _pending_start(past.stored.chosen_ms, past.runs, now_ms),
+        chosen_ms=chosen_ms,
+        claim=past.stored.claim if past.stored is not None and chosen_ms is not None else "",
         blocked=None if block is None else block.code,
         blocked_ms=None if block is None else block.until_ms,
         bounds=bounds_of(settings.scheduling),
@@ -112,12 +117,11 @@ def stored_candidate(table_id: int, table: str, service: str, due: DueService, n
         budgets=(f"{table.partition('.')[0]}/{service}", f"{table}/{service}"),
         wait=block or (_quiet(parse_quiet_hours("quiet_hours", text), now_ms) if text else None),
     )
-    started = due.chosen_ms is not None and now_ms - due.chosen_ms < STARTED_MS
-    return Candidate(table_id=table_id, assessed=assessed, due=due, started=started)
+    return Candidate(table_id=table_id, assessed=assessed, due=due, started=_is_claimed(due, now_ms))
 
 
-def decided(candidate: Candidate, choice: Choice, now_ms: int) -> DueService | None:
-    """Return a due service with its new decision; None for a service that is not due."""
+def decided(candidate: Candidate, choice: Choice, now_ms: int, claim: str = "") -> DueService | None:
+    """Return a due service with its new decision by the pass `claim`; None for a service that is not due."""
     if candidate.due is None:
         return None
     known = candidate.due
@@ -130,7 +134,13 @@ def decided(candidate: Candidate, choice: Choice, now_ms: int) -> DueService | N
         score=choice.assessed.score,
         starts_ms=choice.starts_ms,
         chosen_ms=now_ms if choice.chosen else None,
+        claim=claim if choice.chosen else "",
     )
+
+
+def released(due: DueService, claims: Collection[str]) -> DueService:
+    """Return a due service without the choice of a pass that has ended; `claims` are the names of such passes."""
+    return replace(due, chosen_ms=None, claim="") if due.claim and due.claim in claims else due
 
 
 def bounds_of(scheduling: Scheduling) -> RunBounds:
@@ -150,16 +160,42 @@ def _stored_partitions(assessment: Assessment) -> Assessment:
     return replace(assessment, cost=replace(assessment.cost, partitions=()))
 
 
-def _pending_start(chosen_ms: int | None, runs: Sequence[Run], now_ms: int) -> int | None:
-    """Return the time of a start whose run is not recorded or not ended; None if there is no such start."""
-    if chosen_ms is None or now_ms - chosen_ms >= STARTED_MS:
+def _is_claimed(due: DueService, now_ms: int) -> bool:
+    claim_ms = CLAIM_MS if due.claim else CLAIM_WITHOUT_NAME_MS
+    return due.chosen_ms is not None and now_ms - due.chosen_ms < claim_ms
+
+
+def _pending_start(due: DueService, runs: Sequence[Run], now_ms: int) -> int | None:
+    """Return the time of a choice whose run is not recorded or not ended; None if there is no such choice."""
+    chosen_ms = due.chosen_ms
+    if chosen_ms is None or not _is_claimed(due, now_ms):
         return None
     ended = any(run.started_ms >= chosen_ms and run.state is not RunState.RUNNING for run in runs)
     return None if ended else chosen_ms
 
 
 def _block(look: Look, service: str, seconds: float, past: Past, now_ms: int) -> Refusal | None:
-    return _retry(past.runs, now_ms) or _writer(look, service, seconds, now_ms)
+    idle = _idle(look.newest_completion, past.runs, now_ms)
+    return _retry(past.runs, now_ms) or idle or _writer(look, service, seconds, now_ms)
+
+
+def _idle(newest_completion: str, runs: Sequence[Run], now_ms: int) -> Refusal | None:
+    """Return the pause after runs that had nothing to do on the present state of the table; `runs` is newest first."""
+    idle = 0
+    while idle < len(runs) and _found_nothing(runs[idle], newest_completion):
+        idle += 1
+    if not idle or runs[0].ended_ms is None:
+        return None
+    pause = min(_IDLE_MS * 2 ** (idle - 1), _LONGEST_IDLE_MS)
+    until = runs[0].ended_ms + pause
+    if until <= now_ms:
+        return None
+    text = f"the last run had nothing to do; next try after a change of the table, or at {clock_text(until)}"
+    return Refusal(code=DecisionReason.NOTHING_TO_DO, text=text, until_ms=until)
+
+
+def _found_nothing(run: Run, newest_completion: str) -> bool:
+    return run.state is RunState.NOTHING_TO_DO and run.after is not None and run.after >= newest_completion
 
 
 def _retry(runs: Sequence[Run], now_ms: int) -> Refusal | None:

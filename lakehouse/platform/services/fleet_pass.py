@@ -12,21 +12,20 @@ depend on the number of tables.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from lakehouse.errors import RetryableError
 from lakehouse.platform.alarms.judge import judge
 from lakehouse.platform.alarms.rules import AlarmRules
 from lakehouse.platform.catalog.catalog import Catalog, full_name
 from lakehouse.platform.catalog.run_history import Decision
 from lakehouse.platform.catalog.table_states import LookLimits
 from lakehouse.platform.services.budgets import Limits
-from lakehouse.platform.services.candidates import Candidate, Past, candidate, decided, stored_candidate
-from lakehouse.platform.services.choose import Choice, choose_runs
+from lakehouse.platform.services.candidates import Candidate, Past, candidate, decided, released, stored_candidate
+from lakehouse.platform.services.choose import Choice, Rules, RunStage, choose_runs
+from lakehouse.platform.services.claims import choice_lease
 from lakehouse.platform.services.job_batches import BatchSize, ChosenRun, job_batches
 from lakehouse.platform.services.look import Look, look
 from lakehouse.platform.services.metrics import Metrics
@@ -37,7 +36,6 @@ from lakehouse.spec.services import SERVICES
 
 _READERS = 8
 _RUNS_OF_FORECAST = 5
-_LEASE, _LEASE_MS, _PATIENCE_MS, _PAUSE_S = "scheduler/choice", 60_000, 120_000, 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +52,7 @@ class PassSettings:
         horizon_s: Seconds until the next pass; runs that would start later are not started now.
         batch: Size of the jobs.
         rules: Rules of alarms that are evaluated on the tables of the looks; None: their problems stay.
+        claim: Name of the pass, such as its DAG run. A second try of the pass chooses the runs of the first one again.
     """
 
     services: tuple[str, ...] = SERVICES
@@ -65,15 +64,17 @@ class PassSettings:
     horizon_s: float = 300.0
     batch: BatchSize = field(default_factory=BatchSize)
     rules: AlarmRules | None = None
+    claim: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassResult:
-    """The looks, the decisions and the jobs of a pass."""
+    """The looks, the decisions and the jobs of a pass; `claims` are earlier passes with runs that have not begun."""
 
     looks: tuple[Look, ...]
     choices: tuple[Choice, ...]
     batches: tuple[ServiceBatch, ...]
+    claims: tuple[str, ...] = ()
 
 
 def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None = None) -> PassResult:
@@ -89,20 +90,21 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
     seen = catalog.states.marks(named) if settings.tables else catalog.states.to_look(now_ms, settings.looks)
     requested = catalog.history.requested_services(settings.services)
     looks = _look_at(catalog, settings.services, seen, requested)
-    with _alone(catalog):
+    with choice_lease(catalog):
         candidates = _candidates(catalog, settings, looks, requested)
         rules = rules_of(catalog, _rule_inputs(settings, candidates))
         choices = choose_runs([one.assessed for one in candidates.values()], rules, now_ms=now_ms)
         jobs = _jobs(candidates, choices, settings.batch)
         choices = _within(jobs, choices, settings.batch.jobs)
         found = _Decided(looks=looks, candidates=candidates, choices=choices, now_ms=now_ms)
-        _record(catalog, found, seen, settings.rules)
+        _record(catalog, found, seen, settings)
     if measures is not None:
         for seen_table in looks.values():
             if seen_table.health is not None:
                 measures.table(seen_table.entry.identifier, seen_table.health)
         measures.decisions(choices)
-    return PassResult(looks=tuple(looks.values()), choices=choices, batches=jobs)
+    claims = _claims(candidates, rules) - {settings.claim}
+    return PassResult(looks=tuple(looks.values()), choices=choices, batches=jobs, claims=tuple(sorted(claims)))
 
 
 def _named(catalog: Catalog, settings: PassSettings) -> set[int]:
@@ -157,8 +159,9 @@ def _candidates(
     for table, seen in looks.items():
         before = stored[table].due if table in stored else {}
         for service in seen.services:
+            known = before.get(service)
             past = Past(
-                stored=before.get(service),
+                stored=None if known is None else released(known, {settings.claim}),
                 runs=runs.get((table, service), ()),
                 requested=(table, service) in requested,
             )
@@ -167,8 +170,16 @@ def _candidates(
     for table, name in names.items():
         for service, known in others[table].due.items():
             if service in settings.services:
+                known = released(known, {settings.claim})
                 found[(name, service)] = stored_candidate(table, name, service, known, now_ms)
     return found
+
+
+def _claims(candidates: Mapping[_Key, Candidate], rules: Rules) -> set[str]:
+    """Return the names of the passes that chose runs which have not begun."""
+    submitted = [(run.table, run.service) for run in rules.running if run.stage is RunStage.SUBMITTED]
+    chosen = [candidates[key].due for key in submitted if key in candidates]
+    return {due.claim for due in chosen if due is not None and due.claim}
 
 
 def _rule_inputs(settings: PassSettings, candidates: Mapping[_Key, Candidate]) -> RuleInputs:
@@ -202,14 +213,14 @@ def _bounds(candidates: Mapping[_Key, Candidate], choice: Choice) -> RunBounds:
     return RunBounds() if due is None else due.bounds
 
 
-def _record(catalog: Catalog, found: _Decided, seen: Mapping[int, int], rules: AlarmRules | None) -> None:
+def _record(catalog: Catalog, found: _Decided, seen: Mapping[int, int], settings: PassSettings) -> None:
     """Store the states of the tables with their problems, and those decisions that are new."""
     before = catalog.states.of(found.looks)
     due: dict[int, dict[str, DueService]] = {}
     changed, decisions = set[int](), dict[tuple[int, str], Decision]()
     for choice in found.choices:
         one = found.candidates[(choice.assessed.table, choice.assessed.service)]
-        after = decided(one, choice, found.now_ms)
+        after = decided(one, choice, found.now_ms, settings.claim)
         if after is not None:
             due.setdefault(one.table_id, {})[choice.assessed.service] = after
         is_new = one.due is None or after is None or (after.code, after.chosen_ms) != (one.due.code, one.due.chosen_ms)
@@ -220,8 +231,8 @@ def _record(catalog: Catalog, found: _Decided, seen: Mapping[int, int], rules: A
     states = {
         table: _state(seen_table, before.get(table), due.get(table, {})) for table, seen_table in found.looks.items()
     }
-    if rules is not None:
-        problems = judge(catalog, rules, [one.entry for one in found.looks.values()], states).problems
+    if settings.rules is not None:
+        problems = judge(catalog, settings.rules, [one.entry for one in found.looks.values()], states).problems
         states = {table: replace(state, problems=problems.get(table, ())) for table, state in states.items()}
     catalog.states.record(states, seen)
     catalog.states.record_due({table: due.get(table, {}) for table in changed - states.keys()})
@@ -256,18 +267,3 @@ def _decision(one: Candidate, choice: Choice, found: Look | None) -> Decision:
         inputs={**one.inputs, **version},
         predicted={**cost.numbers, "seconds": round(assessed.seconds, 1)} if cost.files else {},
     )
-
-
-@contextmanager
-def _alone(catalog: Catalog) -> Iterator[None]:
-    """Hold the lease of the choice; raise RetryableError if another pass holds it for minutes."""
-    owner = f"pass-{catalog.clock.now_ms()}-{id(catalog)}"
-    until = catalog.clock.now_ms() + _PATIENCE_MS
-    while True:
-        with catalog.leases.held(_LEASE, owner, _LEASE_MS) as lease:
-            if lease is not None:
-                yield
-                return
-        if catalog.clock.now_ms() >= until:
-            raise RetryableError("another pass of the scheduler decides for minutes; try again after it")
-        catalog.clock.sleep(_PAUSE_S)

@@ -19,6 +19,7 @@ from lakehouse.platform.catalog.catalog import TableEntry, open_table
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.publish.unpublished import unpublished_since
 from lakehouse.platform.services.assess import Assessment, assess
+from lakehouse.platform.services.retry_recovery import newest_completion
 from lakehouse.spec.contracts.fleet import TableNumbers
 from lakehouse.spec.cron import next_time_ms
 from lakehouse.spec.options.policies import Policies
@@ -51,6 +52,7 @@ class Look:
         numbers: The numbers of the table; None if it could not be read.
         health: The same numbers for metrics.
         error: Why the table could not be read.
+        newest_completion: Newest completion time on the timeline; empty without one.
         writer_active: Whether a writer works on the table.
         next_writer_ms: The next start of an ingestion, as far as a schedule is known.
         writer_gap_ms: Time from this start to the one after it.
@@ -63,6 +65,7 @@ class Look:
     numbers: TableNumbers | None = None
     health: TableHealth | None = None
     error: str | None = None
+    newest_completion: str = ""
     writer_active: bool = False
     next_writer_ms: int | None = None
     writer_gap_ms: int | None = None
@@ -88,6 +91,7 @@ def look(
             services=seen,
             numbers=replace(_numbers(found, health, active), unpublished_since_ms=_unpublished_since_ms(entry, table)),
             health=health,
+            newest_completion=newest_completion(table),
             writer_active=writers,
             next_writer_ms=next_ms,
             writer_gap_ms=None if next_ms is None or after_ms is None else after_ms - next_ms,

@@ -134,12 +134,15 @@ def _run_and_record(
     decisions = history.decisions(entry.id, service)
     try_number = history.start(key.run_id, entry.id, service, decisions[0].predicted if decisions else {})
     requests = history.taken_requests(key.run_id, entry.id, service)
-    stopped = None
+    stopped, seen = None, ""
     try:
         table = catalog.load_table(entry.identifier, options=command.options)
-        after = before.after if before is not None and before.after is not None else newest_completion(table)
+        seen = newest_completion(table)
+        tried = None if before is None or before.state is RunState.NOTHING_TO_DO else before.after
+        after = seen if tried is None else tried
         history.began_after(key.run_id, entry.id, service, after)
-        report = runner(table, _with_requests(command, [dict(request.parameters) for request in requests]))
+        command = _with_requests(command, [dict(request.parameters) for request in requests])
+        report = runner(table, command)
         report = named(report, entry.identifier)
         if before is not None:
             others = {run.instant for run in history.runs(entry.id, service, limit=50) if run.run_id != key.run_id}
@@ -149,14 +152,20 @@ def _run_and_record(
         stopped, report = error, _failed(entry.identifier, error)
     except Exception as error:
         report = _failed(entry.identifier, _error_of_lease(catalog, lease, error))
-    record_end(catalog, key, report, try_number=try_number)
+    # A run of some partitions says nothing about the others.
+    is_whole = not command.partitions and command.interval is None
+    record_end(catalog, key, report, try_number=try_number, seen=seen if is_whole else None)
     if stopped is not None:
         raise stopped
     return report
 
 
-def record_end(catalog: Catalog, key: RunKey, report: JobReport, *, try_number: int | None = None) -> None:
+def record_end(
+    catalog: Catalog, key: RunKey, report: JobReport, *, try_number: int | None = None, seen: str | None = None
+) -> None:
     """Record the result of a run in the catalog; wait for a catalog that is not available for a moment.
+
+    `seen` is the newest completion time on the timeline that a run of the whole table read.
 
     Raises RetryableError if the catalog stays unavailable. The retry then finds the commit on the timeline.
     """
@@ -169,7 +178,7 @@ def record_end(catalog: Catalog, key: RunKey, report: JobReport, *, try_number: 
         actual = {"files": report.files, "bytes": report.bytes, "seconds": round(report.seconds, 1)}
         # Rules of alarms read these.
         actual |= {name: value for name in _RATES if (value := getattr(report, name))}
-    outcome = RunOutcome(state=state, instant=report.instant, actual=actual, error=message)
+    outcome = RunOutcome(state=state, instant=report.instant, actual=actual, error=message, seen=seen)
     until = catalog.clock.now_ms() + _PATIENCE_MS
     while True:
         try:

@@ -118,7 +118,8 @@ class DueService:
         requested: Whether a user requested the run.
         places: Partitions that the run would write, as far as it is known; empty: all of them.
         starts_ms: Time at which the wait ends, if it is known.
-        chosen_ms: Time at which the scheduler started a run; None while the service waits.
+        chosen_ms: Time at which the scheduler chose a run that has not ended; None while the service waits.
+        claim: Name of the pass that chose it, such as its DAG run; empty if the pass has no name.
         blocked: Why the service waits whatever others do, such as a failed run; None if there is no such reason.
         blocked_ms: Time at which this wait ends.
         bounds: Restrictions of the policy.
@@ -138,6 +139,7 @@ class DueService:
     places: tuple[str, ...] = ()
     starts_ms: int | None = None
     chosen_ms: int | None = None
+    claim: str = ""
     blocked: DecisionReason | None = None
     blocked_ms: int | None = None
     bounds: RunBounds = field(default_factory=RunBounds)
@@ -205,6 +207,7 @@ class FleetPass(Document):
         batches: The jobs to start, the most urgent one first.
         unreadable: Tables that could not be read, with the errors.
         waiting: Number of due services that wait.
+        claims: Names of earlier passes that chose runs which have not begun.
     """
 
     looked: tuple[str, ...] = ()
@@ -212,3 +215,20 @@ class FleetPass(Document):
     batches: tuple[ServiceBatch, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     waiting: int = 0
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedRun:
+    """A chosen run that did not begin: its table, its service, and the pass that chose it."""
+
+    table: str
+    service: str
+    claim: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedRuns(Document):
+    """The runs that the next pass decides again: `lakehouse services release --output json`."""
+
+    runs: tuple[ReleasedRun, ...] = ()

@@ -1,0 +1,74 @@
+"""Claims of passes: which pass chose a run that has not begun, and the release of runs whose pass has ended.
+
+    chosen      a pass chose the run, and its name is stored as the claim of the due service
+    active      the job of the run holds the lease of the service; the claim has no more effect
+    released    the DAG run of the pass ended before that, or the claim is too old: the next pass decides again
+
+Choices are changed under the lease of the choice only, so that a pass and a release do not overwrite each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from lakehouse.errors import RetryableError
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.run_history import Decision
+from lakehouse.platform.services.candidates import released
+from lakehouse.platform.services.pass_rules import active_runs
+from lakehouse.spec.contracts.decisions import DecisionReason
+from lakehouse.spec.contracts.fleet import DueService, ReleasedRun
+
+_LEASE, _LEASE_MS, _PATIENCE_MS, _PAUSE_S = "scheduler/choice", 60_000, 120_000, 0.2
+
+
+@contextmanager
+def choice_lease(catalog: Catalog) -> Iterator[None]:
+    """Hold the lease of the choice; raise RetryableError if another pass holds it for minutes."""
+    owner = f"pass-{catalog.clock.now_ms()}-{id(catalog)}"
+    until = catalog.clock.now_ms() + _PATIENCE_MS
+    while True:
+        with catalog.leases.held(_LEASE, owner, _LEASE_MS) as lease:
+            if lease is not None:
+                yield
+                return
+        if catalog.clock.now_ms() >= until:
+            raise RetryableError("another pass of the scheduler decides for minutes; try again after it")
+        catalog.clock.sleep(_PAUSE_S)
+
+
+def release_claims(catalog: Catalog, claims: Collection[str]) -> tuple[ReleasedRun, ...]:
+    """Release the chosen runs of passes that have ended, except those that have begun; return the released runs.
+
+    Raises RetryableError if a pass holds the lease of the choice for minutes.
+    """
+    found: list[ReleasedRun] = []
+    decisions: dict[tuple[int, str], Decision] = {}
+    with choice_lease(catalog):
+        states = catalog.states.due()
+        names, active = catalog.states.names(states), active_runs(catalog)
+        due: dict[int, dict[str, DueService]] = {}
+        for table, name in names.items():
+            for service, known in states[table].due.items():
+                after = released(known, claims)
+                if after == known or (name, service) in active:
+                    continue
+                due.setdefault(table, dict(states[table].due))[service] = after
+                decisions[(table, service)] = _released(known)
+                found.append(ReleasedRun(table=name, service=service, claim=known.claim))
+        catalog.states.record_due(due)
+        if decisions:
+            catalog.history.decide(decisions)
+    return tuple(found)
+
+
+def _released(due: DueService) -> Decision:
+    return Decision(
+        due=True,
+        chosen=False,
+        reason=f"{due.claim} ended before the run began; the next pass decides again",
+        code=DecisionReason.RELEASED,
+        priority=due.score,
+        deadline_ms=due.deadline_ms,
+    )
