@@ -26,7 +26,7 @@ from lakehouse.platform.fleet_views.actions import (
 )
 from lakehouse.platform.fleet_views.paging import Paging
 from lakehouse.platform.remote.client import api_client
-from lakehouse.spec.actions import action_spec, check_parameters, command_words
+from lakehouse.spec.actions import action_on, action_spec, check_parameters, command_words
 from lakehouse.spec.contracts.document import encode
 from lakehouse.spec.contracts.pages import ActionRecord, ActionResult
 from lakehouse.spec.yaml_section import read_value
@@ -48,6 +48,10 @@ def list_actions(given: Given) -> None:
 
 def run_action(given: Given) -> int:
     """Do a recorded action, or record one and do it; its result is in the catalog afterwards."""
+    client = api_client()
+    if client is not None:
+        show_document(remote.run_action(client, given, _parameters(given.set)), given.output)
+        return 0
     with load_catalog(given.catalog) as catalog:
         number = given.id if given.id is not None else _recorded(catalog, given)
         with catalog.database.session() as session:
@@ -69,8 +73,10 @@ def run_action(given: Given) -> int:
 def _recorded(catalog: Catalog, given: Given) -> int:
     if not given.table or not given.action:
         raise UserError("an action needs --id of a recorded one, or --table and --action of a new one")
-    spec, parameters = action_spec(given.action), _parameters(given.set)
+    spec, parameters = action_on("table", given.action), _parameters(given.set)
     check_parameters(spec, parameters)
+    if not spec.command:
+        raise UserError(f"{spec.name} is requested by pages and the REST API only; set LAKEHOUSE_API to request it")
     new = NewAction(table=given.table, action=spec.name, parameters=parameters, author=author(os.environ))
     with catalog.database.session() as session:
         return record_action(session, new, catalog.clock.now_ms())

@@ -12,8 +12,9 @@ from lakehouse.cli.table import catalog_table, catalog_tables
 from lakehouse.errors import UserError, nearest
 from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.alarms.rules import AlarmRule, Unit, names_of
-from lakehouse.platform.catalog.alarms import Alarm, AlarmState, Route, Silence
+from lakehouse.platform.catalog.alarms import Alarm, AlarmState, Route
 from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.catalog.silences import Silence
 from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.table_gauges import watch_tables
 from lakehouse.spec.alarm_file import alarm_file

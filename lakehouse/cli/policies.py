@@ -41,6 +41,10 @@ def set_policy(given: Given) -> None:
 
 def remove_policy(given: Given) -> None:
     """Remove settings of a service."""
+    client = api_client()
+    if client is not None:
+        show_document(remote.remove_policy(client, given), given.output)
+        return
     name, scope = _scope(given)
     with load_catalog(name) as catalog:
         removed = catalog.remove_policy(scope, given.service, pattern=given.pattern)

@@ -21,7 +21,7 @@ from lakehouse.spec.contracts.decisions import (
     SpecInForce,
     TableExplanation,
 )
-from lakehouse.spec.contracts.pages import ActionsPage, DecisionRecord, DueLine, RunRecord
+from lakehouse.spec.contracts.pages import ActionRecord, ActionResult, ActionsPage, DecisionRecord, DueLine, RunRecord
 from lakehouse.spec.contracts.policies import TablePolicies
 from lakehouse.spec.contracts.services import RecordedRequest
 from lakehouse.spec.quantities import duration_text
@@ -110,15 +110,28 @@ def request(client: ApiClient, given: Given) -> RecordedRequest:
 
 
 def set_policy(client: ApiClient, given: Given, settings: dict[str, Any]) -> PolicyChange:
-    """Change settings of a service of a table."""
-    if given.table is None:
-        raise UserError("the API changes policies of tables; for a namespace use the catalog, without LAKEHOUSE_API")
-    pattern = {"pattern": given.pattern} if given.pattern else {}
-    record = client.act(given.table, "edit_policy", service=given.service, settings=settings, **pattern)
+    """Change settings of a service of a table or a namespace."""
+    record = _change_policy(client, given, "edit_policy", settings=settings)
     warnings = tuple(map(str, record.result.get("warnings") or ()))
     return PolicyChange(
-        scope=given.table, service=given.service, pattern=given.pattern, changed=True, warnings=warnings
+        scope=record.table, service=given.service, pattern=given.pattern, changed=True, warnings=warnings
     )
+
+
+def remove_policy(client: ApiClient, given: Given) -> PolicyChange:
+    """Remove settings of a service of a table or a namespace."""
+    record = _change_policy(client, given, "remove_policy")
+    changed = bool(record.result.get("changed"))
+    return PolicyChange(scope=record.table, service=given.service, pattern=given.pattern, changed=changed)
+
+
+def _change_policy(client: ApiClient, given: Given, action: str, **parameters: Any) -> ActionRecord:
+    if (given.table is None) == (given.namespace is None):
+        raise UserError("a policy needs --table namespace.table, or --namespace for all its tables, and not both")
+    parameters |= {"service": given.service, **({"pattern": given.pattern} if given.pattern else {})}
+    if given.table is None:
+        return client.act_on_namespace(given.namespace, action, **parameters)
+    return client.act(given.table, action, **parameters)
 
 
 def policies(client: ApiClient, given: Given) -> TablePolicies:
@@ -130,6 +143,15 @@ def actions(client: ApiClient, given: Given) -> ActionsPage:
     """Return the newest actions of users."""
     found = client.actions(given.table or "", limit=min(given.limit, 200))
     return ActionsPage(now_ms=0, total=len(found), offset=0, actions=found)
+
+
+def run_action(client: ApiClient, given: Given, parameters: dict[str, Any]) -> ActionResult:
+    """Request an action with the name of the token's user; a DAG run does it after this command has ended."""
+    if given.id is not None:
+        raise UserError("the DAG lakehouse.actions does recorded actions; leave out --id, or unset LAKEHOUSE_API")
+    if not given.table or not given.action:
+        raise UserError("an action needs --table and --action; `lakehouse action run --help` lists the actions")
+    return ActionResult(action=client.act(given.table, given.action, **parameters))
 
 
 def _due(line: DueLine) -> ServiceDecision:

@@ -1,8 +1,10 @@
-"""Actions of users on tables: their parameters, and the commands that show and do them.
+"""Actions of users: their parameters, and the commands that show and do them.
 
-service actions    request_service, pause_service, resume_service, edit_policy    write a row of the catalog
+service actions    request_service, stop_run                                       the catalog, or a task of Airflow
+policies           pause_service, resume_service, edit_policy, remove_policy       write a row of the catalog
 table actions      rollback, rollback_failed, savepoint, restore                   a DAG run does them
 publication        publish, withdraw                                               a DAG run does them
+alarms             silence, end_silence                                            write a row of the catalog
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class ActionSpec:
         command: Words of the command that does it: flags are followed by the name of a parameter in braces, which is
             left out with its flag if the parameter is not given, and repeated for a list.
         preview: Words of the command that shows what it would do; empty: the catalog knows it.
+        subjects: What the action is about: a table, all tables of a namespace, or alarms.
     """
 
     name: str
@@ -37,6 +40,7 @@ class ActionSpec:
     optional: _Words = ()
     command: _Words = ()
     preview: _Words = ()
+    subjects: _Words = ("table",)
 
     @property
     def is_of_service(self) -> bool:
@@ -46,12 +50,14 @@ class ActionSpec:
     @property
     def by_dag(self) -> bool:
         """Whether a DAG run does the action."""
-        return not self.is_of_service
+        return bool(self.preview)
 
 
 _TABLE = ("--table", "{table}")
 _JSON = ("--output", "json")
-_SET = ("policy", "set", *_TABLE, "--service", "{service}")
+_SCOPE = (*_TABLE, "--namespace", "{namespace}", "--service", "{service}")
+_SET = ("policy", "set", *_SCOPE)
+_SCOPES = ("table", "namespace")
 ACTIONS = (
     ActionSpec(
         name="request_service",
@@ -60,23 +66,39 @@ ACTIONS = (
         optional=("partitions",),
     ),
     ActionSpec(
+        name="stop_run",
+        text="Stop an active run of a service: its task in Airflow is marked failed, and its processes end.",
+        required=("service", "run"),
+    ),
+    ActionSpec(
         name="pause_service",
         text="Keep the scheduler from running a service on the table.",
         required=("service",),
         command=(*_SET, "--set", "enabled=false", *_JSON),
+        subjects=_SCOPES,
     ),
     ActionSpec(
         name="resume_service",
         text="Let the scheduler run a service on the table again.",
         required=("service",),
         command=(*_SET, "--set", "enabled=true", *_JSON),
+        subjects=_SCOPES,
     ),
     ActionSpec(
         name="edit_policy",
-        text="Change settings of a service for the table, or for partitions that match a pattern.",
+        text="Change settings of a service for a table, its partitions that match a pattern, or a namespace.",
         required=("service", "settings"),
         optional=("pattern",),
         command=(*_SET, "--set", "{settings}", "--pattern", "{pattern}", *_JSON),
+        subjects=_SCOPES,
+    ),
+    ActionSpec(
+        name="remove_policy",
+        text="Remove the settings of a service, so that those of the namespace, the spec or the defaults apply.",
+        required=("service",),
+        optional=("pattern",),
+        command=("policy", "remove", *_SCOPE, "--pattern", "{pattern}", *_JSON),
+        subjects=_SCOPES,
     ),
     ActionSpec(
         name="rollback",
@@ -122,6 +144,19 @@ ACTIONS = (
         command=("publish", "withdraw", *_TABLE, "--partition", "{partitions}", *_JSON),
         preview=("publish", "status", *_TABLE, "--partition", "{partitions}", *_JSON),
     ),
+    ActionSpec(
+        name="silence",
+        text="Show alarms of a rule and a scope, but do not send them, for a time such as 2h.",
+        required=("duration", "reason"),
+        optional=("rule", "scope"),
+        subjects=("alarms",),
+    ),
+    ActionSpec(
+        name="end_silence",
+        text="End a silence now, so that its alarms are sent again.",
+        required=("silence",),
+        subjects=("alarms",),
+    ),
 )
 ACTION_NAMES = tuple(spec.name for spec in ACTIONS)
 
@@ -133,6 +168,18 @@ def action_spec(name: str) -> ActionSpec:
             return spec
     near = nearest(name, ACTION_NAMES)
     raise UserError(f"unknown action {name!r}.{near} Known: {', '.join(ACTION_NAMES)}.", action=name)
+
+
+def action_on(subject: str, name: str) -> ActionSpec:
+    """Return the spec of an action on a kind of subject: `table`, `namespace` or `alarms`.
+
+    Raises UserError if there is no such action, or if it is about something else.
+    """
+    spec = action_spec(name)
+    if subject not in spec.subjects:
+        allowed = ", ".join(known.name for known in ACTIONS if subject in known.subjects)
+        raise UserError(f"{name} is no action on a {subject}; these are {allowed}", action=name)
+    return spec
 
 
 def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
@@ -150,9 +197,9 @@ def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
         service_spec(str(parameters["service"]))
 
 
-def command_words(words: Sequence[str], table: str, parameters: Mapping[str, Any]) -> list[str]:
+def command_words(words: Sequence[str], table: str, parameters: Mapping[str, Any], *, namespace: str = "") -> list[str]:
     """Return the words of a command with the values of parameters; flags without a value are left out."""
-    values = {**parameters, "table": table}
+    values = {**parameters, "table": table, "namespace": namespace}
     found: list[str] = []
     for word in words:
         if not word.startswith("{"):

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.catalog.connect import Database
-from lakehouse.platform.catalog.models import ActionRow, PolicyRow, RequestRow
+from lakehouse.platform.catalog.models import ActionRow, PolicyRow, RequestRow, RunRow
 from tests.support.api_server import ApiServer, airflow_command, api_server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +57,7 @@ READS = (
     "tables",
     "summary",
     TABLE,
+    "permissions",
     f"{TABLE}/permissions",
     f"{TABLE}/runs",
     f"{TABLE}/services/compaction/decisions",
@@ -71,8 +72,14 @@ READS = (
     "openapi.json",
 )
 #: Each endpoint that changes something, or shows what a change would do.
-ACTS = (f"{TABLE}/actions/preview", f"{TABLE}/actions")
 REQUEST = {"action": "request_service", "parameters": {"service": "compaction"}}
+PAUSE = {"action": "pause_service", "parameters": {"service": "archive"}}
+SILENCE = {"action": "silence", "parameters": {"scope": "sales.orders", "duration": "2h", "reason": "new disks"}}
+ACTS = {
+    f"{place}{what}": body
+    for place, body in ((f"{TABLE}/actions", REQUEST), ("namespaces/sales/actions", PAUSE), ("alarms/actions", SILENCE))
+    for what in ("/preview", "")
+}
 
 
 def paths_of(server: ApiServer) -> dict[str, list[str]]:
@@ -83,7 +90,8 @@ def paths_of(server: ApiServer) -> dict[str, list[str]]:
 
 def concrete(path: str) -> str:
     """Return a path of the document with values for its parameters."""
-    return path.format(table="sales.orders", service="compaction", instant="INSTANT")
+    names = {"table": "sales.orders", "namespace": "sales", "service": "compaction", "instant": "INSTANT"}
+    return path.format(**names)
 
 
 def test_every_route_of_the_document_is_asked_below(server: ApiServer) -> None:
@@ -124,10 +132,10 @@ def test_every_read_answers_viewers_and_operators(server: ApiServer, role: str) 
 
 
 def test_acts_are_refused_for_viewers_and_done_for_operators(server: ApiServer) -> None:
-    for path in ACTS:
-        status, refused = server.fetch(f"/lakehouse/api/v1/{path}", role="viewer", body=REQUEST)
+    for path, body in ACTS.items():
+        status, refused = server.fetch(f"/lakehouse/api/v1/{path}", role="viewer", body=body)
         assert (status, refused["code"]) == (403, "forbidden")
-        assert server.fetch(f"/lakehouse/api/v1/{path}", role="op", body=REQUEST)[0] == 200
+        assert server.fetch(f"/lakehouse/api/v1/{path}", role="op", body=body)[0] == 200
     assert server.api(f"{TABLE}/permissions", role="viewer") == {"table": False, "services": False}
     assert server.api(f"{TABLE}/permissions", role="op") == {"table": True, "services": True}
 
@@ -209,6 +217,37 @@ def test_action_of_a_table_starts_one_dag_run_as_the_user(server: ApiServer) -> 
     assert (run["conf"], run["triggering_user_name"]) == ({"action_id": record["id"]}, "oleg")
 
 
+def test_silence_is_in_force_with_the_name_of_the_user_until_it_is_ended(server: ApiServer) -> None:
+    body = {"action": "silence", "parameters": {"rule": "freshness", "duration": "1d", "reason": "holiday"}}
+    made = server.api("alarms/actions", body=body)["action"]
+    number = made["result"]["silence"]
+    (line,) = [silence for silence in server.api("alarms")["silences"] if silence["id"] == number]
+    assert (line["author"], line["reason"], made["author"]) == ("oleg", "holiday", "oleg")
+    ending = {"action": "end_silence", "parameters": {"silence": str(number)}}
+    ended = server.api("alarms/actions", body=ending, role="admin")["action"]
+    assert (ended["result"], ended["author"]) == ({"silence": number, "ended": True}, "ada")
+    assert number not in [silence["id"] for silence in server.api("alarms")["silences"]]
+    assert [done["action"] for done in server.api("actions?limit=2")["actions"]] == ["end_silence", "silence"]
+    status, again = server.fetch("/lakehouse/api/v1/alarms/actions", role="op", body=ending)
+    assert (status, again["code"]) == (400, "refused")
+
+
+def test_stop_marks_the_task_of_an_active_run_failed(server: ApiServer, place: Path) -> None:
+    started = act(server, "rollback_failed")
+    # A task without a scheduler: it stays unfinished, as that of an active run.
+    run = f"lakehouse.actions/{started['dag_run']}/act"
+    with Database(f"sqlite:///{place}/catalog.db").session() as session:
+        session.add(RunRow(run_id=run, table_id=1, service="compaction", state="running", started_ms=NOW))
+    assert "is marked failed" in preview(server, "stop_run", service="compaction", run=run)
+    task = f"/api/v2/dags/lakehouse.actions/dagRuns/{started['dag_run']}/taskInstances/act"
+    assert server.fetch(task, role="op")[1]["state"] != "failed", "the preview changes nothing"
+    stopped = act(server, "stop_run", service="compaction", run=run)
+    assert (stopped["state"], stopped["result"]["stopped"], stopped["author"]) == ("done", True, "oleg")
+    assert (stopped["dag"], stopped["dag_run"]) == ("lakehouse.actions", started["dag_run"])
+    assert server.fetch(task, role="op")[1]["state"] == "failed"
+    assert "Nothing to do" in preview(server, "stop_run", service="compaction", run=run)
+
+
 def test_command_line_uses_the_api_without_the_catalog(server: ApiServer, tmp_path: Path) -> None:
     def lakehouse(*words: str) -> Any:
         import os
@@ -230,5 +269,14 @@ def test_command_line_uses_the_api_without_the_catalog(server: ApiServer, tmp_pa
     shown = lakehouse("policy", "show", "--table", "sales.orders")
     clean = next(policy for policy in shown["policies"] if policy["service"] == "clean")
     assert clean["options"]["hoodie.clean.commits.retained"] == "33"
-    assert lakehouse("action", "list")["actions"][0]["action"] == "edit_policy"
+    scope = ("--namespace", "sales", "--service", "orphans")
+    assert lakehouse("policy", "set", *scope, "--set", "enabled=true")["scope"] == "sales"
+    orphans = next(line for line in server.api(TABLE)["services"] if line["service"] == "orphans")
+    assert orphans["enabled"] is True
+    assert lakehouse("policy", "remove", *scope)["changed"] is True
+    assert lakehouse("policy", "remove", *scope)["changed"] is False
+    ran = lakehouse("action", "run", "--table", "sales.orders", "--action", "savepoint", "--set", "comment=by hand")
+    assert (ran["action"]["author"], ran["action"]["dag"]) == ("oleg", "lakehouse.actions")
+    listed = [action["action"] for action in lakehouse("action", "list")["actions"]]
+    assert listed[:4] == ["savepoint", "remove_policy", "remove_policy", "edit_policy"]
     assert lakehouse("services", "status")["version"] == 1

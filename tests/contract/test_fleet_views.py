@@ -11,13 +11,21 @@ from sqlalchemy.orm import Session
 
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.connect import Database, upgrade
-from lakehouse.platform.catalog.models import AlarmRow, DecisionRow, LeaseRow, RunRow
+from lakehouse.platform.catalog.models import AlarmRow, DecisionRow, LeaseRow, PolicyRow, RunRow
 from lakehouse.platform.fleet_views.alarms import AlarmQuery, alarms_page
 from lakehouse.platform.fleet_views.fleet import FleetQuery, fleet_page
 from lakehouse.platform.fleet_views.names import UnknownTableError
 from lakehouse.platform.fleet_views.paging import Paging
-from lakehouse.platform.fleet_views.policies import policy_change, table_policy_page
+from lakehouse.platform.fleet_views.policies import (
+    PolicyScope,
+    namespace_policy_change,
+    policy_change,
+    policy_removal,
+    table_policy_page,
+)
 from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
+from lakehouse.platform.fleet_views.silences import apply_silence, silence_change
+from lakehouse.platform.fleet_views.stopping import AirflowTask, active_run, airflow_task, stop_effects
 from lakehouse.platform.fleet_views.summary import fleet_summary
 from lakehouse.platform.fleet_views.table import table_page, why_page
 from lakehouse.spec.contracts.pages import FleetHealth, FleetOrder, QueueSection
@@ -188,3 +196,85 @@ def test_table_and_policy_change_are_described_and_wrong_names_refused(catalog: 
             policy_change(session, "n0.t0000", "clean", {"commits_retaind": 7})
         with pytest.raises(UnknownTableError, match="Did you mean"):
             table_page(session, "n0.t000", NOW)
+
+
+def test_silence_covers_open_alarms_until_it_is_ended(catalog: Database) -> None:
+    given = {"scope": "n0", "duration": "2h", "reason": "moved to new disks"}
+    with catalog.session() as session:
+        change = silence_change(session, "silence", given, "ada", NOW)
+        assert change.effects[1] == "1 open alarm is covered."
+        number = apply_silence(session, change, NOW)["silence"]
+        page = alarms_page(session, AlarmQuery(), NOW)
+        assert {line.table: line.silenced for line in page.alarms} == {
+            "n0.t0000": True,
+            "n1.t0001": False,
+            "n2.t0002": False,
+        }
+        (line,) = page.silences
+        assert (line.author, line.until_ms, line.reason) == ("ada", NOW + 2 * HOUR_MS, "moved to new disks")
+        ending = silence_change(session, "end_silence", {"silence": str(number)}, "bob", NOW)
+        assert ending.effects[-1] == "1 open alarm can be sent now."
+        assert apply_silence(session, ending, NOW) == {"silence": number, "ended": True}
+        assert alarms_page(session, AlarmQuery(), NOW).silences == ()
+
+
+def test_silence_of_an_unknown_scope_or_an_ended_one_is_refused_with_the_known_names(catalog: Database) -> None:
+    with catalog.reading() as session:
+        with pytest.raises(UnknownTableError, match=r"no namespace 'n0\.t000'.*Did you mean"):
+            silence_change(session, "silence", {"scope": "n0.t000", "duration": "2h", "reason": "r"}, "ada", NOW)
+        with pytest.raises(UserError, match="'7' is in force; in force: none"):
+            silence_change(session, "end_silence", {"silence": "7"}, "ada", NOW)
+
+
+@pytest.mark.parametrize(
+    ("run", "task"),
+    [
+        ("services.clean/manual__2026-01-01T00:00:00+00:00/run", ("run", -1)),
+        ("services.schedule/r/run.12", ("run", 12)),
+        ("d/r/group.run", ("group.run", -1)),
+    ],
+)
+def test_task_of_a_run_is_read_from_its_id(run: str, task: tuple[str, int]) -> None:
+    found = airflow_task(run)
+    assert (found.dag, (found.task, found.map_index)) == (run.partition("/")[0], task)
+
+
+def test_stop_names_the_other_tables_of_the_job_and_refuses_runs_without_airflow(catalog: Database) -> None:
+    with catalog.session() as session:
+        rows = [run(number, "clustering", "running") for number in (5, 6)]
+        for row in rows:
+            row.run_id, row.progress = "services.schedule/r/run.2", {"done": 3, "total": 8}
+        session.add_all(rows)
+        session.flush()
+        tables = ("n0.t0004", "n1.t0005")
+        found = active_run(session, tables[0], "clustering", rows[0].run_id)
+        assert found.task == AirflowTask(dag="services.schedule", run="r", task="run", map_index=2)
+        assert found.tables == tables
+        text = " ".join(stop_effects(found, tables[0], is_finished=False))
+        assert "run[2] of the DAG services.schedule" in text
+        assert "works on n1.t0005" in text and "3 of 8 groups" in text
+        with pytest.raises(UserError, match="'other' of clustering is active"):
+            active_run(session, tables[0], "clustering", "other")
+        with pytest.raises(UserError, match="'run' was not started by Airflow"):
+            active_run(session, "n0.t0000", "compaction", "run")
+        session.rollback()
+
+
+def test_policy_of_a_namespace_names_the_tables_that_keep_their_values(catalog: Database) -> None:
+    with catalog.session() as session:
+        fixed = {"pattern": "", "service": "clean", "version": 1, "updated_ms": NOW, "author": "ada"}
+        session.add(PolicyRow(namespace="n3", name="", settings={"commits_retained": 20}, **fixed))
+        session.add(PolicyRow(namespace="n3", name="t0003", settings={"commits_retained": 5}, **fixed))
+        session.flush()
+        changes = namespace_policy_change(session, "n3", "clean", {"commits_retained": 30})
+        assert changes == (
+            "clean.commits_retained of all tables of n3 becomes 30; it is 20.",
+            "Tables with a value of their own keep it: n3.t0003.",
+        )
+        removed = policy_removal(session, PolicyScope(namespace="n3", name="t0003"), "clean")
+        assert removed[0] == "The policy of clean for n3.t0003 is removed: commits_retained=5."
+        (nothing,) = policy_removal(session, PolicyScope(namespace="n3"), "ttl")
+        assert nothing.startswith("Nothing to do")
+        with pytest.raises(UserError, match="no namespace 'n33'"):
+            namespace_policy_change(session, "n33", "clean", {"commits_retained": 30})
+        session.rollback()

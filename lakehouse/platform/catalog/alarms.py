@@ -19,10 +19,10 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from lakehouse.core.system.clock import Clock
-from lakehouse.errors import UserError
 from lakehouse.model.display import Readable
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.models import AlarmRow, SilenceRow, SpecRow, TableRow
+from lakehouse.platform.catalog.silences import NewSilence, Silence, active_silences, add_silence, end_silence
 from lakehouse.spec.contracts.fleet import Problem, Severity
 from lakehouse.spec.secrets import redact_text
 
@@ -85,23 +85,6 @@ class AlarmChanges:
 
     raised: tuple[int, ...] = ()
     resolved: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Silence(Readable):
-    """A time during which alarms of a rule (empty: all) and a scope (a namespace, a table, empty: all) are not sent."""
-
-    id: int
-    rule: str
-    scope: str
-    until_ms: int
-    reason: str
-    author: str
-    created_ms: int
-
-    def covers(self, rule: str, table: str) -> bool:
-        """Return whether the silence is about a rule and a table, `namespace.table`."""
-        return self.rule in ("", rule) and self.scope in ("", table, table.partition(".")[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +156,7 @@ class Alarms:
             query = query.where(name.in_(sorted(tables)))
         query = query.order_by(AlarmRow.severity.desc(), AlarmRow.raised_ms.desc(), AlarmRow.id.desc()).limit(limit)
         with self._database.session() as session:
-            silences = _silences(session, self._clock.now_ms())
+            silences = active_silences(session, self._clock.now_ms())
             return tuple(_alarm(row, table, silences) for row, table in session.execute(query))
 
     def tables(self) -> dict[int, WatchedTable]:
@@ -191,31 +174,19 @@ class Alarms:
 
         Raises UserError if the time has passed or the reason is empty.
         """
-        now = self._clock.now_ms()
-        if until_ms <= now:
-            raise UserError(f"a silence until {until_ms} ends before it begins ({now}); name a later time")
-        if not reason.strip():
-            raise UserError("a silence needs a reason, so that others know why no alarm is sent; add one")
+        new = NewSilence(rule=rule, scope=scope, until_ms=until_ms, reason=reason, author=author)
         with self._database.session() as session:
-            row = SilenceRow(
-                rule=rule, scope=scope, until_ms=until_ms, reason=reason.strip(), author=author, created_ms=now
-            )
-            session.add(row)
-            session.flush()
-            return row.id
+            return add_silence(session, new, self._clock.now_ms())
 
     def silences(self) -> tuple[Silence, ...]:
         """Return the silences that have not ended, the one that ends first in front."""
         with self._database.session() as session:
-            return _silences(session, self._clock.now_ms())
+            return active_silences(session, self._clock.now_ms())
 
     def unsilence(self, silence_id: int) -> bool:
         """End a silence now; return whether it was active."""
-        now = self._clock.now_ms()
         with self._database.session() as session:
-            mine = (SilenceRow.id == silence_id) & (SilenceRow.until_ms > now)
-            ended = session.execute(update(SilenceRow).where(mine).values(until_ms=now))
-            return bool(ended.rowcount)  # type: ignore[attr-defined]
+            return end_silence(session, silence_id, self._clock.now_ms())
 
     def claim(self, route: Route, owner: str, lease_ms: int) -> tuple[Alarm, ...]:
         """Claim the alarms that a notifier has to send, and return them: new ones, and resolved ones that it had sent.
@@ -225,7 +196,7 @@ class Alarms:
         """
         now = self._clock.now_ms()
         with self._database.session() as session:
-            silences = _silences(session, now)
+            silences = active_silences(session, now)
             claimed = []
             for row, table in _sendable(session, now):
                 alarm = _alarm(row, table, silences)
@@ -339,22 +310,6 @@ def _row(key: _Key, problem: Problem, now: int) -> dict[str, Any]:
 def _key(row: AlarmRow) -> _Key:
     assert row.table_id is not None
     return row.table_id, row.rule, row.subject
-
-
-def _silences(session: Session, now: int) -> tuple[Silence, ...]:
-    query = select(SilenceRow).where(SilenceRow.until_ms > now).order_by(SilenceRow.until_ms, SilenceRow.id)
-    return tuple(
-        Silence(
-            id=row.id,
-            rule=row.rule,
-            scope=row.scope,
-            until_ms=row.until_ms,
-            reason=row.reason,
-            author=row.author,
-            created_ms=row.created_ms,
-        )
-        for row in session.scalars(query)
-    )
 
 
 def _sendable(session: Session, now: int) -> list[tuple[AlarmRow, str]]:

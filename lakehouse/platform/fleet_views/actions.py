@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from lakehouse.errors import UserError
-from lakehouse.platform.catalog.models import ActionRow, RequestRow, SilenceRow
+from lakehouse.platform.catalog.models import ActionRow, RequestRow
 from lakehouse.platform.catalog.run_history import RequestState
 from lakehouse.platform.catalog.state_rows import mark_changed
 from lakehouse.platform.fleet_views.names import table_row
@@ -39,9 +39,13 @@ class ActionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAction:
-    """An action to record: its table, kind, parameters and author."""
+    """An action to record: its table, kind, parameters and author.
 
-    table: str
+    `scope` is the subject of an action that is about no table: a namespace, or empty for all tables.
+    """
+
+    table: str = ""
+    scope: str = ""
     action: str
     parameters: Mapping[str, Any]
     author: str
@@ -51,8 +55,8 @@ class NewAction:
 def record_action(session: Session, new: NewAction, now_ms: int) -> int:
     """Record an action and return its number; raise UnknownTableError for an unknown table."""
     row = ActionRow(
-        table_id=table_row(session, new.table).id,
-        subject=new.table,
+        table_id=table_row(session, new.table).id if new.table else None,
+        subject=new.table or new.scope,
         action=new.action,
         parameters=dict(new.parameters),
         author=new.author,
@@ -91,6 +95,12 @@ def request_service(session: Session, action: int, now_ms: int) -> int:
     return request.id
 
 
+def follow_run(session: Session, action: int, dag: str, run: str) -> None:
+    """Record the DAG run that an action is about, for its link."""
+    row = _action(session, action)
+    row.dag_id, row.dag_run_id = dag, run
+
+
 def end_action(session: Session, action: int, state: ActionState, result: Mapping[str, Any]) -> None:
     """Record the state and the result of an action; secrets in texts are hidden."""
     row = _action(session, action)
@@ -127,13 +137,6 @@ def action_record(row: ActionRow) -> ActionRecord:
         dag_run=row.dag_run_id,
         result=dict(row.result or {}),
     )
-
-
-def silence(session: Session, new: SilenceRow) -> int:
-    """Write a silence and return its number."""
-    session.add(new)
-    session.flush()
-    return new.id
 
 
 def _action(session: Session, action: int) -> ActionRow:

@@ -7,17 +7,29 @@ properties, and partitions to compare patterns with.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from lakehouse.platform.catalog.models import PolicyRow, SpecRow, TableRow
+from lakehouse.errors import UserError, nearest
+from lakehouse.model.display import some
+from lakehouse.platform.catalog.models import NamespaceRow, PolicyRow, SpecRow, TableRow
 from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
 from lakehouse.platform.catalog.policy_view import PolicyFacts, table_policies
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.spec.contracts.policies import PolicyOrigin, PolicySetting, TablePolicies
 from lakehouse.spec.services import service_settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyScope:
+    """The scope of a policy: a namespace, one of its tables, or the partitions of a table that match a pattern."""
+
+    namespace: str
+    name: str = ""
+    pattern: str = ""
 
 
 def table_policy_page(session: Session, identifier: str, partition: str | None = None) -> TablePolicies:
@@ -62,8 +74,60 @@ def policy_change(
     return tuple(_change(f"{service}.{name} of {where}", value, before.get(name)) for name, value in settings.items())
 
 
+def namespace_policy_change(
+    session: Session, namespace: str, service: str, settings: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return the sentences that describe what a change of a namespace's policy would change; check the values.
+
+    Raises UserError for an unknown namespace or setting, and an invalid value.
+    """
+    service_settings(service, settings)
+    own = _own_settings(session, namespace, "", service, "")
+    where = f"all tables of {namespace}"
+    changes = [_policy_text(f"{service}.{name} of {where}", value, own.get(name)) for name, value in settings.items()]
+    declared = [
+        name for name, spec in _declared(session, namespace).items() if set(spec.get(service) or {}) & {*settings}
+    ]
+    query = select(PolicyRow.name, PolicyRow.settings).filter_by(namespace=namespace, service=service)
+    declared += [name for name, found in session.execute(query) if name and set(found) & {*settings}]
+    tables = [f"{namespace}.{name}" for name in sorted({*declared})]
+    return (*changes, *((f"Tables with a value of their own keep it: {some(tables)}.",) if tables else ()))
+
+
+def policy_removal(session: Session, scope: PolicyScope, service: str) -> tuple[str, ...]:
+    """Return the sentences that describe what removing a policy would change; raise UserError for an unknown scope."""
+    where = f"all tables of {scope.namespace}" if not scope.name else f"{scope.namespace}.{scope.name}"
+    where += f", partitions that match {scope.pattern}" if scope.pattern else ""
+    own = _own_settings(session, scope.namespace, scope.name, service, scope.pattern)
+    if not own:
+        return (f"Nothing to do: there is no policy of {service} for {where}.",)
+    values = ", ".join(f"{name}={_value_text(value)}" for name, value in own.items())
+    return (f"The policy of {service} for {where} is removed: {values}.", "Settings of wider scopes apply again.")
+
+
+def _own_settings(session: Session, namespace: str, name: str, service: str, pattern: str) -> dict[str, Any]:
+    """Return the settings of exactly one scope."""
+    if session.get(NamespaceRow, namespace) is None:
+        known = list(session.scalars(select(NamespaceRow.name)))
+        raise UserError(f"no namespace {namespace!r} in this catalog.{nearest(namespace, known)}", namespace=namespace)
+    mine = {"namespace": namespace, "name": name, "service": service, "pattern": pattern}
+    row = session.scalar(select(PolicyRow).filter_by(**mine))
+    return {} if row is None else dict(row.settings)
+
+
+def _policy_text(what: str, value: Any, old: Any) -> str:
+    new = _value_text(value)
+    if old is None:
+        return f"{what} becomes {new}; the namespace does not set it."
+    return f"{what} stays {new}." if _value_text(old) == new else f"{what} becomes {new}; it is {_value_text(old)}."
+
+
+def _value_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _change(what: str, value: Any, old: PolicySetting | None) -> str:
-    new = str(value).lower() if isinstance(value, bool) else str(value)
+    new = _value_text(value)
     if old is None:
         return f"{what} becomes {new}; it is not set."
     origin = "the default" if old.origin is PolicyOrigin.DEFAULT else f"{old.origin} {old.pattern or old.scope}".strip()

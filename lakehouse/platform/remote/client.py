@@ -22,6 +22,7 @@ from lakehouse.spec.contracts.pages import (
     ActionRecord,
     ActionResult,
     ActionsPage,
+    AlarmsPage,
     DueLine,
     FleetPage,
     FleetRow,
@@ -117,6 +118,18 @@ class ApiClient:
     def act(self, table: str, action: str, **parameters: Any) -> ActionRecord:
         """Request an action, and return its record."""
         return self._post(ActionResult, f"tables/{quote(table)}/actions", action, parameters).action
+
+    def act_on_namespace(self, namespace: str, action: str, **parameters: Any) -> ActionRecord:
+        """Change the policy of a namespace, and return the record of the action."""
+        return self._post(ActionResult, f"namespaces/{quote(namespace)}/actions", action, parameters).action
+
+    def act_on_alarms(self, action: str, **parameters: Any) -> ActionRecord:
+        """Silence alarms, or end a silence, and return the record of the action."""
+        return self._post(ActionResult, "alarms/actions", action, parameters).action
+
+    def alarms(self, *, search: str = "", resolved: bool = False, limit: int = 50) -> AlarmsPage:
+        """Return the open or the newest resolved alarms, and the silences in force."""
+        return self._get(AlarmsPage, "alarms", search=search, resolved=resolved or "", limit=limit)
 
     def _get(self, kind: type[DocumentT], path: str, **query: Any) -> DocumentT:
         given = {name: value for name, value in query.items() if value != ""}

@@ -1,7 +1,8 @@
-"""Endpoints of actions: the log, the preview, and the request of an action.
+"""Endpoints of actions on tables: the log, the preview, and the request of an action.
 
-A request of an action records it with the user's name first. It then writes a request or a policy to the catalog, or
-starts a run of the DAG `lakehouse.actions` as the user; the web server never does the work.
+A request of an action records it with the user's name first. It then writes a request or a policy to the catalog,
+starts a run of the DAG `lakehouse.actions` as the user, or marks a task of Airflow failed; the web server never does
+the work.
 """
 
 from __future__ import annotations
@@ -9,33 +10,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from airflow.api.common.trigger_dag import trigger_dag
-from airflow.exceptions import DagNotFound, DagRunAlreadyExists
-from airflow.utils.types import DagRunTriggeredByType
-from fastapi import APIRouter, Body, HTTPException, Query, Request
+from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import JSONResponse
+from sqlalchemy.orm import Session
 
-from lakehouse.errors import LakehouseError
 from lakehouse.platform.fleet_views.actions import (
     ActionState,
     NewAction,
     actions_page,
-    dag_run_id,
     end_action,
+    follow_run,
     read_action,
     record_action,
     request_service,
 )
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.platform.fleet_views.paging import MOST_ROWS, Paging
-from lakehouse.platform.fleet_views.policies import policy_change
+from lakehouse.platform.fleet_views.policies import PolicyScope, policy_change, policy_removal
+from lakehouse.platform.fleet_views.stopping import ActiveRun, active_run, stop_effects
 from lakehouse.platform.fleet_views.table import why_page
-from lakehouse.spec.actions import ActionSpec, action_spec, check_parameters, command_words
+from lakehouse.spec.actions import ActionSpec, action_on, check_parameters, command_words
 from lakehouse.spec.contracts.pages import ActionPreview, ActionResult, ActionsPage
 from lakehouse_airflow.api.access import ACTIONS_DAG, READS, ActingUser, require_edit, service_dag
 from lakehouse_airflow.api.catalog import CLOCK, answer, database, reading
 from lakehouse_airflow.api.effects import effects_of
 from lakehouse_airflow.api.reads import run_json
+from lakehouse_airflow.api.requests import change_policy, is_finished, start_run, stop_task
 
 router = APIRouter(tags=["actions"])
 Parameters = Annotated[dict[str, Any], Body(embed=True, description="Parameters of the action.")]
@@ -59,7 +59,7 @@ def list_actions(request: Request, table: str = "", offset: Offset = 0, limit: L
 def preview(table: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
     """Return the effects of an action without doing it."""
     spec = _allowed(user, action, parameters)
-    effects, facts = _preview(spec, table, parameters)
+    effects, facts = _preview(user, spec, table, parameters)
     return JSONResponse(ActionPreview(table=table, action=spec.name, effects=effects, facts=facts).to_mapping())
 
 
@@ -68,73 +68,73 @@ def act(table: str, action: Action, user: ActingUser, parameters: Parameters) ->
     """Record an action with the user's name, and request it."""
     spec = _allowed(user, action, parameters)
     author = user.get_name()
+    stopped = _stopped(user, table, parameters) if spec.name == "stop_run" else None
     dag = ACTIONS_DAG if spec.by_dag else ""
     new = NewAction(table=table, action=spec.name, parameters=parameters, author=author, dag=dag)
     with database().session() as session:
         number = record_action(session, new, CLOCK.now_ms())
         if spec.name == "request_service":
             request_service(session, number, CLOCK.now_ms())
+        if stopped is not None:
+            follow_run(session, number, stopped.task.dag, stopped.task.run)
     if spec.by_dag:
-        _start(number, author)
+        start_run(number, author)
     elif spec.command:
-        _change_policy(spec, table, parameters, number, author)
+        change_policy(number, command_words(spec.command, table, parameters), author)
+    elif stopped is not None:
+        result = stop_task(stopped.task)
+        with database().session() as session:
+            end_action(session, number, ActionState.DONE, result)
     with reading() as session:
         return JSONResponse(ActionResult(action=read_action(session, number)).to_mapping())
 
 
 def _allowed(user: Any, action: str, parameters: Mapping[str, Any]) -> ActionSpec:
     """Return the spec of an action that the user may request; check its parameters."""
-    spec = action_spec(action)
+    spec = action_on("table", action)
     service = str(parameters.get("service", ""))
     require_edit(user, service_dag(service) if spec.is_of_service else ACTIONS_DAG)
     check_parameters(spec, parameters)
     return spec
 
 
-def _preview(spec: ActionSpec, table: str, parameters: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _stopped(user: Any, table: str, parameters: Mapping[str, Any]) -> ActiveRun:
+    """Return the run that the user stops; its DAG may be another one than that of the service."""
+    with reading() as session:
+        found = active_run(session, table, str(parameters["service"]), str(parameters["run"]))
+    require_edit(user, found.task.dag)
+    return found
+
+
+def _preview(
+    user: Any, spec: ActionSpec, table: str, parameters: Mapping[str, Any]
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    if spec.name == "stop_run":
+        found = _stopped(user, table, parameters)
+        return stop_effects(found, table, is_finished(found.task)), {"tables": list(found.tables)}
     if spec.is_of_service:
         with reading() as session:
-            if spec.name != "request_service":
-                changed = {"pause_service": {"enabled": False}, "resume_service": {"enabled": True}}
-                settings = changed.get(spec.name) or parameters["settings"]
-                service, pattern = str(parameters["service"]), str(parameters.get("pattern", ""))
-                return policy_change(session, table, service, settings, pattern), {}
+            if spec.command:
+                return _policy_effects(session, spec, table, parameters), {}
             page = why_page(session, table, str(parameters["service"]), CLOCK.now_ms())
         newest = page.decisions[0] if page.decisions else None
         facts = {"decision": None if newest is None else newest.reason, "predicted": newest and dict(newest.predicted)}
         return effects_of(spec.name, facts, parameters), facts
     with reading() as session:
         table_row(session, table)
-    found = run_json(command_words(spec.preview, table, parameters))
-    return effects_of(spec.name, found, parameters), found
+    shown = run_json(command_words(spec.preview, table, parameters))
+    return effects_of(spec.name, shown, parameters), shown
 
 
-def _start(number: int, author: str) -> None:
-    """Start the DAG run of an action as the user. The id of the run is that of the action, so it starts once."""
-    try:
-        trigger_dag(
-            dag_id=ACTIONS_DAG,
-            run_id=dag_run_id(number),
-            conf={"action_id": number},
-            triggered_by=DagRunTriggeredByType.REST_API,
-            triggering_user_name=author,
-        )
-    except DagRunAlreadyExists:
-        return
-    except DagNotFound:
-        text = f"there is no DAG {ACTIONS_DAG}; add dags/actions.py to the DAGs of this deployment"
-        with database().session() as session:
-            end_action(session, number, ActionState.FAILED, {"error": text})
-        raise HTTPException(409, text) from None
+def _policy_effects(session: Session, spec: ActionSpec, table: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    service, pattern = str(parameters["service"]), str(parameters.get("pattern", ""))
+    if spec.name == "remove_policy":
+        row = table_row(session, table)
+        return policy_removal(session, PolicyScope(namespace=row.namespace, name=row.name, pattern=pattern), service)
+    return policy_change(session, table, service, changed_settings(spec.name, parameters), pattern)
 
 
-# parameters: the action, where it is recorded, and its author
-def _change_policy(spec: ActionSpec, table: str, parameters: Mapping[str, Any], number: int, author: str) -> None:
-    try:
-        result = run_json(command_words(spec.command, table, parameters), author=author)
-    except LakehouseError as error:
-        with database().session() as session:
-            end_action(session, number, ActionState.FAILED, {"error": str(error)})
-        raise
-    with database().session() as session:
-        end_action(session, number, ActionState.DONE, result)
+def changed_settings(action: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings that an action on a policy changes."""
+    switched = {"pause_service": {"enabled": False}, "resume_service": {"enabled": True}}
+    return switched.get(action) or parameters["settings"]

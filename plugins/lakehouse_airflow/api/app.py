@@ -8,7 +8,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 import lakehouse
-from lakehouse_airflow.api import actions, queue, static, tables
+from lakehouse_airflow.api import actions, queue, scopes, static, tables
 from lakehouse_airflow.api.access import User
 from lakehouse_airflow.api.errors import add_handlers
 
@@ -18,7 +18,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
 }
-_ROUTERS = (tables.router, queue.router, actions.router)
+_ROUTERS = (tables.router, queue.router, actions.router, scopes.router)
 
 
 def build_app() -> FastAPI:

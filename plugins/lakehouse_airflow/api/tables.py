@@ -71,12 +71,22 @@ def one_table(request: Request, table: str) -> JSONResponse:
     return answer(request, lambda session, now_ms: table_page(session, table, now_ms))
 
 
+@router.get("/permissions", summary="Return what the user may do")
+def permissions(user: User) -> JSONResponse:
+    """Return whether the user may act on tables and alarms, and on services."""
+    return JSONResponse(_permissions(user))
+
+
 @router.get("/tables/{table}/permissions", summary="Return what the user may do with a table")
-def permissions(table: str, user: User) -> JSONResponse:
+def table_permissions(table: str, user: User) -> JSONResponse:
     """Return whether the user may act on the table, and on its services."""
     del table
+    return JSONResponse(_permissions(user))
+
+
+def _permissions(user: User) -> dict[str, bool]:
     dags = {"table": ACTIONS_DAG, "services": service_dag("compaction")}
-    return JSONResponse({name: may_edit(user, dag) for name, dag in dags.items()})
+    return {name: may_edit(user, dag) for name, dag in dags.items()}
 
 
 @router.get("/tables/{table}/runs", responses={200: {"model": TableRuns}}, summary="Return the runs on a table")

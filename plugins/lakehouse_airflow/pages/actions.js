@@ -7,24 +7,26 @@ const { Box, Button, Dialog, Portal, Text, Input, Textarea, Spinner } = UI;
 export const LABELS = {
   request_service: 'Request', pause_service: 'Pause', resume_service: 'Resume', edit_policy: 'Edit policy', rollback: 'Roll back',
   rollback_failed: 'Roll back failed writes', savepoint: 'Savepoint', restore: 'Restore', publish: 'Publish', withdraw: 'Withdraw',
+  stop_run: 'Stop', remove_policy: 'Remove policy', silence: 'Silence', end_silence: 'End silence',
 };
 
-// fields: [{name, label, value, kind}] are asked before the dry run; fixed parameters are given.
-export function ActionButton({ table, action, fixed = {}, fields = [], label, disabled, onDone, ...more }) {
+// fields: [{name, label, value, kind}] are asked before the dry run; fixed parameters are given. `path` is the place of an
+// action that is about no table.
+export function ActionButton({ table, path, action, fixed = {}, fields = [], label, disabled, onDone, ...more }) {
   const [open, setOpen] = useState(false);
   return h(Fragment, null,
     h(Button, { size: 'xs', variant: 'outline', disabled, title: disabled ? 'You do not have the permission for this action.' : undefined,
       onClick: () => setOpen(true), ...more }, label || LABELS[action]),
-    open ? h(ActionDialog, { table, action, fixed, fields, label, close: (done) => { setOpen(false); if (done && onDone) onDone(); } }) : null);
+    open ? h(ActionDialog, { table, path, action, fixed, fields, label, close: (done) => { setOpen(false); if (done && onDone) onDone(); } }) : null);
 }
 
-function ActionDialog({ table, action, fixed, fields, label, close }) {
+function ActionDialog({ table, path: place, action, fixed, fields, label, close }) {
   const [values, setValues] = useState(Object.fromEntries(fields.map((f) => [f.name, f.value ?? ''])));
   const [step, setStep] = useState(fields.length ? 'ask' : 'preview');
   const [shown, setShown] = useState(null); const [done, setDone] = useState(null); const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const parameters = () => ({ ...fixed, ...parse(fields, values) });
-  const path = `tables/${encodeURIComponent(table)}/actions`;
+  const path = place || `tables/${encodeURIComponent(table)}/actions`;
   const send = (to, then) => {
     setBusy(true); setError(null);
     let given;
@@ -34,7 +36,7 @@ function ActionDialog({ table, action, fixed, fields, label, close }) {
   };
   const preview = () => send('/preview', (found) => { setShown(found); setStep('preview'); });
   useEffect(() => { if (!fields.length) preview(); }, []);
-  const title = `${label || LABELS[action]}: ${table}`;
+  const title = `${label || LABELS[action]}${table ? `: ${table}` : ''}`;
   return h(Dialog.Root, { open: true, size: 'lg', onOpenChange: (e) => { if (!e.open) close(done !== null); } },
     h(Portal, null, h(Dialog.Backdrop), h(Dialog.Positioner, null, h(Dialog.Content, null,
       h(Dialog.Header, null, h(Dialog.Title, null, title)),

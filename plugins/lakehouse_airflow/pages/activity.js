@@ -5,6 +5,8 @@ import { LABELS } from './actions.js';
 
 const { Box, Text } = UI;
 const LIMIT = 50;
+// Their subject may be a namespace, or all tables.
+const OF_SCOPE = ['silence', 'end_silence', 'edit_policy', 'remove_policy', 'pause_service', 'resume_service'];
 
 export function ActivityList({ table }) {
   const [get] = useQuery();
@@ -21,7 +23,7 @@ export function Activity() {
 const columns = (now, table) => [
   { name: 'when', label: 'when', cell: (r) => h(Ago, { ms: r.created_ms, now }) },
   { name: 'author', label: 'user', cell: (r) => r.author },
-  ...(table ? [] : [{ name: 'table', label: 'table', cell: (r) => h(Go, { to: pagePath('table', r.table) }, r.table) }]),
+  ...(table ? [] : [{ name: 'table', label: 'table', cell: (r) => (OF_SCOPE.includes(r.action) ? r.table || 'all tables' : h(Go, { to: pagePath('table', r.table) }, r.table)) }]),
   { name: 'action', label: 'action', cell: (r) => LABELS[r.action] || r.action },
   { name: 'parameters', label: 'parameters', cell: (r) => h(Text, { fontSize: 'sm', fontFamily: 'mono' }, Object.entries(r.parameters).map(([n, v]) => `${n}=${typeof v === 'string' ? v : JSON.stringify(v)}`).join(' ') || '-') },
   { name: 'state', label: 'state', cell: (r) => h(Box, { maxW: '24rem' }, h(State, r), r.result.error ? h(Text, { fontSize: 'sm' }, r.result.error) : null) },

@@ -1,16 +1,18 @@
 // The page Queue: what is due, what runs, and what ended today with predicted and actual numbers.
 import { h, UI, useData, useQuery, query, count, size, seconds, Ago, absolute, pagePath } from './core.js';
-import { Frame, PagedTable, State, Go, Choice, Search, Waiting, Notice } from './ui.js';
+import { Frame, PagedTable, State, Go, Choice, Search, Waiting } from './ui.js';
+import { ActionButton } from './actions.js';
 
 const { Box, Flex, Text, Heading, Progress } = UI;
 const SECTIONS = [['due', 'Due now'], ['running', 'Running'], ['done', 'Done in the last day']];
-const SERVICES = ['compaction', 'logcompaction', 'clustering', 'index', 'ttl', 'clean', 'archive'];
+const SERVICES = ['compaction', 'logcompaction', 'clustering', 'index', 'ttl', 'clean', 'archive', 'orphans', 'validation'];
 const LIMIT = 50;
 
 export function Queue() {
   const [get, set] = useQuery();
   const section = get('section', 'due');
-  const { data, error, loading } = useData(`queue${query({ section, search: get('search'), service: get('service'), offset: get('offset'), limit: LIMIT })}`, { every: 10000 });
+  const { data, error, loading, reload } = useData(`queue${query({ section, search: get('search'), service: get('service'), offset: get('offset'), limit: LIMIT })}`, { every: 10000 });
+  const may = useData('permissions').data || { services: false };
   const shown = data && data.section === section ? data : null;
   return h(Frame, { page: 'queue', stale: data && data.stale, error, title: 'Queue of services' },
     h(Flex, { gap: 4, mb: 4, wrap: 'wrap', align: 'center' },
@@ -19,7 +21,7 @@ export function Queue() {
       h(Search, { value: get('search'), label: 'Search tables', onChange: (search) => set({ search }) }),
       h(Choice, { label: 'service', value: get('service'), onChange: (service) => set({ service }), options: [['', 'all'], ...SERVICES.map((s) => [s, s])] })),
     loading ? h(Waiting) : null,
-    shown ? h(PagedTable, { columns: section === 'due' ? dueColumns(shown.now_ms) : runColumns(shown.now_ms, section), rows: section === 'due' ? shown.due : shown.runs,
+    shown ? h(PagedTable, { columns: section === 'due' ? dueColumns(shown.now_ms) : runColumns(shown.now_ms, section, { may, reload }), rows: section === 'due' ? shown.due : shown.runs,
       total: shown.total, limit: LIMIT, label: section, empty: EMPTY[section] }) : null);
 }
 
@@ -60,7 +62,7 @@ export function Bar({ progress, run, now }) {
 }
 export const dagRun = (run) => { const parts = String(run).split('/'); return parts.length >= 2 && parts[0].includes('.') ? `/dags/${parts[0]}/runs/${encodeURIComponent(parts[1])}` : null; };
 
-const runColumns = (now, section) => [
+const runColumns = (now, section, { may, reload }) => [
   { name: 'table', label: 'table', cell: tableCell },
   { name: 'service', label: 'service', cell: whyCell },
   { name: 'state', label: 'state', cell: (r) => h(Box, { maxW: '24rem' }, h(State, r), r.error ? h(Text, { fontSize: 'sm', lineClamp: 2 }, r.error) : null) },
@@ -70,4 +72,6 @@ const runColumns = (now, section) => [
   { name: 'predicted', label: 'predicted', right: true, cell: (r) => cost(r.predicted) },
   ...(section === 'done' ? [{ name: 'actual', label: 'actual', right: true, cell: (r) => cost(r.actual) }] : []),
   { name: 'run', label: 'run', cell: (r) => (dagRun(r.run) ? h(Go, { to: dagRun(r.run) }, 'DAG run') : h(Text, { fontSize: 'xs' }, r.run)) },
+  ...(section === 'running' ? [{ name: 'stop', label: '', cell: (r) => (dagRun(r.run) && r.state === 'running'
+    ? h(ActionButton, { table: r.table, action: 'stop_run', fixed: { service: r.service, run: r.run }, disabled: !may.services, onDone: reload }) : null) }] : []),
 ];

@@ -1,0 +1,93 @@
+"""Do what a recorded action asks for: start a DAG run, change a policy, stop a task. The web server does no work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.api.common.trigger_dag import trigger_dag
+from airflow.exceptions import DagNotFound, DagRunAlreadyExists
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
+from airflow.utils.state import TaskInstanceState
+from airflow.utils.types import DagRunTriggeredByType
+from fastapi import HTTPException
+from sqlalchemy import select
+
+from lakehouse.errors import LakehouseError
+from lakehouse.platform.fleet_views.actions import ActionState, dag_run_id, end_action
+from lakehouse.platform.fleet_views.stopping import AirflowTask
+from lakehouse_airflow.api.access import ACTIONS_DAG
+from lakehouse_airflow.api.catalog import database
+from lakehouse_airflow.api.reads import run_json
+
+
+def start_run(number: int, author: str) -> None:
+    """Start the DAG run of an action as the user. The id of the run is that of the action, so it starts once."""
+    try:
+        trigger_dag(
+            dag_id=ACTIONS_DAG,
+            run_id=dag_run_id(number),
+            conf={"action_id": number},
+            triggered_by=DagRunTriggeredByType.REST_API,
+            triggering_user_name=author,
+        )
+    except DagRunAlreadyExists:
+        return
+    except DagNotFound:
+        text = f"there is no DAG {ACTIONS_DAG}; add dags/actions.py to the DAGs of this deployment"
+        with database().session() as session:
+            end_action(session, number, ActionState.FAILED, {"error": text})
+        raise HTTPException(409, text) from None
+
+
+def change_policy(number: int, words: list[str], author: str) -> None:
+    """Run the command of an action on a policy, and record its result, or its error before raising it."""
+    try:
+        result = run_json(words, author=author)
+    except LakehouseError as error:
+        with database().session() as session:
+            end_action(session, number, ActionState.FAILED, {"error": str(error)})
+        raise
+    with database().session() as session:
+        end_action(session, number, ActionState.DONE, result)
+
+
+def is_finished(task: AirflowTask) -> bool:
+    """Return whether a task has ended, or is unknown to Airflow."""
+    with create_session() as session:
+        found = session.scalar(_query(task))
+        return found is None or found.state in _ENDED
+
+
+def stop_task(task: AirflowTask) -> Mapping[str, Any]:
+    """Mark a task failed, as Airflow's own button does; its worker then ends its processes. Return the result.
+
+    A task that has ended is not changed.
+    """
+    with create_session() as session:
+        found = session.scalar(_query(task).with_for_update())
+        if found is None or found.state in _ENDED:
+            return {"stopped": False, "reason": "the task has ended"}
+        found.set_state(TaskInstanceState.FAILED, session=session)
+    return {"stopped": True, "task": task.text}
+
+
+_ENDED = frozenset(
+    {
+        TaskInstanceState.SUCCESS,
+        TaskInstanceState.FAILED,
+        TaskInstanceState.SKIPPED,
+        TaskInstanceState.UPSTREAM_FAILED,
+        TaskInstanceState.REMOVED,
+    }
+)
+
+
+def _query(task: AirflowTask) -> Any:
+    return select(TaskInstance).where(
+        TaskInstance.dag_id == task.dag,
+        TaskInstance.run_id == task.run,
+        TaskInstance.task_id == task.task,
+        TaskInstance.map_index == task.map_index,
+    )

@@ -1,0 +1,96 @@
+"""Endpoints of actions that are about no table: policies of a namespace, and silences of alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from lakehouse.errors import UserError
+from lakehouse.platform.fleet_views.actions import ActionState, NewAction, end_action, read_action, record_action
+from lakehouse.platform.fleet_views.policies import PolicyScope, namespace_policy_change, policy_removal
+from lakehouse.platform.fleet_views.silences import apply_silence, silence_change
+from lakehouse.spec.actions import ActionSpec, action_on, check_parameters, command_words
+from lakehouse.spec.contracts.pages import ActionPreview, ActionResult
+from lakehouse_airflow.api.access import ACTIONS_DAG, ActingUser, require_edit, service_dag
+from lakehouse_airflow.api.actions import Action, Parameters, changed_settings
+from lakehouse_airflow.api.catalog import CLOCK, database, reading
+from lakehouse_airflow.api.requests import change_policy
+
+router = APIRouter(tags=["actions"])
+_PREVIEW: dict[int | str, dict[str, Any]] = {200: {"model": ActionPreview}}
+_RESULT: dict[int | str, dict[str, Any]] = {200: {"model": ActionResult}}
+
+
+@router.post(
+    "/namespaces/{namespace}/actions/preview",
+    responses=_PREVIEW,
+    summary="Show what an action on a namespace would do",
+)
+def preview_of_namespace(namespace: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
+    """Return what a change of a namespace's policy would change, without doing it."""
+    spec = _allowed(user, "namespace", action, parameters)
+    effects = _policy_effects(spec, namespace, parameters)
+    return JSONResponse(ActionPreview(table=namespace, action=spec.name, effects=effects).to_mapping())
+
+
+@router.post(
+    "/namespaces/{namespace}/actions", responses=_RESULT, summary="Request an action on the policy of a namespace"
+)
+def act_on_namespace(namespace: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
+    """Record a change of a namespace's policy with the user's name, and do it."""
+    spec = _allowed(user, "namespace", action, parameters)
+    _policy_effects(spec, namespace, parameters)
+    author = user.get_name()
+    with database().session() as session:
+        new = NewAction(scope=namespace, action=spec.name, parameters=parameters, author=author)
+        number = record_action(session, new, CLOCK.now_ms())
+    change_policy(number, command_words(spec.command, "", parameters, namespace=namespace), author)
+    return _recorded(number)
+
+
+@router.post("/alarms/actions/preview", responses=_PREVIEW, summary="Show what an action on alarms would do")
+def preview_of_alarms(action: Action, user: ActingUser, parameters: Parameters) -> Any:
+    """Return which alarms a silence covers, or which are sent again after it, without changing anything."""
+    spec = _allowed(user, "alarms", action, parameters)
+    with reading() as session:
+        change = silence_change(session, spec.name, parameters, user.get_name(), CLOCK.now_ms())
+    return JSONResponse(ActionPreview(table=change.scope, action=spec.name, effects=change.effects).to_mapping())
+
+
+@router.post("/alarms/actions", responses=_RESULT, summary="Silence alarms, or end a silence")
+def act_on_alarms(action: Action, user: ActingUser, parameters: Parameters) -> Any:
+    """Record an action on alarms with the user's name, and do it in the same transaction."""
+    spec = _allowed(user, "alarms", action, parameters)
+    author, now_ms = user.get_name(), CLOCK.now_ms()
+    with database().session() as session:
+        change = silence_change(session, spec.name, parameters, author, now_ms)
+        new = NewAction(scope=change.scope, action=spec.name, parameters=parameters, author=author)
+        number = record_action(session, new, now_ms)
+        end_action(session, number, ActionState.DONE, apply_silence(session, change, now_ms))
+    return _recorded(number)
+
+
+def _allowed(user: Any, subject: str, action: str, parameters: Mapping[str, Any]) -> ActionSpec:
+    """Return the spec of an action that the user may request; check its parameters."""
+    spec = action_on(subject, action)
+    require_edit(user, service_dag(str(parameters.get("service", ""))) if spec.is_of_service else ACTIONS_DAG)
+    check_parameters(spec, parameters)
+    return spec
+
+
+def _policy_effects(spec: ActionSpec, namespace: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    service = str(parameters["service"])
+    if parameters.get("pattern"):
+        raise UserError(f"a pattern needs a table; leave it out, or change the policy of a table of {namespace}")
+    with reading() as session:
+        if spec.name == "remove_policy":
+            return policy_removal(session, PolicyScope(namespace=namespace), service)
+        return namespace_policy_change(session, namespace, service, changed_settings(spec.name, parameters))
+
+
+def _recorded(number: int) -> JSONResponse:
+    with reading() as session:
+        return JSONResponse(ActionResult(action=read_action(session, number)).to_mapping())
