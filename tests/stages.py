@@ -149,7 +149,12 @@ def all_stages() -> list[Stage]:
             text="Spark, Kafka, databases, hudi-rs",
             command=pytest(*ordinary, "tests/spark", "tests/kafka", "tests/databases", "tests/interop"),
         ),
-        Stage(name="airflow", text="Airflow", command=pytest("tests/airflow", venv=".venv-airflow")),
+        # These tests wait for Airflow's scheduler for most of their time, so three workers keep two cores busy.
+        Stage(
+            name="airflow",
+            text="Airflow",
+            command=pytest("--no-loadscope-reorder", "tests/airflow", venv=".venv-airflow", workers=3),
+        ),
         Stage(
             name="hudi",
             text="interoperability with Apache Hudi",

@@ -35,7 +35,6 @@ from tests.support.standalone import Standalone, standalone
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv" / "bin" / "python"
 DAG = "services.compaction"
-TRUE_WITHIN_S = 60
 FAULTS = int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
 #: The number of tables that have the same fault at once, each in its own task.
 WIDTH = min(FAULTS, 5)
@@ -43,7 +42,7 @@ ROUNDS = math.ceil(FAULTS / WIDTH)
 TABLES = [f"t{n}" for n in range(WIDTH)]
 DAYS = [str(date(2026, 3, 1) + timedelta(days=n)) for n in range(max(2, FAULTS))]
 #: The longest time until Airflow and the jobs reach a state; each task starts Python twice.
-PATIENCE_S = 60 + 20 * WIDTH
+PATIENCE_S = 400 + 20 * WIDTH
 
 pytestmark = pytest.mark.slow
 
@@ -211,9 +210,7 @@ class Lake:
         return found
 
     def gone(self, run_id: str, processes: set[int]) -> None:
-        self.airflow.until(
-            lambda: not processes & self.living(run_id), "the jobs before are gone", timeout_s=TRUE_WITHIN_S
-        )
+        self.airflow.until(lambda: not processes & self.living(run_id), "the jobs before are gone")
 
     def compacted(self, *run_ids: str) -> None:
         """Check that every table was compacted once more, by one of these runs (none: not at all).
@@ -273,13 +270,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         airflow.until(
             lambda: wanted <= {d["dag_id"] for d in airflow.call("dags?limit=100")["dags"]},
             "DAGs are there",
-            timeout_s=120,
         )
         for dag in wanted:
             airflow.call(f"dags/{dag}", {"is_paused": False}, method="PATCH")
         for dag in wanted - {"stream"}:
             # The newest completed interval of the schedule runs at once.
-            airflow.until(lambda dag=dag: finished(airflow, dag) > 0, f"{dag} ran", timeout_s=120)
+            airflow.until(lambda dag=dag: finished(airflow, dag) > 0, f"{dag} ran")
         yield lake
 
 
@@ -309,7 +305,7 @@ def test_cleared_active_runs_are_stopped_and_run_again_once(lake: Lake, number: 
     # Cleared again, the tasks find their own commits, and no new plan is scheduled.
     made = dict(lake.made)
     lake.clear(run_id)
-    lake.airflow.until(lambda: lake.state(run_id) != "success", "it runs again", timeout_s=TRUE_WITHIN_S)
+    lake.airflow.until(lambda: lake.state(run_id) != "success", "it runs again")
     lake.become(run_id, "success")
     lake.compacted()
     assert lake.made == made
@@ -343,7 +339,7 @@ def test_new_workers_run_the_tasks_of_workers_killed_after_submit(lake: Lake, nu
     for pid in lake.living(run_id):
         os.kill(pid, signal.SIGKILL)
     lake.release()
-    lake.become(run_id, "up_for_retry", TRUE_WITHIN_S)
+    lake.become(run_id, "up_for_retry")
     lake.compacted()
     # The test does not wait for the minute until the retry.
     lake.clear(run_id)
@@ -359,7 +355,6 @@ def test_one_of_two_concurrent_runs_compacts_and_an_empty_pool_delays_both(lake:
     lake.airflow.until(
         lambda: (lake.due_task(first), lake.due_task(second)) == ("scheduled", "scheduled"),
         "both wait for a slot",
-        timeout_s=TRUE_WITHIN_S,
     )
     lake.compacted()
     lake.hold()
@@ -409,14 +404,14 @@ def test_repeated_backfill_clusters_the_partition_of_each_day_once(lake: Lake) -
     with pytest.raises(AssertionError, match="Another backfill is running"):
         airflow.backfill(dag_id, *ends)
     # All days belong to one table, so their runs execute one after the other.
-    airflow.until(lambda: ended(airflow) > cancelled, "the backfill is over", timeout_s=60 * len(DAYS))
+    airflow.until(lambda: ended(airflow) > cancelled, "the backfill is over")
     runs = airflow.call("dags/services.clustering/dagRuns?run_type=backfill&limit=100")["dag_runs"]
     assert sorted((run["data_interval_start"][:10], run["state"]) for run in runs) == [(d, "success") for d in DAYS]
     assert clustered(lake) == [[day] for day in DAYS]
     # For the same days again, no run is created, or a run has nothing to do.
     before = ended(airflow)
     airflow.backfill(dag_id, *ends, "--reprocess-behavior", "completed")
-    airflow.until(lambda: ended(airflow) > before, "the second backfill is over", timeout_s=60 * len(DAYS))
+    airflow.until(lambda: ended(airflow) > before, "the second backfill is over")
     assert clustered(lake) == [[day] for day in DAYS]
 
 
@@ -451,14 +446,14 @@ def test_stream_outlives_its_task_is_started_again_and_ends_when_a_user_ends_the
         return dict(json.loads((locks / "ingest_stream.json").read_text()))
 
     try:
-        airflow.until(lambda: rows() and is_deferred(), "the stream commits while its task is deferred", timeout_s=120)
+        airflow.until(lambda: rows() and is_deferred(), "the stream commits while its task is deferred")
         first = psutil.Process(lease()["pid"])
         assert first.environ()[JOB] == f"stream/{run_id}/run"
         first.kill()
-        airflow.until(lambda: len(rows()) == 2 and is_deferred(), "the stream is started again", timeout_s=120)
+        airflow.until(lambda: len(rows()) == 2 and is_deferred(), "the stream is started again")
         assert lease()["pid"] != first.pid
         airflow.call(path, {"state": "failed"}, method="PATCH")
-        airflow.until(lambda: lease().get("released"), "the stream ends after its commit", timeout_s=120)
+        airflow.until(lambda: lease().get("released"), "the stream ends after its commit")
     finally:
         end_job(f"stream/{run_id}/run")
     status = json.loads((locks / "ingest_stream.status.json").read_text())

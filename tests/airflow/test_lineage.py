@@ -31,7 +31,7 @@ ingest:
   path: {place}/landing/orders
   select: [id, day, "cast(at as timestamp) as at", "cast(v as int) as v"]
 services:
-  publish: {{database: shop, ready: signal}}
+  publish: {{database: traced, ready: signal}}
 """
 DAG = """
 from datetime import datetime
@@ -138,7 +138,7 @@ def test_event_of_a_publication_has_the_table_of_the_metastore_as_output(complet
     event = completed["publish"]
     (table,), (published,) = event["inputs"], event["outputs"]
     assert table["name"] == f"{shop.place}/orders"
-    assert (published["namespace"], published["name"]) == (shop.uri.replace("thrift", "hive"), "shop.orders")
+    assert (published["namespace"], published["name"]) == (shop.uri.replace("thrift", "hive"), "traced.orders")
     assert columns_of(published)["v"] == [(table["name"], "v")]
 
 

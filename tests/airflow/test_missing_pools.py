@@ -65,7 +65,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     }
     with standalone(home / "airflow", environment) as running:
         wanted = set(DAGS)
-        running.until(lambda: wanted <= {d["dag_id"] for d in running.call("dags")["dags"]}, "DAGs", timeout_s=120)
+        running.until(lambda: wanted <= {d["dag_id"] for d in running.call("dags")["dags"]}, "DAGs")
         for dag in DAGS:
             running.call(f"dags/{dag}", {"is_paused": False}, method="PATCH")
         yield running
@@ -86,7 +86,7 @@ def ended(airflow: Standalone, dag: str, run_id: str) -> Any:
         run = run_of(airflow, dag, run_id)
         return run if run["state"] in ("success", "failed") else None
 
-    return airflow.until(finished, f"the run of {dag} ends", timeout_s=120)
+    return airflow.until(finished, f"the run of {dag} ends")
 
 
 def tasks(airflow: Standalone, dag: str, run_id: str) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_run_with_a_missing_pool_fails_with_pool_and_command_and_runs_after_setu
 
     # The runs of other teams are not changed: Airflow lets them wait.
     waiting = lambda: tasks(airflow, "other", other)["wait"]["state"] == "scheduled"  # noqa: E731
-    airflow.until(waiting, "the task of the other DAG waits", timeout_s=60)
+    airflow.until(waiting, "the task of the other DAG waits")
     assert run_of(airflow, "other", other)["note"] is None
 
     printed = airflow.command("lakehouse", "setup", "--service-slots", "3")
@@ -156,9 +156,7 @@ def test_run_with_a_missing_pool_fails_with_pool_and_command_and_runs_after_setu
 
 
 def ended_again(airflow: Standalone, dag: str, run_id: str) -> Any:
-    airflow.until(
-        lambda: tasks(airflow, dag, run_id)["ingest"]["state"] == "success", f"{dag} runs after setup", timeout_s=120
-    )
+    airflow.until(lambda: tasks(airflow, dag, run_id)["ingest"]["state"] == "success", f"{dag} runs after setup")
     return ended(airflow, dag, run_id)
 
 

@@ -35,7 +35,7 @@ def airflow(shop: Shop) -> Iterator[Standalone]:
         for pool in ("lakehouse_publish", "lakehouse_services"):
             running.command("pools", "set", pool, "2", "publication")
         wanted = {DAG_ID, "report.daily", "report.partitions"}
-        running.until(lambda: wanted <= {d["dag_id"] for d in running.call("dags")["dags"]}, "DAGs", timeout_s=120)
+        running.until(lambda: wanted <= {d["dag_id"] for d in running.call("dags")["dags"]}, "DAGs")
         for dag_id in sorted(wanted):
             running.command("dags", "unpause", "-y", dag_id)
         yield running
@@ -64,8 +64,8 @@ def test_event_with_a_day_publishes_it_and_starts_waiting_runs(airflow: Standalo
         mine = [t for t in tasks(airflow, "report.daily", "there") if t["dag_run_id"].startswith("manual")]
         return [task["state"] for task in mine] == ["deferred"]
 
-    airflow.until(waiting, "the sensor is deferred", timeout_s=90)
-    airflow.until(lambda: settled(airflow), "the scheduled run has ended", timeout_s=90)
+    airflow.until(waiting, "the sensor is deferred")
+    airflow.until(lambda: settled(airflow), "the scheduled run has ended")
     assert shop.shown("live") == {}, "no signal or event says that the day is complete"
 
     (asset,) = [a for a in airflow.call("assets?limit=100")["assets"] if a["name"] == "sales.live"]
@@ -75,7 +75,7 @@ def test_event_with_a_day_publishes_it_and_starts_waiting_runs(airflow: Standalo
     def partition_events() -> list[dict[str, Any]]:
         return events(airflow, "hive://shop/live")
 
-    (event,) = airflow.until(partition_events, "the event of the partition", timeout_s=90)
+    (event,) = airflow.until(partition_events, "the event of the partition")
     (name, parameters), *others = shop.shown("live").items()
     assert (name, others) == (f"dt={DAY}", [])
     assert (event["extra"]["partition"], event["extra"]["instant"]) == (name, parameters["lakehouse.instant"])
@@ -86,7 +86,7 @@ def test_event_with_a_day_publishes_it_and_starts_waiting_runs(airflow: Standalo
     def seen() -> list[dict[str, Any]]:
         return [t for t in tasks(airflow, "report.daily", "report") if t["state"] == "success"]
 
-    airflow.until(seen, "the sensor resumes", timeout_s=60)
+    airflow.until(seen, "the sensor resumes")
     (keyed,) = events(airflow, "hive://shop/live/partitions")
     assert keyed["partition_key"] == name
 
@@ -94,17 +94,16 @@ def test_event_with_a_day_publishes_it_and_starts_waiting_runs(airflow: Standalo
         runs = airflow.call("dags/report.partitions/dagRuns")["dag_runs"]
         return [run["partition_key"] for run in runs if run["state"] == "success"]
 
-    assert airflow.until(by_partition, "the run of the partition", timeout_s=60) == [name]
+    assert airflow.until(by_partition, "the run of the partition") == [name]
 
 
 def test_backfill_publishes_its_day_again(airflow: Standalone, shop: Shop) -> None:
     before = len(events(airflow, "hive://shop/live"))
-    airflow.until(lambda: settled(airflow), "nothing runs", timeout_s=90)
+    airflow.until(lambda: settled(airflow), "nothing runs")
     airflow.backfill(DAG_ID, DAY, DAY, "--reprocess-behavior", "completed")
     found = airflow.until(
         lambda: [e for e in events(airflow, "hive://shop/live") if e["source_run_id"].startswith("backfill")],
         "the second event of the day",
-        timeout_s=120,
     )
     assert [event["extra"]["partition"] for event in found] == [f"dt={DAY}"]
     assert len(events(airflow, "hive://shop/live")) == before + 1

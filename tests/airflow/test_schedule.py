@@ -181,7 +181,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     with standalone(home / "airflow", environment) as running:
         running.command("lakehouse", "setup")
         names = {DAG_ID, "services.clean", "services.compaction", "services.archive"}
-        running.until(lambda: names <= {d["dag_id"] for d in running.call("dags")["dags"]}, "DAGs", timeout_s=120)
+        running.until(lambda: names <= {d["dag_id"] for d in running.call("dags")["dags"]}, "DAGs")
         for dag in sorted(names):
             running.call(f"dags/{dag}", {"is_paused": False}, method="PATCH")
         yield running
@@ -220,7 +220,7 @@ def decided_run(airflow: Standalone, number: int) -> Any:
         done = len(runs) >= number and tasks_of(airflow, runs[number - 1])["decide"]["state"] in ("success", "failed")
         return runs[number - 1] if done else None
 
-    return airflow.until(found, f"pass {number} decides", timeout_s=180)
+    return airflow.until(found, f"pass {number} decides")
 
 
 def log_of(airflow: Standalone, run: Any) -> str:
@@ -241,7 +241,7 @@ def test_commit_starts_one_pass_that_looks_at_its_table_and_long_jobs_delay_no_d
     def is_running() -> bool:
         return "running" in jobs_of(airflow, first)
 
-    airflow.until(is_running, lambda: f"the job of the first pass runs: {tasks_of(airflow, first)}", timeout_s=300)
+    airflow.until(is_running, lambda: f"the job of the first pass runs: {tasks_of(airflow, first)}")
     # The job holds the only slot of services. The next commit is decided still.
     commit(airflow, "sales.items")
     second = decided_run(airflow, 2)

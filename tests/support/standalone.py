@@ -22,7 +22,8 @@ import pytest
 
 from tests.support.postgresql import server
 
-START_S = 180
+#: The longest wait for a state. A busy machine takes several times as long as a quiet one.
+WAIT_S = 400
 _PATIENCE_S = 30
 #: The programs of this environment.
 PROGRAMS = Path(sys.executable).parent
@@ -75,7 +76,9 @@ class Standalone:
         assert done.returncode == 0, f"airflow {' '.join(words)}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def until(self, question: Callable[[], Answer | None], what: str | Callable[[], str], *, timeout_s: int) -> Answer:
+    def until(
+        self, question: Callable[[], Answer | None], what: str | Callable[[], str], *, timeout_s: int = WAIT_S
+    ) -> Answer:
         """Call `question` once a second until its answer is true, and return the answer.
 
         After `timeout_s` fail with the end of Airflow's log.
@@ -164,7 +167,7 @@ def running(home: Path, environment: Mapping[str, str], programs: Path = PROGRAM
             start_new_session=True,
         )
     try:
-        airflow.until(airflow.is_up, "Airflow's API answers", timeout_s=START_S)
+        airflow.until(airflow.is_up, "Airflow's API answers", timeout_s=WAIT_S)
         yield airflow
     finally:
         stop(process)
