@@ -20,7 +20,7 @@ from lakehouse.platform.services.candidates import CLAIM_MS, CLAIM_WITHOUT_NAME_
 from lakehouse.platform.services.claims import release_claims
 from lakehouse.platform.services.fleet_pass import PassResult, PassSettings, run_pass
 from lakehouse.platform.services.job_batches import BatchSize
-from lakehouse.platform.services.run import LEASE_MS, lease_key, run_tables
+from lakehouse.platform.services.run import LEASE_MS, RunKey, lease_key, record_end, run_tables
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.fleet import ReleasedRun
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
@@ -32,6 +32,7 @@ from tests.contract.test_table_states import counted_statements
 
 __all__ = ["url"]
 TABLES = 12
+METADATA = ".hoodie/metadata"
 ALL = PassSettings(rules=load_rules({}))
 
 
@@ -94,6 +95,8 @@ def test_pass_requests_and_statements_are_those_of_the_changed_tables(catalog: C
         assert len(looked(run_pass(catalog, ALL))) == TABLES
     requests_of_all = sum(sum(store.counts().values()) for store in stores)
     assert requests_of_two <= 2 * 20 and requests_of_all <= TABLES * 20
+    # The metadata table is read, but its folder is listed once a day only.
+    assert [place for store in stores for place in store.listed() if place == METADATA] == []
     # The statements do not grow with the tables.
     assert len(idle) <= len(of_two) <= 60
     assert len(of_all) <= len(of_two) + 5
@@ -308,6 +311,56 @@ def test_state_of_a_looked_at_table_has_its_numbers(catalog: Catalog, tmp_path: 
     assert numbers.metadata_bytes and numbers.failed_plans == 0
     (point,) = catalog.states.points([entry.id], 0)[entry.id]
     assert point.numbers == numbers
+
+
+def test_metadata_table_is_listed_once_a_day_for_a_bounded_number_of_tables(
+    catalog: Catalog, clock: MovedClock
+) -> None:
+    ids = {entry.identifier: entry.id for entry in catalog.list_tables()}
+
+    def measured(limit: int = 20) -> int:
+        catalog.states.mark_changed(ids.values())
+        with counted() as stores:
+            run_pass(catalog, PassSettings(looks=LookLimits(measured=limit)))
+        assert len(stores) == TABLES
+        return sum(store.listed().count(METADATA) for store in stores)
+
+    assert [measured(5), measured(5), measured(5), measured(5)] == [5, 5, 2, 0]
+    sizes = {table: state.numbers.metadata_bytes or 0 for table, state in catalog.states.of(ids.values()).items()}
+    assert len(sizes) == TABLES and min(sizes.values()) > 0
+    # The event of a table measures it only if a day has passed.
+    with counted() as stores:
+        run_pass(catalog, PassSettings(tables=("bench.t0",)))
+    assert METADATA not in stores[0].listed()
+    assert catalog.states.of([ids["bench.t0"]])[ids["bench.t0"]].numbers.metadata_bytes == sizes[ids["bench.t0"]]
+    clock.ahead_ms += 25 * 3_600_000
+    assert measured() == TABLES
+
+
+def test_conflicts_of_runs_of_the_last_day_are_a_number_and_raise_an_alarm(catalog: Catalog, clock: MovedClock) -> None:
+    table = catalog.entry("bench.t1").id
+    for run, conflicts in (("r1", 65), ("r2", 5), ("r3", 0)):
+        catalog.history.start(run, table, "ingest")
+        report = JobReport(status=JobStatus.COMMITTED, table="bench.t1", instant=run, conflicts=conflicts)
+        record_end(catalog, RunKey(run_id=run, table_id=table, service="ingest"), report)
+    run_pass(catalog, ALL)
+    state = catalog.states.of([table])[table]
+    assert state.numbers.conflicts == 70
+    (problem,) = [problem for problem in state.problems if problem.rule == "conflicts"]
+    assert problem.subject == "ingest" and problem.value == 70 / 6
+    assert [alarm.table for alarm in catalog.alarms.find() if alarm.rule == "conflicts"] == ["bench.t1"]
+    clock.ahead_ms += 25 * 3_600_000
+    run_pass(catalog, replace(ALL, tables=("bench.t1",)))
+    state = catalog.states.of([table])[table]
+    assert (state.numbers.conflicts, [one for one in state.problems if one.rule == "conflicts"]) == (0, [])
+
+
+def test_pass_of_one_service_keeps_the_due_services_of_the_others(catalog: Catalog) -> None:
+    run_pass(catalog, PassSettings(services=("compaction",)))
+    run_pass(catalog, PassSettings(tables=("bench.t0",), services=("clean",)))
+    table = catalog.entry("bench.t0").id
+    assert "compaction" in catalog.states.of([table])[table].due
+    assert code(run_pass(catalog, PassSettings(services=("compaction",))), "bench.t0") is DecisionReason.SUBMITTED
 
 
 def test_all_services_have_a_decision_after_a_look(catalog: Catalog) -> None:

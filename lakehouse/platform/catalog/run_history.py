@@ -421,6 +421,14 @@ class RunHistory:
                 )
             )
 
+    def conflicts_since(self, since_ms: int, tables: Collection[int]) -> dict[int, int]:
+        """Return how often runs of some tables since a time were tried again after conflicts; zeros are missing."""
+        count = func.sum(RunRow.actual["conflicts"].as_integer())
+        query = select(RunRow.table_id, count).where(RunRow.started_ms >= since_ms, _among(RunRow.table_id, tables))
+        with self._database.session() as session:
+            rows = session.execute(query.group_by(RunRow.table_id))
+            return {table: int(number) for table, number in rows if number and table in tables}
+
     def spent_since(self, since_ms: int) -> tuple[tuple[int, str, int, int], ...]:
         """Return (table id, service, start, bytes) of the runs since a time; the bytes of an open run are predicted."""
         query = select(RunRow.table_id, RunRow.service, RunRow.started_ms, RunRow.actual, RunRow.predicted)

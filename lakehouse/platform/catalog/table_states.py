@@ -50,11 +50,13 @@ class LookLimits:
         rotation: Further tables, which were not looked at for `rotation_ms`. A writer outside of the platform marks
             no change.
         rotation_ms: Time after which a table without changes is looked at again.
+        measured: Tables of the pass whose metadata table is measured, which lists its files; each once a `rotation_ms`.
     """
 
     changed: int = 1000
     rotation: int = 20
     rotation_ms: int = _DAY_MS
+    measured: int = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,23 +15,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from lakehouse.platform.alarms.judge import judge
 from lakehouse.platform.alarms.rules import AlarmRules
 from lakehouse.platform.catalog.catalog import Catalog, full_name
-from lakehouse.platform.catalog.run_history import Decision
 from lakehouse.platform.catalog.table_states import LookLimits
 from lakehouse.platform.services.budgets import Limits
-from lakehouse.platform.services.candidates import Candidate, Past, candidate, decided, released, stored_candidate
+from lakehouse.platform.services.candidates import Candidate, Past, candidate, released, stored_candidate
 from lakehouse.platform.services.choose import Choice, Rules, RunStage, choose_runs
 from lakehouse.platform.services.claims import choice_lease
 from lakehouse.platform.services.job_batches import BatchSize, ChosenRun, job_batches
-from lakehouse.platform.services.look import Look, look
+from lakehouse.platform.services.look import Look, LookRequest, look
 from lakehouse.platform.services.metrics import Metrics
+from lakehouse.platform.services.pass_record import Decided, Key, record_pass
 from lakehouse.platform.services.pass_rules import RuleInputs, end_crashed_runs, rules_of
 from lakehouse.spec.contracts.decisions import DecisionReason
-from lakehouse.spec.contracts.fleet import DueService, RunBounds, ServiceBatch, TableNumbers, TableState
+from lakehouse.spec.contracts.fleet import RunBounds, ServiceBatch, TableState
 from lakehouse.spec.services import SERVICES
 
 _READERS = 8
@@ -89,15 +87,25 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
     now_ms = catalog.clock.now_ms()
     seen = catalog.states.marks(named) if settings.tables else catalog.states.to_look(now_ms, settings.looks)
     requested = catalog.history.requested_services(settings.services)
-    looks = _look_at(catalog, settings.services, seen, requested)
+    looks = _look_at(catalog, settings, seen, requested)
     with choice_lease(catalog):
-        candidates = _candidates(catalog, settings, looks, requested)
+        stored = {**catalog.states.due(), **catalog.states.of(looks)}
+        candidates = _candidates(catalog, settings, _Tables(looks=looks, stored=stored), requested)
         rules = rules_of(catalog, _rule_inputs(settings, candidates))
         choices = choose_runs([one.assessed for one in candidates.values()], rules, now_ms=now_ms)
         jobs = _jobs(candidates, choices, settings.batch)
         choices = _within(jobs, choices, settings.batch.jobs)
-        found = _Decided(looks=looks, candidates=candidates, choices=choices, now_ms=now_ms)
-        _record(catalog, found, seen, settings)
+        found = Decided(
+            services=settings.services,
+            looks=looks,
+            seen=seen,
+            stored=stored,
+            candidates=candidates,
+            choices=choices,
+            now_ms=now_ms,
+            claim=settings.claim,
+        )
+        record_pass(catalog, found, settings.rules)
     if measures is not None:
         for seen_table in looks.values():
             if seen_table.health is not None:
@@ -116,46 +124,58 @@ def _named(catalog: Catalog, settings: PassSettings) -> set[int]:
     return set(found.values())
 
 
-#: (table name, service)
-_Key = tuple[str, str]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Decided:
-    """The looks by table id, the candidates and their decisions."""
+class _Tables:
+    """The looks, and the states from before of their tables and of all tables with due services, by table id."""
 
     looks: Mapping[int, Look]
-    candidates: Mapping[_Key, Candidate]
-    choices: Sequence[Choice]
-    now_ms: int
+    stored: Mapping[int, TableState]
 
 
 def _look_at(
-    catalog: Catalog, services: Sequence[str], tables: Collection[int], requested: Collection[tuple[int, str]]
+    catalog: Catalog, settings: PassSettings, tables: Collection[int], requested: Collection[tuple[int, str]]
 ) -> dict[int, Look]:
     entries, policies = catalog.entries_by_id(tables), catalog.policies()
     wanted: dict[int, list[str]] = {}
     for table, service in requested:
         wanted.setdefault(table, []).append(service)
     now_ms = catalog.clock.now_ms()
+    measured = _to_measure(catalog, entries, now_ms, settings.looks)
     with ThreadPoolExecutor(_READERS) as pool:
         started = [
-            pool.submit(partial(look, entry, policies, services, wanted.get(entry.id, ()), now_ms))
+            pool.submit(
+                look,
+                entry,
+                policies,
+                LookRequest(
+                    services=settings.services,
+                    requested=wanted.get(entry.id, ()),
+                    now_ms=now_ms,
+                    measure_metadata=entry.id in measured,
+                ),
+            )
             for entry in entries.values()
         ]
         return {found.entry.id: found for found in (one.result() for one in started)}
 
 
+def _to_measure(catalog: Catalog, tables: Collection[int], now_ms: int, limits: LookLimits) -> set[int]:
+    """Return the tables whose metadata table is listed to measure it: a few, and each of them once a day."""
+    known = catalog.states.of(tables)
+    measured = {table: known[table].numbers.metadata_ms or 0 if table in known else 0 for table in tables}
+    old = [table for table, at in measured.items() if at <= now_ms - limits.rotation_ms]
+    return set(sorted(old, key=lambda table: (measured[table], table))[: limits.measured])
+
+
 def _candidates(
-    catalog: Catalog, settings: PassSettings, looks: Mapping[int, Look], requested: Collection[tuple[int, str]]
-) -> dict[_Key, Candidate]:
+    catalog: Catalog, settings: PassSettings, tables: _Tables, requested: Collection[tuple[int, str]]
+) -> dict[Key, Candidate]:
     """Return the candidates of the tables that were looked at, and of the other tables with due services."""
-    now_ms = catalog.clock.now_ms()
-    stored, others = catalog.states.of(looks), catalog.states.due()
+    now_ms, looks, stored = catalog.clock.now_ms(), tables.looks, tables.stored
     due = [table for table, found in looks.items() if any(seen.assessment.due for seen in found.services.values())]
     asked = {table for table, _ in requested}
     runs = catalog.history.newest_runs({*due, *(looks.keys() & asked)}, limit=_RUNS_OF_FORECAST)
-    found: dict[_Key, Candidate] = {}
+    found: dict[Key, Candidate] = {}
     for table, seen in looks.items():
         before = stored[table].due if table in stored else {}
         for service in seen.services:
@@ -166,23 +186,23 @@ def _candidates(
                 requested=(table, service) in requested,
             )
             found[(seen.entry.identifier, service)] = candidate(seen, service, past, now_ms)
-    names = catalog.states.names(others.keys() - looks.keys())
+    names = catalog.states.names(stored.keys() - looks.keys())
     for table, name in names.items():
-        for service, known in others[table].due.items():
+        for service, known in stored[table].due.items():
             if service in settings.services:
                 known = released(known, {settings.claim})
                 found[(name, service)] = stored_candidate(table, name, service, known, now_ms)
     return found
 
 
-def _claims(candidates: Mapping[_Key, Candidate], rules: Rules) -> set[str]:
+def _claims(candidates: Mapping[Key, Candidate], rules: Rules) -> set[str]:
     """Return the names of the passes that chose runs which have not begun."""
     submitted = [(run.table, run.service) for run in rules.running if run.stage is RunStage.SUBMITTED]
     chosen = [candidates[key].due for key in submitted if key in candidates]
     return {due.claim for due in chosen if due is not None and due.claim}
 
 
-def _rule_inputs(settings: PassSettings, candidates: Mapping[_Key, Candidate]) -> RuleInputs:
+def _rule_inputs(settings: PassSettings, candidates: Mapping[Key, Candidate]) -> RuleInputs:
     return RuleInputs(
         limits=settings.limits,
         slots=settings.slots,
@@ -191,7 +211,7 @@ def _rule_inputs(settings: PassSettings, candidates: Mapping[_Key, Candidate]) -
     )
 
 
-def _jobs(candidates: Mapping[_Key, Candidate], choices: Sequence[Choice], size: BatchSize) -> tuple[ServiceBatch, ...]:
+def _jobs(candidates: Mapping[Key, Candidate], choices: Sequence[Choice], size: BatchSize) -> tuple[ServiceBatch, ...]:
     chosen = [choice for choice in choices if choice.chosen]
     return job_batches([ChosenRun(assessed=one.assessed, bounds=_bounds(candidates, one)) for one in chosen], size)
 
@@ -208,62 +228,6 @@ def _within(jobs: Sequence[ServiceBatch], choices: Sequence[Choice], most: int) 
     )
 
 
-def _bounds(candidates: Mapping[_Key, Candidate], choice: Choice) -> RunBounds:
+def _bounds(candidates: Mapping[Key, Candidate], choice: Choice) -> RunBounds:
     due = candidates[(choice.assessed.table, choice.assessed.service)].due
     return RunBounds() if due is None else due.bounds
-
-
-def _record(catalog: Catalog, found: _Decided, seen: Mapping[int, int], settings: PassSettings) -> None:
-    """Store the states of the tables with their problems, and those decisions that are new."""
-    before = catalog.states.of(found.looks)
-    due: dict[int, dict[str, DueService]] = {}
-    changed, decisions = set[int](), dict[tuple[int, str], Decision]()
-    for choice in found.choices:
-        one = found.candidates[(choice.assessed.table, choice.assessed.service)]
-        after = decided(one, choice, found.now_ms, settings.claim)
-        if after is not None:
-            due.setdefault(one.table_id, {})[choice.assessed.service] = after
-        is_new = one.due is None or after is None or (after.code, after.chosen_ms) != (one.due.code, one.due.chosen_ms)
-        if one.table_id in found.looks or is_new:
-            decisions[(one.table_id, choice.assessed.service)] = _decision(one, choice, found.looks.get(one.table_id))
-        if is_new or after != one.due:
-            changed.add(one.table_id)
-    states = {
-        table: _state(seen_table, before.get(table), due.get(table, {})) for table, seen_table in found.looks.items()
-    }
-    if settings.rules is not None:
-        problems = judge(catalog, settings.rules, [one.entry for one in found.looks.values()], states).problems
-        states = {table: replace(state, problems=problems.get(table, ())) for table, state in states.items()}
-    catalog.states.record(states, seen)
-    catalog.states.record_due({table: due.get(table, {}) for table in changed - states.keys()})
-    if decisions:
-        catalog.history.decide(decisions)
-
-
-def _state(found: Look, before: TableState | None, due: Mapping[str, DueService]) -> TableState:
-    """Return the new state of a table, with its problems from before."""
-    known = TableNumbers() if before is None else before.numbers
-    return TableState(
-        numbers=found.numbers or known,
-        problems=() if before is None else before.problems,
-        due=due,
-        error=found.error,
-        looked_ms=found.looked_ms,
-        look_at_ms=found.look_at_ms,
-    )
-
-
-def _decision(one: Candidate, choice: Choice, found: Look | None) -> Decision:
-    assessed = choice.assessed
-    cost = assessed.assessment.cost
-    version = {} if found is None else {"spec_version": found.entry.spec_version}
-    return Decision(
-        due=assessed.assessment.due,
-        chosen=choice.chosen,
-        reason=choice.reason,
-        code=choice.code,
-        priority=assessed.score,
-        deadline_ms=assessed.deadline_ms if assessed.assessment.due else None,
-        inputs={**one.inputs, **version},
-        predicted={**cost.numbers, "seconds": round(assessed.seconds, 1)} if cost.files else {},
-    )

@@ -72,24 +72,36 @@ class Look:
     look_at_ms: int | None = None
 
 
-def look(
-    entry: TableEntry, policies: ServicePolicies, services: Sequence[str], requested: Collection[str], now_ms: int
-) -> Look:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookRequest:
+    """What a look assesses: services, those that a user requested, and whether it lists the metadata table."""
+
+    services: Sequence[str]
+    now_ms: int
+    requested: Collection[str] = ()
+    measure_metadata: bool = False
+
+
+def look(entry: TableEntry, policies: ServicePolicies, request: LookRequest) -> Look:
     """Load a table once, assess its services, and measure it; an error is part of the result."""
+    services, now_ms = request.services, request.now_ms
     try:
         table = open_table(entry, policies)
         found = table.services_as_loaded
-        seen = {service: _assessed(entry, policies, found, service, requested) for service in services}
+        seen = {service: _assessed(entry, policies, found, service, request.requested) for service in services}
         active = _active(found)
         health = table_health(found.table, small_file_bytes=found.policies.write.small_file_bytes)
         writers = any(instant.requested in active for instant in pending_writes(found.table))
         next_ms = next_writer_ms(entry, now_ms)
         after_ms = None if next_ms is None else next_writer_ms(entry, next_ms)
+        numbers = replace(_numbers(found, health, active), unpublished_since_ms=_unpublished_since_ms(entry, table))
+        if request.measure_metadata:
+            numbers = replace(numbers, metadata_bytes=_metadata_bytes(found), metadata_ms=now_ms)
         return Look(
             entry=entry,
             looked_ms=now_ms,
             services=seen,
-            numbers=replace(_numbers(found, health, active), unpublished_since_ms=_unpublished_since_ms(entry, table)),
+            numbers=numbers,
             health=health,
             newest_completion=newest_completion(table),
             writer_active=writers,
@@ -144,7 +156,6 @@ def _active(found: TableServices) -> frozenset[str]:
 def _numbers(found: TableServices, health: TableHealth, active: Collection[str]) -> TableNumbers:
     table = found.table
     plans = table.timeline.where(action=_PLANNED, pending=True)
-    metadata = table.env.storage.list(_METADATA)
     return TableNumbers(
         last_commit_ms=health.newest_commit_ms,
         file_groups=health.file_groups,
@@ -159,9 +170,12 @@ def _numbers(found: TableServices, health: TableHealth, active: Collection[str])
         failed_plans=sum(plan.state is State.INFLIGHT and plan.requested not in active for plan in plans),
         instants=health.instants,
         rollbacks=health.rollbacks,
-        metadata_bytes=sum(file.size_bytes for file in metadata),
         watermark_ms=_watermark_ms(table, found.policies),
     )
+
+
+def _metadata_bytes(found: TableServices) -> int:
+    return sum(file.size_bytes for file in found.table.env.storage.list(_METADATA))
 
 
 def _unpublished_since_ms(entry: TableEntry, table: Table) -> int | None:

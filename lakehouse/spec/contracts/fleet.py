@@ -64,7 +64,8 @@ class TableNumbers:
         instants: Instants on the active timeline.
         rollbacks: Rollbacks on the active timeline.
         conflicts: Retries of runs after conflicts in the last day.
-        metadata_bytes: Size of the metadata table.
+        metadata_bytes: Size of the metadata table at the time `metadata_ms`.
+        metadata_ms: Time of this measurement, which is made once a day.
         watermark_ms: Event time up to which the table is complete.
         unpublished_since_ms: Time since which the oldest unpublished partition of the publication is ready.
     """
@@ -84,6 +85,7 @@ class TableNumbers:
     rollbacks: int | None = None
     conflicts: int | None = None
     metadata_bytes: int | None = None
+    metadata_ms: int | None = None
     watermark_ms: int | None = None
     unpublished_since_ms: int | None = None
 

@@ -13,7 +13,7 @@ import pytest
 from lakehouse import load_catalog
 from lakehouse.cli.main import main
 from lakehouse.platform.publish.unpublished import unpublished_since
-from lakehouse.platform.services.look import look
+from lakehouse.platform.services.look import LookRequest, look
 from lakehouse.spec.contracts.fleet import TableNumbers, TableState
 from lakehouse.spec.table import parse_spec
 
@@ -116,7 +116,7 @@ def test_oldest_ready_partition_that_is_not_published_has_a_time(run: Run, tmp_p
     since = unpublished_since(table, entry.spec)
     assert since is not None and since > 1_700_000_000_000
     with load_catalog() as catalog:
-        seen = look(entry, catalog.policies(), (), (), now_ms=since)
+        seen = look(entry, catalog.policies(), LookRequest(services=(), now_ms=since))
     assert seen.numbers is not None and seen.numbers.unpublished_since_ms == since
 
 

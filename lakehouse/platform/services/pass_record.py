@@ -1,0 +1,117 @@
+"""Record a pass: the numbers, due services and problems of tables, and those decisions that are new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.platform.alarms.judge import judge
+from lakehouse.platform.alarms.rules import AlarmRules
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.run_history import Decision
+from lakehouse.platform.services.candidates import Candidate, decided
+from lakehouse.platform.services.choose import Choice
+from lakehouse.platform.services.look import Look
+from lakehouse.spec.contracts.fleet import DueService, TableNumbers, TableState
+
+_DAY_MS = 86_400_000
+#: (table name, service)
+Key = tuple[str, str]
+
+
+# parameters: what a pass knows at its end
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What a pass has found and decided.
+
+    Attributes:
+        services: The services on which it decided.
+        looks: The looks by table id.
+        seen: Marks of changes from before the looks, by table id.
+        stored: States from before the pass: of the tables of the looks, and of other tables with due services.
+        candidates: The candidates by table name and service.
+        choices: The decisions about the candidates.
+        now_ms: Time of the decisions.
+        claim: Name of the pass, empty if it has none.
+    """
+
+    services: Sequence[str]
+    looks: Mapping[int, Look]
+    seen: Mapping[int, int]
+    stored: Mapping[int, TableState]
+    candidates: Mapping[Key, Candidate]
+    choices: Sequence[Choice]
+    now_ms: int
+    claim: str = ""
+
+
+def record_pass(catalog: Catalog, found: Decided, rules: AlarmRules | None) -> None:
+    """Store the states of the tables with their problems, and those decisions that are new."""
+    # Due services on which the pass did not decide stay.
+    due = {
+        table: {service: one for service, one in state.due.items() if service not in found.services}
+        for table, state in found.stored.items()
+    }
+    changed, decisions = set[int](), dict[tuple[int, str], Decision]()
+    for choice in found.choices:
+        one = found.candidates[(choice.assessed.table, choice.assessed.service)]
+        after = decided(one, choice, found.now_ms, found.claim)
+        if after is not None:
+            due.setdefault(one.table_id, {})[choice.assessed.service] = after
+        is_new = one.due is None or after is None or (after.code, after.chosen_ms) != (one.due.code, one.due.chosen_ms)
+        if one.table_id in found.looks or is_new:
+            decisions[(one.table_id, choice.assessed.service)] = _decision(one, choice, found.looks.get(one.table_id))
+        if is_new or after != one.due:
+            changed.add(one.table_id)
+    states = _states(catalog, found, due)
+    if rules is not None:
+        problems = judge(catalog, rules, [one.entry for one in found.looks.values()], states).problems
+        states = {table: replace(state, problems=problems.get(table, ())) for table, state in states.items()}
+    catalog.states.record(states, found.seen)
+    catalog.states.record_due({table: due.get(table, {}) for table in changed - states.keys()})
+    if decisions:
+        catalog.history.decide(decisions)
+
+
+def _states(catalog: Catalog, found: Decided, due: Mapping[int, Mapping[str, DueService]]) -> dict[int, TableState]:
+    """Return the new states of the tables of the looks, with their problems from before."""
+    if not found.looks:
+        return {}
+    conflicts = catalog.history.conflicts_since(found.now_ms - _DAY_MS, found.looks)
+    states = {}
+    for table, look in found.looks.items():
+        before = found.stored.get(table, TableState())
+        states[table] = TableState(
+            numbers=_numbers(look, before.numbers, conflicts.get(table, 0)),
+            problems=before.problems,
+            due=due.get(table, {}),
+            error=look.error,
+            looked_ms=look.looked_ms,
+            look_at_ms=look.look_at_ms,
+        )
+    return states
+
+
+def _numbers(look: Look, known: TableNumbers, conflicts: int) -> TableNumbers:
+    if look.numbers is None:
+        return known
+    numbers = replace(look.numbers, conflicts=conflicts)
+    if numbers.metadata_ms is not None:
+        return numbers
+    return replace(numbers, metadata_bytes=known.metadata_bytes, metadata_ms=known.metadata_ms)
+
+
+def _decision(one: Candidate, choice: Choice, found: Look | None) -> Decision:
+    assessed = choice.assessed
+    cost = assessed.assessment.cost
+    version = {} if found is None else {"spec_version": found.entry.spec_version}
+    return Decision(
+        due=assessed.assessment.due,
+        chosen=choice.chosen,
+        reason=choice.reason,
+        code=choice.code,
+        priority=assessed.score,
+        deadline_ms=assessed.deadline_ms if assessed.assessment.due else None,
+        inputs={**one.inputs, **version},
+        predicted={**cost.numbers, "seconds": round(assessed.seconds, 1)} if cost.files else {},
+    )
