@@ -22,7 +22,7 @@ key is an error with file, line and the nearest known key. [Ingestion](../ingest
 [table services](../services.md) and [publication](../publication.md) show whole files. Durations are `90s`, `5m`, `2h`
 or `1d`; a list with one column may be the column itself."""
 _SERVICES = """\
-A service has its name, the three keys below, and the settings of its [options](options.md) by their names or by their
+A service has its name, the keys below, and the settings of its [options](options.md) by their names or by their
 full keys: `clean: {commits_retained: 10}`. `services.publish` has keys of its own."""
 
 #: The sections of the page: title -> the sentence under it and its keys.

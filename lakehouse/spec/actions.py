@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.spec.scheduling import ALL_SERVICES
 from lakehouse.spec.services import service_spec
 
 _Words = tuple[str, ...]
@@ -193,7 +194,8 @@ def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
     missing = [name for name in spec.required if not parameters.get(name)]
     if missing:
         raise UserError(f"{spec.name}: the parameter {missing[0]!r} is missing. {spec.text}")
-    if spec.is_of_service:
+    of_namespace = "namespace" in spec.subjects and parameters.get("service") == ALL_SERVICES
+    if spec.is_of_service and not of_namespace:
         service_spec(str(parameters["service"]))
 
 

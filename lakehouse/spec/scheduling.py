@@ -1,4 +1,7 @@
-"""Settings of the scheduler that every service has: priority, deadline, quiet hours, budgets and bounds of a job."""
+"""Settings of the scheduler that every service has: priority, deadline, quiet hours, budgets and bounds of a job.
+
+A policy of a namespace for the service `all` limits the runs of all services of its tables together.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,9 @@ DEADLINES_S: Mapping[str, int] = MappingProxyType(
     }
 )
 _LONGEST_DEADLINE_S = 24 * _HOUR_S
+#: The name under which a policy of a namespace limits the runs of all services together, and its settings.
+ALL_SERVICES = "all"
+ALL_SERVICES_KEYS = ("max_runs", "bytes_per_hour")
 ValueT = TypeVar("ValueT")
 
 
@@ -59,6 +65,22 @@ def parse_scheduling(service: str, settings: Mapping[str, Any]) -> Scheduling:
         max_executors=value("max_executors", _positive),
         max_memory=value("max_memory", parse_size),
     )
+
+
+def parse_common_limits(settings: Mapping[str, Any]) -> Scheduling:
+    """Parse the limits of all services of a namespace together.
+
+    Raises SettingError for a setting that is none of `ALL_SERVICES_KEYS`, and for an invalid value.
+    """
+    unknown = next((name for name in settings if name not in ALL_SERVICES_KEYS), None)
+    if unknown is not None:
+        raise SettingError(
+            f"services.{ALL_SERVICES}: {unknown} cannot be set for all services together; only "
+            f"{' and '.join(ALL_SERVICES_KEYS)} can. Set it for each service",
+            service=ALL_SERVICES,
+            setting=unknown,
+        )
+    return parse_scheduling(ALL_SERVICES, settings)
 
 
 def deadline_s(service: str, settings: Mapping[str, Any]) -> float | None:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from lakehouse import load_catalog
+from lakehouse.cli.policies import policies_of
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError
 from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunOutcome, RunState
@@ -299,6 +301,61 @@ def test_budget_of_a_namespace_limits_runs_and_quiet_hours_name_their_end(catalo
     assert quiet.starts_ms is not None and quiet.starts_ms > clock.now_ms() and "after them:" in quiet.reason
     catalog.history.request(catalog.entry("bench.t0").id, "compaction")
     assert chosen(run_pass(catalog, PassSettings(services=("compaction",)))) == {("bench.t0", "compaction")}
+
+
+def test_hourly_bytes_of_a_namespace_are_those_of_its_runs_and_of_started_ones(
+    catalog: Catalog, clock: MovedClock
+) -> None:
+    catalog.set_policy("bench", "compaction", {"bytes_per_hour": "1MB"})
+    spender, before = catalog.entry("bench.t5").id, clock.now_ms()
+    catalog.history.start("r1", spender, "compaction")
+    spent = RunOutcome(state=RunState.COMMITTED, actual={"bytes": 999_999})
+    catalog.history.end("r1", spender, "compaction", spent)
+    ended = clock.now_ms()
+    result = run_pass(catalog, PassSettings(services=("compaction",)))
+    assert chosen(result) == set()
+    limited = next(choice for choice in result.choices if choice.code is DecisionReason.BYTE_LIMIT)
+    assert "999999 of 1000000 bytes per hour of compaction in namespace bench are spent" in limited.reason
+    assert limited.starts_ms is not None and before <= limited.starts_ms - 3_600_000 <= ended
+    # The budget is that of the service: other services of the namespace have bytes of their own.
+    catalog.history.request(catalog.entry("bench.t1").id, "archive")
+    assert chosen(run_pass(catalog, PassSettings(services=("archive",)))) == {("bench.t1", "archive")}
+    clock.ahead_ms += 3_601_000
+    # The first run takes most of the bytes; it counts before its job begins.
+    assert len(chosen(run_pass(catalog, PassSettings(services=("compaction",))))) == 1
+    assert chosen(run_pass(catalog, PassSettings(services=("compaction",)))) == set()
+
+
+def test_budget_of_all_services_of_a_namespace_counts_the_runs_of_each(catalog: Catalog) -> None:
+    catalog.set_policy("bench", "all", {"max_runs": 2})
+    for table in ("bench.t1", "bench.t2"):
+        catalog.history.request(catalog.entry(table).id, "archive")
+    # Two requested archives take the runs of the namespace, so no compaction starts.
+    result = run_pass(catalog, ALL)
+    assert chosen(result) == {("bench.t1", "archive"), ("bench.t2", "archive")}
+    assert code(result, "bench.t0") is DecisionReason.RUN_LIMIT
+    limited = next(choice for choice in result.choices if choice.code is DecisionReason.RUN_LIMIT)
+    assert "2 runs of all services in namespace bench are active, and the limit is 2" in limited.reason
+    catalog.set_policy("bench", "all", {"bytes_per_hour": "1MB"}, replace=True)
+    catalog.history.start("r1", catalog.entry("bench.t5").id, "clean")
+    spent = RunOutcome(state=RunState.COMMITTED, actual={"bytes": 1_000_000})
+    catalog.history.end("r1", catalog.entry("bench.t5").id, "clean", spent)
+    assert code(run_pass(catalog, ALL), "bench.t0") is DecisionReason.BYTE_LIMIT
+    assert catalog.remove_policy("bench", "all")
+    assert ("bench.t0", "compaction") in chosen(run_pass(catalog, ALL))
+
+
+def test_policy_of_all_services_takes_limits_of_a_namespace_only(catalog: Catalog) -> None:
+    with pytest.raises(UserError, match=r"priority cannot be set for all services .* max_runs and bytes_per_hour"):
+        catalog.set_policy("bench", "all", {"priority": 2})
+    with pytest.raises(UserError, match=r"max_runs='none' is not a number"):
+        catalog.set_policy("bench", "all", {"max_runs": "none"})
+    with pytest.raises(UserError, match="are for a namespace, not for the table t1"):
+        catalog.set_policy("bench.t1", "all", {"max_runs": 1})
+    catalog.set_policy("bench", "all", {"max_runs": 3}, author="ada")
+    shown = policies_of(catalog, catalog.entry("bench.t1")).policies[-1]
+    (setting,) = shown.settings
+    assert (shown.service, setting.setting, setting.value, setting.author) == ("all", "max_runs", "3", "ada")
 
 
 def test_state_of_a_looked_at_table_has_its_numbers(catalog: Catalog, tmp_path: Path) -> None:

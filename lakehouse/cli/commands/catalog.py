@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from lakehouse.cli.group import Command, Group
-from lakehouse.cli.parameters import NAME_TEXT, catalog, flag, output, service, table, value
+from lakehouse.cli.parameters import NAME_TEXT, OneOf, catalog, flag, output, table, value
+from lakehouse.spec.scheduling import ALL_SERVICES
+from lakehouse.spec.services import SERVICES
 
 _TABLE = "The table of the policy: namespace.table. --table or --namespace is needed."
 _PATTERN = "Only for partitions whose path matches this regular expression."
@@ -15,7 +17,12 @@ def _scope() -> list[click.Parameter]:
     return [
         table(_TABLE, required=False),
         value("--namespace", "The namespace of the policy, for all its tables.", metavar="NAME"),
-        service(),
+        value(
+            "--service",
+            "The table service; `all` limits the services of a namespace together.",
+            type=OneOf((*SERVICES, ALL_SERVICES)),
+            required=True,
+        ),
         value("--pattern", _PATTERN, default="", metavar="REGEX"),
     ]
 
@@ -39,6 +46,7 @@ _SET = Command(
     examples=(
         "lakehouse policy set --namespace sales --service clean --set commits_retained=5",
         "lakehouse policy set --table sales.orders --service compaction --set enabled=false",
+        "lakehouse policy set --namespace sales --service all --set max_runs=8 --set bytes_per_hour=2TB",
     ),
 )
 _REMOVE = Command(

@@ -53,6 +53,7 @@ from lakehouse.platform.catalog.run_leases import RunLeases
 from lakehouse.platform.catalog.state_rows import batches, mark_changed
 from lakehouse.platform.catalog.table_states import TableStates
 from lakehouse.spec.location import location_of, resolve
+from lakehouse.spec.scheduling import ALL_SERVICES, parse_common_limits
 from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.services import ServiceSettings, require_pattern_settings, service_settings, setting_options
 from lakehouse.spec.table import TableSpec, parse_spec
@@ -366,6 +367,8 @@ class Catalog(Readable):
     ) -> None:
         """Set settings of a service for a namespace, a table, or partitions of a table.
 
+        The service `all` of a namespace limits the runs of all its services together.
+
         Args:
             scope: a namespace, or `namespace.table`.
             service: name of the service.
@@ -378,8 +381,11 @@ class Catalog(Readable):
             UserError: the scope or a setting is unknown, or the settings contradict inherited ones for the scope or
                 for a table in it.
         """
-        refuse_secrets(setting_options(service, settings), "a policy of the catalog")
         namespace, name = self._scope(scope)
+        if service == ALL_SERVICES:
+            _check_common_limits(settings, name)
+        else:
+            refuse_secrets(setting_options(service, settings), "a policy of the catalog")
         if pattern:
             _check_pattern(pattern, name)
             require_pattern_settings(service, settings)
@@ -509,6 +515,15 @@ def _check_part(kind: str, name: str) -> None:
             f"{kind} {name!r} is not a valid name: up to 200 letters, digits, '_' and '-'; a table is namespace.table",
             name=name,
         )
+
+
+def _check_common_limits(settings: Mapping[str, Any], name: str) -> None:
+    if name:
+        raise UserError(
+            f"limits of all services are for a namespace, not for the table {name}: name the namespace, or one service",
+            table=name,
+        )
+    parse_common_limits(settings)
 
 
 def _check_pattern(pattern: str, table: str) -> None:

@@ -24,6 +24,7 @@ from lakehouse.spec.contracts.policies import (
 from lakehouse.spec.options.declarations import canonical_key
 from lakehouse.spec.options.policies import POLICIES
 from lakehouse.spec.publish_keys import SERVICE_KEYS
+from lakehouse.spec.scheduling import ALL_SERVICES
 from lakehouse.spec.services import SERVICE_SPECS, ServiceSpec, pattern_settings, service_settings
 
 
@@ -91,11 +92,28 @@ def table_policies(facts: PolicyFacts, policies: ServicePolicies, *, partition: 
         )
     return TablePolicies(
         table=f"{facts.namespace}.{facts.name}",
-        policies=tuple(shown),
+        policies=(*shown, *_of_all_services(facts, policies)),
         partition=partition,
         dead=tuple(dead),
         partitions_known=facts.partitions is not None,
     )
+
+
+def _of_all_services(facts: PolicyFacts, policies: ServicePolicies) -> Iterator[ServicePolicy]:
+    """Yield the limits of all services of the namespace together, if a policy sets them."""
+    settings = [
+        PolicySetting(
+            setting=name,
+            value=_shown(value),
+            origin=PolicyOrigin.NAMESPACE,
+            scope=facts.namespace,
+            author=policy.author,
+        )
+        for policy in policies.declared(facts.namespace, "", ALL_SERVICES)
+        for name, value in policy.settings.items()
+    ]
+    if settings:
+        yield ServicePolicy(service=ALL_SERVICES, enabled=True, priority=1.0, settings=tuple(settings))
 
 
 def _layers(spec: ServiceSpec, facts: PolicyFacts, policies: ServicePolicies) -> list[_Layer]:

@@ -20,6 +20,7 @@ from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
 from lakehouse.platform.catalog.policy_view import PolicyFacts, table_policies
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.spec.contracts.policies import PolicyOrigin, PolicySetting, TablePolicies
+from lakehouse.spec.scheduling import ALL_SERVICES, parse_common_limits
 from lakehouse.spec.services import service_settings
 
 
@@ -81,7 +82,10 @@ def namespace_policy_change(
 
     Raises UserError for an unknown namespace or setting, and an invalid value.
     """
-    service_settings(service, settings)
+    if service == ALL_SERVICES:
+        parse_common_limits(settings)
+    else:
+        service_settings(service, settings)
     own = _own_settings(session, namespace, "", service, "")
     where = f"all tables of {namespace}"
     changes = [_policy_text(f"{service}.{name} of {where}", value, own.get(name)) for name, value in settings.items()]

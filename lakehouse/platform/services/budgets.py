@@ -1,6 +1,6 @@
 """Budgets of runs: concurrent runs and bytes per hour of a scope, and the slots of a pool; pure.
 
-scope     a service on all tables, a service in a namespace, or a service on one table
+scope     a service on all tables, all services in a namespace, a service in a namespace, or a service on one table
 slots     the runs of a pool in the order of their start; the first free slot takes the next run
 """
 
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.quantities import duration_text
+from lakehouse.spec.scheduling import ALL_SERVICES
 
 _HOUR_MS = 3_600_000
 
@@ -112,6 +113,12 @@ class Slots:
         """Put a run into the slot that is free first."""
         self._long += seconds >= self._long_s
         heapq.heapreplace(self._free, self._free[0] + seconds)
+
+
+def budget_keys(table: str, service: str) -> tuple[str, ...]:
+    """Return the keys of the budgets of a namespace and of a table that a run uses."""
+    namespace = table.partition(".")[0]
+    return f"{namespace}/{ALL_SERVICES}", f"{namespace}/{service}", f"{table}/{service}"
 
 
 def clock_text(ms: int) -> str:

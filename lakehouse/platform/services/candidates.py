@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.platform.catalog.run_history import Run, RunState
 from lakehouse.platform.services.assess import Assessment
-from lakehouse.platform.services.budgets import Refusal, clock_text
+from lakehouse.platform.services.budgets import Refusal, budget_keys, clock_text
 from lakehouse.platform.services.choose import AssessedService, Choice
 from lakehouse.platform.services.look import Look
 from lakehouse.platform.services.schedule import due_since, predicted_seconds
@@ -114,7 +114,7 @@ def stored_candidate(table_id: int, table: str, service: str, due: DueService, n
         priority=due.priority,
         deadline_ms=due.deadline_ms,
         requested=due.requested,
-        budgets=(f"{table.partition('.')[0]}/{service}", f"{table}/{service}"),
+        budgets=budget_keys(table, service),
         wait=block or (_quiet(parse_quiet_hours("quiet_hours", text), now_ms) if text else None),
     )
     return Candidate(table_id=table_id, assessed=assessed, due=due, started=_is_claimed(due, now_ms))

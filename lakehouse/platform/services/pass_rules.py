@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import OpenRun
-from lakehouse.platform.services.budgets import Budget, Limits, Slots
+from lakehouse.platform.services.budgets import Budget, Limits, Slots, budget_keys
 from lakehouse.platform.services.candidates import Candidate
 from lakehouse.platform.services.choose import Rules, RunningService, RunStage
 from lakehouse.platform.services.run import lease_key
 from lakehouse.spec.contracts.fleet import RunBounds
-from lakehouse.spec.scheduling import parse_scheduling
+from lakehouse.spec.scheduling import ALL_SERVICES, parse_common_limits, parse_scheduling
 from lakehouse.spec.services import SERVICES
 
 _HOUR_MS = 3_600_000
@@ -85,6 +85,11 @@ def _budgets(catalog: Catalog, inputs: RuleInputs) -> dict[str, Budget]:
     }
     policies = catalog.policies()
     for namespace in catalog.list_namespaces():
+        common = parse_common_limits(policies.settings_of(namespace, "", {}, ALL_SERVICES))
+        limits = Limits(runs=common.max_runs, bytes_per_hour=common.bytes_per_hour)
+        if _limits(limits):
+            scope = f"all services in namespace {namespace}"
+            found[f"{namespace}/{ALL_SERVICES}"] = Budget(scope=scope, limits=limits)
         for service in SERVICES:
             settings = parse_scheduling(service, policies.settings_of(namespace, "", {}, service))
             limits = Limits(runs=settings.max_runs, bytes_per_hour=settings.bytes_per_hour)
@@ -105,5 +110,5 @@ def _limits(limits: Limits) -> bool:
 
 
 def _of_scopes(budgets: Mapping[str, Budget], table: str, service: str) -> list[Budget]:
-    keys = service, f"{table.partition('.')[0]}/{service}", f"{table}/{service}"
+    keys = service, *budget_keys(table, service)
     return [budgets[key] for key in keys if key in budgets]

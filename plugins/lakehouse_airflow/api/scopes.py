@@ -14,6 +14,7 @@ from lakehouse.platform.fleet_views.policies import PolicyScope, namespace_polic
 from lakehouse.platform.fleet_views.silences import apply_silence, silence_change
 from lakehouse.spec.actions import ActionSpec, action_on, check_parameters, command_words
 from lakehouse.spec.contracts.pages import ActionPreview, ActionResult
+from lakehouse.spec.scheduling import ALL_SERVICES
 from lakehouse_airflow.api.access import ACTIONS_DAG, ActingUser, require_edit, service_dag
 from lakehouse_airflow.api.actions import Action, Parameters, changed_settings
 from lakehouse_airflow.api.catalog import CLOCK, database, reading
@@ -76,7 +77,9 @@ def act_on_alarms(action: Action, user: ActingUser, parameters: Parameters) -> A
 def _allowed(user: Any, subject: str, action: str, parameters: Mapping[str, Any]) -> ActionSpec:
     """Return the spec of an action that the user may request; check its parameters."""
     spec = action_on(subject, action)
-    require_edit(user, service_dag(str(parameters.get("service", ""))) if spec.is_of_service else ACTIONS_DAG)
+    service = str(parameters.get("service", ""))
+    is_of_one = spec.is_of_service and service != ALL_SERVICES
+    require_edit(user, service_dag(service) if is_of_one else ACTIONS_DAG)
     check_parameters(spec, parameters)
     return spec
 

@@ -140,3 +140,9 @@ def test_command_of_an_action_leaves_out_flags_without_value_and_hides_no_flag_i
 def test_wrong_action_is_refused_with_the_reason(action: str, parameters: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_parameters(action_spec(action), parameters)
+
+
+def test_action_on_a_policy_takes_all_services_and_a_request_does_not() -> None:
+    check_parameters(action_spec("edit_policy"), {"service": "all", "settings": {"max_runs": 3}})
+    with pytest.raises(UserError, match="unknown service 'all'"):
+        check_parameters(action_spec("request_service"), {"service": "all"})
