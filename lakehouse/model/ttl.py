@@ -118,6 +118,14 @@ class Expiry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionExpiry:
+    """When a partition exceeds an age limit, in UTC milliseconds, and why it is expired now; None and "" without."""
+
+    at_ms: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TtlPlan(Readable):
     """The partitions that one run deletes, oldest first, and the expired partitions that it keeps, with the reason.
 

@@ -7,6 +7,7 @@ DAGs import the other modules themselves.
 
 from __future__ import annotations
 
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -33,9 +34,12 @@ class LakehousePlugin(AirflowPlugin):
     name = "lakehouse"
     listeners = [RunListener()]  # noqa: RUF012 -- Airflow reads the list from the class
 
-    @property
+    @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:
-        """Return the REST API of the pages. Only the API server reads this property, and only it imports FastAPI."""
+        """Return the REST API of the pages. Only the API server reads this property, and only it imports FastAPI.
+
+        It reads the property again with each list of plugins, which every page of Airflow asks for.
+        """
         app = import_module("lakehouse_airflow.api.app")
         return [{"app": app.build_app(), "url_prefix": app.PREFIX, "name": "lakehouse"}]
 

@@ -9,6 +9,7 @@ import pytest
 
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.catalog.connect import Database
+from lakehouse_airflow.plugin import LakehousePlugin
 from tests.support.api_server import api_server
 from tests.support.browser import browser
 from tests.support.doc_blocks import DOCS
@@ -40,3 +41,9 @@ def test_page_of_the_how_to_guide_shows_the_largest_tables(tmp_path: Path) -> No
         tab.see("Largest tables", "sales.orders", "3100000000 bytes")
         assert tab.errors == []
     assert len(files) == 2
+
+
+def test_application_of_the_pages_is_built_once_for_all_lists_of_plugins() -> None:
+    plugin = LakehousePlugin()
+    (first,), (second,) = plugin.fastapi_apps, plugin.fastapi_apps
+    assert first["app"] is second["app"]

@@ -13,7 +13,15 @@ from sqlalchemy import select
 
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.catalog.connect import Database
-from lakehouse.platform.catalog.models import ActionRow, TableRow, TableStateRow
+from lakehouse.platform.catalog.models import (
+    ActionRow,
+    AlarmRow,
+    LeaseRow,
+    RunRow,
+    SilenceRow,
+    TableRow,
+    TableStateRow,
+)
 from tests.support.api_server import ApiServer, airflow_command, api_server
 from tests.support.browser import Page, browser
 from tests.support.fleet_rows import FleetTable, add_table, numbers
@@ -37,6 +45,23 @@ MANY_INSTANTS = """import(%s).then((model) => {
   const hour = model.decimate(placed, lanes, 1000 * every, 1060 * every, 1000);
   const counted = whole.reduce((sum, box) => sum + box.count, 0);
   return JSON.stringify({rows: placed.rows.length, whole: whole.length, counted, hour: hour.length});
+})"""
+#: A commit, and two partitions of which one is published.
+PUBLISHED = """import(%s).then((model) => {
+  const bars = {
+    now_ms: 9000, instants: ['1'], actions: ['deltacommit'], states: ['completed'], active: [],
+    begin_ms: [1000], end_ms: [2000],
+  };
+  const status = {partitions: [
+    {partition: 'dt=2026-03-01', published: '1970-01-01T00:00:05+00:00', instant: '1'},
+    {partition: 'dt=2026-03-02', published: '', instant: ''},
+  ]};
+  const published = model.publications(status), lanes = model.lanesOf(bars, '', published);
+  const boxes = model.decimate(model.place(bars, '', published), lanes.map(([action]) => action), 0, 9000, 900);
+  const shown = boxes.filter((box) => box.action === 'publish')
+    .map((box) => [lanes[box.lane][1], box.partition, box.instant, box.begin]);
+  const only = model.place(bars, 'publish', published).rows.length;
+  return JSON.stringify({lanes: lanes.map(([action]) => action), shown, only});
 })"""
 
 
@@ -126,7 +151,7 @@ def test_overview_shows_schema_commits_savepoints_and_file_sizes(server: ApiServ
 
 def test_partitions_policies_and_files_are_shown_with_their_origin(server: ApiServer, tab: Page) -> None:
     open_table(server, tab, tab="partitions")
-    tab.see("2026-03-01", "2026-03-04", "4 of 4 partitions")
+    tab.see("2026-03-01", "2026-03-04", "4 of 4 partitions", "expires", "in 400 days")
     open_table(server, tab, tab="files")
     tab.see("2026-03-01", "base instant")
     open_table(server, tab, tab="policies")
@@ -147,6 +172,17 @@ def test_timeline_draws_instants_and_decodes_the_chosen_one(server: ApiServer, t
     assert "from=" in tab.run("location.search")
 
 
+def test_commit_of_an_ingestion_links_to_its_dag_run(server: ApiServer, tab: Page) -> None:
+    bars = server.api("tables/sales.orders/timeline")
+    last = [name for name, action in zip(bars["instants"], bars["actions"], strict=True) if action == "deltacommit"][-1]
+    open_table(server, tab, tab="timeline", instant=last)
+    tab.see(f"Instant {last}", "DAG run that made it")
+    script = (
+        "[...document.querySelectorAll('a')].find(a => a.innerText === 'DAG run that made it').getAttribute('href')"
+    )
+    assert tab.run(script).endswith("/dags/ingest.sales.orders/runs/manual__7")
+
+
 def test_boxes_of_a_timeline_are_bounded_by_the_width_for_many_instants(server: ApiServer, tab: Page) -> None:
     tab.open(f"{server.url}/plugin/lakehouse")
     tab.see("sales.orders")
@@ -156,6 +192,12 @@ def test_boxes_of_a_timeline_are_bounded_by_the_width_for_many_instants(server: 
     assert found["rows"] == found["counted"] == 100_000
     assert found["whole"] <= 2 * 1000
     assert 60 <= found["hour"] <= 70
+    lane = json.loads(tab.run(PUBLISHED % json.dumps(main.replace("main.js", "timeline-model.js"))))
+    assert lane == {
+        "lanes": ["deltacommit", "publish"],
+        "shown": [["publish", "dt=2026-03-01", "1", 5000]],
+        "only": 1,
+    }
 
 
 def test_why_compares_two_decisions_of_a_service(server: ApiServer, tab: Page, catalog: Database) -> None:
@@ -228,6 +270,50 @@ def test_page_of_an_asset_shows_the_health_of_its_table(server: ApiServer, tab: 
     tab.see(table, "● healthy", "last commit", "3.1 GB")
     tab.click("timeline", inside="[data-lakehouse=asset]")
     assert until(lambda: tab.run("location.pathname") == f"/plugin/lakehouse/table/{table}"), tab.text()
+
+
+def test_alarms_are_silenced_with_a_reason_and_the_silence_is_ended(
+    server: ApiServer, tab: Page, catalog: Database
+) -> None:
+    with catalog.session() as session:
+        accounts = session.scalar(select(TableRow.id).where(TableRow.name == "accounts"))
+        times = {"raised_ms": NOW, "seen_ms": NOW}
+        session.add(AlarmRow(rule="freshness", table_id=accounts, severity=3, state="open", text="late", **times))
+    tab.open(f"{server.url}/plugin/lakehouse/alarms")
+    tab.see("bank.accounts", "late", "critical")
+    tab.click("Silence", role="td button")
+    tab.fill("Reason, which others see", "new disks")
+    tab.click("Show what would happen")
+    tab.see("Alarms of freshness of bank.accounts are shown, but not sent, for 2h.", "1 open alarm is covered.")
+    tab.click("Confirm")
+    tab.see("Recorded as action", "oleg")
+    tab.click("Close", role="footer button, button")
+    tab.see("Silences in force", "by oleg: new disks", "silenced")
+    tab.click("End silence")
+    tab.see("are sent again", "1 open alarm can be sent now.")
+    tab.click("Confirm")
+    tab.see("Recorded as action")
+    with catalog.reading() as session:
+        (silence,) = session.scalars(select(SilenceRow))
+        assert (silence.scope, silence.rule, silence.author) == ("bank.accounts", "freshness", "oleg")
+        assert silence.until_ms < NOW + 3_600_000, "it ended now, not after two hours"
+
+
+def test_active_run_is_stopped_after_its_dry_run(server: ApiServer, tab: Page, catalog: Database) -> None:
+    started = server.api("tables/sales.orders/actions", body={"action": "rollback_failed", "parameters": {}})["action"]
+    run = f"lakehouse.actions/{started['dag_run']}/act"
+    with catalog.session() as session:
+        orders = session.scalar(select(TableRow.id).where(TableRow.name == "orders"))
+        session.add(RunRow(run_id=run, table_id=orders, service="clustering", state="running", started_ms=NOW))
+        key = "sales.orders/clustering"
+        session.add(LeaseRow(key=key, owner=run, token=1, expires_ms=NOW + 3_600_000))
+    tab.open(f"{server.url}/plugin/lakehouse/queue?section=running")
+    tab.click("Stop")
+    tab.see("is marked failed without a retry", "Readers and writers see no change")
+    tab.click("Confirm")
+    tab.see("Recorded as action", "Open the DAG run")
+    task = f"/api/v2/dags/lakehouse.actions/dagRuns/{started['dag_run']}/taskInstances/act"
+    assert server.fetch(task, role="op")[1]["state"] == "failed"
 
 
 def test_viewer_sees_actions_disabled(server: ApiServer, tmp_path: Path) -> None:

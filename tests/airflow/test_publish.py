@@ -23,7 +23,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from lakehouse.spec.contracts.publication import PartitionState, PartitionStatus, PublicationStatus, PublishReason
-from lakehouse_airflow import publish, publish_sensor
+from lakehouse_airflow import dags_actions, publish, publish_sensor
 from lakehouse_airflow.assets import PUBLISHED
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.publish import POOL, PublishPartitionsOperator, whole_periods
@@ -41,6 +41,16 @@ place, name, time = sys.argv[1:]
 at = pa.array([datetime.fromisoformat(time)], pa.timestamp("us"))
 options = {"hoodie.payload.event.time.field": "at"}
 Table.open(f"{place}/{name}", options=options).upsert(pa.table({"id": ["late"], "at": at}))
+"""
+
+REGISTER = """
+import sys
+from pathlib import Path
+from lakehouse import load_catalog
+from lakehouse.spec.table import load_spec
+
+with load_catalog() as catalog:
+    catalog.ensure_table(load_spec(Path(sys.argv[1])))
 """
 
 
@@ -209,6 +219,31 @@ def test_sensor_returns_published_partitions_waits_for_others_and_fails_for_wron
     never = sensor("dt=2026-03-09", deferrable=False, timeout=0.1, poke_interval=0.1)
     with pytest.raises(AirflowSensorTimeout):
         never.execute(context(never))
+
+
+@pytest.mark.slow
+def test_actions_of_a_user_publish_and_withdraw_a_partition(in_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = in_shop.add("acted", "2026-03-01T10:00:00", "2026-03-01T11:00:00", ready="signal")
+    in_shop.python("-c", REGISTER, spec)
+    given = {"table": "sales.acted", "parameters": {"partitions": ["dt=2026-03-01"]}}
+    run = SimpleNamespace(triggering_user_name="oleg")
+
+    def act(action: str) -> dict[str, Any]:
+        instance = SimpleNamespace(dag_id="lakehouse.actions", run_id=action, task_id="act")
+        found = {"ti": instance, "dag_run": run, "params": {**given, "action": action}}
+        monkeypatch.setattr(dags_actions, "get_current_context", lambda: found)
+        record: dict[str, Any] = dags_actions.act.function()["action"]
+        return record
+
+    published = act("publish")
+    assert (published["state"], published["author"]) == ("done", "oleg")
+    assert published["result"]["published"] == ["dt=2026-03-01"]
+    assert list(in_shop.shown("acted")) == ["dt=2026-03-01"]
+    withdrawn = act("withdraw")
+    assert (withdrawn["state"], withdrawn["result"]["withdrawn"]) == ("done", ["dt=2026-03-01"])
+    assert in_shop.shown("acted") == {}
+    again = act("publish")
+    assert (again["state"], list(in_shop.shown("acted"))) == ("done", ["dt=2026-03-01"])
 
 
 @pytest.mark.parametrize(

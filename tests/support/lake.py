@@ -24,7 +24,10 @@ schema:
 services:
   compaction: {{max_delta_commits: 3}}
   clean: {{commits_retained: 20}}
+  ttl: {{creation_age: 400d}}
 """
+#: Id of the ingestion that the last commit names.
+RUN = "ingest.sales.orders/manual__7/ingest"
 
 
 def build(place: Path) -> None:
@@ -48,7 +51,7 @@ def build(place: Path) -> None:
                 "amount": [float(key) for key in keys],
                 "updated": pa.array([commit] * len(keys), pa.int64()),
             }
-            table.upsert(pa.table(rows))
+            table.upsert(pa.table(rows), commit_metadata={"lakehouse.ingest.run_id": RUN} if commit == 5 else None)
         table.savepoint(comment="before the migration", user="ada")
 
 

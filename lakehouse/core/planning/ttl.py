@@ -72,13 +72,7 @@ def plan_ttl(
         pinned: Paths to keep, with all partitions below them.
         busy: Partitions to keep, each with the reason.
     """
-    covered: dict[str, list[PartitionStatistics]] = {}
-    # Among equally specific rules the latest one precedes; the sort is stable.
-    order = sorted(reversed(rules), key=lambda rule: -rule.specificity)
-    for statistics in partitions:
-        rule = next((rule for rule in order if rule.covers(statistics.partition)), None)
-        if rule is not None and rule.limits:
-            covered.setdefault(rule.id, []).append(statistics)
+    covered = _covered(partitions, rules)
     reasons: list[tuple[tuple[int, str], Expiry]] = []
     untimed = 0
     for rule in rules:
@@ -98,6 +92,45 @@ def plan_ttl(
         else:
             kept.append(replace(expiry, reason=why))
     return TtlPlan(expired=tuple(expired), kept=tuple(kept), untimed=untimed)
+
+
+def expiry_times(
+    partitions: Iterable[PartitionStatistics], rules: Sequence[TtlRule], keys: KeyConfig, now: Now
+) -> dict[str, int]:
+    """Return when partitions exceed an age limit, in UTC milliseconds; those without an age limit are left out.
+
+    The time may have passed. A later write moves a limit by modification, and limits by count and size have no time.
+    """
+    covered, by_id, found = _covered(partitions, rules), {rule.id: rule for rule in rules}, dict[str, int]()
+    # Instants have the time zone of the table.
+    offset = now.utc_ms - _instant_ms(now.instant)
+    for name, members in covered.items():
+        rule = by_id[name]
+        for candidate in _candidates(rule, members, keys)[0]:
+            created, modified = candidate.statistics.created, candidate.statistics.modified
+            ends = (
+                (rule.partition_age_s, None if candidate.time is None else candidate.time.end_ms),
+                (rule.creation_age_s, _instant_ms(created) + offset),
+                (rule.modification_age_s, _instant_ms(modified) + offset),
+            )
+            times = [begin + limit * 1000 for limit, begin in ends if limit is not None and begin is not None]
+            if times:
+                found[candidate.statistics.partition] = min(times)
+    return found
+
+
+def _covered(
+    partitions: Iterable[PartitionStatistics], rules: Sequence[TtlRule]
+) -> dict[str, list[PartitionStatistics]]:
+    """Return the partitions of each rule with limits, by its id."""
+    covered: dict[str, list[PartitionStatistics]] = {}
+    # Among equally specific rules the latest one precedes; the sort is stable.
+    order = sorted(reversed(rules), key=lambda rule: -rule.specificity)
+    for statistics in partitions:
+        rule = next((rule for rule in order if rule.covers(statistics.partition)), None)
+        if rule is not None and rule.limits:
+            covered.setdefault(rule.id, []).append(statistics)
+    return covered
 
 
 def _candidates(

@@ -52,6 +52,7 @@ from lakehouse.core.operations.read.queries import (
     instant_text,
     range_bound,
 )
+from lakehouse.core.operations.services.ttl import partition_expiry
 from lakehouse.core.operations.undo.restore import Restored, restore
 from lakehouse.core.operations.undo.rollback import FailedWrites, roll_back_expired_writes, rollback
 from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
@@ -399,7 +400,8 @@ class Table(Readable):
 
     def describe(self) -> TableSummary:
         """Return a summary of the table: configuration, schema, partitions, plans, latest commits."""
-        return describe(self.refresh())
+        loaded = self.refresh()
+        return describe(loaded, partition_expiry(loaded, self._policies))
 
     def health(self) -> TableHealth:
         """Return measures that show whether a table service is overdue; the table is listed once."""

@@ -21,7 +21,8 @@ class PartitionInfo:
     """The newest file slices of one partition.
 
     `log_ratio` is the size of log files divided by the size of base files, None without base files. `planned_groups` is
-    the number of file groups in pending plans.
+    the number of file groups in pending plans. `expires_ms` is the time in UTC milliseconds at which partition TTL
+    expires the partition by its age; `expired` is why it is expired now, empty if it is not.
     """
 
     partition: str
@@ -31,6 +32,8 @@ class PartitionInfo:
     log_files: int = 0
     planned_groups: int = 0
     log_ratio: float | None = None
+    expires_ms: int | None = None
+    expired: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,10 @@ export const Router = globalThis.ReactRouterDOM;
 
 const API = 'lakehouse/api/v1/';
 const kept = new Map();
+// Requests that are on their way: two readers of one document share one request.
+const asked = new Map();
+// Documents that were read before a component asked for them; its first read is then not needed.
+const ready = new Set();
 
 export const apiUrl = (path) => new URL(API + path, document.baseURI).href;
 
@@ -26,6 +30,16 @@ export async function call(path, { method = 'GET', body } = {}) {
   return content;
 }
 
+function get(path) {
+  if (!asked.has(path)) asked.set(path, call(path).finally(() => asked.delete(path)));
+  return asked.get(path);
+}
+
+// Asks for a document before the component that shows it is mounted. An error is shown by the reader, which asks again.
+export function prefetch(path) {
+  get(path).then((data) => { kept.set(path, data); ready.add(path); }, () => {});
+}
+
 export const query = (values) => {
   const words = new URLSearchParams();
   Object.entries(values).forEach(([name, value]) => {
@@ -42,12 +56,12 @@ export function useData(path, { every = 0 } = {}) {
   useEffect(() => {
     if (path === null) return undefined;
     let live = true;
-    const read = () => call(path).then(
+    const read = () => get(path).then(
       (data) => { kept.set(path, data); if (live) setState({ path, data, error: null }); },
       (error) => { if (live) setState({ path, data: kept.get(path), error }); },
     );
     if (state.path !== path) setState({ path, data: kept.get(path), error: null });
-    read();
+    if (ready.delete(path)) setState({ path, data: kept.get(path), error: null }); else read();
     const timer = every ? setInterval(() => { if (!document.hidden) read(); }, every) : null;
     return () => { live = false; if (timer) clearInterval(timer); };
   }, [path, turn]);

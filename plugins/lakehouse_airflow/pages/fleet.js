@@ -1,14 +1,23 @@
 // The page Fleet: all tables, those that need attention first.
-import { h, UI, useData, useQuery, query, count, size, seconds, Ago, pagePath } from './core.js';
+import { h, UI, prefetch, useData, useQuery, query, count, size, seconds, Ago, pagePath } from './core.js';
 import { Frame, Card, PagedTable, Health, State, Spark, Go, Choice, Search, Waiting } from './ui.js';
 
 const { Box, Flex, Text, Code } = UI;
 const LIMIT = 50;
 
+const filterOf = (get) => ({ search: get('search'), namespace: get('namespace'), health: get('health'), order: get('order', 'attention'),
+  ascending: get('ascending') === 'true', offset: get('offset') || null, limit: LIMIT });
+
+// Asks for the documents of this page while Airflow still builds its own.
+export function prefetchFleet() {
+  const params = new URLSearchParams(globalThis.location.search);
+  prefetch(`tables${query(filterOf((name, fallback = '') => params.get(name) ?? fallback))}`);
+  prefetch('summary');
+}
+
 export function Fleet() {
   const [get, set] = useQuery();
-  const filter = { search: get('search'), namespace: get('namespace'), health: get('health'), order: get('order', 'attention'),
-    ascending: get('ascending') === 'true', offset: get('offset') || null, limit: LIMIT };
+  const filter = filterOf(get);
   const { data, error, loading } = useData(`tables${query(filter)}`, { every: 15000 });
   const summary = useData('summary', { every: 15000 });
   const filtered = filter.search || filter.namespace || filter.health;

@@ -1,6 +1,8 @@
 // The page "Lakehouse" in the navigation. Airflow mounts the component that this module puts on globalThis.
 import { h, Router } from './core.js';
-import { Fleet } from './fleet.js';
+// A module of the first page that others import; here it is requested with them, not after them.
+import './ui.js';
+import { Fleet, prefetchFleet } from './fleet.js';
 import { lazyPage } from './lazy.js';
 
 const PAGES = {
@@ -10,9 +12,13 @@ const PAGES = {
   table: lazyPage('./table.js', 'TablePage'),
 };
 
+const partsOf = (pathname) => (pathname.split('/plugin/lakehouse')[1] ?? '').split('/').filter(Boolean).map(decodeURIComponent);
+
+if (globalThis.location.pathname.includes('/plugin/lakehouse') && !partsOf(globalThis.location.pathname).length) prefetchFleet();
+
 function App() {
   const { pathname } = Router.useLocation();
-  const [page, ...parts] = pathname.split('/plugin/lakehouse')[1].split('/').filter(Boolean).map(decodeURIComponent);
+  const [page, ...parts] = partsOf(pathname);
   return h(PAGES[page] || Fleet, { parts });
 }
 

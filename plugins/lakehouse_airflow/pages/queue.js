@@ -60,7 +60,8 @@ export function Bar({ progress, run, now }) {
   return h(Box, { minW: '8rem' }, h(Progress.Root, { value: Math.round(part * 100), size: 'sm', 'aria-label': `progress: ${text}` },
     h(Progress.Track, null, h(Progress.Range))), h(Text, { fontSize: 'xs', color: 'fg.muted' }, `${Math.round(part * 100)} %, ${text}`));
 }
-export const dagRun = (run) => { const parts = String(run).split('/'); return parts.length >= 2 && parts[0].includes('.') ? `/dags/${parts[0]}/runs/${encodeURIComponent(parts[1])}` : null; };
+// The id of a run is `dag/run/task` if Airflow started it.
+export const dagRun = (run) => { const parts = String(run).split('/'); return parts.length >= 3 ? `/dags/${encodeURIComponent(parts[0])}/runs/${encodeURIComponent(parts[1])}` : null; };
 
 const runColumns = (now, section, { may, reload }) => [
   { name: 'table', label: 'table', cell: tableCell },

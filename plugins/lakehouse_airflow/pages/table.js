@@ -96,8 +96,15 @@ const Specs = ({ specs, now }) => h(Rows, { label: 'Versions of the spec', head:
 
 function TimelineTab(props) { return h(Timeline, props); }
 
-function Partitions({ table }) {
+// The values of a partition path, as `2026-01-31` of `day=2026-01-31`: the metastore may name columns otherwise.
+const valuesOf = (name) => name.split('/').map((level) => level.slice(level.indexOf('=') + 1)).join('/');
+
+function Partitions({ table, data }) {
   const read = useData(`tables/${encodeURIComponent(table)}/description`);
+  const services = data.spec.services || {};
+  const status = useData(services.publish ? `tables/${encodeURIComponent(table)}/publication` : null).data;
+  const versions = new Map((status ? status.partitions : []).map((p) => [valuesOf(p.partition), p]));
+  const ttl = data.services.find((s) => s.service === 'ttl');
   const [get, set] = useQuery();
   const wanted = get('search').toLowerCase();
   return h(Loaded, { read }, (found) => {
@@ -109,13 +116,21 @@ function Partitions({ table }) {
       h(Flex, { mb: 3, gap: 4, align: 'center' }, h(Search, { value: get('search'), label: 'Search partitions', onChange: (search) => set({ search }) }),
         h(Text, { color: 'fg.muted' }, `${count(all.length)} of ${count(found.partitions.length)} partitions, median ${size(median)}`)),
       h(Panel, { title: 'Bytes by partition', mb: 4 }, h(TreeMap, { parts: ordered.slice(0, 200).map((p) => ({ name: p.partition, value: p.base_bytes + p.log_bytes, skewed: median > 0 && p.base_bytes + p.log_bytes > 4 * median })) })),
-      h(Rows, { label: 'Partitions', head: ['partition', 'file groups', 'base', 'logs', 'log ratio', 'planned groups', 'skew'], rows: ordered.slice(0, 200).map((p) => {
+      h(Rows, { label: 'Partitions', head: ['partition', 'file groups', 'base', 'logs', 'log ratio', 'planned groups', 'expires', ...(services.publish ? ['published version'] : []), 'skew'], rows: ordered.slice(0, 200).map((p) => {
         const whole = p.base_bytes + p.log_bytes;
         return [h(Go, { to: `${pagePath('table', table)}?tab=files&partition=${encodeURIComponent(p.partition)}` }, p.partition), count(p.file_groups), size(p.base_bytes), size(p.log_bytes),
-          p.log_ratio === null ? '-' : `${Math.round(p.log_ratio * 100)} %`, count(p.planned_groups), median > 0 && whole > 4 * median ? h(Badge, { colorPalette: 'orange' }, `▲ ${(whole / median).toFixed(1)} × median`) : ''];
+          p.log_ratio === null ? '-' : `${Math.round(p.log_ratio * 100)} %`, count(p.planned_groups), expiry(p, ttl, data.now_ms), ...(services.publish ? [version(versions.get(valuesOf(p.partition)))] : []), median > 0 && whole > 4 * median ? h(Badge, { colorPalette: 'orange' }, `▲ ${(whole / median).toFixed(1)} × median`) : ''];
       }) }), ordered.length > 200 ? h(Text, { color: 'fg.muted', mt: 2 }, `${count(ordered.length - 200)} smaller partitions are not shown; search for them.`) : null);
   });
 }
+
+function expiry(p, ttl, now) {
+  if (!p.expired && !p.expires_ms) return '-';
+  const paused = ttl && !ttl.enabled ? ' (ttl is paused)' : '';
+  return h('span', { title: p.expired }, p.expired ? `expired: ${p.expired}` : h(Ago, { ms: p.expires_ms, now }), paused);
+}
+
+const version = (p) => (!p ? '-' : p.instant ? h('span', { title: p.published }, p.instant, ' ', h(State, { state: p.state })) : h(State, { state: p.state }));
 
 function Publication({ table, data, may, reload }) {
   const declared = data.spec.services && data.spec.services.publish;

@@ -1,14 +1,25 @@
 // The model of the timeline: rows from columns, lanes, and the boxes of a range. Pure: no DOM, tested apart.
 const WRITES = ['commit', 'deltacommit', 'replacecommit'];
-const ORDER = ['deltacommit', 'commit', 'replacecommit', 'compaction', 'logcompaction', 'clustering', 'indexing', 'clean', 'savepoint', 'rollback', 'restore'];
+const ORDER = ['deltacommit', 'commit', 'replacecommit', 'compaction', 'logcompaction', 'clustering', 'indexing', 'clean', 'savepoint', 'rollback', 'restore', 'publish'];
 
 export function kindOf(action, state, active) {
   if (state !== 'completed') return active || !WRITES.includes(action) ? 'pending' : 'failed';
   return action === 'rollback' || action === 'restore' ? 'undone' : 'completed';
 }
 
+// The lane of publications, which are no instants of the table.
+export const PUBLISH = 'publish';
+
+// One row per partition that readers see: a point in time. `instant` is the published version, as a row of the table.
+export function publications(status) {
+  return (status ? status.partitions : []).filter((p) => p.published && Number.isFinite(Date.parse(p.published))).map((p) => {
+    const at = Date.parse(p.published);
+    return { instant: p.instant, action: PUBLISH, state: 'completed', begin: at, end: at, kind: 'completed', partition: p.partition };
+  });
+}
+
 // Rows ordered by begin. A pending row ends at the time of the read.
-export function place(bars, only = '') {
+export function place(bars, only = '', published = []) {
   const active = new Set(bars.active); const rows = []; let longest = 0;
   for (let i = 0; i < bars.instants.length; i += 1) {
     if (only && bars.actions[i] !== only) continue;
@@ -16,6 +27,7 @@ export function place(bars, only = '') {
     longest = Math.max(longest, end - begin);
     rows.push({ instant: bars.instants[i], action: bars.actions[i], state: bars.states[i], begin, end, kind: kindOf(bars.actions[i], bars.states[i], active.has(bars.instants[i])) });
   }
+  if (!only || only === PUBLISH) rows.push(...published);
   rows.sort((a, b) => a.begin - b.begin);
   const first = rows.length ? rows[0].begin : bars.now_ms - 3600000;
   const last = rows.reduce((most, r) => Math.max(most, r.end), first + 1000);
@@ -24,8 +36,8 @@ export function place(bars, only = '') {
 }
 
 // In a merge-on-read table, a completed compaction is a commit on the timeline.
-export function lanesOf(bars, type = '') {
-  const found = new Set(bars.actions); const merges = String(type).toUpperCase() === 'MERGE_ON_READ';
+export function lanesOf(bars, type = '', published = []) {
+  const found = new Set(bars.actions); if (published.length) found.add(PUBLISH); const merges = String(type).toUpperCase() === 'MERGE_ON_READ';
   const labels = { deltacommit: 'writes', commit: merges ? 'compacted' : 'writes', replacecommit: 'replaced' };
   return ORDER.filter((action) => found.has(action)).map((action) => [action, labels[action] || action]);
 }
@@ -43,7 +55,7 @@ export function decimate(model, lanes, from, to, width) {
     const x = Math.max(-2, Math.floor((r.begin - from) * scale)); const right = Math.min(width + 2, Math.ceil((r.end - from) * scale)); const w = Math.max(2, right - x);
     const key = `${lane}/${r.kind}`; const last = open.get(key);
     if (last && x <= last.x + last.w && last.w <= 4 && w <= 4 && x - last.x < 3) { last.count += 1; last.end = Math.max(last.end, r.end); last.w = Math.max(last.w, x + w - last.x); continue; }
-    const box = { lane, x, w, kind: r.kind, count: 1, begin: r.begin, end: r.end, instant: r.instant, action: r.action, state: r.state };
+    const box = { lane, x, w, kind: r.kind, count: 1, begin: r.begin, end: r.end, instant: r.instant, action: r.action, state: r.state, partition: r.partition };
     boxes.push(box); open.set(key, box);
   }
   return boxes;

@@ -3,7 +3,7 @@ import { h, UI, useData, useQuery, useState, useEffect, useRef, useMemo, count, 
 import { Panel, Waiting, Failure, State, Go } from './ui.js';
 import { ActionButton } from './actions.js';
 import { dagRun } from './queue.js';
-import { place, decimate, lanesOf, ticks } from './timeline-model.js';
+import { place, decimate, lanesOf, publications, ticks, PUBLISH } from './timeline-model.js';
 
 const { Box, Flex, Text, Button, Code, Table } = UI;
 const LANE = 30; const LEFT = 110; const TOP = 22; const LISTED = 40;
@@ -13,15 +13,18 @@ export function Timeline({ table, data, may, reload }) {
   const archived = get('archived') === 'true';
   const read = useData(`tables/${encodeURIComponent(table)}/timeline${archived ? '?archived=true' : ''}`);
   const runs = useData(`tables/${encodeURIComponent(table)}/runs`).data;
+  const publishes = data.spec.services && data.spec.services.publish && !archived;
+  const status = useData(publishes ? `tables/${encodeURIComponent(table)}/publication` : null).data;
+  const published = useMemo(() => publications(status), [status]);
   if (read.error && !read.data) return h(Failure, { error: read.error });
   if (!read.data) return h(Waiting);
-  return h(Chart, { bars: read.data, runs: runs ? runs.runs : [], table, data, may, reload, get, set, archived });
+  return h(Chart, { bars: read.data, published, runs: runs ? runs.runs : [], table, data, may, reload, get, set, archived });
 }
 
-function Chart({ bars, runs, table, data, may, reload, get, set, archived }) {
+function Chart({ bars, published, runs, table, data, may, reload, get, set, archived }) {
   const only = get('action');
-  const model = useMemo(() => place(bars, only), [bars, only]);
-  const lanes = useMemo(() => lanesOf(bars, data.spec.type), [bars]);
+  const model = useMemo(() => place(bars, only, published), [bars, only, published]);
+  const lanes = useMemo(() => lanesOf(bars, data.spec.type, published), [bars, published]);
   const whole = [model.first, model.last];
   const from = Number(get('from')) || whole[0]; const to = Number(get('to')) || whole[1];
   const canvas = useRef(null); const drag = useRef(null); const [hover, setHover] = useState(null); const [width, setWidth] = useState(900);
@@ -100,6 +103,7 @@ function draw(element, boxes, { from, to, width, height, lanes, now, chosen, hov
 function Tip({ hover, runs, width }) {
   const b = hover.box; const run = runs.get(b.instant);
   const text = b.count > 1 ? [`${count(b.count)} instants`, `${absolute(b.begin)} to ${absolute(b.end)}`]
+    : b.action === PUBLISH ? [`published ${b.partition}`, `version ${b.instant}`, absolute(b.begin)]
     : [`${b.action} ${b.instant}`, b.state === 'completed' ? `${absolute(b.begin)}, ${seconds((b.end - b.begin) / 1000)}` : `${b.state} since ${absolute(b.begin)}${b.kind === 'failed' ? '; no heartbeat' : ''}`,
       ...(run ? [`run ${run.run}, ${run.tries === 1 ? '1 try' : `${run.tries} tries`}${run.error ? `: ${run.error}` : ''}`] : [])];
   return h(Box, { position: 'absolute', pointerEvents: 'none', top: `${hover.y + 14}px`, left: `${Math.min(hover.x + 10, width - 330)}px`, maxW: '20rem', bg: 'bg.panel', borderWidth: 1, borderRadius: 'md', p: 2, shadow: 'md', fontSize: 'xs', zIndex: 5 },
@@ -114,10 +118,14 @@ function Detail({ table, instant, run, may, reload, archived, close }) {
     archived ? h(Text, { color: 'fg.muted' }, 'The plan of an archived instant is not read here; `lakehouse timeline show --archived` lists it.') : null,
     error ? h(Failure, { error }) : null, !data && !error && !archived ? h(Waiting) : null,
     data ? h(Fragment, null, h(Flex, { gap: 3, align: 'center', wrap: 'wrap' }, h(State, { state: data.state === 'completed' ? 'completed' : 'pending' }), h(Text, { fontWeight: 'medium' }, `${data.action} ${data.operation.toLowerCase().replaceAll('_', ' ')}`), h(Text, null, data.summary),
-      run && dagRun(run.run) ? h(Go, { to: dagRun(run.run) }, 'DAG run that made it') : null),
+      maker(run, data) ? h(Go, { to: maker(run, data) }, 'DAG run that made it') : null),
     h(Flex, { gap: 4, mt: 2, wrap: 'wrap', fontSize: 'sm' }, Object.entries(data.numbers).map(([n, v]) => h('span', { key: n }, `${n.replaceAll('_', ' ')}: ${n === 'bytes' ? size(v) : count(v)}`))),
     h(Tree, { name: 'plan', value: data.plan }), h(Tree, { name: 'partitions', value: data.partitions }), h(Tree, { name: 'files', value: data.files }), h(Tree, { name: 'extra metadata', value: data.extra })) : null);
 }
+
+// The DAG run of a service is in the catalog; a commit of an ingestion names its own run.
+const RUN_ID = /^lakehouse\.ingest\.run_id(\.|$)/;
+const maker = (run, data) => dagRun((run && run.run) || (Object.entries(data.extra).find(([name]) => RUN_ID.test(name)) || ['', ''])[1]);
 
 // A value as a tree that opens on demand; long lists show their first 100 entries.
 function Tree({ name, value }) {
@@ -128,5 +136,5 @@ function Tree({ name, value }) {
 }
 
 const List = ({ rows, total, choose }) => h(Box, { mt: 4 }, h(Text, { fontWeight: 'semibold', mb: 1 }, `Newest instants of this range${total > rows.length ? ` (${rows.length} of ${count(total)})` : ''}`),
-  h(Table.Root, { size: 'sm', 'aria-label': 'Instants' }, h(Table.Body, null, rows.map((r) => h(Table.Row, { key: r.instant + r.action }, h(Table.Cell, null, h(Button, { variant: 'plain', size: 'xs', px: 0, color: 'fg.info', onClick: () => choose(r.instant) }, r.instant)),
-    h(Table.Cell, null, r.action), h(Table.Cell, null, h(State, { state: r.kind === 'failed' ? 'failed' : r.state === 'completed' ? 'completed' : 'pending' })), h(Table.Cell, null, absolute(r.begin)), h(Table.Cell, null, r.state === 'completed' ? seconds((r.end - r.begin) / 1000) : '-'))))));
+  h(Table.Root, { size: 'sm', 'aria-label': 'Instants' }, h(Table.Body, null, rows.map((r) => h(Table.Row, { key: r.instant + r.action + (r.partition || '') }, h(Table.Cell, null, h(Button, { variant: 'plain', size: 'xs', px: 0, color: 'fg.info', onClick: () => choose(r.instant) }, r.instant)),
+    h(Table.Cell, null, r.partition ? `${r.action} ${r.partition}` : r.action), h(Table.Cell, null, h(State, { state: r.kind === 'failed' ? 'failed' : r.state === 'completed' ? 'completed' : 'pending' })), h(Table.Cell, null, absolute(r.begin)), h(Table.Cell, null, r.state === 'completed' ? seconds((r.end - r.begin) / 1000) : '-'))))));

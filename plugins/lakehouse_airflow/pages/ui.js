@@ -80,10 +80,24 @@ export function Spark({ values, width = 96, height = 22 }) {
     h('title', null, text), h('polyline', { points, fill: 'none', stroke: 'var(--chakra-colors-blue-solid, #3b82f6)', strokeWidth: 1.5 }));
 }
 
+const FIRST_ROWS = 12;
+
+// The rows of a screen are drawn first, the others after the browser has painted them.
+function useDrawn(rows) {
+  const [all, setAll] = useState(rows.length <= FIRST_ROWS);
+  useEffect(() => {
+    if (all) return undefined;
+    const timer = setTimeout(() => setAll(true), 0);
+    return () => clearTimeout(timer);
+  }, [all]);
+  return all ? rows : rows.slice(0, FIRST_ROWS);
+}
+
 // A table that the server sorts and pages. Columns: {name, label, cell, order}.
 export function PagedTable({ columns, rows, total, limit = 50, label, empty, rowKey }) {
   const [get, set] = useQuery();
   const offset = Number(get('offset', '0')); const order = get('order'); const ascending = get('ascending') === 'true';
+  const drawn = useDrawn(rows);
   return h(Box, null,
     h(Table.Root, { size: 'sm', 'aria-label': label, striped: false },
       h(Table.Header, null, h(Table.Row, null, columns.map((c) => h(Table.ColumnHeader, {
@@ -92,7 +106,7 @@ export function PagedTable({ columns, rows, total, limit = 50, label, empty, row
       }, c.order ? h(Button, { variant: 'plain', size: 'xs', px: 0, h: 'auto', fontWeight: 'semibold',
         onClick: () => set({ order: c.order, ascending: order === c.order && !ascending ? 'true' : '' }) },
       `${c.label}${order === c.order ? (ascending ? ' ▲' : ' ▼') : ''}`) : c.label)))),
-      h(Table.Body, null, rows.map((row, i) => h(Table.Row, { key: rowKey ? rowKey(row) : i },
+      h(Table.Body, null, drawn.map((row, i) => h(Table.Row, { key: rowKey ? rowKey(row) : i },
         columns.map((c) => h(Table.Cell, { key: c.name, textAlign: c.right ? 'end' : 'start', verticalAlign: 'top' }, c.cell(row))))))),
     rows.length === 0 ? h(Box, { p: 4, color: 'fg.muted' }, empty) : null,
     total > limit ? h(Flex, { gap: 3, mt: 3, align: 'center', justify: 'flex-end' },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 
@@ -11,6 +13,7 @@ from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.model.instant import Action
+from lakehouse.model.ttl import PartitionExpiry
 from lakehouse.spec.contracts.tables import (
     ColumnInfo,
     CommitInfo,
@@ -24,8 +27,8 @@ _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 _LAST_COMMITS = 10
 
 
-def describe(table: LoadedTable) -> TableSummary:
-    """Return a summary of the table; the table is listed once."""
+def describe(table: LoadedTable, expiry: Mapping[str, PartitionExpiry]) -> TableSummary:
+    """Return a summary of the table; the table is listed once. `expiry` is by partition."""
     config, schema = table.config, table_schema(table)
     restore = table.timeline.pending_restore()
     return TableSummary(
@@ -36,7 +39,7 @@ def describe(table: LoadedTable) -> TableSummary:
         partitioned_by=tuple(config.keys.partition_fields),
         ordering=tuple(config.ordering_fields),
         schema=tuple(ColumnInfo(column=field.name, type=str(field.type)) for field in schema or ()),
-        partitions=_partitions(table),
+        partitions=_partitions(table, expiry),
         pending_plans=_plans(table),
         pending_restore=None if restore is None else restore.requested,
         savepoints=_savepoints(table),
@@ -44,7 +47,8 @@ def describe(table: LoadedTable) -> TableSummary:
     )
 
 
-def _partitions(table: LoadedTable) -> tuple[PartitionInfo, ...]:
+def _partitions(table: LoadedTable, expiry: Mapping[str, PartitionExpiry]) -> tuple[PartitionInfo, ...]:
+    never = PartitionExpiry()
     held = {**pending_clustering(table), **pending_compactions(table)}
     slices = load_slices(table)
     columns = pa.table(
@@ -57,7 +61,7 @@ def _partitions(table: LoadedTable) -> tuple[PartitionInfo, ...]:
         }
     )
     sums = [("partition", "count"), *((name, "sum") for name in columns.column_names[1:])]
-    found = columns.group_by("partition").aggregate(sums).sort_by("partition").to_pylist()
+    rows = columns.group_by("partition").aggregate(sums).sort_by("partition").to_pylist()
     return tuple(
         PartitionInfo(
             partition=row["partition"] or "(root)",
@@ -67,8 +71,10 @@ def _partitions(table: LoadedTable) -> tuple[PartitionInfo, ...]:
             log_files=row["log_files_sum"],
             planned_groups=row["planned_groups_sum"],
             log_ratio=round(logs / base, 3) if base else None,
+            expires_ms=(found := expiry.get(row["partition"], never)).at_ms,
+            expired=found.reason,
         )
-        for row in found
+        for row in rows
     )
 
 

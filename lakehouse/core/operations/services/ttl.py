@@ -39,16 +39,16 @@ from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.partition_time import time_pattern
-from lakehouse.core.planning.ttl import Now, plan_ttl
+from lakehouse.core.planning.ttl import Now, expiry_times, plan_ttl
 from lakehouse.core.rows.timestamp_keys import zone_id
 from lakehouse.core.state.partition_statistics import partition_statistics
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.ttl_policy_log import read_rules, set_rule
-from lakehouse.errors import ConflictError, UserError
+from lakehouse.errors import ConflictError, RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Instant, State
 from lakehouse.model.nothing_to_do import NothingToDoReason
-from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
+from lakehouse.model.ttl import PartitionExpiry, TtlDue, TtlPlan, TtlRule
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.transaction import TransactionPolicy
 
@@ -83,6 +83,34 @@ def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAU
     """
     require_partitioned(table)
     return _plan(table, policies, _rules(table, policies), request, save=False)
+
+
+def partition_expiry(table: LoadedTable, policies: Policies) -> dict[str, PartitionExpiry]:
+    """Return when and why partitions expire by the rules of a table; writes nothing.
+
+    Partitions without limits, and those that a policy keeps, are left out. If the rules cannot be applied, the log says
+    why, and no partition is returned.
+    """
+    if not table.config.is_partitioned:
+        return {}
+    try:
+        return _partition_expiry(table, policies, _rules(table, policies))
+    except (UserError, UnsupportedError, RetryableError) as error:
+        logger.warning("%s: the expiry of partitions is not known: %s", table.env.storage.root, error)
+        return {}
+
+
+def _partition_expiry(table: LoadedTable, policies: Policies, rules: Sequence[TtlRule]) -> dict[str, PartitionExpiry]:
+    if not any(rule.limits for rule in rules):
+        return {}
+    statistics = tuple(partition_statistics(load_statistics(table, save=False)))
+    off = switched_off(policies, "ttl", (found.partition for found in statistics))
+    members = tuple(found for found in statistics if found.partition not in off)
+    now, keys = _now(table), table.config.keys
+    times = expiry_times(members, rules, keys, now)
+    planned = plan_ttl(members, rules, keys, now, max_partitions=len(members) or 1)
+    reasons = {expiry.partition: expiry.reason for expiry in planned.expired}
+    return {name: PartitionExpiry(at_ms=times.get(name), reason=reasons.get(name, "")) for name in times | reasons}
 
 
 def schedule(
@@ -175,12 +203,16 @@ def _plan(
         statistics,
         rules,
         table.config.keys,
-        Now(utc_ms=table.env.clock.now_ms(), instant=table.store.new_instant_time(table.timeline)),
+        _now(table),
         max_partitions=policies.ttl.max_delete_partitions,
         selected=policies.ttl.selected,
         pinned=frozenset(path.strip("/") for path in request.pinned),
         busy=_busy(table) | dict.fromkeys(off, "ttl is switched off by a policy for this partition"),
     )
+
+
+def _now(table: LoadedTable) -> Now:
+    return Now(utc_ms=table.env.clock.now_ms(), instant=table.store.new_instant_time(table.timeline))
 
 
 def _rules(table: LoadedTable, policies: Policies) -> tuple[TtlRule, ...]:

@@ -314,3 +314,14 @@ def test_ttl_commit_names_only_the_expired_partitions() -> None:
     metadata: CommitMetadata = committed(made.services.ttl.run()).metadata
     assert (metadata.stats, sorted(metadata.replaced)) == ((), june(1))
     assert WriteRequest(operation=Operation.DELETE_PARTITION).precondition is None
+
+
+def test_description_of_a_table_says_when_and_why_its_partitions_expire() -> None:
+    made = table(days=[1, 12], options={"lakehouse.ttl.partition.age": "10d"})
+    old, young = made.describe().partitions
+    now_ms = made.refresh().env.clock.now_ms()
+    assert old.expired.startswith("partition_age is") and old.expired.endswith("above 10d")
+    assert (young.expired, old.expires_ms is not None and old.expires_ms < now_ms) == ("", True)
+    assert young.expires_ms is not None and old.expires_ms is not None
+    assert young.expires_ms - old.expires_ms == 11 * DAY_MS
+    assert [part.expires_ms for part in table().describe().partitions] == [None] * 7, "no rule has a limit"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from lakehouse.core.planning.ttl import Now, plan_ttl
+from lakehouse.core.planning.ttl import Now, expiry_times, plan_ttl
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType
 from lakehouse.model.statistics import PartitionStatistics
 from lakehouse.model.ttl import TtlPlan, TtlRule
@@ -154,3 +154,19 @@ def test_run_deletes_the_oldest_partitions_up_to_its_limit() -> None:
 def test_ttl_plan_is_printed_as_json() -> None:
     assert '"partition": "day=2026-02-20"' in plan([day(9)], rule(partition_age="1d")).to_json()
     assert TtlLimits.__annotations__.keys() >= {"partition_age", "max_bytes"}
+
+
+def test_expiry_is_the_first_age_limit_that_a_partition_exceeds() -> None:
+    rules = (rule(partition_age="10d", creation_age="30d"), rule("day=2026-02-24", max_partitions=1))
+    young, created, counted = day(12, created=2), day(9, created=28), day(5)
+    found = expiry_times([young, created, counted], rules, KEYS, NOW)
+    assert counted.partition == "day=2026-02-24" and counted.partition not in found
+    day_ms = 86_400_000
+    midnight = NOW.utc_ms - 12 * 3_600_000
+    # The twelfth day before today ended eleven days before this midnight.
+    assert found == {
+        young.partition: midnight - 11 * day_ms + 10 * day_ms,
+        created.partition: min(midnight - 8 * day_ms + 10 * day_ms, NOW.utc_ms + 2 * day_ms),
+    }
+    expired = plan([young, created, counted], *rules)
+    assert expired.partitions == tuple(name for name, at in found.items() if at < NOW.utc_ms)
