@@ -112,7 +112,7 @@ def claim(given: Given) -> None:
     route = Route(notifier=given.notifier, severity=severity, scopes=tuple(given.scope))
     with load_catalog(given.catalog) as catalog:
         found = catalog.alarms.claim(route, given.owner, lease_ms)
-    document = AlarmList(alarms=tuple(map(_entry, found)))
+    document = AlarmList(alarms=tuple(map(_entry, found.alarms)), message=found.id, attempt=found.attempt)
     show_document(document, given.output, rows=rows_of(document.alarms))
 
 

@@ -1,6 +1,9 @@
 """Tasks of alarms: send new and resolved alarms with the notifiers of `alarms.yaml`.
 
 claim ──► send ──► settle       for each notifier; the catalog records what each one has sent
+
+A message is sent at most twice, and twice only if a task ended between its sending and its recording. The repetition
+has the same id, and begins when the lease of the first claim has ended: by the next run of the task.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ def alarm_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def send_pending(notifiers: Sequence[NotifierSpec], context: Mapping[str, Any]) -> dict[str, int]:
     """Send with each notifier the alarms that it has not sent; return their numbers by notifier.
 
-    A retry of a task sends only what failed. If one notifier fails, the others still send.
+    A retry of a task sends only what was not sent. If one notifier fails, the others still send.
 
     Args:
         notifiers: The notifiers.
@@ -75,20 +78,24 @@ def _send_with(spec: NotifierSpec, context: Mapping[str, Any]) -> int:
     notifier = notifier_of(spec.type, spec.arguments)
     sender = ["--notifier", spec.name, "--owner", _owner(context)]
     chosen = ["--severity", spec.severity.name.lower(), *(word for scope in spec.scopes for word in ("--scope", scope))]
-    claimed = AlarmList.from_json(run_command(["alarms", "claim", *sender, *chosen, "--output", "json"])).alarms
-    if not claimed:
-        return 0
-    try:
-        send(notifier, AlarmMessage.of(claimed), context)
-    except BaseException:
-        run_command(["alarms", "settle", *sender, "--failed"])
-        raise
-    run_command(["alarms", "settle", *sender])
-    log.info("%s: sent %d alarms", spec.name, len(claimed))
-    return len(claimed)
+    sent = 0
+    while True:
+        claimed = AlarmList.from_json(run_command(["alarms", "claim", *sender, *chosen, "--output", "json"]))
+        if not claimed.alarms:
+            return sent
+        message = AlarmMessage.of(claimed.alarms, claimed=claimed.message, attempt=claimed.attempt)
+        try:
+            send(notifier, message, context)
+        # After an exception that ends the task, such as a timeout, nobody knows whether the message was sent.
+        except Exception:
+            run_command(["alarms", "settle", *sender, "--failed"])
+            raise
+        run_command(["alarms", "settle", *sender])
+        log.info("%s: sent %d alarms in message %s", spec.name, len(claimed.alarms), message.id)
+        sent += len(claimed.alarms)
 
 
 def _owner(context: Mapping[str, Any]) -> str:
-    """Return the id of the task without its try, so that a retry continues the claims of the earlier try."""
+    """Return the id of the task with its try: a retry waits until the claims of the earlier try end."""
     ti = context["ti"]
-    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}"
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.try_number}"

@@ -33,19 +33,27 @@ _WORDS = {AlarmEvent.OPEN: "new", AlarmEvent.RESOLVED: "resolved"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmMessage:
-    """One message about new and resolved alarms, the most severe ones first."""
+    """One message about new and resolved alarms, the most severe ones first.
+
+    `claimed` is the id of the message in the catalog. `attempt` is 2 if its first sender ended before it recorded the
+    outcome, so that the receiver may have got the message already.
+    """
 
     alarms: tuple[AlarmEntry, ...]
+    claimed: str = ""
+    attempt: int = 1
 
     @classmethod
-    def of(cls, alarms: Sequence[AlarmEntry]) -> AlarmMessage:
+    def of(cls, alarms: Sequence[AlarmEntry], *, claimed: str = "", attempt: int = 1) -> AlarmMessage:
         """Return the message about alarms."""
         ordered = sorted(alarms, key=lambda one: (one.state != AlarmEvent.OPEN, -one.severity, one.table, one.rule))
-        return cls(alarms=tuple(ordered))
+        return cls(alarms=tuple(ordered), claimed=claimed, attempt=attempt)
 
     @property
     def id(self) -> str:
-        """An id of the alarms and their states: a receiver can drop a message that it has received already."""
+        """The id of the message: a receiver can drop a message that it has received already."""
+        if self.claimed:
+            return self.claimed
         key = ",".join(f"{one.id}:{one.state}" for one in sorted(self.alarms, key=lambda one: one.id))
         return hashlib.sha256(key.encode()).hexdigest()[:16]
 
@@ -61,7 +69,8 @@ class AlarmMessage:
         counts = Counter(_WORDS[one.state] for one in self.alarms)
         numbers = ", ".join(f"{count} {word}" for word, count in counts.items())
         first = self.alarms[0]
-        return f"lakehouse: {numbers} alarms: {first.table}: {_one_line(first.text)}"[:200]
+        again = " (repeated)" if self.attempt > 1 else ""
+        return f"lakehouse{again}: {numbers} alarms: {first.table}: {_one_line(first.text)}"[:200]
 
     @property
     def text(self) -> str:
@@ -124,7 +133,10 @@ def smtp_notifier(**arguments: Any) -> BaseNotifier:
         arguments: Arguments of SmtpNotifier: `to`, and for example `from_email` and `smtp_conn_id`.
     """
     notifier = _provider_class("smtp", "airflow.providers.smtp.notifications.smtp.SmtpNotifier")
-    return notifier(**{"subject": "{{ alarms.subject }}", "html_content": "{{ alarms.html }}", **arguments})
+    # Mail servers and clients drop a second message with the same id.
+    headers = {"Message-ID": "<{{ alarms.id }}@lakehouse>"}
+    texts = {"subject": "{{ alarms.subject }}", "html_content": "{{ alarms.html }}", "custom_headers": headers}
+    return notifier(**{**texts, **arguments})
 
 
 def webhook_notifier(**arguments: Any) -> BaseNotifier:

@@ -24,7 +24,7 @@ from lakehouse.spec.contracts.fleet import Severity
 from lakehouse_airflow import alarms as tasks
 from lakehouse_airflow.notifiers import AlarmMessage, LogNotifier, notifier_of, send
 
-CONTEXT = {"ti": SimpleNamespace(dag_id="services.schedule", run_id="r1", task_id="send_alarms")}
+CONTEXT = {"ti": SimpleNamespace(dag_id="services.schedule", run_id="r1", task_id="send_alarms", try_number=1)}
 
 
 def alarm(number: int = 1, **changes: Any) -> AlarmEntry:
@@ -197,6 +197,7 @@ class FakeCatalog:
         self.unsent = dict.fromkeys(notifiers, (alarm(), alarm(2)))
         self.claimed: dict[str, tuple[AlarmEntry, ...]] = {}
         self.words: list[Sequence[str]] = []
+        self.attempt = 1
 
     def run_command(self, words: Sequence[str], **more: Any) -> str:
         """Answer one command."""
@@ -204,7 +205,7 @@ class FakeCatalog:
         name = words[words.index("--notifier") + 1]
         if words[1] == "claim":
             self.claimed[name], self.unsent[name] = self.unsent[name], ()
-            return AlarmList(alarms=self.claimed[name]).to_json()
+            return AlarmList(alarms=self.claimed[name], message="m1", attempt=self.attempt).to_json()
         if "--failed" in words:
             self.unsent[name] = self.claimed[name]
         return ""
@@ -235,7 +236,30 @@ def test_retry_sends_only_with_the_notifier_that_failed(
     assert len(mailbox.messages) == 1 and len(receiver.requests) == 2
     assert tasks.send_pending(notifiers, CONTEXT) == {"hook": 0, "mail": 0}
     owners = {words[words.index("--owner") + 1] for words in catalog.words}
-    assert owners == {"services.schedule/r1/send_alarms"}
+    assert owners == {"services.schedule/r1/send_alarms/1"}
+
+
+def test_task_that_is_killed_while_it_sends_leaves_its_claim_and_the_repetition_has_the_same_id(
+    receiver: Receiver, connect: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect("alarm_hook", conn_type="http", host=receiver.url)
+    catalog, notifiers = FakeCatalog("hook"), [spec("hook", http_conn_id="alarm_hook")]
+    monkeypatch.setattr(tasks, "run_command", catalog.run_command)
+
+    def killed(*arguments: Any) -> None:
+        send(*arguments)
+        raise SystemExit("killed")
+
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr(tasks, "send", killed)
+        tasks.send_pending(notifiers, CONTEXT)
+    assert [words[1] for words in catalog.words] == ["claim"], "nobody knows whether the message was sent"
+    # The lease ended, and the catalog gives out the same message again.
+    catalog.unsent, catalog.attempt = catalog.claimed, 2
+    assert tasks.send_pending(notifiers, CONTEXT) == {"hook": 2}
+    first, second = ((headers["Idempotency-Key"], json.loads(body)) for _, headers, body in receiver.requests)
+    assert (first[0], first[1]["id"]) == (second[0], second[1]["id"]) == ("m1", "m1")
+    assert "(repeated)" not in first[1]["subject"] and "(repeated)" in second[1]["subject"]
 
 
 def test_task_reads_the_notifiers_beside_the_folder_of_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -133,11 +134,11 @@ def test_silenced_alarm_is_not_sent_until_its_silence_ends(catalog: Catalog, clo
     record(catalog, second, problem("freshness"))
     catalog.alarms.silence(rule="freshness", scope="sales.t0", until_ms=clock.ms + DAY, reason="rebuild", author="ada")
     assert [(a.table, a.rule) for a in catalog.alarms.find() if a.silenced_until_ms] == [("sales.t0", "freshness")]
-    sent = catalog.alarms.claim(SLACK, "run1", LEASE)
+    sent = catalog.alarms.claim(SLACK, "run1", LEASE).alarms
     assert {(a.table, a.rule) for a in sent} == {("sales.t0", "small_files"), ("sales.t1", "freshness")}
     catalog.alarms.confirm("slack", "run1")
     clock.ms += DAY
-    assert [(a.table, a.rule) for a in catalog.alarms.claim(SLACK, "run2", LEASE)] == [("sales.t0", "freshness")]
+    assert [(a.table, a.rule) for a in catalog.alarms.claim(SLACK, "run2", LEASE).alarms] == [("sales.t0", "freshness")]
 
 
 @pytest.mark.parametrize(("scope", "rule"), [("", ""), ("sales", ""), ("sales.t0", "freshness"), ("", "freshness")])
@@ -148,9 +149,9 @@ def test_silence_covers_its_scope_and_rule_and_can_be_ended(
     record(catalog, first, problem())
     number = catalog.alarms.silence(rule=rule, scope=scope, until_ms=clock.ms + DAY, reason="x", author="ada")
     assert [silence.id for silence in catalog.alarms.silences()] == [number]
-    assert catalog.alarms.claim(SLACK, "run1", LEASE) == ()
+    assert catalog.alarms.claim(SLACK, "run1", LEASE).alarms == ()
     assert catalog.alarms.unsilence(number) and not catalog.alarms.unsilence(number)
-    assert len(catalog.alarms.claim(SLACK, "run1", LEASE)) == 1
+    assert len(catalog.alarms.claim(SLACK, "run1", LEASE).alarms) == 1
 
 
 def test_silence_without_reason_or_in_the_past_is_refused(catalog: Catalog, clock: Clock) -> None:
@@ -164,23 +165,23 @@ def test_alarm_and_its_resolution_are_sent_once_to_each_notifier(catalog: Catalo
     first, _ = tables(catalog)
     record(catalog, first, problem())
     for name in ("slack", "mail"):
-        claimed = catalog.alarms.claim(Route(notifier=name), "run1", LEASE)
+        claimed = catalog.alarms.claim(Route(notifier=name), "run1", LEASE).alarms
         assert [alarm.state for alarm in claimed] == [AlarmState.OPEN]
         catalog.alarms.confirm(name, "run1")
-        assert catalog.alarms.claim(Route(notifier=name), "run2", LEASE) == ()
+        assert catalog.alarms.claim(Route(notifier=name), "run2", LEASE).alarms == ()
     record(catalog, first)
-    resolved = catalog.alarms.claim(SLACK, "run3", LEASE)
+    resolved = catalog.alarms.claim(SLACK, "run3", LEASE).alarms
     assert [alarm.state for alarm in resolved] == [AlarmState.RESOLVED]
     assert resolved[0].sent["slack"] == {"raised": clock.ms}
     catalog.alarms.confirm("slack", "run3")
-    assert catalog.alarms.claim(SLACK, "run4", LEASE) == ()
+    assert catalog.alarms.claim(SLACK, "run4", LEASE).alarms == ()
 
 
 def test_alarm_that_was_resolved_before_it_was_sent_is_never_sent(catalog: Catalog) -> None:
     first, _ = tables(catalog)
     record(catalog, first, problem())
     record(catalog, first)
-    assert catalog.alarms.claim(SLACK, "run1", LEASE) == ()
+    assert catalog.alarms.claim(SLACK, "run1", LEASE).alarms == ()
 
 
 def test_released_claim_is_taken_by_the_next_sender_and_an_expired_one_after_its_lease(
@@ -188,22 +189,80 @@ def test_released_claim_is_taken_by_the_next_sender_and_an_expired_one_after_its
 ) -> None:
     first, _ = tables(catalog)
     record(catalog, first, problem())
-    failed = catalog.alarms.claim(SLACK, "run1", LEASE)
-    assert len(failed) == 1 and catalog.alarms.claim(SLACK, "run2", LEASE) == ()
+    failed = catalog.alarms.claim(SLACK, "run1", LEASE).alarms
+    assert len(failed) == 1 and catalog.alarms.claim(SLACK, "run2", LEASE).alarms == ()
     catalog.alarms.release("slack", "run1")
-    assert len(catalog.alarms.claim(SLACK, "run2", LEASE)) == 1
+    assert len(catalog.alarms.claim(SLACK, "run2", LEASE).alarms) == 1
     clock.ms += LEASE
-    taken_over = catalog.alarms.claim(SLACK, "run3", LEASE)
+    taken_over = catalog.alarms.claim(SLACK, "run3", LEASE).alarms
     assert len(taken_over) == 1
     catalog.alarms.release("slack", "run2")
-    assert catalog.alarms.claim(SLACK, "run4", LEASE) == ()
+    assert catalog.alarms.claim(SLACK, "run4", LEASE).alarms == ()
+
+
+#: The steps of a sender, after each of which it may be killed.
+_STEPS = ("claimed", "sent", "recorded")
+
+
+def deliver(catalog: Catalog, owner: str, inbox: list[tuple[str, tuple[int, ...]]], killed_after: str | None) -> None:
+    """Send one message as the task does, and end without a word after a step."""
+    claimed = catalog.alarms.claim(SLACK, owner, LEASE)
+    if not claimed.alarms or killed_after == "claimed":
+        return
+    inbox.append((claimed.id, tuple(alarm.id for alarm in claimed.alarms)))
+    if killed_after != "sent":
+        catalog.alarms.confirm("slack", owner)
+
+
+@pytest.mark.parametrize("first", _STEPS)
+@pytest.mark.parametrize("second", _STEPS)
+def test_message_is_sent_at_most_twice_with_one_id_whenever_senders_are_killed(
+    catalog: Catalog, clock: Clock, first: str, second: str
+) -> None:
+    one, other = tables(catalog)
+    record(catalog, one, problem())
+    inbox: list[tuple[str, tuple[int, ...]]] = []
+    deliver(catalog, "run1/1", inbox, first)
+    # A new alarm does not change the message that may have been sent already.
+    record(catalog, other, problem("freshness"))
+    deliver(catalog, "run1/2", inbox, None)
+    assert len(inbox) == (1 if first == "claimed" else 2), "the first message is not repeated before its lease ends"
+    clock.ms += LEASE
+    # The alarm is resolved before the repetition, which is still the same message.
+    record(catalog, one)
+    deliver(catalog, "run2/1", inbox, second)
+    for number in range(3, 8):
+        clock.ms += LEASE
+        deliver(catalog, f"run{number}/1", inbox, None)
+    (raised,) = [alarm.id for alarm in catalog.alarms.find(state=AlarmState.RESOLVED)]
+    assert len({sent for sent in inbox}) == len({sent for sent, _ in inbox}), "one id is one message"
+    counts = Counter(sent for sent, alarms in inbox if raised in alarms)
+    # The alarm, and its resolution, unless both senders ended before they had sent anything.
+    assert max(counts.values()) <= 2
+    assert len(counts) == 2 if (first, second) != ("claimed", "claimed") else len(counts) == 1
+    assert len({alarms for _, alarms in inbox if raised not in alarms}) == 1
+    (alarm,) = catalog.alarms.find(state=AlarmState.RESOLVED)
+    assert set(alarm.sent["slack"]) == {"raised", "resolved"}
+
+
+def test_sender_that_sent_nothing_gives_the_message_back_without_an_attempt(catalog: Catalog, clock: Clock) -> None:
+    first, _ = tables(catalog)
+    record(catalog, first, problem())
+    lost = catalog.alarms.claim(SLACK, "run1", LEASE)
+    clock.ms += LEASE
+    for number in range(2, 5):
+        repeated = catalog.alarms.claim(SLACK, f"run{number}", LEASE)
+        assert (repeated.id, repeated.attempt, repeated.alarms) == (lost.id, 2, lost.alarms)
+        catalog.alarms.release("slack", f"run{number}")
+    catalog.alarms.claim(SLACK, "run9", LEASE)
+    assert catalog.alarms.confirm("slack", "run9") == 1
 
 
 def test_two_senders_at_once_never_claim_the_same_alarm(catalog: Catalog) -> None:
     for table in tables(catalog, 20):
         record(catalog, table, problem())
     with ThreadPoolExecutor(4) as pool:
-        claims = list(pool.map(lambda n: catalog.alarms.claim(SLACK, f"run{n}", LEASE), range(4)))
+        claims = list(pool.map(lambda n: catalog.alarms.claim(SLACK, f"run{n}", LEASE).alarms, range(4)))
     assert sorted(len(claim) for claim in claims) == [0, 0, 0, 20]
 
 
@@ -212,9 +271,9 @@ def test_route_takes_alarms_of_its_severity_and_scopes(catalog: Catalog) -> None
     record(catalog, first, problem(), problem("unreadable", critical=True))
     record(catalog, second, problem("unreadable", critical=True))
     critical = Route(notifier="pager", severity=Severity.CRITICAL)
-    assert [a.rule for a in catalog.alarms.claim(critical, "r", LEASE)] == ["unreadable", "unreadable"]
+    assert [a.rule for a in catalog.alarms.claim(critical, "r", LEASE).alarms] == ["unreadable", "unreadable"]
     one = Route(notifier="team", scopes=("sales.t1", "web"))
-    assert [a.table for a in catalog.alarms.claim(one, "r", LEASE)] == ["sales.t1"]
+    assert [a.table for a in catalog.alarms.claim(one, "r", LEASE).alarms] == ["sales.t1"]
 
 
 def test_prune_deletes_alarms_that_were_resolved_long_ago(catalog: Catalog, clock: Clock) -> None:

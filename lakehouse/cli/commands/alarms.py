@@ -77,7 +77,7 @@ _CHECK = Command(
 _CLAIM = Command(
     "claim",
     "alarms:claim",
-    "Claim the alarms that a notifier has to send: new ones, and resolved ones that it had sent.",
+    "Claim the next message of a notifier: new and resolved alarms, or the message of a sender that ended.",
     [
         *_sender(),
         value("--severity", "Least severity.", type=OneOf(("info", "warning", "critical")), default="info"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -104,14 +104,25 @@ def overtaken(plan: ClusteringPlan, commits: Iterable[tuple[Instant, CommitMetad
         missed = sorted((whole & {stat.partition for stat in metadata.stats}) - copied)
         if missed:
             return f"{instant.requested} wrote to {missed[0]!r} without copying its rows to the new buckets"
-        replaced = {(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids}
-        changed = {
-            (stat.partition, stat.file_id)
-            for stat in metadata.stats
-            if stat.path.rpartition("/")[2] not in planned.get((stat.partition, stat.file_id), ())
-        }
+        changed, replaced = changed_files(planned, metadata)
         copies = {(s.partition, s.file_id) for s in metadata.stats if f"_{requested}.log." in s.path}
-        both = sorted(planned.keys() & ((changed - copied_groups(plan, copies)) | replaced))
+        both = sorted((changed - copied_groups(plan, copies)) | replaced)
         if both:
             return f"{instant.requested} changed file group {both[0][1]} of {both[0][0]!r} before"
     return None
+
+
+def changed_files(
+    planned: Mapping[Group, frozenset[str]], metadata: CommitMetadata
+) -> tuple[frozenset[Group], frozenset[Group]]:
+    """Return the planned file groups that a commit changed, and those that it replaced.
+
+    `planned` maps a file group to the names of its files in the plan: a commit of these files is no change.
+    """
+    replaced = frozenset((partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids)
+    changed = frozenset(
+        (stat.partition, stat.file_id)
+        for stat in metadata.stats
+        if stat.path.rpartition("/")[2] not in planned.get((stat.partition, stat.file_id), ())
+    )
+    return changed & planned.keys(), replaced & planned.keys()

@@ -4,15 +4,17 @@
                               │
                               └──► sent once to each notifier; again when it is resolved
 
-A sender claims alarms, sends them, and confirms. Two senders never claim the same alarm. A claim ends after its lease,
-so that another sender sends the alarms of a sender that died before it confirmed.
+A sender claims alarms, sends them in one message, and confirms. Two senders never have the same alarm at a time. If a
+sender ends before it confirms, another one repeats its message after the lease, once (see `alarm_claims`).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
@@ -20,11 +22,26 @@ from sqlalchemy.orm import Session
 
 from lakehouse.core.system.clock import Clock
 from lakehouse.model.display import Readable
+from lakehouse.platform.catalog.alarm_claims import (
+    MOST_ATTEMPTS,
+    RAISED,
+    RESOLVED,
+    Claim,
+    after_release,
+    claim_of,
+    is_given_up,
+    message_id,
+    repeated,
+    unsent_event,
+    without_claim,
+)
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.models import AlarmRow, SilenceRow, SpecRow, TableRow
 from lakehouse.platform.catalog.silences import NewSilence, Silence, active_silences, add_silence, end_silence
 from lakehouse.spec.contracts.fleet import Problem, Severity
 from lakehouse.spec.secrets import redact_text
+
+logger = logging.getLogger(__name__)
 
 #: Values in one statement; databases accept some ten thousands.
 _BATCH = 5000
@@ -32,7 +49,6 @@ _DAY_MS = 86_400_000
 #: The resolution of an alarm is sent within this time; older ones are history.
 _SENT_RESOLVED_MS = 7 * _DAY_MS
 _KEPT_MS = 90 * _DAY_MS
-_CLAIM = "claim"
 _Key = tuple[int, str, str]
 
 
@@ -107,6 +123,27 @@ class Route:
         """Return whether the notifier sends an alarm; a silenced one is not sent."""
         in_scope = not self.scopes or bool({alarm.table, alarm.table.partition(".")[0]} & set(self.scopes))
         return in_scope and alarm.severity >= self.severity and alarm.silenced_until_ms is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedMessage:
+    """A message that a sender claimed; without alarms there is nothing to send.
+
+    Attributes:
+        id: The same in each attempt to send the message.
+        attempt: 2 if the sender of the first attempt ended, so that the notifier may have got the message already.
+        alarms: The alarms, as they were when the message was claimed first.
+    """
+
+    id: str
+    attempt: int = 1
+    alarms: tuple[Alarm, ...] = ()
+
+
+#: The state of an alarm in a message that is repeated: it may be resolved meanwhile, which is another message.
+_AS_OF: Mapping[str, dict[str, Any]] = MappingProxyType(
+    {RAISED: {"state": AlarmState.OPEN, "resolved_ms": None}, RESOLVED: {"state": AlarmState.RESOLVED}}
+)
 
 
 class Alarms:
@@ -188,25 +225,36 @@ class Alarms:
         with self._database.session() as session:
             return end_silence(session, silence_id, self._clock.now_ms())
 
-    def claim(self, route: Route, owner: str, lease_ms: int) -> tuple[Alarm, ...]:
-        """Claim the alarms that a notifier has to send, and return them: new ones, and resolved ones that it had sent.
+    def claim(self, route: Route, owner: str, lease_ms: int) -> ClaimedMessage:
+        """Claim the next message of a notifier: new alarms, and the resolution of alarms that it had sent.
 
-        The owner sends them and calls `confirm`, or `release` after an error. Until one of them, or until the lease
-        ends, no other owner can claim them. A silenced alarm is not claimed until its silence ends.
+        The owner sends it and calls `confirm`, or `release` if it sent nothing. Until one of them, or until the lease
+        ends, no one can claim these alarms. A message whose sender ended is claimed again by itself, once. A silenced
+        alarm is not claimed until its silence ends.
         """
         now = self._clock.now_ms()
         with self._database.session() as session:
-            silences = active_silences(session, now)
-            claimed = []
-            for row, table in _sendable(session, now):
-                alarm = _alarm(row, table, silences)
-                if not route.takes(alarm) or not _is_unsent(row, route.notifier, owner, now):
-                    continue
-                event = "raised" if alarm.state is AlarmState.OPEN else "resolved"
-                entry = {**row.notified.get(route.notifier, {}), _CLAIM: [owner, now + lease_ms, event]}
-                row.notified = {**row.notified, route.notifier: entry}
-                claimed.append(alarm)
-        return tuple(claimed)
+            silences, rows = active_silences(session, now), _sendable(session, now)
+            self._give_up(rows, route.notifier, now)
+            claims = [claim_of(row.notified.get(route.notifier, {})) for row, _ in rows]
+            message, attempt = repeated(claims, now), MOST_ATTEMPTS
+            found = list[tuple[AlarmRow, Alarm, str]]()
+            for (row, table), claim in zip(rows, claims, strict=True):
+                alarm, entry = _alarm(row, table, silences), row.notified.get(route.notifier, {})
+                if message is not None and claim is not None:
+                    if claim.message == message and claim.until_ms <= now:
+                        found.append((row, replace(alarm, **_AS_OF[claim.event]), claim.event))
+                elif message is None and claim is None:
+                    event = unsent_event(entry, is_open=row.state == AlarmState.OPEN)
+                    if event is not None and route.takes(alarm):
+                        found.append((row, alarm, event))
+            if message is None:
+                message, attempt = message_id(route.notifier, [(row.id, event) for row, _, event in found]), 1
+            for row, _, event in found:
+                claim = Claim(owner=owner, until_ms=now + lease_ms, event=event, attempt=attempt, message=message)
+                entry = without_claim(row.notified.get(route.notifier, {}))
+                row.notified = {**row.notified, route.notifier: {**entry, **claim.stored()}}
+        return ClaimedMessage(id=message, attempt=attempt, alarms=tuple(alarm for _, alarm, _ in found))
 
     def confirm(self, notifier: str, owner: str) -> int:
         """Record that a notifier sent the alarms that an owner claimed, and return their number.
@@ -236,15 +284,33 @@ class Alarms:
             rows = session.execute(query.group_by(AlarmRow.rule, AlarmRow.severity))
             return {(rule, Severity(severity)): count for rule, severity, count in rows}
 
+    def _give_up(self, rows: Sequence[tuple[AlarmRow, str]], notifier: str, now: int) -> None:
+        """Record messages as sent of which two senders ended before they recorded the outcome."""
+        for row, table in rows:
+            entry = row.notified.get(notifier, {})
+            claim = claim_of(entry)
+            if claim is None or not is_given_up(claim, now):
+                continue
+            logger.warning(
+                "the notifier %s may not have got that the alarm %s of %s was %s: two senders ended before they "
+                "recorded it",
+                notifier,
+                row.rule,
+                table,
+                claim.event,
+            )
+            row.notified = {**row.notified, notifier: {**without_claim(entry), claim.event: now}}
+
     def _end_claims(self, notifier: str, owner: str, *, sent: bool) -> int:
         """Remove the claims of an owner; if the alarms were sent, record the time by the event."""
         now, ended = self._clock.now_ms(), 0
         with self._database.session() as session:
             for row, _ in _sendable(session, now):
-                entry = dict(row.notified.get(notifier, {}))
-                holder, _, event = entry.pop(_CLAIM, ("", 0, ""))
-                if holder == owner:
-                    row.notified = {**row.notified, notifier: entry | ({event: now} if sent else {})}
+                entry = row.notified.get(notifier, {})
+                claim = claim_of(entry)
+                if claim is not None and claim.owner == owner:
+                    outcome = {claim.event: now} if sent else after_release(claim, now)
+                    row.notified = {**row.notified, notifier: {**without_claim(entry), **outcome}}
                     ended += 1
         return ended
 
@@ -321,16 +387,6 @@ def _sendable(session: Session, now: int) -> list[tuple[AlarmRow, str]]:
     return [(row, table) for row, table in session.execute(ordered)]
 
 
-def _is_unsent(row: AlarmRow, notifier: str, owner: str, now: int) -> bool:
-    entry = row.notified.get(notifier, {})
-    holder, until_ms, _ = entry.get(_CLAIM, ("", 0, ""))
-    if holder != owner and until_ms > now:
-        return False
-    if row.state == AlarmState.OPEN:
-        return "raised" not in entry
-    return "raised" in entry and "resolved" not in entry
-
-
 def _alarm(row: AlarmRow, table: str, silences: Sequence[Silence]) -> Alarm:
     assert row.table_id is not None
     covering = [silence.until_ms for silence in silences if silence.covers(row.rule, table)]
@@ -350,7 +406,7 @@ def _alarm(row: AlarmRow, table: str, silences: Sequence[Silence]) -> Alarm:
         seen_ms=row.seen_ms,
         resolved_ms=row.resolved_ms,
         silenced_until_ms=max(covering, default=None),
-        sent={name: {k: v for k, v in entry.items() if k != _CLAIM} for name, entry in row.notified.items()},
+        sent={name: times for name, entry in row.notified.items() if (times := without_claim(entry))},
     )
 
 

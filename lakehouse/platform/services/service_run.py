@@ -56,6 +56,6 @@ def _report(table: str, outcome: ServiceOutcome | NothingToDo, seconds: float) -
         instant=None if outcome.instant is None else outcome.instant.requested,
         seconds=seconds,
         plans_dropped=len(dropped),
-        warning="; ".join((*dropped, *getattr(outcome, "warnings", ()))),
+        warning="; ".join((*dropped, *getattr(outcome, "left_out", ()), *getattr(outcome, "warnings", ()))),
         **asdict(outcome.totals),
     )

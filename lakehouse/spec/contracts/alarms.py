@@ -55,9 +55,17 @@ class AlarmEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmList(Document):
-    """Result of `lakehouse alarms list` and `lakehouse alarms claim`."""
+    """Result of `lakehouse alarms list` and `lakehouse alarms claim`.
+
+    Attributes:
+        alarms: The alarms.
+        message: Of a claim: the id of the message, the same in each attempt to send it.
+        attempt: Of a claim: 2 if the sender of the first attempt ended, so that the message may have been sent already.
+    """
 
     alarms: tuple[AlarmEntry, ...] = ()
+    message: str = ""
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

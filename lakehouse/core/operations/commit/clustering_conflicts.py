@@ -4,8 +4,9 @@
       │ a write that began after P and writes to file groups of P: it commits; with `reject` it is refused
     a write that began before P and writes to file groups of P: it commits
 
-If the write commits, the clustering aborts. A write never loses to a plan that was made after the write began. An
-executor of Hudi may complete a plan of Hudi without this check, so writes to the groups of such plans are refused.
+If the write commits, the clustering leaves these file groups out. A resize of buckets aborts, because writes copied
+rows for all of it. A write never loses to a plan that was made after the write began. An executor of Hudi may complete
+a plan of Hudi without this check, so writes to the groups of such plans are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.pending import pending_clustering, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.planning.bucket_children import copied_groups, overtaken
+from lakehouse.core.planning.bucket_children import changed_files, copied_groups, overtaken
 from lakehouse.core.planning.clustering import aborts_on_conflict
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.timeline.heartbeat import active_writes
@@ -69,10 +70,7 @@ def conflicting_write(
 
     The reason is a write to a file group of the plan that completed after the plan was made, or that is active.
     """
-    since = table.store.commits(table.timeline.writes().where(completed_after=instant.requested))
-    # A write that began before the plan and completed after it may be archived already.
-    archived = archived_writes(table, completed_after=instant.requested)
-    reason = overtaken(plan, [*since, *table.store.archived_commits(archived.instants)], instant.requested)
+    reason = overtaken(plan, _completed_since(table, instant), instant.requested)
     if reason is not None:
         return reason
     planned = {(piece.partition, piece.file_id) for piece in plan.slices}
@@ -81,6 +79,25 @@ def conflicting_write(
         if both:
             return f"{write.requested}, which is pending, changes file group {both[0][1]} of {both[0][0]!r}"
     return None
+
+
+def changed_by_writes(
+    table: LoadedTable, policy: TransactionPolicy, instant: Instant, plan: ClusteringPlan
+) -> dict[Group, str]:
+    """Return the planned file groups that the clustering `instant` must leave out, with the reason.
+
+    A write that completed after the plan was made changed them, or a write that is active is about to.
+    """
+    planned = {(piece.partition, piece.file_id): piece.names for piece in plan.slices}
+    found: dict[Group, str] = {}
+    for write, metadata in _completed_since(table, instant):
+        changed, replaced = changed_files(planned, metadata)
+        for group in sorted(changed | replaced):
+            found.setdefault(group, f"{write.requested} changed file group {group[1]} of {group[0]!r} before")
+    for write, metadata in _active(table, policy):
+        for group in sorted(planned.keys() & _profile(metadata)):
+            found.setdefault(group, f"{write.requested}, which is pending, changes file group {group[1]}")
+    return found
 
 
 def groups_of_active_writes(table: LoadedTable, policy: TransactionPolicy) -> frozenset[Group]:
@@ -101,6 +118,13 @@ def write_without_profile(table: LoadedTable, policy: TransactionPolicy, before:
         if metadata is None or metadata.operation in _REPLACING:
             return write
     return None
+
+
+def _completed_since(table: LoadedTable, instant: Instant) -> list[tuple[Instant, CommitMetadata]]:
+    since = table.store.commits(table.timeline.writes().where(completed_after=instant.requested))
+    # A write that began before the plan and completed after it may be archived already.
+    archived = archived_writes(table, completed_after=instant.requested)
+    return [*since, *table.store.archived_commits(archived.instants)]
 
 
 def _active(table: LoadedTable, policy: TransactionPolicy) -> Iterator[tuple[Instant, CommitMetadata]]:

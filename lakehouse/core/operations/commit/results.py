@@ -42,13 +42,15 @@ class Totals(Readable):
 class Committed(Readable):
     """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict.
 
-    `dropped` says of each plan that a table service dropped before this commit why it did so.
+    `dropped` says of each plan that a table service dropped before this commit why it did so, and `left_out` why
+    it left out a part of its plan.
     """
 
     instant: Instant
     metadata: CommitMetadata
     conflicts: int = 0
     dropped: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:

@@ -4,8 +4,10 @@ due        from the timeline alone
 schedule   under the lock: slices of groups that no other plan holds     <t>.clustering.requested
 run        claim the plan, <t>.clustering.inflight, one task per group, under the lock <t>_<c>.replacecommit
 
-The commit replaces the planned file groups by new ones; no row changes. If a write changed one of the groups since the
-plan was made, the plan is dropped with all its files (see `commit.clustering_conflicts`).
+The commit replaces the planned file groups by new ones; no row changes. Writes have priority: file groups that a write
+changed since the plan was made are left out, with the files that were made of them. The commit names only the groups
+that it replaced, and with it no group is held any more. A plan of which nothing remains is dropped, and so is a resize
+of buckets, for which writes copied rows (see `commit.clustering_conflicts`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ from lakehouse.core.format.timeline.clustering import RESIZE_BUCKETS, RESIZE_RIN
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.clustering_conflicts import (
     clustering_plan,
-    conflicting_write,
     groups_of_active_writes,
     write_without_profile,
 )
@@ -47,6 +48,12 @@ from lakehouse.core.operations.services.bucket_resize import (
     store_resized_rings,
     with_new_groups,
 )
+from lakehouse.core.operations.services.clustering_work import (
+    ClusteringWork,
+    prepared,
+    unchanged_groups,
+    unchanged_work,
+)
 from lakehouse.core.operations.services.partition_policies import (
     policies_by_partition,
     refuse_switched_off,
@@ -54,7 +61,6 @@ from lakehouse.core.operations.services.partition_policies import (
 )
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
-    UnusablePlanError,
     attempt_under_claim,
     execute_plan,
     pending_plan,
@@ -81,10 +87,8 @@ from lakehouse.core.planning.clustering import (
     clustering_due,
     layout_from_metadata,
     layout_of,
-    layout_text,
     plan_clustering,
 )
-from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.rows.space_filling_curves import is_sortable
 from lakehouse.core.state.data_files import members
 from lakehouse.core.state.file_slices import FileSlices
@@ -166,10 +170,10 @@ def run(
 ) -> Committed | NothingToDo:
     """Execute the plan of `request.instant`, else the oldest pending one without executor, else a new one if due.
 
-    If a write changed a planned file group first, the plan is dropped and made again; after two dropped plans, or with
-    `request.instant`, NothingToDo is returned. Raises UserError if there is no such plan. Raises RetryableError if
-    another executor works on it or took it over, if a write that began before the plan has not recorded its files yet,
-    or if a restore is not finished.
+    File groups that a write changed first are left out. If none remains, the plan is dropped and made again; after two
+    dropped plans, or with `request.instant`, NothingToDo is returned. Raises UserError if there is no such plan. Raises
+    RetryableError if another executor works on it or took it over, if a write that began before the plan has not
+    recorded its files yet, or if a restore is not finished.
     """
     require_clusterable(table, policies)
     table = table.reload()
@@ -214,14 +218,6 @@ def execute(table: LoadedTable, engine: Engine, policies: Policies, instant: Ins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusteringWork:
-    """The result of an executed plan: the new files, and the plan, for the check of conflicts."""
-
-    plan: ClusteringPlan
-    files: RewrittenFiles
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringExecution:
     """The execution of one clustering plan on an engine."""
 
@@ -247,7 +243,8 @@ class ClusteringExecution:
         table, policies, instant = claimed.table, claimed.policies, claimed.instant
         refuse_switched_off(policies, "clustering", self.partitions(plan))
         # Check for conflicts before any work is done.
-        _check_conflicts(table, policies, instant, plan)
+        numbered, left_out = unchanged_groups(claimed, table, plan)
+        plan = replace(plan, groups=tuple(numbered.values()))
         require_recorded_writes(table, policies, instant)
         if table_schema(table) is None:
             raise UserError(
@@ -255,41 +252,46 @@ class ClusteringExecution:
             )
         context = _context(table, policies, instant, plan)
         sizes = iter(with_committed_log_sizes(table, plan.slices))
-        sized = [replace(group, slices=tuple(next(sizes) for _ in group.slices)) for group in plan.groups]
-        groups = sorted(sized, key=lambda group: -group.metrics.get("TOTAL_IO_MB", float(len(group.slices))))
-        attempts = [planned_attempt(task, claimed.claim) for task in range(len(groups))]
+        sized = {n: replace(group, slices=tuple(next(sizes) for _ in group.slices)) for n, group in numbered.items()}
+        tasks = sorted(sized.items(), key=lambda task: -task[1].metrics.get("TOTAL_IO_MB", float(len(task[1].slices))))
         markers = announce_markers(
-            claimed, [clustering_markers(context.write, a, group) for a, group in zip(attempts, groups, strict=True)]
+            claimed,
+            [clustering_markers(context.write, planned_attempt(n, claimed.claim), group) for n, group in tasks],
         )
-        inputs, unsized = [len(group.slices) for group in groups], [0] * len(groups)
-        work = stage_of(table, "clustering", "file group", unsized, units=inputs)
-        with planned_files_exist(claimed, plan.slices), observed_stage(work) as running, running.tasks(unsized, inputs):
-            written = self.engine.run(partial(_task, context, _file_sizes(policies, plan), claimed.claim), groups)
-        stats = [stat for of_task in written for stat in of_task]
-        metadata = CommitMetadata(
-            operation=Operation.CLUSTER.value,
-            stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
-            replaced=plan.replaced,
-            extra={"schema": context.write.avro_schema}
-            | ranges_extra(stats, context.write.indexed)
-            | ({LAYOUT_KEY: layout_text(context.layout)} if context.layout.columns else {}),
+        inputs, unsized = [len(group.slices) for _, group in tasks], [0] * len(tasks)
+        stage = stage_of(table, "clustering", "file group", unsized, units=inputs)
+        with (
+            planned_files_exist(claimed, plan.slices),
+            observed_stage(stage) as running,
+            running.tasks(unsized, inputs),
+        ):
+            written = self.engine.run(partial(_task, context, _file_sizes(policies, plan), claimed.claim), tasks)
+        done = ClusteringWork(
+            plan=replace(plan, groups=tuple(group for _, group in tasks)),
+            context=context,
+            stats=tuple(map(tuple, written)),
+            files=RewrittenFiles(metadata=CommitMetadata(operation=Operation.CLUSTER.value), markers=markers),
+            left_out=left_out,
         )
-        staged = staging_of(claimed, self.engine).stage(metadata)
-        files = RewrittenFiles(metadata=metadata, markers=markers, staged=staged)
-        return ClusteringWork(plan=plan, files=files)
+        # Writes went on meanwhile. Records of indexes are prepared here, so that it takes no time under the lock.
+        done = unchanged_work(claimed, table.reload(), done)
+        return prepared(done, staging_of(claimed, self.engine))
 
     def complete(
         self, claimed: ClaimedPlan, work: ClusteringWork, now: LoadedTable, lock: TableLock
     ) -> tuple[Committed, list[str]]:
-        """Commit the new file groups, unless a write changed one of the planned groups."""
-        _check_conflicts(now, claimed.policies, claimed.instant, work.plan)
+        """Commit the new file groups, but for those of which a write changed an input."""
+        staging, kept = staging_of(claimed, self.engine), unchanged_work(claimed, now, work)
+        if kept is not work:
+            staging.clean_up(work.files.staged)
+            work = prepared(kept, staging)
         rings = store_resized_rings(now, claimed.instant, work.plan)
         store_new_rules(now, claimed.policies, claimed.instant, work.plan)
         files = replace(work.files, metadata=with_new_groups(now, work.plan, work.files.metadata))
-        outcome = complete_rewrite(claimed, files, now, lock)
+        committed, markers = complete_rewrite(claimed, files, now, lock)
         mark_resized_rings(now, rings)
-        staging_of(claimed, self.engine).clean_up(work.files.staged)
-        return outcome
+        staging.clean_up(work.files.staged)
+        return replace(committed, left_out=work.left_out), markers
 
 
 def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) -> NothingToDo | None:
@@ -375,13 +377,6 @@ def _laid_out(table: LoadedTable, instants: set[str]) -> dict[str, Layout]:
     return {requested: layout for requested, layout in layouts.items() if layout is not None}
 
 
-def _check_conflicts(table: LoadedTable, policies: Policies, instant: Instant, plan: ClusteringPlan) -> None:
-    """Raise UnusablePlanError if a write changed, or is about to change, a planned file group."""
-    reason = conflicting_write(table, policies.transaction, instant, plan)
-    if reason is not None:
-        raise UnusablePlanError(reason)
-
-
 def require_recorded_writes(table: LoadedTable, policies: Policies, before: Instant | None) -> None:
     """Raise RetryableError if a pending write has not recorded its files yet: it may change any file group.
 
@@ -443,8 +438,11 @@ def _task(
     file_sizes: Mapping[str, int],
     claim: int,
     attempt: Attempt,
-    group: ClusteringGroup,
+    task: tuple[int, ClusteringGroup],
 ) -> list[WriteStat]:
+    number, group = task
+    # The ids of files follow from the position in the stored plan, whatever an executor leaves out.
+    attempt = replace(attempt, partition=number)
     if group.partition in file_sizes:
         sized = replace(context.write.policy, max_file_bytes=file_sizes[group.partition])
         context = replace(context, write=replace(context.write, policy=sized))

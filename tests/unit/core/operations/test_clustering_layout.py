@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.files.clustering_writer import ClusteringContext, cluster_group
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan, encode_clustering_plan
 from lakehouse.core.format.timeline.commit_metadata import encode_inflight
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.services import clustering
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import RetryableError, UnsupportedError
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.clustering import ClusteringGroup
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Action, Instant, State
 from tests.support.tables import Shape, batch, check_storage, data_rows, make_env, make_table, row
@@ -80,18 +85,69 @@ def small_files(**shape: object) -> Table:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_upsert_of_planned_file_groups_commits_and_the_clustering_is_planned_again(kind: str) -> None:
+def test_clustering_leaves_out_file_groups_that_an_upsert_changed(kind: str) -> None:
     table = small_files(type=kind)
     planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
-    assert isinstance(table.upsert(batch([row("k00", ts=2, v="new")])), Committed)
+    updated = table.upsert(batch([row("k00", ts=2, v="new")]))
+    assert isinstance(updated, Committed)
+    (changed,) = {stat.file_id for stat in updated.metadata.stats}
     outcome = table.services.clustering.run()
     assert isinstance(outcome, Committed), outcome
-    (reason,) = outcome.dropped
-    assert planned.requested in reason and "was dropped" in reason
-    assert table.timeline.find(planned.requested) is None
+    assert outcome.instant.requested == planned.requested and outcome.dropped == ()
+    (reason,) = outcome.left_out
+    assert f"left out 1 file group for writes: {updated.instant.requested} changed file group {changed}" in reason
+    assert changed not in outcome.metadata.replaced["a"] and len(outcome.metadata.replaced["a"]) == 2
+    assert not any(instant.action is Action.CLUSTERING and not instant.is_completed for instant in table.timeline)
     assert {r["id"]: r["v"] for r in data_rows(table)}.items() >= {"k00": "new", "k01": "old"}.items()
     check_storage(table)
+    again = table.services.clustering.run(force=True)
+    assert isinstance(again, Committed) and changed in again.metadata.replaced["a"], "no plan holds it any more"
+    assert {r["id"]: r["v"] for r in data_rows(table)}.items() >= {"k00": "new", "k01": "old"}.items()
+
+
+@pytest.mark.parametrize("options", [{}, {"hoodie.metadata.record.index.enable": "true"}])
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_clustering_leaves_out_files_of_groups_that_an_upsert_changes_meanwhile(
+    kind: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = small_files(type=kind, options=options)
+    for number in range(2):
+        table.insert(batch([row(f"b{number}", p="b", v="old")]))
+    updated, only_one = list[object](), Lock()
+
+    def cluster(context: ClusteringContext, attempt: Attempt, group: ClusteringGroup) -> list[WriteStat]:
+        with only_one:
+            if not updated:
+                updated.append(table.upsert(batch([row("b0", ts=2, v="new", p="b")])))
+        return cluster_group(context, attempt, group)
+
+    monkeypatch.setattr(clustering, "cluster_group", cluster)
+    outcome = table.services.clustering.run(force=True)
+    assert isinstance(updated[0], Committed) and isinstance(outcome, Committed), outcome
+    assert set(outcome.metadata.replaced) == {stat.partition for stat in outcome.metadata.stats} == {"a"}
+    assert "left out 2 file groups" in outcome.left_out[0]
+    assert {r["id"]: r["v"] for r in data_rows(table)}.items() >= {"b0": "new", "b1": "old"}.items()
+    check_storage(table)
+    table.upsert(batch([row("k00", ts=3, v="last"), row("b1", ts=3, v="last", p="b")]))
+    assert {r["id"]: r["v"] for r in data_rows(table)}.items() >= {"k00": "last", "b1": "last", "k01": "old"}.items()
+
+
+def test_plan_that_another_executor_began_is_dropped_whole_after_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = small_files()
+
+    def crash(*arguments: object) -> list[WriteStat]:
+        raise RetryableError("the executor crashed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(clustering, "cluster_group", crash)
+        with pytest.raises(RetryableError, match="crashed"):
+            table.services.clustering.run(force=True)
+    (planned,) = table.timeline.where(action=Action.CLUSTERING, pending=True)
+    table.upsert(batch([row("k00", ts=2, v="new")]))
+    outcome = table.services.clustering.run(instant=planned.requested)
+    assert isinstance(outcome, NothingToDo) and "was dropped" in outcome.reason
+    assert table.timeline.find(planned.requested) is None
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -112,7 +168,7 @@ def test_updates_of_planned_file_groups_are_refused_with_the_strategy_reject(kin
 
 @pytest.mark.parametrize("verb", ["upsert", "insert_overwrite", "delete_partitions"])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_clustering_aborts_after_a_conflicting_allowed_write(kind: str, verb: str) -> None:
+def test_clustering_gives_way_to_a_conflicting_allowed_write(kind: str, verb: str) -> None:
     table = small_files(type=kind, options={"hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy"})
     planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
@@ -122,9 +178,12 @@ def test_clustering_aborts_after_a_conflicting_allowed_write(kind: str, verb: st
         getattr(table, verb)(batch([row("k00", ts=2, v="new")]))
     rows = data_rows(table)
     outcome = table.services.clustering.run(instant=planned.requested)
-    assert isinstance(outcome, NothingToDo)
-    assert table.timeline.find(planned.requested) is None, "the plan is removed from the timeline"
-    assert data_rows(table) == rows
+    if verb == "upsert":
+        assert isinstance(outcome, Committed) and len(outcome.metadata.replaced["a"]) == 2
+    else:
+        assert isinstance(outcome, NothingToDo)
+        assert table.timeline.find(planned.requested) is None, "the plan is removed from the timeline"
+    assert sorted(data_rows(table), key=str) == sorted(rows, key=str)
     check_storage(table)
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from lakehouse.core.planning.bucket_children import overtaken
 from lakehouse.core.planning.clustering import Layout, clustering_due, partitions_of, plan_clustering
+from lakehouse.core.planning.clustering_changes import unchanged_tasks, without_changed_slices
 from lakehouse.errors import UserError
-from lakehouse.model.clustering import ClusteringPlan
+from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
@@ -188,6 +189,25 @@ def test_clustering_plan_is_overtaken_by_later_changes_of_its_groups() -> None:
     assert overtaken(plan, wrote("b", "p/b_0-0-0_9.parquet"), "3") is not None
     assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet", replaced={"p": ("b",)}), "3") is not None
     assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet", replaced={"q": ("b",)}), "3") is None
+
+
+def test_changed_file_groups_are_left_out_of_a_plan() -> None:
+    groups = (
+        ClusteringGroup(slices=tuple(ClusteredSlice(partition="p", file_id=name, data_file=name) for name in "abc")),
+        ClusteringGroup(slices=tuple(ClusteredSlice(partition="q", file_id=name, data_file=name) for name in "de")),
+    )
+    plan = ClusteringPlan(groups=groups)
+
+    def kept(*changed: tuple[str, str], sorts: bool = False) -> dict[int, str]:
+        found = without_changed_slices(plan, changed, sorts=sorts)
+        return {number: "".join(one.file_id for one in group.slices) for number, group in found.items()}
+
+    assert kept(("p", "a")) == {0: "bc", 1: "de"}
+    assert kept(("q", "d")) == {0: "abc"}, "one file that remains has nothing to be merged with"
+    assert kept(("q", "d"), sorts=True) == {0: "abc", 1: "e"}
+    assert kept(("p", "a"), ("p", "b"), ("p", "c")) == {1: "de"}
+    assert unchanged_tasks(plan, {("p", "b")}) == [1]
+    assert unchanged_tasks(plan, {("q", "b")}) == [0, 1]
 
 
 SPEC = """

@@ -1,0 +1,38 @@
+"""What remains of a clustering plan after writes changed some of its file groups. Clustering gives way; pure functions.
+
+before the tasks run     changed file groups are left out, the others of the same task are still merged
+after the tasks ran      tasks that read a changed file group are left out: their files mix rows of all its inputs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
+
+
+def without_changed_slices(
+    plan: ClusteringPlan, changed: Collection[Group], *, sorts: bool
+) -> dict[int, ClusteringGroup]:
+    """Return the planned groups without the changed file groups (partition, file id), by their position in the plan.
+
+    A single file that remains of several is left out, too, unless it has logs or is to be sorted (`sorts`).
+    """
+    groups = {}
+    for number, group in enumerate(plan.groups):
+        kept = tuple(one for one in group.slices if (one.partition, one.file_id) not in changed)
+        is_alone = len(kept) == 1 < len(group.slices) and not kept[0].log_files
+        if kept and (sorts or not is_alone):
+            groups[number] = group if len(kept) == len(group.slices) else replace(group, slices=kept)
+    return groups
+
+
+def unchanged_tasks(plan: ClusteringPlan, changed: Collection[Group]) -> list[int]:
+    """Return the positions of the planned groups that read no changed file group."""
+    return [number for number, group in enumerate(plan.groups) if not _reads(group, changed)]
+
+
+def _reads(group: ClusteringGroup, changed: Collection[Group]) -> bool:
+    return any((one.partition, one.file_id) in changed for one in group.slices)
