@@ -255,7 +255,7 @@ def test_task_that_is_killed_while_it_sends_leaves_its_claim_and_the_repetition_
         tasks.send_pending(notifiers, CONTEXT)
     assert [words[1] for words in catalog.words] == ["claim"], "nobody knows whether the message was sent"
     # The lease ended, and the catalog gives out the same message again.
-    catalog.unsent, catalog.attempt = catalog.claimed, 2
+    catalog.unsent, catalog.attempt = dict(catalog.claimed), 2
     assert tasks.send_pending(notifiers, CONTEXT) == {"hook": 2}
     first, second = ((headers["Idempotency-Key"], json.loads(body)) for _, headers, body in receiver.requests)
     assert (first[0], first[1]["id"]) == (second[0], second[1]["id"]) == ("m1", "m1")
