@@ -252,12 +252,16 @@ def test_tab_of_a_dag_run_shows_the_report_of_its_job(server: ApiServer, tab: Pa
         "tables/sales.orders/actions", body={"action": "rollback_failed", "parameters": {}}, role="admin"
     )["action"]
     run = f"dags/lakehouse.actions/dagRuns/{record['dag_run']}"
+    bars = server.api("tables/sales.orders/timeline")
+    last = [name for name, action in zip(bars["instants"], bars["actions"], strict=True) if action == "deltacommit"][-1]
     report = {"version": 1, "status": "committed", "table": "sales.orders", "rows": 197, "bad_records": 3}
+    report |= {"instant": last}
     entry = {"key": "return_value", "value": {**report, "bytes": 1_200_000, "seconds": 8.0}, "map_index": -1}
     path = f"/api/v2/{run}/taskInstances/act/xcomEntries"
     assert server.fetch(path, role="admin", body=entry)[0] in (200, 201)
     tab.open(f"{server.url}/dags/lakehouse.actions/runs/{record['dag_run']}/plugin/lakehouse-report")
     tab.see("sales.orders", "197", "1.2 MB", "bad records", "✔ committed")
+    tab.see(f"instant {last}", "bad records: /lake/orders_dead_letters/manual__7")
 
 
 def test_page_of_an_asset_shows_the_health_of_its_table(server: ApiServer, tab: Page, catalog: Database) -> None:
@@ -265,9 +269,12 @@ def test_page_of_an_asset_shows_the_health_of_its_table(server: ApiServer, tab: 
     asset = next(asset for asset in assets if asset["uri"].startswith("lakehouse://"))
     table = asset["name"] if "." in asset["name"] else f"default.{asset['name']}"
     with catalog.session() as session:
-        add_table(session, FleetTable(name=table, numbers=numbers(NOW)), NOW)
+        # Another name of the table with files.
+        files = session.scalar(select(TableRow.location).where(TableRow.name == "orders"))
+        add_table(session, FleetTable(name=table, numbers=numbers(NOW), location=f"{files}/"), NOW)
     tab.open(f"{server.url}/assets/{asset['id']}")
     tab.see(table, "● healthy", "last commit", "3.1 GB")
+    tab.see("latest versions: ", "upsert, 60 rows")
     tab.click("timeline", inside="[data-lakehouse=asset]")
     assert until(lambda: tab.run("location.pathname") == f"/plugin/lakehouse/table/{table}"), tab.text()
 

@@ -243,7 +243,7 @@ def test_stop_names_the_other_tables_of_the_job_and_refuses_runs_without_airflow
     with catalog.session() as session:
         rows = [run(number, "clustering", "running") for number in (5, 6)]
         for row in rows:
-            row.run_id, row.progress = "services.schedule/r/run.2", {"done": 3, "total": 8}
+            row.run_id, row.progress = "services.schedule/r/run.2", {"done": 3, "total": 8, "unit": "file group"}
         session.add_all(rows)
         session.flush()
         tables = ("n0.t0004", "n1.t0005")
@@ -252,7 +252,7 @@ def test_stop_names_the_other_tables_of_the_job_and_refuses_runs_without_airflow
         assert found.tables == tables
         text = " ".join(stop_effects(found, tables[0], is_finished=False))
         assert "run[2] of the DAG services.schedule" in text
-        assert "works on n1.t0005" in text and "3 of 8 groups" in text
+        assert "works on n1.t0005" in text and "3 of 8 file groups" in text
         with pytest.raises(UserError, match="'other' of clustering is active"):
             active_run(session, tables[0], "clustering", "other")
         with pytest.raises(UserError, match="'run' was not started by Airflow"):

@@ -26,8 +26,11 @@ services:
   clean: {{commits_retained: 20}}
   ttl: {{creation_age: 400d}}
 """
-#: Id of the ingestion that the last commit names.
-RUN = "ingest.sales.orders/manual__7/ingest"
+#: What an ingestion says in its commit; it is in the last commit.
+INGESTED = {
+    "lakehouse.ingest.run_id": "ingest.sales.orders/manual__7/ingest",
+    "lakehouse.ingest.dead_letters": "/lake/orders_dead_letters/manual__7",
+}
 
 
 def build(place: Path) -> None:
@@ -51,7 +54,7 @@ def build(place: Path) -> None:
                 "amount": [float(key) for key in keys],
                 "updated": pa.array([commit] * len(keys), pa.int64()),
             }
-            table.upsert(pa.table(rows), commit_metadata={"lakehouse.ingest.run_id": RUN} if commit == 5 else None)
+            table.upsert(pa.table(rows), commit_metadata=INGESTED if commit == 5 else None)
         table.savepoint(comment="before the migration", user="ada")
 
 

@@ -69,6 +69,34 @@ def observing(observer: ProgressObserver | None) -> Iterator[None]:
         _OBSERVER.reset(token)
 
 
+@contextmanager
+def also_observing(observer: ProgressObserver) -> Iterator[None]:
+    """Report the progress of the operations in this block to an observer, and to the one that is set already."""
+    outer = _OBSERVER.get()
+    with observing(observer if outer is None else _Both(first=outer, second=observer)):
+        yield
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Both:
+    """Two observers, called in this order."""
+
+    first: ProgressObserver
+    second: ProgressObserver
+
+    def started(self, stage: Stage) -> None:
+        self.first.started(stage)
+        self.second.started(stage)
+
+    def advanced(self, stage: Stage, units: int, size: int) -> None:
+        self.first.advanced(stage, units, size)
+        self.second.advanced(stage, units, size)
+
+    def ended(self, stage: Stage, *, failed: bool) -> None:
+        self.first.ended(stage, failed=failed)
+        self.second.ended(stage, failed=failed)
+
+
 def finished_task() -> Callable[[int], None] | None:
     """Return the function that an engine calls with the number of each finished task; None without an observer.
 

@@ -339,6 +339,12 @@ class RunHistory:
                 )
                 mark_changed(session, [table_id], self._clock.now_ms())
 
+    def progress(self, run_id: str, table_id: int, service: str, progress: Mapping[str, Any]) -> None:
+        """Record what a run has done so far; the progress of a run that has ended is not changed."""
+        mine = _is(run_id, table_id, service) & (RunRow.state == RunState.RUNNING)
+        with self._database.session() as session:
+            session.execute(update(RunRow).where(mine).values(progress=dict(progress)))
+
     def run(self, run_id: str, table_id: int, service: str) -> Run | None:
         """Return a run, or None if it is not recorded."""
         with self._database.session() as session:

@@ -90,4 +90,4 @@ def stop_effects(active: ActiveRun, table: str, is_finished: bool) -> tuple[str,
 
 def _progress(progress: dict[str, object]) -> str:
     done, total = progress.get("done"), progress.get("total")
-    return f"{done} of {total} groups" if done and total else ""
+    return f"{done} of {total} {progress.get('unit', 'unit')}s" if done and total else ""

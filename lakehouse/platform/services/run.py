@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from lakehouse.core.engine.progress import also_observing
 from lakehouse.core.table.table import Table
 from lakehouse.errors import (
     CommitStateUnknownError,
@@ -22,6 +24,7 @@ from lakehouse.platform.catalog.run_leases import RunLease
 from lakehouse.platform.jobs.lineage import named
 from lakehouse.platform.services.metrics import Metrics
 from lakehouse.platform.services.retry_recovery import EarlierTries, newest_completion, with_earlier_commit
+from lakehouse.platform.services.run_progress import RecordedProgress
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReason, JobReport, JobStatus
 
 logger = logging.getLogger(__name__)
@@ -142,7 +145,8 @@ def _run_and_record(
         after = seen if tried is None else tried
         history.began_after(key.run_id, entry.id, service, after)
         command = _with_requests(command, [dict(request.parameters) for request in requests])
-        report = runner(table, command)
+        with also_observing(RecordedProgress(partial(history.progress, key.run_id, entry.id, service), catalog.clock)):
+            report = runner(table, command)
         report = named(report, entry.identifier)
         if before is not None:
             others = {run.instant for run in history.runs(entry.id, service, limit=50) if run.run_id != key.run_id}

@@ -46,7 +46,9 @@ class InstantDetail(Document):
         completed: Completion time, None for a pending instant.
         operation: Operation of a commit, empty for others.
         summary: The changes as one sentence.
-        numbers: Sums over the written files: rows, files, bytes and seconds.
+        numbers: Sums over the written files: rows, files and bytes.
+        watermarks: Watermarks of the sources after a commit, in ISO 8601.
+        watermarks_before: Watermarks after the write that completed before it.
         partitions: Partitions that the commit wrote, 100 at most.
         files: Written files, 100 at most.
         extra: Extra metadata of the commit without schemas.
@@ -61,6 +63,8 @@ class InstantDetail(Document):
     operation: str = ""
     summary: str = ""
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    watermarks: Mapping[str, str] = field(default_factory=dict)
+    watermarks_before: Mapping[str, str] = field(default_factory=dict)
     partitions: tuple[str, ...] = ()
     files: tuple[Mapping[str, Any], ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)

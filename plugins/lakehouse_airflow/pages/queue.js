@@ -52,11 +52,11 @@ const dueColumns = (now) => [
 
 const took = (r, now) => ((r.ended_ms || now) - r.started_ms) / 1000;
 export function Bar({ progress, run, now }) {
-  const done = progress.done ?? progress.groups_done; const all = progress.total ?? progress.groups;
+  const { done, total: all } = progress;
   const expected = run.predicted.seconds;
   const part = all ? done / all : expected ? Math.min(0.99, took(run, now) / expected) : null;
   if (part === null) return '-';
-  const text = all ? `${count(done)} of ${count(all)} groups` : 'by time';
+  const text = all ? `${progress.stage}: ${count(done)} of ${count(all)} ${progress.unit}s` : 'by time';
   return h(Box, { minW: '8rem' }, h(Progress.Root, { value: Math.round(part * 100), size: 'sm', 'aria-label': `progress: ${text}` },
     h(Progress.Track, null, h(Progress.Range))), h(Text, { fontSize: 'xs', color: 'fg.muted' }, `${Math.round(part * 100)} %, ${text}`));
 }

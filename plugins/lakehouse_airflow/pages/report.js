@@ -1,5 +1,5 @@
 // The tab "Lakehouse" of a DAG run: the reports of its jobs, which are XCom values that the user may read.
-import { h, UI, useState, useEffect, count, size, seconds, pagePath, fullName, Fragment } from './core.js';
+import { h, UI, useData, useState, useEffect, count, size, seconds, pagePath, fullName, Fragment } from './core.js';
 import { Go, Panel, State, Waiting, Notice, Failure } from './ui.js';
 
 const { Box, Flex, Text, Table } = UI;
@@ -39,7 +39,18 @@ function One({ task, index, report: r }) {
     r.error ? h(Notice, { kind: 'error', title: r.error.type || r.error.kind || 'The job failed' }, r.error.message || JSON.stringify(r.error)) : null,
     h(Flex, { gap: 6, wrap: 'wrap' }, numbers.map(([name, value, format]) => h(Box, { key: name }, h(Text, { fontSize: 'xl', fontWeight: 'semibold' }, format(value)), h(Text, { fontSize: 'sm', color: 'fg.muted' }, name)))),
     (r.drift || []).length ? h(List, { title: 'Schema drift', rows: r.drift }) : null, (r.lag || []).length ? h(List, { title: 'Lag behind the sources', rows: r.lag }) : null,
+    r.instant && isTable ? h(Commit, { table: fullName(r.table), instant: r.instant }) : null,
     (r.partitions || []).length ? h(Text, { mt: 2 }, `partitions: ${r.partitions.join(', ')}`) : null, (r.folders || []).length ? h(Text, { mt: 2, fontSize: 'sm' }, `read: ${r.folders.join(', ')}`) : null);
+}
+
+// What the commit itself says: the watermarks before and after it, and where its bad records are.
+function Commit({ table, instant }) {
+  const { data } = useData(`tables/${encodeURIComponent(table)}/timeline/${encodeURIComponent(instant)}`);
+  if (!data) return null;
+  const marks = Object.entries(data.watermarks).map(([source, after]) => ({ source, before: data.watermarks_before[source] || '-', after }));
+  const bad = Object.entries(data.extra).find(([name]) => name.startsWith('lakehouse.ingest.dead_letters'));
+  return h(Fragment, null, marks.length ? h(List, { title: 'Watermarks', rows: marks }) : null,
+    bad ? h(Text, { mt: 2, fontSize: 'sm', wordBreak: 'break-all' }, `bad records: ${bad[1]}`) : null);
 }
 
 const List = ({ title, rows }) => h(Box, { mt: 3 }, h(Text, { fontWeight: 'semibold' }, title), h(Table.Root, { size: 'sm', 'aria-label': title }, h(Table.Body, null, rows.map((row, i) => h(Table.Row, { key: i }, Object.entries(row).map(([n, v]) => h(Table.Cell, { key: n }, `${n}: ${typeof v === 'object' ? JSON.stringify(v) : v}`)))))));

@@ -13,8 +13,10 @@ from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.metadata.key_changes import instant_ms
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.event_time import decode_watermarks
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import UserError
+from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
 from lakehouse.spec.contracts.document import encode
 from lakehouse.spec.contracts.inspection import FileGroupInfo, InstantDetail, SizeBucket, TableFiles, TimelineBars
@@ -127,6 +129,8 @@ def _commit(table: LoadedTable, instant: Instant) -> dict[str, Any]:
             "replaced_file_groups": sum(map(len, metadata.replaced.values())),
             "partitions": len(partitions),
         },
+        "watermarks": _watermarks(metadata),
+        "watermarks_before": _watermarks_before(table, instant),
         "partitions": tuple(partitions[:_MOST]),
         "files": tuple(
             {"path": stat.path, "bytes": stat.size_bytes, "rows": stat.num_writes, "before": stat.prev_commit}
@@ -136,6 +140,18 @@ def _commit(table: LoadedTable, instant: Instant) -> dict[str, Any]:
             name: text for name, text in metadata.extra.items() if name != "schema" and len(text) <= _LONGEST_EXTRA
         },
     }
+
+
+def _watermarks(metadata: CommitMetadata) -> dict[str, str]:
+    return {source: at.isoformat(timespec="milliseconds") for source, at in decode_watermarks(metadata).items()}
+
+
+def _watermarks_before(table: LoadedTable, instant: Instant) -> dict[str, str]:
+    """Return the watermarks of the write that completed before an instant; empty if it is archived."""
+    earlier = [write for write in table.timeline.writes() if write.completion < instant.completion]
+    if not earlier:
+        return {}
+    return _watermarks(table.store.commit(max(earlier, key=lambda write: write.completion)))
 
 
 def _plan(table: LoadedTable, instant: Instant) -> Mapping[str, Any]:

@@ -202,6 +202,10 @@ def test_watermark_is_the_greatest_event_time_less_lateness_and_never_decreases(
     assert table.watermark().value == at("2025-03-01T10:30")
     upsert(table, ("c", "2025-03-02"))
     assert table.watermark().value == at("2025-03-01T22:30")
+    newest = table.timeline.writes().by_completion()[-1]
+    detail = table.inspection.instant(newest.requested)
+    assert detail.watermarks_before == {"default": "2025-03-01T10:30:00.000+00:00"}
+    assert detail.watermarks == {"default": "2025-03-01T22:30:00.000+00:00"}
 
 
 def test_table_watermark_is_the_least_of_its_sources() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,24 @@ import pytest
 
 from lakehouse import Table, load_catalog
 from lakehouse.cli.main import main
+from lakehouse.core.engine.progress import Stage, observed_stage, observing
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Action, State
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunState
+from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
 from lakehouse.platform.services.choose import Choice
 from lakehouse.platform.services.partition_filter import partitions_in, selected_partitions
 from lakehouse.platform.services.run import Runner, run_tables
+from lakehouse.platform.services.run_progress import EVERY_MS, RecordedProgress
 from lakehouse.platform.services.schedule import decide
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.pages import QueueSection
 from lakehouse.spec.services import SERVICES
+from tests.support.progress import CountingObserver
 from tests.support.tables import SteadyClock
 
 BUSY = {"hoodie.parquet.small.file.limit": "0"}
@@ -122,6 +127,54 @@ def test_run_has_a_prediction_a_result_and_an_explanation(catalog: Catalog, caps
     assert {"sales.orders", "sales.gone"} <= {row["table"] for row in rows["services"]}
     assert main([*explain]) == 0
     assert "last runs" in capsys.readouterr().out
+
+
+def test_active_run_has_its_progress_in_the_catalog_and_in_the_queue(catalog: Catalog) -> None:
+    command = JobCommand(verb="compaction", action="run", table="sales.orders", run_id="r1")
+    seen: list[dict[str, Any]] = []
+
+    def observed(table: Table, given: JobCommand) -> JobReport:
+        stage = Stage(name="compaction", table=table.name, unit="file group", total=4)
+        with observed_stage(stage) as running:
+            running.report(lambda observer: observer.advanced(stage, 3, 0))
+            with catalog.database.reading() as session:
+                page = queue_page(session, QueueQuery(section=QueueSection.RUNNING), catalog.clock.now_ms())
+                seen.extend(dict(line.progress) for line in page.runs)
+        return JobReport(status=JobStatus.NOTHING_TO_DO, table=table.name)
+
+    outer = CountingObserver()
+    with observing(outer):
+        run_tables(catalog, ["sales.orders"], command, observed)
+    # Three groups are done, but the progress was written less than ten seconds ago.
+    assert seen == [{"stage": "compaction", "unit": "file group", "done": 0, "total": 4}]
+    assert outer.units["compaction"] == 3, "the observer of the caller still sees the progress"
+
+
+def test_progress_is_written_at_the_begin_of_a_stage_and_then_every_ten_seconds() -> None:
+    written: list[int] = []
+    clock = SteadyClock()
+    shown = RecordedProgress(lambda progress: written.append(progress["done"]), clock)
+    stage = Stage(name="clustering", table="orders", unit="file group", total=9)
+    shown.started(stage)
+    for _ in range(3):
+        shown.advanced(stage, 1, 0)
+    clock.now += EVERY_MS
+    shown.advanced(stage, 1, 0)
+    shown.advanced(stage, 1, 0)
+    shown.ended(stage, failed=False)
+    assert written == [0, 4]
+
+
+def test_progress_that_the_catalog_refuses_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_: Mapping[str, Any]) -> None:
+        raise RetryableError("the catalog does not answer")
+
+    shown = RecordedProgress(refuse, SteadyClock())
+    stage = Stage(name="clean", table="orders", unit="file", total=2)
+    shown.started(stage)
+    shown.started(stage)
+    assert len(caplog.records) == 1
+    assert "orders: the progress of the run is not written any more" in caplog.text
 
 
 def test_run_skips_a_table_with_an_active_run(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
