@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
@@ -17,10 +17,12 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from lakehouse.spec.contracts.decisions import TableExplanation
 from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse_airflow.dags_services import usual_service_dag
 from lakehouse_airflow.job_environment import catalog_url
 from lakehouse_airflow.services import POOL, ServiceOperator, service_interval
 from tests.support.fake_submit import FakeSubmit
 
+HOUR = timedelta(hours=1)
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = ROOT / ".venv"
 SERVICES = (
@@ -98,6 +100,22 @@ def test_backfill_limits_services_by_partition_and_other_runs_use_whole_tables()
     assert service_interval("clustering", {**backfill, "dag_run": SimpleNamespace(run_type="scheduled")}) is None
     asked = {"params": {"interval_start": "2026-03-01", "interval_end": "2026-03-02"}}
     assert service_interval("compaction", asked) == expected
+
+
+@pytest.mark.parametrize(("schedule", "length"), [({}, timedelta(days=1)), ({"schedule": "0 * * * *"}, HOUR)])
+def test_runs_of_a_backfill_get_the_periods_of_the_schedule_one_after_the_other(
+    schedule: dict[str, str], length: timedelta
+) -> None:
+    first, last = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC) + 4 * length
+    dag = DagSerialization.from_dict(DagSerialization.to_dict(usual_service_dag("compaction", **schedule)))
+    # As `airflow backfill create --from-date --to-date` makes runs; the last date is one of them.
+    runs = list(dag.iter_dagrun_infos_between(first, last))
+    assert len(runs) == 5
+    for number, run in enumerate(runs):
+        bounds = {"data_interval_start": run.data_interval.start, "data_interval_end": run.data_interval.end}
+        period = first + number * length, first + (number + 1) * length
+        found = service_interval("compaction", {"dag_run": SimpleNamespace(run_type="backfill"), **bounds})
+        assert found == tuple(bound.isoformat() for bound in period)
 
 
 def test_one_job_serves_all_tables_of_a_batch(submit: FakeSubmit) -> None:

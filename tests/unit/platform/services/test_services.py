@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +306,15 @@ def test_partitions_of_an_hour_are_selected_by_times_in_paths(partitions: list[s
     )
     assert command.interval is not None
     assert partitions_in(partitions, command.interval) == expected
+
+
+@pytest.mark.parametrize("pattern", ["%Y-%m-%d-%H", "day=%Y-%m-%d/hour=%H"])
+def test_each_hour_of_a_day_selects_the_partition_of_this_hour(pattern: str) -> None:
+    first, hour = datetime(2026, 3, 1, tzinfo=UTC), timedelta(hours=1)
+    partitions = [f"{first + number * hour:{pattern}}" for number in range(-2, 26)]
+    for number in range(24):
+        interval = first + number * hour, first + (number + 1) * hour
+        assert partitions_in(partitions, interval) == [partitions[number + 2]]
 
 
 def test_partitions_of_an_hour_are_selected_by_the_field_and_the_format_of_the_table() -> None:
