@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ AIRFLOW_SAMPLE = "tests/airflow/test_demo.py::test_demo_ingests_own_files_by_sch
 HUDI_RS_SAMPLE = ("tests/interop/test_tables_read_by_hudi_rs.py", "tests/interop/test_log_files_read_by_hudi_rs.py")
 HUDI_SAMPLE = ("tests/interop/test_tables_read_by_hudi.py",)
 HUDI_JARS = ".jars/hudi-spark*-bundle*.jar"
+#: Stages that run before all others.
+ALONE = ("environments", "checks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class Stage:
         command: The command, run in the root of the project.
         variables: Variables added to the environment.
         skip: The reason why the stage cannot run here; empty if it can.
+        waits: Whether its tests mostly wait for servers. Such stages run one after the other beside the other stages.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Stage:
     command: tuple[str, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
     skip: str = ""
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +148,8 @@ def all_stages() -> list[Stage]:
             command=pytest(
                 *ordinary, *(f"tests/{name}" for name in ("property", "contract", "simulation", "reliability", "s3"))
             ),
+            # `make reliability` runs many more.
+            variables={"LAKEHOUSE_SHARE": "0.5", "LAKEHOUSE_SEEDS": "200", "LAKEHOUSE_KILLS": "200"},
         ),
         Stage(
             name="spark",
@@ -154,6 +161,7 @@ def all_stages() -> list[Stage]:
             name="airflow",
             text="Airflow",
             command=pytest("--no-loadscope-reorder", "tests/airflow", venv=".venv-airflow", workers=3),
+            waits=True,
         ),
         Stage(
             name="hudi",
@@ -164,6 +172,7 @@ def all_stages() -> list[Stage]:
             name="adoption",
             text="the path of a new user: wheel, pip, Airflow, documentation",
             command=(".venv/bin/python", "-m", "pytest", "-q", "tests/adoption"),
+            waits=True,
         ),
     ]
 
@@ -180,35 +189,68 @@ def main(words: Sequence[str]) -> int:
     if unknown:
         parser.error(f"unknown stage {sorted(unknown)[0]}; stages are {', '.join(stage.name for stage in stages)}")
     stages = [stage for stage in stages if not given.only or stage.name in given.only]
-    results: list[Result] = []
-    for number, stage in enumerate(stages, start=1):
-        results.append(run(stage, f"[{number} of {len(stages)}]", echo=in_ci))
-        # Without environments, every later stage would fail for the same reason.
-        if stage.name == "environments" and results[-1].outcome == "failed":
-            break
-    print(summary(results))
+    started = time.monotonic()
+    results = run_all(stages, echo=in_ci)
+    print(summary(results, time.monotonic() - started))
     if not (in_ci or given.all):
         print("\nThis was a sample. `make test-all` runs everything and takes several times as long.")
         print("One part of it: make unit | airflow-tests | interop; more than CI runs: make reliability")
-    return int(any(result.outcome == "failed" for result in results))
+    # A stage without a result did not run, for example because its command does not exist.
+    return int(len(results) < len(stages) or any(result.outcome == "failed" for result in results))
 
 
-def run(stage: Stage, label: str, *, echo: bool) -> Result:
-    """Run one stage; show its progress, or with `echo` its output."""
-    print(f"{label} {stage.name}: {stage.text}", flush=True)
+def run_all(stages: Sequence[Stage], *, echo: bool) -> list[Result]:
+    """Run the stages and return their results in the same order.
+
+    The first stages, which make the environments and check the code, run alone. Then the stages that wait run one after
+    the other in a thread, beside the others; these have a lower priority, so that no server answers late.
+    """
+    labels = {stage.name: f"[{number} of {len(stages)}]" for number, stage in enumerate(stages, start=1)}
+    results: dict[str, Result] = {}
+
+    def run_each(some: Sequence[Stage], **how: bool) -> None:
+        for stage in some:
+            results[stage.name] = run(stage, labels[stage.name], echo=echo, **how)
+            # Without environments, every later stage would fail for the same reason.
+            if stage.name == "environments" and results[stage.name].outcome == "failed":
+                return
+
+    run_each([stage for stage in stages if stage.name in ALONE])
+    if "environments" not in results or results["environments"].outcome != "failed":
+        waiting = [stage for stage in stages if stage.waits]
+        beside = threading.Thread(target=run_each, args=(waiting,), kwargs={"beside": True})
+        beside.start()
+        run_each([stage for stage in stages if not stage.waits and stage.name not in ALONE], lower=bool(waiting))
+        beside.join()
+    return [results[stage.name] for stage in stages if stage.name in results]
+
+
+def run(stage: Stage, label: str, *, echo: bool, beside: bool = False, lower: bool = False) -> Result:
+    """Run one stage; show its progress, or with `echo` its output.
+
+    A stage that runs `beside` others shows its output when it has ended. `lower` gives it a lower priority.
+    """
+    print(f"{label} {stage.name}: {stage.text}{', beside the next stages' if beside else ''}", flush=True)
     if stage.skip:
         print(f"    skipped: {stage.skip}")
         return Result(stage=stage, outcome="skipped", seconds=0.0, detail=stage.skip)
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{stage.name}.log"
+    command = ("nice", "-n", "5", *stage.command) if lower and shutil.which("nice") else stage.command
     started = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
-            stage.command, cwd=ROOT, env={**os.environ, **stage.variables}, stdout=output, stderr=subprocess.STDOUT
+            command, cwd=ROOT, env={**os.environ, **stage.variables}, stdout=output, stderr=subprocess.STDOUT
         )
-        _watch(process, log, started, echo=echo)
+        if beside:
+            process.wait()
+        else:
+            _watch(process, log, started, echo=echo)
     seconds = time.monotonic() - started
     text = log.read_text(encoding="utf-8", errors="replace")
+    if beside:
+        print(f"{label} {stage.name}: the output", flush=True)
+        sys.stdout.write(text if echo else "")
     detail = closing_line(text)
     if process.returncode == 0:
         print(f"    passed in {duration(seconds)}{': ' + detail if detail else ''}", flush=True)
@@ -264,11 +306,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
 
 
-def summary(results: Sequence[Result]) -> str:
-    """Return a table of the results, and the counts of all tests in the last line."""
+def summary(results: Sequence[Result], seconds: float) -> str:
+    """Return a table of the results, the time of all stages, and the counts of all tests in the last line."""
     rows = [("stage", "result", "time", "tests")]
     rows += [(item.stage.name, item.outcome, duration(item.seconds), item.detail) for item in results]
-    rows.append(("all", "", duration(sum(item.seconds for item in results)), ""))
+    rows.append(("all", "", duration(seconds), ""))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     counts = [dict((word, int(n)) for n, word in re.findall(r"(\d+) ([a-z]+)", item.detail)) for item in results]

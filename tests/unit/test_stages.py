@@ -79,6 +79,30 @@ def test_main_stops_without_environments(logs: Path, monkeypatch: pytest.MonkeyP
     assert not (logs.parent / "started").exists()
 
 
+def test_stage_that_waits_runs_beside_the_next_stage(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Each of the two ends only after the other has started.
+    meet = "import pathlib, time\nopen('{}', 'w').close()\nwhile not pathlib.Path('{}').exists(): time.sleep(0.01)\n"
+    waits = Stage(
+        name="airflow",
+        text="servers",
+        command=(sys.executable, "-c", meet.format("a", "b") + "print('1 passed in 0.1s')"),
+        waits=True,
+    )
+    made = [stage_of("", "checks"), stage_of(meet.format("b", "a")), waits, stage_of("raise SystemExit(1)", "hudi")]
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setattr(stages, "all_stages", lambda: made)
+    assert stages.main([]) == 1
+    shown = capsys.readouterr().out
+    assert "[3 of 4] airflow: servers, beside the next stages\n" in shown
+    assert "1 passed in 0.1s\n" in shown
+    rows = [line.split()[:2] for line in shown.splitlines()]
+    assert [row for row in rows if row and row[0] in ("checks", "unit", "airflow", "hudi")] == [
+        ["checks", "passed"], ["unit", "passed"], ["airflow", "passed"], ["hudi", "failed"]
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("made", [stages.sample_stages(ROOT), stages.all_stages()], ids=["sample", "all"])
 def test_stages_name_files_that_exist(made: list[Stage]) -> None:
     paths = [word.partition("::")[0] for stage in made for word in stage.command if word.startswith("tests/")]
