@@ -46,6 +46,7 @@ MANY_INSTANTS = """import(%s).then((model) => {
   const counted = whole.reduce((sum, box) => sum + box.count, 0);
   return JSON.stringify({rows: placed.rows.length, whole: whole.length, counted, hour: hour.length});
 })"""
+REMOVE = {"action": "remove_policy", "parameters": {"service": "clean"}}
 #: A commit, and two partitions of which one is published.
 PUBLISHED = """import(%s).then((model) => {
   const bars = {
@@ -156,6 +157,15 @@ def test_partitions_policies_and_files_are_shown_with_their_origin(server: ApiSe
     tab.see("2026-03-01", "base instant")
     open_table(server, tab, tab="policies")
     tab.see("max_delta_commits", "spec")
+    given = {"service": "clean", "settings": {"commits_retained": 30}}
+    server.api("tables/sales.orders/actions", body={"action": "edit_policy", "parameters": given})
+    open_table(server, tab, tab="policies")
+    tab.see("by oleg")
+    tab.click("Remove policy")
+    tab.see("The policy of clean for sales.orders is removed: commits_retained=30.")
+    tab.click("Confirm")
+    tab.see("Recorded as action")
+    assert server.api("tables/sales.orders/actions/preview", body=REMOVE)["effects"][0].startswith("Nothing to do")
 
 
 def test_timeline_draws_instants_and_decodes_the_chosen_one(server: ApiServer, tab: Page, tmp_path: Path) -> None:
@@ -217,12 +227,13 @@ def test_request_shows_its_dry_run_first_and_is_recorded_with_the_user(
     open_table(server, tab, tab="services")
     tab.click("Request", role="[data-service=clean] button")
     tab.see("What would happen", "The next decision of the scheduler runs clean")
+    requested = select(ActionRow).where(ActionRow.action == "request_service")
     with catalog.reading() as session:
-        assert session.scalars(select(ActionRow.id)).all() == []
+        assert session.scalars(requested).all() == []
     tab.click("Confirm")
     tab.see("Recorded as action", "oleg")
     with catalog.reading() as session:
-        (action,) = session.scalars(select(ActionRow))
+        (action,) = session.scalars(requested)
         assert (action.action, action.author, action.subject) == ("request_service", "oleg", "sales.orders")
     open_table(server, tab, tab="activity")
     tab.see("Request", "oleg", "service=clean")

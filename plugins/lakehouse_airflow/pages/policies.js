@@ -21,6 +21,11 @@ export function Policies({ table, may, reload }) {
         fields: [{ name: 'settings', label: 'Settings, one name=value per line', kind: 'lines' }, { name: 'pattern', label: 'Pattern of partitions, empty for all', hint: '2026-.*' }] }) },
       h(Table.Root, { size: 'sm', 'aria-label': `Settings of ${s.service}` }, h(Table.Body, null, rows.map((e, i) => h(Table.Row, { key: i }, h(Table.Cell, { w: '40%' }, e.setting), h(Table.Cell, { fontWeight: 'medium', w: '20%' }, e.value),
         h(Table.Cell, null, h(Badge, { colorPalette: COLOURS[e.origin] || 'gray' }, e.origin), ' ', e.pattern || e.scope), h(Table.Cell, null, e.author ? h(Text, { as: 'span', fontSize: 'sm', color: 'fg.muted' }, `by ${e.author}`) : ''))))),
+      h(Flex, { gap: 2, mt: 2, wrap: 'wrap' }, ownScopes(rows).map((pattern) => h(ActionButton, { key: pattern, table, action: 'remove_policy', label: pattern ? `Remove policy of ${pattern}` : 'Remove policy',
+        fixed: { service: s.service, ...(pattern ? { pattern } : {}) }, disabled: !may.services, onDone: again }))),
       dead.map((d, i) => h(Text, { key: i, fontSize: 'sm', mt: 2 }, `⚠ no effect: ${d.text}`)));
     }));
 }
+
+// The policies of the table itself that set something: '' is that of the whole table, others are patterns of partitions.
+const ownScopes = (settings) => [...new Set(settings.filter((e) => e.origin === 'table' || e.origin === 'pattern').map((e) => e.pattern || ''))];
