@@ -53,6 +53,25 @@ def plan_of(table: Table, instant: Instant) -> ClusteringPlan:
     return plan
 
 
+def test_hudi_reads_a_clustering_that_left_out_changed_file_groups_and_plans_these(hudi: Hudi, tmp_path: Path) -> None:
+    table = filled("MERGE_ON_READ", tmp_path)
+    planned = table.services.clustering.schedule(force=True)
+    assert isinstance(planned, Instant)
+    held = {(part, file_id) for part, ids in plan_of(table, planned).replaced.items() for file_id in ids}
+    table.upsert(batch([row("k4", v="later", ts=3)]))
+    outcome = table.services.clustering.run(instant=planned.requested)
+    assert isinstance(outcome, Committed) and outcome.left_out
+    replaced = {(part, file_id) for part, ids in outcome.metadata.replaced.items() for file_id in ids}
+    assert len(held - replaced) == 1 and replaced < held
+    assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
+    assert_hudi_reads_the_same(hudi, table, past=True)
+    assert clusterings(table) == []
+    call(hudi, table, "op => 'schedule'")
+    (theirs,) = clusterings(table)
+    again = {(part, file_id) for part, ids in plan_of(table, theirs).replaced.items() for file_id in ids}
+    assert held - replaced <= again, "no plan holds the file group any more"
+
+
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_hudi_and_lakehouse_execute_clustering_plans_of_each_other(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = filled(kind, tmp_path, **{SORT: "v,ts"})
