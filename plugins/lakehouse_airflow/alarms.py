@@ -86,7 +86,7 @@ def _send_with(spec: NotifierSpec, context: Mapping[str, Any]) -> int:
         message = AlarmMessage.of(claimed.alarms, claimed=claimed.message, attempt=claimed.attempt)
         try:
             send(notifier, message, context)
-        # After an exception that ends the task, such as a timeout, nobody knows whether the message was sent.
+        # After an exception that ends the task, such as a timeout, it is unknown whether the message was sent.
         except Exception:
             run_command(["alarms", "settle", *sender, "--failed"])
             raise

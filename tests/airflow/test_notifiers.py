@@ -253,7 +253,7 @@ def test_task_that_is_killed_while_it_sends_leaves_its_claim_and_the_repetition_
     with monkeypatch.context() as patched, pytest.raises(SystemExit):
         patched.setattr(tasks, "send", killed)
         tasks.send_pending(notifiers, CONTEXT)
-    assert [words[1] for words in catalog.words] == ["claim"], "nobody knows whether the message was sent"
+    assert [words[1] for words in catalog.words] == ["claim"], "it is unknown whether the message was sent"
     # The lease ended, and the catalog gives out the same message again.
     catalog.unsent, catalog.attempt = dict(catalog.claimed), 2
     assert tasks.send_pending(notifiers, CONTEXT) == {"hook": 2}

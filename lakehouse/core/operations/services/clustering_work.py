@@ -1,4 +1,4 @@
-"""The work of a clustering that gives way to writes: what a write changed is left out, the rest is committed.
+"""The work of a clustering, in which writes have priority: changed file groups are left out, the rest is committed.
 
     before the tasks    changed file groups are not read
     after the tasks     files that were made of changed file groups are not committed; their markers name them, so the

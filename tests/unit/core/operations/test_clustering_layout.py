@@ -168,7 +168,7 @@ def test_updates_of_planned_file_groups_are_refused_with_the_strategy_reject(kin
 
 @pytest.mark.parametrize("verb", ["upsert", "insert_overwrite", "delete_partitions"])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_clustering_gives_way_to_a_conflicting_allowed_write(kind: str, verb: str) -> None:
+def test_clustering_leaves_out_what_a_conflicting_allowed_write_changed(kind: str, verb: str) -> None:
     table = small_files(type=kind, options={"hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy"})
     planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
