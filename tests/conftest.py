@@ -16,6 +16,8 @@ from typing import TypeVar
 
 import pytest
 
+from tests.support.extended import EXTENDED
+
 MISSING = "missing:"
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -69,6 +71,13 @@ def fail_if_missing(report: Report) -> Report:
             report.outcome = "failed"
             report.longrepr = f"{reason} (a skip on a laptop, a failure under CI=true)"
     return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that CI leaves out."""
+    for item in items:
+        if item.nodeid.startswith(EXTENDED):
+            item.add_marker(pytest.mark.extended)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,7 @@
 """Run the tests of the project in stages: `make test`.
 
-A person gets a sample of at most 12 minutes on two cores. With CI=true, or with --all, all tests run. The output of a
+A person gets a sample of at most 12 minutes on two cores. With --all, all tests run; with CI=true all but those with
+the mark `extended`, and fewer random histories. The output of a
 stage is in `build/tests/<stage>.log`, and with CI=true also on standard output. The script imports the standard library
 only, because it runs before the environments exist.
 """
@@ -13,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,8 +48,6 @@ AIRFLOW_SAMPLE = "tests/airflow/test_demo.py::test_demo_ingests_own_files_by_sch
 HUDI_RS_SAMPLE = ("tests/interop/test_tables_read_by_hudi_rs.py", "tests/interop/test_log_files_read_by_hudi_rs.py")
 HUDI_SAMPLE = ("tests/interop/test_tables_read_by_hudi.py",)
 HUDI_JARS = ".jars/hudi-spark*-bundle*.jar"
-#: Stages that run before all others.
-ALONE = ("environments", "checks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +60,6 @@ class Stage:
         command: The command, run in the root of the project.
         variables: Variables added to the environment.
         skip: The reason why the stage cannot run here; empty if it can.
-        waits: Whether its tests mostly wait for servers. Such stages run one after the other beside the other stages.
     """
 
     name: str
@@ -70,7 +67,6 @@ class Stage:
     command: tuple[str, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
     skip: str = ""
-    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +123,16 @@ def sample_stages(root: Path) -> list[Stage]:
     ]
 
 
-def all_stages() -> list[Stage]:
-    """Return the stages of CI: all tests, each in one stage."""
-    ordinary = ("-m", "not jvm")
+def all_stages(*, in_ci: bool = False) -> list[Stage]:
+    """Return stages for all tests, each in one stage; `in_ci` leaves out the tests with the mark `extended`."""
+    less = " and not extended" if in_ci else ""
+    ordinary = ("-m", f"not jvm{less}")
+    histories = {"LAKEHOUSE_SHARE": "0.5", "LAKEHOUSE_SEEDS": "200", "LAKEHOUSE_KILLS": "200"} if in_ci else {}
+    adoption = Stage(
+        name="adoption",
+        text="the path of a new user: wheel, pip, Airflow, documentation",
+        command=(".venv/bin/python", "-m", "pytest", "-q", "tests/adoption"),
+    )
     return [
         Stage(
             name="environments",
@@ -148,32 +151,25 @@ def all_stages() -> list[Stage]:
             command=pytest(
                 *ordinary, *(f"tests/{name}" for name in ("property", "contract", "simulation", "reliability", "s3"))
             ),
-            # `make reliability` runs many more.
-            variables={"LAKEHOUSE_SHARE": "0.5", "LAKEHOUSE_SEEDS": "200", "LAKEHOUSE_KILLS": "200"},
+            variables=histories,
         ),
         Stage(
             name="spark",
             text="Spark, Kafka, databases, hudi-rs",
             command=pytest(*ordinary, "tests/spark", "tests/kafka", "tests/databases", "tests/interop"),
         ),
-        # These tests wait for Airflow's scheduler for most of their time, so three workers keep two cores busy.
+        # conftest.py of this folder orders the modules: the longest first.
         Stage(
             name="airflow",
             text="Airflow",
-            command=pytest("--no-loadscope-reorder", "tests/airflow", venv=".venv-airflow", workers=3),
-            waits=True,
+            command=pytest("--no-loadscope-reorder", *ordinary, "tests/airflow", venv=".venv-airflow"),
         ),
         Stage(
             name="hudi",
             text="interoperability with Apache Hudi",
-            command=pytest("-m", "jvm", "--ignore=tests/airflow", "--ignore=tests/adoption"),
+            command=pytest("-m", f"jvm{less}", "--ignore=tests/airflow", "--ignore=tests/adoption"),
         ),
-        Stage(
-            name="adoption",
-            text="the path of a new user: wheel, pip, Airflow, documentation",
-            command=(".venv/bin/python", "-m", "pytest", "-q", "tests/adoption"),
-            waits=True,
-        ),
+        *([] if in_ci else [adoption]),
     ]
 
 
@@ -184,73 +180,40 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="STAGE", help="run this stage; may be repeated")
     given = parser.parse_args(words)
     in_ci = os.environ.get("CI") == "true"
-    stages = all_stages() if in_ci or given.all else sample_stages(ROOT)
+    stages = all_stages(in_ci=not given.all) if in_ci or given.all else sample_stages(ROOT)
     unknown = set(given.only) - {stage.name for stage in stages}
     if unknown:
         parser.error(f"unknown stage {sorted(unknown)[0]}; stages are {', '.join(stage.name for stage in stages)}")
     stages = [stage for stage in stages if not given.only or stage.name in given.only]
-    started = time.monotonic()
-    results = run_all(stages, echo=in_ci)
-    print(summary(results, time.monotonic() - started))
+    results: list[Result] = []
+    for number, stage in enumerate(stages, start=1):
+        results.append(run(stage, f"[{number} of {len(stages)}]", echo=in_ci))
+        # Without environments, every later stage would fail for the same reason.
+        if stage.name == "environments" and results[-1].outcome == "failed":
+            break
+    print(summary(results))
     if not (in_ci or given.all):
         print("\nThis was a sample. `make test-all` runs everything and takes several times as long.")
         print("One part of it: make unit | airflow-tests | interop; more than CI runs: make reliability")
-    # A stage without a result did not run, for example because its command does not exist.
-    return int(len(results) < len(stages) or any(result.outcome == "failed" for result in results))
+    return int(any(result.outcome == "failed" for result in results))
 
 
-def run_all(stages: Sequence[Stage], *, echo: bool) -> list[Result]:
-    """Run the stages and return their results in the same order.
-
-    The first stages, which make the environments and check the code, run alone. Then the stages that wait run one after
-    the other in a thread, beside the others; these have a lower priority, so that no server answers late.
-    """
-    labels = {stage.name: f"[{number} of {len(stages)}]" for number, stage in enumerate(stages, start=1)}
-    results: dict[str, Result] = {}
-
-    def run_each(some: Sequence[Stage], **how: bool) -> None:
-        for stage in some:
-            results[stage.name] = run(stage, labels[stage.name], echo=echo, **how)
-            # Without environments, every later stage would fail for the same reason.
-            if stage.name == "environments" and results[stage.name].outcome == "failed":
-                return
-
-    run_each([stage for stage in stages if stage.name in ALONE])
-    if "environments" not in results or results["environments"].outcome != "failed":
-        waiting = [stage for stage in stages if stage.waits]
-        beside = threading.Thread(target=run_each, args=(waiting,), kwargs={"beside": True})
-        beside.start()
-        run_each([stage for stage in stages if not stage.waits and stage.name not in ALONE], lower=bool(waiting))
-        beside.join()
-    return [results[stage.name] for stage in stages if stage.name in results]
-
-
-def run(stage: Stage, label: str, *, echo: bool, beside: bool = False, lower: bool = False) -> Result:
-    """Run one stage; show its progress, or with `echo` its output.
-
-    A stage that runs `beside` others shows its output when it has ended. `lower` gives it a lower priority.
-    """
-    print(f"{label} {stage.name}: {stage.text}{', beside the next stages' if beside else ''}", flush=True)
+def run(stage: Stage, label: str, *, echo: bool) -> Result:
+    """Run one stage; show its progress, or with `echo` its output."""
+    print(f"{label} {stage.name}: {stage.text}", flush=True)
     if stage.skip:
         print(f"    skipped: {stage.skip}")
         return Result(stage=stage, outcome="skipped", seconds=0.0, detail=stage.skip)
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{stage.name}.log"
-    command = ("nice", "-n", "5", *stage.command) if lower and shutil.which("nice") else stage.command
     started = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **stage.variables}, stdout=output, stderr=subprocess.STDOUT
+            stage.command, cwd=ROOT, env={**os.environ, **stage.variables}, stdout=output, stderr=subprocess.STDOUT
         )
-        if beside:
-            process.wait()
-        else:
-            _watch(process, log, started, echo=echo)
+        _watch(process, log, started, echo=echo)
     seconds = time.monotonic() - started
     text = log.read_text(encoding="utf-8", errors="replace")
-    if beside:
-        print(f"{label} {stage.name}: the output", flush=True)
-        sys.stdout.write(text if echo else "")
     detail = closing_line(text)
     if process.returncode == 0:
         print(f"    passed in {duration(seconds)}{': ' + detail if detail else ''}", flush=True)
@@ -306,11 +269,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
 
 
-def summary(results: Sequence[Result], seconds: float) -> str:
-    """Return a table of the results, the time of all stages, and the counts of all tests in the last line."""
+def summary(results: Sequence[Result]) -> str:
+    """Return a table of the results, and the counts of all tests in the last line."""
     rows = [("stage", "result", "time", "tests")]
     rows += [(item.stage.name, item.outcome, duration(item.seconds), item.detail) for item in results]
-    rows.append(("all", "", duration(seconds), ""))
+    rows.append(("all", "", duration(sum(item.seconds for item in results)), ""))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     counts = [dict((word, int(n)) for n, word in re.findall(r"(\d+) ([a-z]+)", item.detail)) for item in results]

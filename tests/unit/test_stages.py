@@ -12,6 +12,7 @@ import pytest
 
 from tests import environments, stages
 from tests.stages import Stage
+from tests.support.extended import EXTENDED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,33 +75,26 @@ def test_main_fails_if_a_stage_fails_and_prints_the_sums(
 def test_main_stops_without_environments(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [stage_of("raise SystemExit(2)", "environments"), stage_of("open('started', 'w')", "unit")]
     monkeypatch.setenv("CI", "true")
-    monkeypatch.setattr(stages, "all_stages", lambda: made)
+    monkeypatch.setattr(stages, "all_stages", lambda *, in_ci: made)
     assert stages.main([]) == 1
     assert not (logs.parent / "started").exists()
 
 
-def test_stage_that_waits_runs_beside_the_next_stage(
-    logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # Each of the two ends only after the other has started.
-    meet = "import pathlib, time\nopen('{}', 'w').close()\nwhile not pathlib.Path('{}').exists(): time.sleep(0.01)\n"
-    waits = Stage(
-        name="airflow",
-        text="servers",
-        command=(sys.executable, "-c", meet.format("a", "b") + "print('1 passed in 0.1s')"),
-        waits=True,
-    )
-    made = [stage_of("", "checks"), stage_of(meet.format("b", "a")), waits, stage_of("raise SystemExit(1)", "hudi")]
+def test_ci_leaves_out_extended_tests_and_runs_all_with_the_flag(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(stages, "all_stages", lambda *, in_ci: asked.append(in_ci) or [stage_of("")])
     monkeypatch.setenv("CI", "true")
-    monkeypatch.setattr(stages, "all_stages", lambda: made)
-    assert stages.main([]) == 1
-    shown = capsys.readouterr().out
-    assert "[3 of 4] airflow: servers, beside the next stages\n" in shown
-    assert "1 passed in 0.1s\n" in shown
-    rows = [line.split()[:2] for line in shown.splitlines()]
-    assert [row for row in rows if row and row[0] in ("checks", "unit", "airflow", "hudi")] == [
-        ["checks", "passed"], ["unit", "passed"], ["airflow", "passed"], ["hudi", "failed"]
-    ]  # fmt: skip
+    assert [stages.main([]), stages.main(["--all"])] == [0, 0]
+    monkeypatch.delenv("CI")
+    assert stages.main(["--all"]) == 0
+    assert asked == [True, False, False]
+
+
+def test_extended_tests_exist() -> None:
+    for entry in EXTENDED:
+        path, _, name = entry.partition("::")
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert not name or f"def {name.partition('[')[0]}(" in text, entry
 
 
 @pytest.mark.parametrize("made", [stages.sample_stages(ROOT), stages.all_stages()], ids=["sample", "all"])
