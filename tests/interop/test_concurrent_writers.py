@@ -239,7 +239,11 @@ def assert_serial(table: Table, run_log: RunLog, hudi: Hudi) -> None:
     assert sorted(name for name, _ in commits) == sorted(run_log.reported), "reported and completed commits differ"
     known = list(states(run_log, commits))
     assert snapshot(table) == known[-1]
-    assert all(seen in known for seen in run_log.snapshots), "a snapshot equals no state after a commit"
+    for number, seen in enumerate(run_log.snapshots):
+        # The state with the fewest differences shows what the snapshot lacks or has too much.
+        nearest = min(known, key=lambda state: len(state ^ seen))
+        lacks, more = sorted(nearest - seen), sorted(seen - nearest)
+        assert seen == nearest, f"snapshot {number} equals no state after a commit: lacks {lacks}, has {more}"
     assert_hudi_reads_the_same(hudi, table)
     theirs = hudi_rs.read(table.location)
     assert frozenset(zip(theirs["id"].to_pylist(), theirs["v"].to_pylist(), strict=True)) == known[-1]
