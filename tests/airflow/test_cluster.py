@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse_airflow import operators
 from lakehouse_airflow.services import ServiceOperator
-from tests.airflow.test_operators import run_context
+from tests.airflow.runs import run_context
 from tests.airflow.test_services import MAKE, SPARK_HOME, python, run_dag
 from tests.support.fake_submit import FakeSubmit
 

@@ -29,6 +29,7 @@ from lakehouse_airflow import publish
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.publish import PublishPartitionsOperator
 from lakehouse_airflow.services import ServiceOperator, service_interval
+from tests.airflow.runs import own_run_id
 
 DAY = timedelta(days=1)
 ORDERS = Asset(name="sales.orders", uri="lakehouse://sales.orders")
@@ -128,7 +129,7 @@ def commands_of(monkeypatch: pytest.MonkeyPatch, **context: Any) -> tuple[dict[s
     monkeypatch.setattr(publish, "run_command", run_command)
     task = PublishPartitionsOperator(task_id="publish", table="sales.orders", by_interval=True)
     run = SimpleNamespace(run_type=context.pop("run_type"), start_date=datetime.now(UTC))
-    instance = SimpleNamespace(dag_id="d", run_id="r", task_id="publish", map_index=-1)
+    instance = SimpleNamespace(dag_id="d", run_id=own_run_id(), task_id="publish", map_index=-1)
     result = task.execute({"ti": instance, "dag_run": run, "params": {}, **context})
     return result, [command for command in words if command[1] == "run"]
 

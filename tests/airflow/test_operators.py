@@ -22,7 +22,6 @@ from airflow.sdk.exceptions import (
     AirflowRescheduleException,
     AirflowSkipException,
 )
-from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from lakehouse.errors import (
     CorruptTableError,
@@ -40,6 +39,7 @@ from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
 from lakehouse_airflow.publish import PublishPartitionsOperator
 from lakehouse_airflow.services import ServiceOperator, due_tables
 from lakehouse_airflow.spark_environment import spark_environment
+from tests.airflow.runs import RUN_ID, run_context
 from tests.support.fake_submit import FakeSubmit
 
 ORDERS = Asset(name="sales.orders", uri="lakehouse://sales.orders")
@@ -59,19 +59,6 @@ def operator(**kwargs: Any) -> LakehouseOperator:
     with DAG("ingest.sales.orders"):
         arguments = {"task_id": "ingest", "verb": "ingest", "action": "run", "table": "sales.orders"}
         return LakehouseOperator(**(arguments | {"outlets": [ORDERS]} | kwargs))
-
-
-def run_context(task: LakehouseOperator, **kwargs: Any) -> dict[str, Any]:
-    pushed: dict[str, Any] = {}
-    instance = SimpleNamespace(
-        task=task,
-        dag_id="ingest.sales.orders",
-        task_id="ingest",
-        run_id="manual__2026-01-01T00:00:00+00:00",
-        map_index=-1,
-        xcom_push=lambda key, value: pushed.update({key: value}),
-    )
-    return {"ti": instance, "params": {}, "outlet_events": OutletEventAccessors(), "pushed": pushed} | kwargs
 
 
 def error_report(kind: type[LakehouseError], message: str) -> str:
@@ -118,7 +105,7 @@ def test_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -
     task.execute(run_context(task, params={"full_refresh": True, "options": {"hoodie.combine.before.insert": True}}))
     command = command_of(submit.argv)
     assert (command.verb, command.action, command.table) == ("ingest", "run", "sales.orders")
-    assert command.run_id == "ingest.sales.orders/manual__2026-01-01T00:00:00+00:00/ingest"
+    assert command.run_id == f"ingest.sales.orders/{RUN_ID}/ingest"
     assert command.full_refresh
     assert command.options == {
         "hoodie.parquet.compression.codec": "snappy",

@@ -30,6 +30,7 @@ from lakehouse_airflow.publish import POOL, PublishPartitionsOperator, whole_per
 from lakehouse_airflow.publish_sensor import PartitionReadySensor, PartitionReadyTrigger
 from lakehouse_airflow.services import POOL as SPARK_POOL
 from tests.airflow.publishing import DAGS, SPEC, Shop
+from tests.airflow.runs import own_run_id
 
 LATE = """
 import sys
@@ -65,7 +66,7 @@ def context(task: Any, **more: Any) -> dict[str, Any]:
     """Return what Airflow hands to a task, of a run that begins now; `signals` are partitions that an event names."""
     now = datetime.fromtimestamp(time.time(), UTC)
     instance = SimpleNamespace(
-        dag_id="d", run_id="r", task_id=task.task_id, map_index=-1, xcom_push=lambda **_: None, start_date=now
+        dag_id="d", run_id=own_run_id(), task_id=task.task_id, map_index=-1, xcom_push=lambda **_: None, start_date=now
     )
     event = SimpleNamespace(extra={"partitions": more.pop("signals", [])})
     run = SimpleNamespace(run_type=more.pop("run_type", "manual"), start_date=now)
@@ -229,7 +230,7 @@ def test_actions_of_a_user_publish_and_withdraw_a_partition(in_shop: Shop, monke
     run = SimpleNamespace(triggering_user_name="oleg")
 
     def act(action: str) -> dict[str, Any]:
-        instance = SimpleNamespace(dag_id="lakehouse.actions", run_id=action, task_id="act")
+        instance = SimpleNamespace(dag_id="lakehouse.actions", run_id=own_run_id(), task_id="act")
         found = {"ti": instance, "dag_run": run, "params": {**given, "action": action}}
         monkeypatch.setattr(dags_actions, "get_current_context", lambda: found)
         record: dict[str, Any] = dags_actions.act.function()["action"]

@@ -20,6 +20,7 @@ from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse_airflow.dags_services import usual_service_dag
 from lakehouse_airflow.job_environment import catalog_url
 from lakehouse_airflow.services import POOL, ServiceOperator, service_interval
+from tests.airflow.runs import own_run_id
 from tests.support.fake_submit import FakeSubmit
 
 HOUR = timedelta(hours=1)
@@ -121,15 +122,16 @@ def test_runs_of_a_backfill_get_the_periods_of_the_schedule_one_after_the_other(
 def test_one_job_serves_all_tables_of_a_batch(submit: FakeSubmit) -> None:
     submit.plan(report=JobReport(status=JobStatus.COMMITTED, table="a.b, a.c", instant="20260101000000001").to_json())
     task = ServiceOperator(task_id="run", service="clustering", table=["a.b", "a.c"], pool="default_pool")
+    run_id = own_run_id()
     instance = SimpleNamespace(
-        task=task, dag_id="d", task_id="run", run_id="r", map_index=3, xcom_push=lambda key, value: None
+        task=task, dag_id="d", task_id="run", run_id=run_id, map_index=3, xcom_push=lambda key, value: None
     )
     context: Any = {"ti": instance, "params": {"partitions": ["x"], "force": True}, "outlet_events": {}}
     task.execute(context)
     words = submit.argv[submit.argv.index("clustering") :]
     assert words[:6] == ["clustering", "run", "--table", "a.b", "--table", "a.c"]
     assert words[6:8] == ["--partition", "x"] and "--force" in words
-    assert words[words.index("--run-id") + 1] == "d/r/run.3"
+    assert words[words.index("--run-id") + 1] == f"d/{run_id}/run.3"
 
 
 MAKE = """
