@@ -228,7 +228,7 @@ def merged_rows(
     """Return the rows of a commit with the mark of deletes.
 
     Args:
-        chunks: The rows of chunks; None if there are none.
+        chunks: The rows of chunks; None if there are none. Rows of tables without key have positions.
         newest: The result of `newest_changes`.
         key: The key columns.
         marks: The names of columns.
@@ -245,7 +245,10 @@ def merged_rows(
     rows = changes.select(*_columns(names), *facts, deleted)
     if chunks is not None:
         unchanged = without_keys(chunks, later, key)
-        nothing = [_null(newest, name).alias(target) for name, target in marks.stored.items()]
+        nothing = [
+            (F.col(name) if name in chunks.columns else _null(newest, name)).alias(target)
+            for name, target in marks.stored.items()
+        ]
         rows = rows.unionByName(unchanged.select(*_columns(names), *nothing, F.lit(False).alias(DELETED_COLUMN)))
     return rows
 

@@ -116,7 +116,7 @@ DATABASE_KEYS = (
         name="metadata",
         type="list",
         text="Columns beside those of the rows, as `_source_<name>`: position, committed_at; null for rows of the "
-        "snapshot.",
+        "snapshot, where the position is a number below 0 if the table has no key.",
         example="[committed_at]",
     ),
 )

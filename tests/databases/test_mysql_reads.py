@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from lakehouse.platform.sources.databases.server import CONTROL, Changes, Chunk
+from lakehouse.platform.sources.databases.server import CONTROL, Changes, Chunk, Seen
 from lakehouse.platform.sources.databases.types import hexadecimal, stored
 from lakehouse.platform.sources.mysql.server import MysqlServer
 from lakehouse.spec.database_source import DatabaseSettings
@@ -54,12 +55,18 @@ def test_chunks_and_the_log_give_equal_values_of_every_type(
     log = [one.rows for one in server.reads.log(start, server.log_end(), [table]) if isinstance(one, Changes)]
     changes = pa.concat_tables(log)
     plain = changes.drop_columns([column for column in CONTROL if column in changes.column_names])
+    seen, *whole = server.reads.whole(table)
+    assert isinstance(seen, Seen)
     from_chunks = stored(pa.Table.from_batches(chunks), table.key).sort_by("id")
+    from_whole = stored(pa.Table.from_batches([one for one in whole if isinstance(one, pa.RecordBatch)]), table.key)
+    from_whole = from_whole.sort_by("id")
     from_log = stored(plain, table.key).sort_by("id")
     assert from_chunks.schema == from_log.schema
     for column in from_chunks.column_names:
         assert from_chunks.column(column).to_pylist() == from_log.column(column).to_pylist(), column
+        assert from_chunks.column(column).to_pylist() == from_whole.column(column).to_pylist(), column
     assert from_chunks.num_rows == len(ROWS)
+    assert not [*server.reads.log(start, server.log_end(), [replace(table, seen=seen)])][:-1]
 
 
 def test_chunks_of_texts_follow_the_collation_and_have_each_row_once(

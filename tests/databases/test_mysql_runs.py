@@ -9,11 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UserError
+from lakehouse.platform.ingest import databases
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.sources.databases.source import EVENTS, LAG
 from lakehouse.spec.contracts.job import JobCommand, JobStatus
 from tests.support.mysql import DatabaseServer
 from tests.support.mysql_ingest import Shop, name_of
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -163,6 +165,45 @@ def test_rows_of_a_table_without_key_are_appended_once(maria: Shop) -> None:
     assert maria.stored("n") == [(1,), (1,), (2,)]
     maria.sql("update t set n = 3 where n = 2")
     with pytest.raises(UserError, match="has no key, and its log has an update"):
+        maria.run()
+
+
+def crash(*_: object) -> None:
+    raise RuntimeError("crash")
+
+
+def test_snapshot_of_a_table_without_key_has_each_row_once_while_rows_are_added(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.sql("create table t (n int, x float)", "insert into t values (0, 1.1), (0, 1.1)")
+    shop.table_settings = {"record_key": ["_source_position"]}
+    shop.settings |= {"without_key": "append", "metadata": ["position"]}
+    with shop.inserts("insert into t values ({n}, {n})") as changes:
+        assert until(lambda: changes[0] > 20)
+        shop.run()
+    shop.run()
+    assert shop.stored("n, x") == shop.source("n, x + 0e0")
+    # A killed run leaves no rows, and a new snapshot replaces the rows.
+    shop.sql("update t set n = -1 where n = 5")
+    with pytest.raises(UserError, match=r"its log has an update .* --resnapshot"):
+        shop.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(databases, "_committed", crash)
+        with pytest.raises(RuntimeError, match="crash"):
+            shop.run(resnapshot=(f"{shop.database}.t",), run_id="again")
+    shop.sql("insert into t values (-2, 0)")
+    shop.run(resnapshot=(f"{shop.database}.t",), run_id="again")
+    assert shop.stored("n") == shop.source("n")
+    shop.sql("insert into t values (-3, 0)", "truncate t", "insert into t values (-4, 0)")
+    shop.run()
+    assert shop.stored("n") == [(-4,)]
+
+
+def test_snapshot_of_a_table_without_key_and_transactions_is_refused(maria: Shop) -> None:
+    maria.sql("create table t (n int) engine = Aria transactional = 0")
+    maria.table_settings = {"record_key": ["_source_position"]}
+    maria.settings |= {"without_key": "append", "metadata": ["position"]}
+    with pytest.raises(UserError, match=r"t has no key, and its engine Aria has no transactions"):
         maria.run()
 
 

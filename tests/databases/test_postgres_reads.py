@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.errors import CorruptLogError, LakehouseError, RetryableError, SnapshotNeededError, UserError
-from lakehouse.platform.sources.databases.server import CONTROL, Changes, Chunk, SchemaEvent, SourceTable
+from lakehouse.platform.sources.databases.server import CONTROL, Changes, Chunk, SchemaEvent, Seen, SourceTable
 from lakehouse.platform.sources.postgres.server import PostgresServer
 from lakehouse.platform.sources.postgres.stream import SlotStream
 from lakehouse.spec.database_source import DatabaseSettings
@@ -238,6 +238,24 @@ def test_chunks_of_any_key_have_each_row_once(database: PgDatabase, server: Post
     # Keys as the texts of their stored values: bytes are hexadecimal digits.
     keys = [(row["a"], row["b"].hex().upper(), row["c"], str(row["d"])) for row in found[:3]]
     assert [row for rows in chunk(server, Chunk(keys=tuple(keys))) for row in rows.to_pylist()] == found[:3]
+
+
+def test_whole_table_and_its_log_have_each_row_once(database: PgDatabase, server: PostgresServer) -> None:
+    database.sql("create table t (n int)", "insert into t values (1), (1)")
+    (table,) = prepared(server, "public.t")
+    start = server.low_watermark("public.t")
+    with closing(database.connect()) as session, session.cursor() as cursor:
+        cursor.execute("begin")
+        cursor.execute("insert into t values (2)")
+        database.sql("insert into t values (3)")
+        seen, *batches = server.reads.whole(table)
+        cursor.execute("commit")
+    database.sql("insert into t values (4)")
+    assert isinstance(seen, Seen)
+    assert sorted(pa.Table.from_batches(batches)["n"].to_pylist()) == [1, 1, 3]
+    log = [*server.reads.log(start, server.log_end(), [replace(table, seen=seen)])]
+    rows = [row for one in log if isinstance(one, Changes) for row in one.rows["n"].to_pylist()]
+    assert sorted(rows) == [2, 4]
 
 
 def test_low_watermark_waits_for_transactions_that_changed_the_table(

@@ -14,6 +14,7 @@ from lakehouse.platform.sources.postgres.server import PostgresServer
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 from tests.support.mysql_ingest import name_of
 from tests.support.postgres import PgServer, PgShop
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -241,6 +242,26 @@ def test_rows_of_a_table_without_key_are_appended_once(shop: PgShop) -> None:
     assert shop.stored("n") == [(1,), (1,), (2,), (4,)]
     shop.sql("update t set n = 3 where n = 2", "delete from t")
     assert shop.run().status is JobStatus.NOTHING_TO_DO
+
+
+def test_snapshot_of_a_table_without_key_has_each_row_once_while_rows_are_added(shop: PgShop) -> None:
+    shop.sql("create table t (n int)", "insert into t values (0), (0)")
+    shop.table_settings = {"record_key": ["_source_position"]}
+    shop.settings |= {"without_key": "append", "metadata": ["position"]}
+    with shop.inserts("insert into t values ({n})") as changes:
+        assert until(lambda: changes[0] > 20)
+        shop.run()
+    shop.run()
+    assert shop.stored("n") == shop.source("n")
+    # A new snapshot replaces the rows; the log does not have updates of this table.
+    shop.sql("update t set n = 100000 where n = 5", "insert into t values (-4)")
+    shop.run()
+    assert (100000,) not in shop.stored("n")
+    shop.run(resnapshot=("public.t",), run_id="again")
+    assert shop.stored("n") == shop.source("n")
+    shop.sql("insert into t values (-5)", "truncate t", "insert into t values (-6)")
+    shop.run()
+    assert shop.stored("n") == [(-6,)]
 
 
 def test_lost_slot_fails_the_run_until_all_tables_are_read_again(shop: PgShop) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -112,6 +113,36 @@ def test_runs_that_crash_anywhere_leave_nothing_to_repair(spark: SparkSession, t
     lake.finish()
     assert lake.rows() == database.rows
     assert not [*(tmp_path / "t_staging").rglob("*.parquet")]
+
+
+def test_rows_without_key_are_there_once_after_crashes_and_a_new_snapshot(spark: SparkSession, tmp_path: Path) -> None:
+    database = loaded(4000, seed=7, each=20)
+    database.appends = True
+    lake = Lake(spark, tmp_path, database, without_key="append", metadata=["position"])
+    lake.spec = replace(lake.spec, record_key=("_source_position",))
+    for crash in (3, 6, 7, 8):
+        database.crash_at = database.moments + crash
+        with suppress(RuntimeError):
+            lake.run()
+    lake.run()
+    lake.run(resnapshot=(NAME,), run_id="again")
+    lake.finish()
+    assert len(database.log) > 300
+    assert lake.rows() == database.rows
+
+
+def test_new_snapshot_waits_until_a_table_that_is_far_behind_has_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    database = loaded(200, seed=8, each=0)
+    lake = Lake(spark, tmp_path, database, chunk_rows=100, max_log_bytes=20)
+    lake.run()
+    # The log lacks this row.
+    database.rows[1] = 7
+    database.each = 60
+    database.moment()
+    database.each = 0
+    database.show_all()
+    lake.run(resnapshot=(NAME,), run_id="again")
+    assert lake.rows() == database.rows
 
 
 def test_two_runs_at_once_apply_each_change_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from lakehouse.platform.sources.databases.server import (
     LogEnd,
     LogPosition,
     SchemaEvent,
+    Seen,
     SourceColumn,
     SourceTable,
 )
@@ -49,6 +50,7 @@ class MemoryDatabase:
         log: The changes in order: kind, key, value.
         seen: The number of changes of the log that other sessions see.
         crash_at: The number of the moment at which a run crashes; 0 for none.
+        appends: Whether transactions only add rows, and the table has no key.
     """
 
     keys: int
@@ -61,6 +63,7 @@ class MemoryDatabase:
     truncates: float = 0.0
     moments: int = 0
     crash_at: int = 0
+    appends: bool = False
 
     def moment(self) -> None:
         """Write transactions, and show some of those that are in the log; crash if it is time."""
@@ -86,6 +89,8 @@ class MemoryDatabase:
             self.show_all()
         elif key not in self.rows:
             self.log.append((INSERT, key, value))
+        elif self.appends:
+            return
         elif self.random.random() < 0.5:
             self.log.append((UPDATE, key, value))
         elif self.random.random() < 0.5 or other in self.rows:
@@ -157,7 +162,7 @@ class MemoryServer:
     def describe(self, names: Sequence[str]) -> Mapping[str, SourceTable]:
         """Return the table."""
         self.database.moment()
-        return {NAME: SourceTable(name=NAME, columns=self.columns, key=("id",))}
+        return {NAME: SourceTable(name=NAME, columns=self.columns, key=() if self.database.appends else ("id",))}
 
     def low_watermark(self, table: str) -> LogPosition:
         """Return the place up to which transactions are seen."""
@@ -223,11 +228,22 @@ class MemoryServer:
         self.database.moment()
         yield pa.RecordBatch.from_pylist(rows, table.schema)
 
+    def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
+        """Yield the rows as others see them at one moment, after the place up to which they do."""
+        self.database.moment()
+        seen, rows = self.database.seen, [{"id": one, "n": n} for one, n in self.database.rows.items()]
+        yield Seen(order=seen)
+        self.database.moment()
+        for place in range(0, len(rows), 70):
+            yield pa.RecordBatch.from_pylist(rows[place : place + 70], table.schema)
+
     def log(
         self, start: LogPosition, end: LogPosition, tables: Sequence[SourceTable]
     ) -> Iterator[Changes | SchemaEvent | LogEnd]:
         """Yield the changes between two positions in batches."""
-        changes = list(enumerate(self.database.log[start.order : end.order], start.order + 1))
+        (table,) = tables
+        first = start.order if table.seen is None else max(start.order, table.seen.order)
+        changes = list(enumerate(self.database.log[first : end.order], first + 1))
         names = [(column.name, column.type) for column in self.columns]
         schema = pa.schema([*names, (CHANGE, pa.string()), (POSITION, pa.int64())])
         schema = schema.append(pa.field(COMMITTED, pa.timestamp("us", "UTC")))

@@ -93,6 +93,25 @@ class Shop:
             for thread in threads:
                 thread.join()
 
+    @contextmanager
+    def inserts(self, statement: str) -> Iterator[list[int]]:
+        """Run a statement with the numbers 1, 2, ... as `n` in a session; yield how many were run."""
+        done, stop = [0], threading.Event()
+
+        def insert() -> None:
+            with closing(self.server.connect(self.database)) as connection, connection.cursor() as cursor:
+                while not stop.wait(0.002):
+                    cursor.execute(statement.format(n=done[0] + 1))
+                    done[0] += 1
+
+        thread = threading.Thread(target=insert)
+        thread.start()
+        try:
+            yield done
+        finally:
+            stop.set()
+            thread.join()
+
     def _write(self, keys: int, seed: int, done: list[int], number: int, stop: threading.Event) -> None:
         random = Random(seed)
         with closing(self.server.connect(self.database)) as connection, connection.cursor() as cursor:

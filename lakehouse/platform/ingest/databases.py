@@ -309,10 +309,10 @@ def _existing(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table | 
 
 
 def _check_append(settings: DatabaseSettings, name: str) -> None:
-    if settings.snapshot != "never" or "position" not in settings.metadata:
+    if "position" not in settings.metadata:
         raise UserError(
-            f"table {name} has no key, so its rows are appended from the log: write 'snapshot: never' and "
-            "'metadata: [position]' in ingest, which makes the place in the log the key of a row",
+            f"table {name} has no key, so its rows are appended: write 'metadata: [position]' in ingest, which makes "
+            "the place in the log the key of a row",
             table=name,
         )
 
@@ -354,12 +354,12 @@ def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool)
         )
     reads: Sequence[Chunk] = ()
     keys: Sequence[Chunk] = ()
-    if not state.is_complete and chunks and target.exists and target.key:
-        rows, most = run.settings.chunk_rows, run.settings.max_chunks
-        reads = run.server.chunks(target.source, target.key, state.loaded, rows=rows, most=most)
+    is_wanted = target.exists and (bool(target.key) or run.settings.snapshot != "never")
+    if not state.is_complete and chunks and is_wanted:
+        reads = _chunks(run, target, state)
     elif not state.is_complete and not target.exists:
         state = replace(state, is_complete=True, loaded=None, purges=False)
-    if reads and reads[-1].upto is None and state.purges:
+    if reads and reads[-1].upto is None and state.purges and target.key:
         keys = run.server.chunks(target.source, target.key, None, rows=_KEY_ROWS, most=_MOST_KEY_CHUNKS)
     return DatabasePlan(
         units=len(reads) + 1 if reads or known is None else 0,
@@ -373,7 +373,16 @@ def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool)
         chunks=tuple(reads),
         keys=tuple(keys),
         exists=target.exists,
+        waits=not state.is_complete and not chunks and is_wanted,
     )
+
+
+def _chunks(run: DatabaseRun, target: Target, state: DatabaseCheckpoint) -> Sequence[Chunk]:
+    """Return what the next commit reads of the snapshot: ranges of keys, or the whole table if it has no key."""
+    if not target.key:
+        return (Chunk(),)
+    rows, most = run.settings.chunk_rows, run.settings.max_chunks
+    return run.server.chunks(target.source, target.key, state.loaded, rows=rows, most=most)
 
 
 def _asks_snapshot(run: DatabaseRun, target: Target) -> bool:
@@ -390,7 +399,7 @@ def _staged(stager: Stager, plans: Sequence[DatabasePlan], start: LogPosition, e
 
 
 def _keyed(plans: Sequence[DatabasePlan]) -> dict[str, SourceTable]:
-    return {plan.table.name: replace(plan.table, key=plan.key) for plan in plans}
+    return {plan.table.name: plan.read_table for plan in plans}
 
 
 def _with_lacking_rows(

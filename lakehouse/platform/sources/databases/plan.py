@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
-from lakehouse.platform.sources.databases.server import PLACE, Chunk, LogPosition, SchemaEvent, SourceTable
+from lakehouse.platform.sources.databases.server import (
+    PLACE,
+    SEES_ALL,
+    Chunk,
+    LogPosition,
+    SchemaEvent,
+    Seen,
+    SourceTable,
+)
 from lakehouse.platform.sources.source import SourcePlan
 from lakehouse.spec.database_source import DatabaseSettings
 
@@ -24,6 +32,7 @@ class DatabasePlan(SourcePlan):
         chunks: The chunks to read.
         keys: Chunks of the whole table whose keys are read, to delete rows that the source does not have.
         exists: Whether the source table exists.
+        waits: Whether a later commit reads the snapshot, because the table is far behind the log.
     """
 
     table: SourceTable
@@ -33,11 +42,23 @@ class DatabasePlan(SourcePlan):
     chunks: tuple[Chunk, ...] = ()
     keys: tuple[Chunk, ...] = ()
     exists: bool = True
+    waits: bool = False
 
     @property
     def completes(self) -> bool:
         """Whether this commit makes the snapshot complete."""
-        return not self.state.is_complete and (not self.chunks or self.chunks[-1].upto is None)
+        if self.state.is_complete or self.waits:
+            return False
+        return not self.chunks or self.chunks[-1].upto is None
+
+    @property
+    def read_table(self) -> SourceTable:
+        """The table as its log is read: with its key, and without changes that rows without key have already."""
+        table = replace(self.table, key=self.key)
+        if self.key or self.previous is None:
+            return replace(table, seen=SEES_ALL) if self.waits and not self.key else table
+        # The log may be read from the position of another table, which is behind this one.
+        return replace(table, seen=SEES_ALL if self.waits else Seen(order=self.state.position.order))
 
 
 def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSettings) -> tuple[str, ...]:
@@ -67,7 +88,7 @@ def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSett
         raise UserError(
             f"table {table.name} has no primary key, so its updates and deletes cannot be applied. Declare unique "
             f"columns that are never null in ingest.keys ({{{table.name}: column}}), leave the table out by "
-            "ingest.exclude, or write ingest.without_key: append",
+            "ingest.exclude, or write 'without_key: append' and 'metadata: [position]' in ingest to append its inserts",
             table=table.name,
         )
     return key
@@ -193,7 +214,7 @@ def apply_events(
         events: The statements of the table in the order of the log.
         settings: The settings of the source.
         exists: Whether the source has a table of this name now.
-        snapshots: Whether the table has a key, so that its snapshot can be read again.
+        snapshots: Whether the table's snapshot can be read again: it has a key, or the spec wants its snapshot.
         same_columns: Whether the columns are those before the window. Other columns are compared by the next plan.
     """
     emptied, rereads = None, False
@@ -221,7 +242,7 @@ def apply_events(
     if rereads and exists and not snapshots:
         raise UserError(
             f"a table was renamed to or from {events[0].table}, and the table has no key, so its rows cannot be "
-            "compared. Create a new target table",
+            "compared. Remove 'snapshot: never' from ingest to replace the rows, or create a new target table",
             table=events[0].table,
         )
     return TableEvents(emptied_at=emptied, resnapshot=rereads and exists, notes=tuple(notes))

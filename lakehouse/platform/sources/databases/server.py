@@ -38,6 +38,32 @@ class SourceColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Which changes the rows of a table have already. The log is read without them.
+
+    Attributes:
+        order: All changes up to this place, at the scale of the column `POSITION`.
+        transactions: The transactions whose changes they have, as the server writes them; empty for none.
+    """
+
+    order: int
+    transactions: str = ""
+
+    def to_mapping(self) -> dict[str, object]:
+        """Return the value as JSON holds it."""
+        return {"order": self.order, "transactions": self.transactions}
+
+    @classmethod
+    def from_mapping(cls, value: Mapping[str, object]) -> Seen:
+        """Return the value of a mapping; raise KeyError or ValueError for another mapping."""
+        return cls(order=int(str(value["order"])), transactions=str(value["transactions"]))
+
+
+#: The table has no rows yet that changes could be added to: a later read of the whole table will see all of them.
+SEES_ALL = Seen(order=(1 << 63) - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTable:
     """A table of a source.
 
@@ -48,6 +74,8 @@ class SourceTable:
         identity: The columns that the log has of a row before its change; None for all of them.
         incarnation: A text that is another one after the table was dropped or replaced by one of the same name; empty
             if the log tells.
+        seen: The changes that the log is read without, because rows without a key would be appended twice; None to
+            read all.
     """
 
     name: str
@@ -55,6 +83,7 @@ class SourceTable:
     key: tuple[str, ...]
     identity: tuple[str, ...] | None = None
     incarnation: str = ""
+    seen: Seen | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -172,10 +201,20 @@ class TableReads(Protocol):
     def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk with the columns of `table.schema`, as one consistent read saw them."""
 
+    def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
+        """Yield which changes a consistent read of the whole table sees, then its rows as `chunk` does.
+
+        Raises:
+            UserError: The server has no such reads of this table.
+            RetryableError: The server does not answer, or the table is changed too often to tell what the read sees.
+        """
+
     def log(
         self, start: LogPosition, end: LogPosition, tables: Sequence[SourceTable]
     ) -> Iterator[Changes | SchemaEvent | LogEnd]:
         """Yield the changes of tables, and what changed the tables, between two positions; at last the end.
+
+        Changes and statements that `seen` of a table has are left out.
 
         Raises:
             UserError: The log does not have the start any more, or contains an event that cannot be applied.

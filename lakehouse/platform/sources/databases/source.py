@@ -150,7 +150,7 @@ class StagedSource:
                 bad_records=0,
                 schema=rows.schema,
                 commits_empty=self._advances(plan, events),
-                replaces=events.emptied_at is not None,
+                replaces=events.emptied_at is not None or _replaces(plan),
                 checkpoint=state.to_json(),
                 metadata={LAG: json.dumps(self.window.lag)}
                 | ({EVENTS: json.dumps(events.notes)} if events.notes else {}),
@@ -194,7 +194,7 @@ class StagedSource:
             tuple(one for one in self.window.staged.events if one.table == plan.table.name),
             self.settings,
             exists=plan.exists,
-            snapshots=bool(plan.key),
+            snapshots=bool(plan.key) or self.settings.snapshot != "never",
             same_columns=self._has_same_columns(plan),
         )
 
@@ -253,9 +253,11 @@ class StagedSource:
         chunks = None
         # Rows that a chunk saw after the table was emptied are in the log after that place, too.
         if plan.chunks and events.emptied_at is None:
-            chunks = self._read(staged.of(plan.table.name, CHUNK), columns)
+            # Rows of tables without key have positions.
+            marks_of = [] if plan.key else [_MARKS.field(POSITION)]
+            chunks = self._read(staged.of(plan.table.name, CHUNK), pa.schema([*columns, *marks_of]))
         rows = selected_rows(merged_rows(chunks, newest, plan.key, marks, seen=self._seen()), self.select)
-        if events.emptied_at is not None or self.stored is None:
+        if events.emptied_at is not None or self.stored is None or _replaces(plan):
             return live_rows(rows)
         if plan.keys:
             names = [column.name for column in columns if column.name in plan.key]
@@ -319,12 +321,18 @@ class StagedSource:
         return known is None or self.window.is_far or bool(events.notes) or replace(known, position=position) != state
 
 
+def _replaces(plan: DatabasePlan) -> bool:
+    """Return whether the rows replace those of the table: rows without key cannot be compared with a new snapshot."""
+    return bool(plan.chunks) and not plan.key and plan.previous is not None
+
+
 def _refuse_changes(changes: Frame, table: str) -> None:
     """Raise UserError if a table without key has updates or deletes."""
     kind = changes.where(f"{CHANGE} != '{INSERT}'").select(CHANGE, POSITION).head()
     if kind is not None:
         raise UserError(
             f"table {table} has no key, and its log has an {kind[0]} at {kind[1]}: equal rows cannot be distinguished. "
-            f"Add a primary key to {table}, or declare unique columns in ingest.keys, and use a new target table",
+            f"Add a primary key to {table}, or declare unique columns in ingest.keys, and use a new target table. "
+            f"To append again after the change, replace the rows by a new snapshot: --resnapshot {table}",
             table=table,
         )

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -35,6 +36,7 @@ from lakehouse.platform.sources.databases.server import (
     LogEnd,
     LogPosition,
     SchemaEvent,
+    Seen,
     SourceTable,
     TableReads,
 )
@@ -80,7 +82,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRead:
-    """A chunk that a task reads."""
+    """A chunk that a task reads; the whole table if it has no key."""
 
     table: SourceTable
     key: tuple[str, ...]
@@ -131,8 +133,12 @@ class StagingTask:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 work = self.work[number]
-                found = self._chunk(work) if isinstance(work, ChunkRead) else self._log(work)
-                yield pa.RecordBatch.from_pydict({"report": [json.dumps(found)]})
+                yield pa.RecordBatch.from_pydict({"report": [json.dumps(self._report(work))]})
+
+    def _report(self, work: ChunkRead | LogRead) -> dict[str, Any]:
+        if isinstance(work, LogRead):
+            return self._log(work)
+        return self._chunk(work) if work.key else self._whole(work)
 
     def _chunk(self, work: ChunkRead) -> dict[str, Any]:
         table = work.table
@@ -141,6 +147,22 @@ class StagingTask:
             for rows in self.reads.chunk(table, work.key, work.chunk):
                 writer.write(pa.Table.from_batches([rows]))
         return {"files": [writer.report()]}
+
+    def _whole(self, work: ChunkRead) -> dict[str, Any]:
+        """Stage a table without key. Its rows are numbered below 0, where the log has no position."""
+        table, seen, number = work.table, None, 0
+        schema = table.schema.append(_MARKS.field(POSITION))
+        writer = _Writer(self.storage, self.folder, (table.name, work.kind, ()), schema)
+        with writer:
+            for one in self.reads.whole(table):
+                if isinstance(one, Seen):
+                    seen = one
+                    continue
+                places = pa.array(np.arange(number - 1, number - 1 - one.num_rows, -1, dtype=np.int64))
+                number -= one.num_rows
+                writer.write(pa.Table.from_batches([one]).append_column(schema.field(POSITION), places))
+        assert seen is not None, "a read of a whole table begins with the changes that it sees"
+        return {"files": [writer.report()], "seen": {table.name: seen.to_mapping()}}
 
     def _log(self, work: LogRead) -> dict[str, Any]:
         """Stage a window of the log. A table gets a new file when its columns change."""
@@ -300,6 +322,12 @@ def parse_reports(texts: Iterable[str]) -> tuple[tuple[StagedFile, ...], tuple[S
     return tuple(files), tuple(events), end
 
 
+def seen_in(texts: Iterable[str]) -> dict[str, Seen]:
+    """Return what reads of whole tables saw, by the names of the tables."""
+    reports = [json.loads(text).get("seen", {}) for text in texts]
+    return {name: Seen.from_mapping(value) for report in reports for name, value in report.items()}
+
+
 _DAY_MS = 86_400_000
 
 
@@ -371,7 +399,9 @@ class Stager:
         files: tuple[StagedFile, ...] = ()
         if chunks:
             assert end is None, "the log must be read up to a position after the reads of chunks"
-            files, _, _ = parse_reports(self.run(self.task(tuple(chunks)), len(chunks)))
+            reports = self.run(self.task(tuple(chunks)), len(chunks))
+            files, _, _ = parse_reports(reports)
+            tables = {name: replace(one, seen=seen_in(reports).get(name, one.seen)) for name, one in tables.items()}
         reached = self.log_end() if end is None else end
         work = LogRead(start=start, end=reached, tables=tuple(tables.values()))
         changes, events, position = parse_reports(self.run(self.task((work,)), 1))

@@ -37,6 +37,14 @@ def projected(column: SourceColumn) -> str:
     return name
 
 
+def read_by_client(column: SourceColumn) -> str:
+    """Return the expression that reads a column through PyMySQL, which has decimals but rounds floats."""
+    name = quoted(column.name)
+    if column.type == "float":
+        return f"{name} + 0e0"
+    return name if column.type == "decimal" else projected(column)
+
+
 def arranged(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows as connectorx read them with the columns of a schema."""
     columns = [_cast(rows.column(place), field.type) for place, field in enumerate(schema)]

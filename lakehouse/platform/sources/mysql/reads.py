@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import connectorx
 import pyarrow as pa
+import pyarrow.compute as pc
+from pymysql.cursors import SSCursor
 
 from lakehouse.core.system.ids import RandomIds
 from lakehouse.errors import RetryableError, UserError
@@ -17,16 +20,19 @@ from lakehouse.platform.sources.binlog.columns import SourceColumn
 from lakehouse.platform.sources.binlog.dump import LogRead, read_changes
 from lakehouse.platform.sources.binlog.positions import BinlogPosition
 from lakehouse.platform.sources.databases.server import (
+    POSITION,
     Changes,
     Chunk,
     LogEnd,
     LogPosition,
     SchemaEvent,
+    Seen,
     SourceTable,
 )
-from lakehouse.platform.sources.mysql.connection import connect
+from lakehouse.platform.sources.mysql.connection import connect, server_errors
 from lakehouse.platform.sources.mysql.keys import condition, quoted_table
 from lakehouse.platform.sources.mysql.projection import arranged, projected
+from lakehouse.platform.sources.mysql.snapshot import TableSnapshot
 from lakehouse.spec.mysql_connection import MysqlAccess
 
 _BATCH_ROWS = 20_000
@@ -66,6 +72,26 @@ class MysqlReads:
         for rows in self._query(query):
             yield arranged(rows, table.schema)
 
+    def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
+        """Yield the place in the log of a consistent read, then its rows (see `TableReads.whole`)."""
+        columns = {column.name: column for column in self.columns[table.name]}
+        snapshot = TableSnapshot(
+            access=self.access,
+            flavor=self.flavor,
+            name=table.name,
+            columns=tuple(columns[column.name] for column in table.columns),
+        )
+        with closing(connect(self.access, cursorclass=SSCursor)) as connection, server_errors(self.access):
+            yield Seen(order=snapshot.begin(connection, partial(self._is_changed, table)))
+            yield from snapshot.rows(connection)
+
+    def _is_changed(self, table: SourceTable, start: BinlogPosition, end: BinlogPosition) -> bool:
+        """Return whether the log has a change of a table between two positions."""
+        first, last = (
+            LogPosition(server=self.identity, order=place.order, text=place.to_json()) for place in (start, end)
+        )
+        return any(not isinstance(one, LogEnd) for one in self.log(first, last, (replace(table, seen=None),)))
+
     def log(
         self, start: LogPosition, end: LogPosition, tables: Sequence[SourceTable]
     ) -> Iterator[Changes | SchemaEvent | LogEnd]:
@@ -85,9 +111,14 @@ class MysqlReads:
         for decoded in read_changes(partial(connect, self.access), read):
             for one in decoded.changes:
                 if isinstance(one, ChangeBatch):
-                    yield Changes(table=str(one.table), rows=one.rows)
+                    rows = _unseen(one.rows, names[one.table].seen)
+                    if rows.num_rows:
+                        yield Changes(table=str(one.table), rows=rows)
                 else:
-                    yield from _events(one, names)
+                    for event in _events(one, names):
+                        seen = names[_name(event.table)].seen
+                        if seen is None or event.position > seen.order:
+                            yield event
             position = decoded.position
         yield LogEnd(
             position=LogPosition(
@@ -118,6 +149,10 @@ class MysqlReads:
         if "panick" in type(error).__name__.lower():
             return UserError(f"the client connectorx cannot read a value of a chunk: {text[:500]}")
         return RetryableError(f"reading a chunk from {self.access.address}: {text[:500]}")
+
+
+def _unseen(rows: pa.Table, seen: Seen | None) -> pa.Table:
+    return rows if seen is None else rows.filter(pc.greater(rows.column(POSITION), seen.order))
 
 
 def _name(name: str) -> TableName:

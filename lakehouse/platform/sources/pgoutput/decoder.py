@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lakehouse.errors import CorruptLogError, UnsupportedError
-from lakehouse.platform.sources.databases.server import Changes, SchemaEvent
+from lakehouse.platform.sources.databases.server import Changes, SchemaEvent, Seen
 from lakehouse.platform.sources.pgoutput import batches, messages
 from lakehouse.platform.sources.pgoutput.batches import STEP, TableVersion
 from lakehouse.platform.sources.pgoutput.columns import PgColumn
+from lakehouse.platform.sources.pgoutput.transactions import TransactionSet
 
 _ROWS = (messages.INSERT, messages.UPDATE, messages.DELETE)
 _SILENT = (messages.ORIGIN, messages.TYPE)
@@ -31,12 +32,21 @@ class Decoder:
         end: The place in the log at which the decoder stops: before the first transaction that commits there or later.
         keys: The key columns of the tables that are wanted, by their names as `schema.table`.
         domains: The type and its modifier that each domain is made of, by the number of the domain.
+        seen: The changes that are left out, by the names of tables: of transactions that commit before a place, and of
+            those that a snapshot saw.
     """
 
     def __init__(
-        self, *, end: int, keys: Mapping[str, Sequence[str]], domains: Mapping[int, tuple[int, int]] | None = None
+        self,
+        *,
+        end: int,
+        keys: Mapping[str, Sequence[str]],
+        domains: Mapping[int, tuple[int, int]] | None = None,
+        seen: Mapping[str, Seen] | None = None,
     ) -> None:
         self._end, self._keys, self._domains = end, keys, domains or {}
+        self._seen = {name: (one.order, TransactionSet.parse(one.transactions)) for name, one in (seen or {}).items()}
+        self._skipped: frozenset[str] = frozenset()
         self._versions: dict[bytes, TableVersion | None] = {}
         self._altered: set[str] = set()
         self._done: list[Changes | SchemaEvent] = []
@@ -54,7 +64,7 @@ class Decoder:
             if kind not in _ROWS:
                 return self._control(kind, data, place)
             version = self._versions[data[1:5]]
-            if version is None:
+            if version is None or version.relation.name in self._skipped:
                 return True
             position = self._last = place + 1 if place > self._last else self._last + STEP
             if self._altered:
@@ -110,6 +120,11 @@ class Decoder:
         commit, self._committed_us = messages.begin(data)
         if commit >= self._end:
             return False
+        if self._seen:
+            number = messages.transaction(data)
+            self._skipped = frozenset(
+                name for name, (place, shown) in self._seen.items() if commit < place or shown.has(number)
+            )
         self._commit, self._last = commit, 0
         return True
 
@@ -144,7 +159,7 @@ class Decoder:
             if number not in self._versions:
                 raise CorruptLogError(f"TRUNCATE at {lsn_text(place)} has a table that was not described")
             version = self._versions[number]
-            if version is not None:
+            if version is not None and version.relation.name not in self._skipped:
                 name = version.relation.name
                 position = self._last = max(place + 1, self._last + STEP)
                 self._announce(name, position)

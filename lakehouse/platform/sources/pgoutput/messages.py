@@ -50,6 +50,12 @@ def begin(data: bytes) -> tuple[int, int]:
     return place, time_us + _EPOCH_US
 
 
+def transaction(data: bytes) -> int:
+    """Return the lower 32 bits of the number of the transaction that a message begins."""
+    (number,) = struct.unpack_from(">I", data, 17)
+    return int(number)
+
+
 def commit(data: bytes) -> tuple[int, int]:
     """Return the place of the commit in the log, and the place behind it."""
     place, end = struct.unpack_from(">qq", data, 2)

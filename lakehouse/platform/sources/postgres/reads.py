@@ -11,7 +11,15 @@ from adbc_driver_manager import Error as AdbcError
 from adbc_driver_postgresql import dbapi
 
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.platform.sources.databases.server import Changes, Chunk, LogEnd, LogPosition, SchemaEvent, SourceTable
+from lakehouse.platform.sources.databases.server import (
+    Changes,
+    Chunk,
+    LogEnd,
+    LogPosition,
+    SchemaEvent,
+    Seen,
+    SourceTable,
+)
 from lakehouse.platform.sources.pgoutput.columns import PgColumn
 from lakehouse.platform.sources.pgoutput.decoder import TAKE_BYTES, Decoder
 from lakehouse.platform.sources.postgres.keys import condition, listed, quoted_table
@@ -54,9 +62,7 @@ class PostgresReads:
         """Yield the rows of a chunk (see `TableReads.chunk`)."""
         by_name = {column.name: column for column in self.columns[table.name]}
         columns = tuple(by_name[column.name] for column in table.columns)
-        selected = ", ".join(f"{projected(column)} as c{number}" for number, column in enumerate(columns))
-        only = "" if table.name in self.partitioned else "only "
-        select_rows = f"select {selected} from {only}{quoted_table(table.name)}"
+        select_rows = self._select(table, columns)
         key_columns = [by_name[name] for name in key]
         wheres = [condition(key, chunk)]
         if chunk.keys:
@@ -70,11 +76,38 @@ class PostgresReads:
         except (AdbcError, pa.ArrowException, OSError) as error:
             raise self._failure(error) from None
 
+    def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
+        """Yield the transactions that a snapshot sees, then the rows of the table in it (see `TableReads.whole`).
+
+        The lock, which excludes only statements that replace the table, comes before the snapshot: TRUNCATE would
+        empty the table for older snapshots, too.
+        """
+        by_name = {column.name: column for column in self.columns[table.name]}
+        columns = tuple(by_name[column.name] for column in table.columns)
+        try:
+            with dbapi.connect(self.access.url) as connection, connection.cursor() as cursor:
+                cursor.execute("set transaction isolation level repeatable read, read only")
+                cursor.execute(f"lock table {self._from(table)} in access share mode")
+                cursor.execute("select pg_current_snapshot()::text")
+                found = cursor.fetchone()
+                assert found is not None, "a query without a table has a row"
+                yield Seen(order=0, transactions=str(found[0]))
+                cursor.execute(self._select(table, columns))
+                for rows in cursor.fetch_record_batch():
+                    yield arranged(rows, columns)
+        except (AdbcError, pa.ArrowException, OSError) as error:
+            raise self._failure(error) from None
+
     def log(
         self, start: LogPosition, end: LogPosition, tables: Sequence[SourceTable]
     ) -> Iterator[Changes | SchemaEvent | LogEnd]:
         """Yield the changes of tables between two positions (see `TableReads.log`)."""
-        decoder = Decoder(end=end.order, keys={table.name: table.key for table in tables}, domains=self.domains)
+        decoder = Decoder(
+            end=end.order,
+            keys={table.name: table.key for table in tables},
+            domains=self.domains,
+            seen={table.name: table.seen for table in tables if table.seen is not None},
+        )
         if start.order < end.order:
             with closing(SlotStream(self.access, self.slot, self.publications)) as stream:
                 stream.start(start.order)
@@ -87,6 +120,14 @@ class PostgresReads:
             raise RetryableError(f"the server {self.access.address} ended the log within a transaction")
         yield from decoder.take()
         yield LogEnd(position=end)
+
+    def _from(self, table: SourceTable) -> str:
+        """Return a table without the rows of tables that inherit from it; partitions are its own."""
+        return f"{'' if table.name in self.partitioned else 'only '}{quoted_table(table.name)}"
+
+    def _select(self, table: SourceTable, columns: Sequence[PgColumn]) -> str:
+        selected = ", ".join(f"{projected(column)} as c{number}" for number, column in enumerate(columns))
+        return f"select {selected} from {self._from(table)}"
 
     def _failure(self, error: Exception) -> Exception:
         text = str(error).replace(self.access.password, "...") if self.access.password else str(error)
