@@ -51,6 +51,9 @@ SECTIONS: dict[str, tuple[str, tuple[SpecKey, ...]]] = {
 }
 
 
+_SCHEDULING = {key.name for key in SERVICE_KEYS}
+
+
 def spec_file_page() -> str:
     """Return the page with all keys."""
     parts = [_INTRO]
@@ -86,7 +89,8 @@ def _service(service: ServiceSpec) -> tuple[str, str]:
     defaults = getattr(Policies(), service.options)
     rows = [
         (
-            code(field.name),
+            # A key of the scheduler precedes a field of the same name, which has its option key only.
+            code(field.metadata["key"] if field.name in _SCHEDULING else field.name),
             code(field.metadata["key"]),
             code(_text(getattr(defaults, field.name))),
             field.metadata["text"],

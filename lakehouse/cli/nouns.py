@@ -27,11 +27,9 @@ _SECTIONS = {
         ("index", "service", "Build indexes of the metadata table beside writers"),
         ("orphans", "service", "Delete data files that no write names"),
         ("validation", "service", "Check listing, metadata table and footers; repair nothing"),
+        ("sync", "service", "Register a table with its partitions in a Hive Metastore"),
     ),
-    "Publication": (
-        ("publish", "publish", "Publish ready partitions in a Hive Metastore"),
-        ("sync", "sync", "Register a table with its partitions in a Hive Metastore"),
-    ),
+    "Publication": (("publish", "publish", "Publish ready partitions in a Hive Metastore"),),
     "Catalog": (
         ("services", "services", "Decide which services run now, and explain why"),
         ("alarms", "alarms", "Show and silence alarms of tables, and show their rules"),

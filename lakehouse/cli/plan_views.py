@@ -17,6 +17,8 @@ from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.indexing import IndexPlan
 from lakehouse.model.ttl import Expiry, TtlPlan
 from lakehouse.model.upkeep import ValidationPlan
+from lakehouse.platform.publish.sync import report_of
+from lakehouse.platform.publish.sync_plan import SyncPlan, TablePlan
 from lakehouse.spec.contracts.services import (
     PLAN_DOCUMENTS,
     ArchivedInstant,
@@ -33,9 +35,11 @@ from lakehouse.spec.contracts.services import (
     OrphansPlanDocument,
     PlannedIndex,
     ServicePlan,
+    SyncPlanDocument,
     TtlPlanDocument,
     ValidationPlanDocument,
 )
+from lakehouse.spec.contracts.sync import PartitionChange, SyncedPartition
 from lakehouse.spec.options.clustering import SORT_COLUMNS
 
 _ROOT = "(root)"
@@ -155,6 +159,17 @@ def _(plan: ValidationPlan, service: str) -> ServicePlan:
     )
 
 
+@plan_document.register
+def _(plan: SyncPlan, service: str) -> ServicePlan:
+    return SyncPlanDocument(
+        service=service,
+        metastore=plan.metastore,
+        tables=report_of(plan).tables,
+        skipped=plan.skipped,
+        partitions=tuple(row for table_plan in plan.tables for row in _synced_partitions(table_plan)),
+    )
+
+
 def orphan_view(orphan: Orphan) -> OrphanFile:
     """Return the contract of an orphan file."""
     return OrphanFile(
@@ -174,6 +189,17 @@ def _expired(expiry: Expiry) -> ExpiredPartition:
         rows=expiry.rows,
         files=expiry.files,
     )
+
+
+def _synced_partitions(plan: TablePlan) -> list[SyncedPartition]:
+    table = f"{plan.wanted.database}.{plan.wanted.name}"
+    added = [(PartitionChange.ADD, "/".join(partition.values), partition.location) for partition in plan.add]
+    moved = [(PartitionChange.ALTER, "/".join(partition.values), partition.location) for partition in plan.alter]
+    dropped = [(PartitionChange.DROP, name, None) for name in plan.drop]
+    return [
+        SyncedPartition(table=table, change=change, partition=name, location=location)
+        for change, name, location in (*added, *moved, *dropped)
+    ]
 
 
 def _with_metrics(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from lakehouse.cli.table import open_table
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.table.services import TableService
 from lakehouse.errors import UserError
+from lakehouse.platform.services.registry import table_service
 from lakehouse.spec.contracts.services import ScheduledPlan, ServiceCondition
 from lakehouse.spec.job_flags import JOB_FLAGS
 from lakehouse.spec.options.clustering import LAYOUT, PARTITIONS, SORT_COLUMNS
@@ -77,7 +78,7 @@ def run(given: Given) -> int:
 
 def _service(spec: ServiceSpec, given: Given) -> TableService[Any, Any, Any]:
     options = {**given.option, **option_pairs(_short_options(given))}
-    return open_table(given.table, options).services.named(spec.name)
+    return table_service(open_table(given.table, options).services, spec.name)
 
 
 def _short_options(given: Given) -> list[str]:

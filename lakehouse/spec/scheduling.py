@@ -23,6 +23,7 @@ DEADLINES_S: Mapping[str, int] = MappingProxyType(
         "index": 12 * _HOUR_S,
         "clean": 12 * _HOUR_S,
         "archive": 12 * _HOUR_S,
+        "sync": 2 * _HOUR_S,
     }
 )
 _LONGEST_DEADLINE_S = 24 * _HOUR_S

@@ -124,6 +124,7 @@ SERVICE_SPECS = (
     ServiceSpec(name="archive", options="archive", needs_spark=False),
     ServiceSpec(name="orphans", options="orphans", needs_spark=False, enabled_by_default=False),
     ServiceSpec(name="validation", options="validation", enabled_by_default=False),
+    ServiceSpec(name="sync", options="sync", needs_spark=False),
 )
 #: The names of all services, in the same order.
 SERVICES = tuple(spec.name for spec in SERVICE_SPECS)
@@ -212,7 +213,7 @@ def setting_options(service: str, settings: Mapping[str, Any]) -> dict[str, str]
         if name in _SCHEDULING:
             continue
         if name not in keys and name not in keys.values():
-            known = (*_SCHEDULING, *keys)
+            known = tuple(dict.fromkeys((*_SCHEDULING, *keys)))
             raise SettingError(
                 f"services.{service}: unknown setting {name!r}.{nearest(name, known)} Known: {', '.join(known)}.",
                 setting=name,

@@ -24,6 +24,7 @@ SCHEDULES: Mapping[str, str] = MappingProxyType(
         "archive": "45 * * * *",
         "orphans": "0 4 * * *",
         "validation": "0 1 * * *",
+        "sync": "*/15 * * * *",
     }
 )
 #: The schedule of a DAG whose scheduled runs decide nothing: it gives backfills their days.
@@ -52,6 +53,9 @@ _DOCS = {
     "validation": "Validation: checks a sample of the tables each night, and repairs nothing.\n\n"
     "A run compares the listing, the timeline and the metadata table, and reads footers of base files. A violation "
     "fails the run with its details. Each table is due every `lakehouse.validation.every.hours`.",
+    "sync": "Sync: declares a table with its partitions in a Hive Metastore, so that engines find it by name.\n\n"
+    "A table whose spec sets `hoodie.datasource.hive_sync.enable: true` is due after each write that was not synced. A "
+    "run compares all partitions, so a second run changes nothing.",
     "archive": "Archive: moves the oldest instants from the active timeline to the archived timeline.\n\n"
     "Readers still find the times of archived commits.",
 }

@@ -34,6 +34,7 @@ SERVICES = (
     "index",
     "logcompaction",
     "orphans",
+    "sync",
     "ttl",
     "validation",
 )

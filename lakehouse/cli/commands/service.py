@@ -45,7 +45,7 @@ def _plan(spec: ServiceSpec, shared: list[click.Parameter]) -> Command:
     if spec.action is not None:
         text = "Schedule a plan on the timeline, which `run` executes; --dry-run prints it."
     force = "Plan although the service is not due."
-    if spec.name == "ttl":
+    if spec.name in ("ttl", "sync"):
         force = "List the table to rebuild its statistics."
     return Command(
         "plan",

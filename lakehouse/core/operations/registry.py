@@ -1,4 +1,7 @@
-"""The implementation of each table service, by the name of its ServiceSpec."""
+"""The implementation of each table service that needs only the table, by the name of its ServiceSpec.
+
+`lakehouse.platform.services.registry` has these and those that need the platform, such as a metastore.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from lakehouse.core.operations.services import (
 )
 from lakehouse.core.operations.services.service import Service
 
-#: One module per service; tests compare the names with `lakehouse.spec.services.SERVICE_SPECS`.
+#: One module per service.
 IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {
     "compaction": compaction,
     "logcompaction": log_compaction,

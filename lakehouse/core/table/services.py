@@ -250,8 +250,18 @@ class TableServices(Readable):
         return BloomFilterService(table=self.table, policies=self.policies)
 
     def named(self, name: str) -> TableService[Any, Any, Any]:
-        """Return the service of a ServiceSpec's name; raise UserError with the nearest name for an unknown one."""
-        return self._service(service_spec(name).name, IMPLEMENTATIONS[name])
+        """Return the service of a ServiceSpec's name.
+
+        Raises UserError with the nearest name for an unknown one, and for a service of the platform, such as sync.
+        """
+        spec = service_spec(name)
+        if name not in IMPLEMENTATIONS:
+            raise UserError(
+                f"{name} needs more than the table: run `lakehouse {name} run`, or use "
+                "`lakehouse.platform.services.registry.table_service`",
+                service=name,
+            )
+        return self._service(spec.name, IMPLEMENTATIONS[name])
 
     def _service(
         self, name: str, implementation: Service[DueT, PlanT, OutcomeT]

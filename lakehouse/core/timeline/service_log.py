@@ -1,6 +1,6 @@
 """The last run of a service that leaves no instant on the timeline, such as validation.
 
-    .hoodie/.lakehouse/services/<service>.json      when it ended, and whether it failed
+    .hoodie/.lakehouse/services/<service>.json      when it ended, whether it failed, and the state that it read
 
 The file is replaced as a whole; of two concurrent runs the last one counts. A file that cannot be parsed counts as no
 run, so that a damaged file only causes an early run. Hudi neither reads nor lists this folder.
@@ -9,7 +9,8 @@ run, so that a damaged file only causes an early run. Hudi neither reads nor lis
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 from lakehouse.core.env import Env
 from lakehouse.core.storage.protocol import NotFoundError
@@ -19,24 +20,29 @@ DIRECTORY = ".hoodie/.lakehouse/services"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
-    """The end of the last run in UTC milliseconds, and whether it failed."""
+    """The end of the last run in UTC milliseconds, and whether it failed.
+
+    `state` is what a service compares to find out whether it is due; empty for services that time makes due.
+    """
 
     at_ms: int
     failed: bool = False
+    state: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_last_run(env: Env, service: str) -> LastRun | None:
     """Return the last run of a service; None if there was none."""
     try:
         found = json.loads(env.storage.get(_path(service)))
-        return LastRun(at_ms=int(found["at_ms"]), failed=bool(found.get("failed")))
+        state = {str(name): str(value) for name, value in (found.get("state") or {}).items()}
+        return LastRun(at_ms=int(found["at_ms"]), failed=bool(found.get("failed")), state=state)
     except (NotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def record_run(env: Env, service: str, *, failed: bool = False) -> None:
-    """Record that a run of a service ended now."""
-    run = LastRun(at_ms=env.clock.now_ms(), failed=failed)
+def record_run(env: Env, service: str, *, failed: bool = False, state: Mapping[str, str] | None = None) -> None:
+    """Record that a run of a service ended now, and the state that it read."""
+    run = LastRun(at_ms=env.clock.now_ms(), failed=failed, state=state or {})
     env.storage.put(_path(service), json.dumps(asdict(run)).encode())
 
 

@@ -4,6 +4,8 @@
     read       database, tables, names and details of all partitions in the metastore, in pages
     plan       compare both; another table of the same name ends the run before any change
     apply      database, tables, then partitions added, moved and dropped; last the commit that was synced
+    verify     load, read and plan again after changes of partitions: a concurrent sync may have undone some
+    record     beside the table: the newest write and the settings, which make the service `sync` due when they change
 
 A sync may crash at any line and may run concurrently: the next one compares again and does the rest. A failed sync
 never fails a commit.
@@ -11,7 +13,7 @@ never fails a commit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.core.operations.load.schema import table_schema
@@ -20,18 +22,31 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.state.partition_statistics import partition_statistics
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.service_log import read_last_run, record_run
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.metastore.protocol import Metastore
 from lakehouse.platform.publish.sync_plan import Present, SyncFacts, SyncPlan, TablePlan, plan_sync, wanted_tables
 from lakehouse.spec.contracts.sync import SyncedTable
+from lakehouse.spec.options.sync import SyncPolicy
+
+#: Name of the service, and of its record beside the table; the field of the record with the newest synced write.
+SERVICE, COMPLETION = "sync", "completion"
+#: Fields of the policy that say which tables of which metastore are written.
+_TARGET = ("uris", "database", "table", "strategy", "snapshot_with_table_name", "timestamps")
+#: Comparisons of one sync at most; the next sync repairs what concurrent syncs undo after the last one.
+_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    """Outcome of a sync; `skipped` maps partitions that Hive cannot represent to the reason."""
+    """Outcome of a sync; `skipped` maps partitions that Hive cannot represent to the reason.
+
+    `wrote` says whether the metastore was changed at all.
+    """
 
     tables: tuple[SyncedTable, ...]
     skipped: Mapping[str, str]
+    wrote: bool = True
 
     @property
     def did_something(self) -> bool:
@@ -45,17 +60,45 @@ def plan(table: Table, metastore: Metastore, *, force: bool = False) -> SyncPlan
     With `force` the table is listed instead of using its stored partition statistics. Raises UserError if the metastore
     has another table of the name, RetryableError if it does not answer.
     """
-    return _planned(table, metastore, force=force, save=False)
+    return plan_loaded(table.refresh(), table.services_as_loaded.policies.sync, metastore, force=force)
+
+
+def plan_loaded(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, *, force: bool = False) -> SyncPlan:
+    """Return the plan of a sync of a loaded table, as `plan` does."""
+    return _planned(loaded, policy, metastore, _Listing(force=force, save=False))
 
 
 def sync(table: Table, metastore: Metastore, *, force: bool = False) -> SyncReport:
     """Update the metastore to the state of the table; raises the errors of `plan`. A repeated call does the rest."""
-    planned = _planned(table, metastore, force=force, save=True)
-    if any(t.create for t in planned.tables):
-        metastore.create_database(planned.database)
-    for table_plan in planned.tables:
-        _apply(table_plan, metastore)
-    return report_of(planned)
+    return sync_loaded(table.refresh(), table.services_as_loaded.policies.sync, metastore, force=force)
+
+
+def sync_loaded(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, *, force: bool = False) -> SyncReport:
+    """Update the metastore to the state of a loaded table as `sync` does, and record that it was synced.
+
+    A concurrent sync of an older state may undo a change. A sync that changed partitions therefore loads the table and
+    compares again, so that the last one of several leaves the newest state.
+    """
+    done: list[SyncReport] = []
+    while not done or (done[-1].did_something and len(done) < _ROUNDS):
+        loaded = loaded.refresh() if done else loaded
+        planned = _planned(loaded, policy, metastore, _Listing(force=force and not done, save=True))
+        if any(t.create for t in planned.tables):
+            metastore.create_database(planned.database)
+        for table_plan in planned.tables:
+            _apply(table_plan, metastore)
+        done.append(report_of(planned))
+    state, last = synced_state(loaded, policy), read_last_run(loaded.env, SERVICE)
+    if last is None or last.state != state:
+        record_run(loaded.env, SERVICE, state=state)
+    return _sum(done)
+
+
+def synced_state(loaded: LoadedTable, policy: SyncPolicy) -> dict[str, str]:
+    """Return what a sync of the loaded table depends on: its newest write, and the settings that name the target."""
+    writes = loaded.timeline.writes().by_completion()
+    settings = {name: str(getattr(policy, name)) for name in _TARGET}
+    return {COMPLETION: writes[-1].completion if writes else "", **settings}
 
 
 def report_of(planned: SyncPlan) -> SyncReport:
@@ -71,18 +114,42 @@ def report_of(planned: SyncPlan) -> SyncReport:
         )
         for table_plan in planned.tables
     )
-    return SyncReport(tables=tables, skipped=planned.skipped)
+    return SyncReport(tables=tables, skipped=planned.skipped, wrote=not planned.is_empty)
 
 
-def _planned(table: Table, metastore: Metastore, *, force: bool, save: bool) -> SyncPlan:
-    facts = _facts(table.refresh(), force=force, save=save)
-    policy = table.services_as_loaded.policies.sync
+def _sum(reports: Sequence[SyncReport]) -> SyncReport:
+    """Return the report of all rounds of a sync; the last round says what is skipped."""
+    tables: dict[str, SyncedTable] = {}
+    for table in (table for report in reports for table in report.tables):
+        one = tables.get(table.table, SyncedTable(table=table.table))
+        tables[table.table] = SyncedTable(
+            table=table.table,
+            created=one.created or table.created,
+            changes=tuple(dict.fromkeys((*one.changes, *table.changes))),
+            added=one.added + table.added,
+            altered=one.altered + table.altered,
+            dropped=one.dropped + table.dropped,
+        )
+    wrote = any(report.wrote for report in reports)
+    return SyncReport(tables=tuple(tables.values()), skipped=reports[-1].skipped, wrote=wrote)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """Whether the partitions are listed instead of read from statistics, and whether new statistics are stored."""
+
+    force: bool
+    save: bool
+
+
+def _planned(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, listing: _Listing) -> SyncPlan:
+    facts = _facts(loaded, force=listing.force, save=listing.save)
     present = {}
     for wanted in wanted_tables(facts, policy):
         found = _present(metastore, wanted.database, wanted.name)
         if found is not None:
             present[wanted.name] = found
-    return plan_sync(facts, policy, present)
+    return replace(plan_sync(facts, policy, present), metastore=metastore.name)
 
 
 def _facts(table: LoadedTable, *, force: bool, save: bool) -> SyncFacts:

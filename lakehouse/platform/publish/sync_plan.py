@@ -93,6 +93,7 @@ class SyncPlan:
 
     database: str
     tables: tuple[TablePlan, ...]
+    metastore: str = ""
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.core.table.services import TableServices
 from lakehouse.errors import UnsupportedError
+from lakehouse.platform.services.registry import table_service
 from lakehouse.spec.services import ServiceSpec, service_spec
 
 
@@ -40,7 +41,7 @@ def assess(services: TableServices, name: str, *, force: bool = False) -> Assess
 
 
 def _assessed(services: TableServices, spec: ServiceSpec, *, force: bool) -> Assessment:
-    name, service = spec.name, services.named(spec.name)
+    name, service = spec.name, table_service(services, spec.name)
     inputs = asdict(service.due())
     due, reason = bool(inputs.pop("due")), str(inputs.pop("reason"))
     cost = service.cost() if due or force else ServiceCost()

@@ -13,6 +13,7 @@ from lakehouse.core.operations.services.ttl import require_partitioned
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
+from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.services import require_by_partition, service_spec
 
@@ -29,6 +30,9 @@ def check_service(table: Table, command: JobCommand) -> None:
     if spec.name == "clustering":
         require_clusterable(loaded, policies)
         require_sortable(loaded, policies.clustering.columns)
+    if spec.name == "sync":
+        # Only a missing address or client is found: the check sends no request.
+        open_metastore(policies.sync).close()
     if spec.name == "ttl" and policies.ttl.rule() is not None:
         require_partitioned(loaded)
     if command.instant is not None and spec.action is not None:

@@ -10,6 +10,7 @@ from lakehouse.core.operations.services.service import ServiceOutcome
 from lakehouse.core.table.table import Table
 from lakehouse.platform.jobs.lineage import service_lineage, with_lineage
 from lakehouse.platform.services.partition_filter import NoPartition, selected_partitions
+from lakehouse.platform.services.registry import table_service
 from lakehouse.platform.services.run import Runner
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
 
@@ -27,7 +28,7 @@ def run_service(service: str, table: Table, command: JobCommand, spark: Any = No
             code=JobReason.NO_MATCHING_PARTITION,
             seconds=clock.monotonic_s() - started,
         )
-    outcome = table.services.named(service).run(
+    outcome = table_service(table.services, service).run(
         instant=command.instant, force=command.force, partitions=selected, spark=spark
     )
     report = _report(table.name, outcome, clock.monotonic_s() - started)
@@ -56,6 +57,7 @@ def _report(table: str, outcome: ServiceOutcome | NothingToDo, seconds: float) -
         instant=None if outcome.instant is None else outcome.instant.requested,
         seconds=seconds,
         plans_dropped=len(dropped),
+        tables=getattr(outcome, "tables", ()),
         warning="; ".join((*dropped, *getattr(outcome, "left_out", ()), *getattr(outcome, "warnings", ()))),
         **asdict(outcome.totals),
     )

@@ -27,6 +27,7 @@ from lakehouse.model.drift import ColumnDrift
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.contracts.lineage import JobLineage
+from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.job_flags import JOB_FLAGS, FlagForm, JobFlag
 from lakehouse.spec.quantities import parse_duration
 from lakehouse.spec.secrets import redact_text, refuse_secrets
@@ -384,6 +385,7 @@ class JobReport(Document):
         drift: Columns in which the rows differed from the table.
         lag: How far the table is behind its sources after the run.
         plans_dropped: Plans that a service dropped, for example because a write changed their file groups.
+        tables: Changes of a metastore sync, one entry per table of the metastore.
         lineage: Datasets that the job read and wrote; None unless `LAKEHOUSE_LINEAGE` is `true`.
     """
 
@@ -413,6 +415,7 @@ class JobReport(Document):
     drift: tuple[ColumnDrift, ...] = ()
     lag: tuple[SourceLag, ...] = ()
     plans_dropped: int = 0
+    tables: tuple[SyncedTable, ...] = ()
     lineage: JobLineage | None = None
 
     def __post_init__(self) -> None:

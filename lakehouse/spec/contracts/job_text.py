@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from lakehouse.model.drift import ColumnDrift, Drift
 from lakehouse.model.texts import printable
 from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.quantities import size_text
 
 #: Number of names that a line shows.
@@ -58,6 +59,8 @@ def _facts(report: JobReport) -> Iterable[tuple[str, str]]:
     yield "read", _names(report.folders)
     yield "folders without data, skipped", _names(report.missing)
     yield "partitions", _names(report.partitions)
+    for table in report.tables:
+        yield f"metastore table {table.table}", _synced(table)
     if report.bad_records:
         yield "bad records", f"{report.bad_records:,}, written as dead letters beside the table"
     if report.late_rows_dropped:
@@ -81,6 +84,18 @@ def _facts(report: JobReport) -> Iterable[tuple[str, str]]:
 def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
+
+
+def _synced(table: SyncedTable) -> str:
+    """Return the changes of a sync to a table of the metastore; empty without one."""
+    numbers = {"added": table.added, "altered": table.altered, "dropped": table.dropped}
+    partitions = ", ".join(f"{number:,} {change}" for change, number in numbers.items() if number)
+    changed = f"changed {', '.join(table.changes)}" if table.changes else ""
+    return "; ".join(
+        part
+        for part in ("created" if table.created else "", changed, partitions and f"partitions: {partitions}")
+        if part
+    )
 
 
 def _drift(drift: ColumnDrift) -> str:

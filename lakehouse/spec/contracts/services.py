@@ -14,6 +14,7 @@ from lakehouse.model.display import Condition
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.ttl import TtlRule
 from lakehouse.spec.contracts.document import Document
+from lakehouse.spec.contracts.sync import SyncedPartition, SyncedTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +202,19 @@ class ValidationPlanDocument(ServicePlan):
     deep: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncPlanDocument(ServicePlan):
+    """A plan of sync: the changes of each table of the metastore, with each partition that changes.
+
+    `metastore` are its addresses. `skipped` maps partitions that Hive cannot represent to the reason.
+    """
+
+    metastore: str = ""
+    tables: tuple[SyncedTable, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    partitions: tuple[SyncedPartition, ...] = ()
+
+
 #: The type of the plan of each service.
 PLAN_DOCUMENTS: Mapping[str, type[ServicePlan]] = {
     "compaction": CompactionPlanDocument,
@@ -212,6 +226,7 @@ PLAN_DOCUMENTS: Mapping[str, type[ServicePlan]] = {
     "ttl": TtlPlanDocument,
     "orphans": OrphansPlanDocument,
     "validation": ValidationPlanDocument,
+    "sync": SyncPlanDocument,
 }
 
 

@@ -1,12 +1,9 @@
-"""Plans and results of a metastore sync: `lakehouse sync plan | run --output json`."""
+"""Changes of a metastore sync, as parts of the plan of the service `sync` and of the report of its run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-
-from lakehouse.spec.contracts.document import Document
 
 
 class PartitionChange(StrEnum):
@@ -43,22 +40,3 @@ class SyncedPartition:
     change: PartitionChange
     partition: str
     location: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncResult(Document):
-    """Result of `lakehouse sync run`. `skipped` maps partitions that Hive cannot represent to the reason."""
-
-    metastore: str
-    tables: tuple[SyncedTable, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncPreview(Document):
-    """Result of `lakehouse sync plan`: the changes of the next sync, with each partition that it changes."""
-
-    metastore: str
-    tables: tuple[SyncedTable, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    partitions: tuple[SyncedPartition, ...] = ()

@@ -11,6 +11,7 @@ from lakehouse.spec.options.option import option
 METASTORE_URIS = "hoodie.datasource.hive_sync.metastore.uris"
 METASTORE_VARIABLE = "LAKEHOUSE_METASTORE"
 _PREFIX = "hoodie.datasource.hive_sync"
+SYNC_ENABLE = f"{_PREFIX}.enable"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 ALL, RO, RT = "ALL", "RO", "RT"
 
@@ -20,9 +21,10 @@ class SyncPolicy:
     """Whether, where and under which names a Hive Metastore shows a table."""
 
     enabled: bool = option(
-        f"{_PREFIX}.enable",
+        SYNC_ENABLE,
         False,
-        "Ingestion syncs the table to the metastore after each commit. A failed sync does not fail the commit.",
+        "Ingestion syncs the table to the metastore after each commit, and the service `sync` after other writes. A "
+        "failed sync does not fail the commit.",
     )
     mode: str = option(f"{_PREFIX}.mode", "hms", "Protocol of the metastore: Thrift.", choices=("hms",))
     uris: str = option(

@@ -5,7 +5,7 @@ import { ActionButton } from './actions.js';
 
 const { Box, Flex, Text, Heading, Progress } = UI;
 const SECTIONS = [['due', 'Due now'], ['running', 'Running'], ['done', 'Done in the last day']];
-const SERVICES = ['compaction', 'logcompaction', 'clustering', 'index', 'ttl', 'clean', 'archive', 'orphans', 'validation'];
+const SERVICES = ['compaction', 'logcompaction', 'clustering', 'index', 'ttl', 'clean', 'archive', 'orphans', 'validation', 'sync'];
 const LIMIT = 50;
 
 export function Queue() {

@@ -1,4 +1,4 @@
-"""`lakehouse sync plan | run` over a metastore in memory."""
+"""`lakehouse sync due | plan | run` over a metastore in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from lakehouse import Table
-from lakehouse.cli import sync as command
 from lakehouse.cli.main import main
 from lakehouse.platform.metastore.memory import MemoryMetastore
 
@@ -17,7 +16,8 @@ from lakehouse.platform.metastore.memory import MemoryMetastore
 @pytest.fixture
 def metastore(monkeypatch: pytest.MonkeyPatch) -> MemoryMetastore:
     made = MemoryMetastore()
-    monkeypatch.setattr(command, "open_metastore", lambda policy: made)
+    for module in ("metastore_sync", "check"):
+        monkeypatch.setattr(f"lakehouse.platform.services.{module}.open_metastore", lambda policy: made)
     return made
 
 
@@ -46,7 +46,7 @@ def test_sync_run_makes_the_changes_and_a_second_run_has_none(
     assert json.loads(capsys.readouterr().out)["tables"][0]["added"] == 2
     assert metastore.partition_names("default", "rides") == ("region=eu", "region=us")
     assert main(words) == 0
-    assert "default.rides" in capsys.readouterr().out
+    assert "the metastore memory is up to date" in capsys.readouterr().out
 
 
 def test_sync_plan_text_shows_the_first_partitions_and_the_count_of_others(
@@ -58,9 +58,36 @@ def test_sync_plan_text_shows_the_first_partitions_and_the_count_of_others(
     table.insert(pa.table({"id": names, "region": names}))
     assert main(["sync", "plan", "--table", place]) == 0
     shown = capsys.readouterr()
-    assert shown.err.splitlines()[-1] == "20 of 30 partitions shown; --output json shows all"
+    assert "... and 10 more (--output json prints all)" in shown.out
     assert sum("  add " in line for line in shown.out.splitlines()) == 20
     assert metastore.requests == ["table"]
+
+
+def test_sync_run_text_names_the_tables_and_numbers_of_changes(
+    metastore: MemoryMetastore, location: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sync", "run", "--table", location]) == 0
+    assert "  metastore table default.trips: created; partitions: 2 added" in capsys.readouterr().out.splitlines()
+    assert metastore.table("default", "trips") is not None
+
+
+def test_sync_due_follows_writes_and_sends_no_request_to_the_metastore(
+    metastore: MemoryMetastore, location: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def is_due(*words: str) -> tuple[bool, str]:
+        assert main(["sync", "due", "--table", location, *words, "--output", "json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        return found["due"], found["reason"]
+
+    enabled = ("--option", "hoodie.datasource.hive_sync.enable=true")
+    assert is_due()[0] is False and is_due()[1].startswith("not applicable: the table declares no metastore")
+    assert is_due(*enabled) == (True, "it was not synced yet")
+    assert metastore.requests == []
+    assert main(["sync", "run", "--table", location]) == 0
+    capsys.readouterr()
+    assert is_due(*enabled) == (False, "the newest write is synced")
+    Table.open(location).insert(pa.table({"id": ["c"], "region": ["asia"]}))
+    assert is_due(*enabled) == (True, "1 write since the last sync")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@
     cost       what would a run read, write or delete?           for the scheduler
 
 Each service is one module with these five functions; `registry` maps the names of services to the modules. A service
-without plans on the timeline (archive, ttl, orphans, validation) plans and executes in one run: its `schedule` returns
-NothingToDo.
+without plans on the timeline (archive, ttl, orphans, validation, sync) plans and executes in one run: its `schedule`
+returns NothingToDo.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ServiceRequest:
     """The parameters of one call of a service.
 
     Attributes:
-        force: Plan although the service is not due. ttl has no such condition: it rebuilds its statistics instead.
+        force: Plan although the service is not due. ttl and sync always run: they rebuild statistics instead.
         instant: Requested time of the pending plan to execute; None for the oldest one, or a new one.
         partitions: Relative paths of the partitions to which a new plan is limited; empty for the option's value.
         pinned: What has to be kept: requested times of instants for clean, partition paths for ttl.

@@ -11,11 +11,12 @@ import pytest
 
 from lakehouse.cli.main import main
 from lakehouse.core.operations.commit.results import NothingToDo
-from lakehouse.core.operations.registry import IMPLEMENTATIONS
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.instant import Instant
+from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.services.assess import assess
+from lakehouse.platform.services.registry import ALL_IMPLEMENTATIONS, table_service
 from lakehouse.platform.services.service_run import run_service
 from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.options.policies import POLICIES
@@ -35,6 +36,15 @@ def table(tmp_path: Path) -> Table:
     return made
 
 
+@pytest.fixture(autouse=True)
+def metastore(monkeypatch: pytest.MonkeyPatch) -> MemoryMetastore:
+    """Return the metastore of the service `sync`."""
+    made = MemoryMetastore()
+    for module in ("metastore_sync", "check"):
+        monkeypatch.setattr(f"lakehouse.platform.services.{module}.open_metastore", lambda policy: made)
+    return made
+
+
 def service_dags() -> set[str]:
     """Return the first arguments of all calls of `usual_service_dag` in the folder of DAGs."""
     calls = [node for path in DAGS.glob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
@@ -50,7 +60,7 @@ def service_dags() -> set[str]:
 
 def test_service_names_are_unique_and_registered() -> None:
     assert len(set(SERVICES)) == len(SERVICES)
-    assert set(IMPLEMENTATIONS) == set(SERVICES)
+    assert set(ALL_IMPLEMENTATIONS) == set(SERVICES)
     assert service_dags() == set(SERVICES)
 
 
@@ -66,7 +76,7 @@ def test_service_has_a_policy_and_a_section_of_the_table_spec(spec: ServiceSpec)
 
 @pytest.mark.parametrize("spec", SERVICE_SPECS, ids=lambda spec: spec.name)
 def test_service_has_four_methods_and_plan_writes_nothing(spec: ServiceSpec, table: Table) -> None:
-    service = table.services.named(spec.name)
+    service = table_service(table.services, spec.name)
     before = [file.path for file in table.refresh().env.storage.list("") if "/.staging/" not in file.path]
     service.plan()
     service.plan(force=spec.name != "ttl")
@@ -78,7 +88,7 @@ def test_service_has_four_methods_and_plan_writes_nothing(spec: ServiceSpec, tab
         assert isinstance(planned, NothingToDo) and "puts no plan on the timeline" in planned.reason
     outcome = service.run(force=True)
     assert isinstance(outcome, NothingToDo) or outcome.totals.files >= 0
-    leaves_instant = spec.name not in ("orphans", "validation")
+    leaves_instant = spec.name not in ("orphans", "validation", "sync")
     assert isinstance(outcome, NothingToDo) or (outcome.instant is not None) is leaves_instant
 
 
@@ -99,7 +109,7 @@ def test_service_has_cli_verbs(spec: ServiceSpec, table: Table, capsys: pytest.C
 
 @pytest.mark.parametrize("spec", SERVICE_SPECS, ids=lambda spec: spec.name)
 def test_service_refuses_unsupported_partitions_and_pins(spec: ServiceSpec, table: Table) -> None:
-    service = table.services.named(spec.name)
+    service = table_service(table.services, spec.name)
     if spec.by_partition:
         assert not isinstance(service.plan(force=True, partitions="2026-01-01"), NothingToDo) or spec.name in (
             "clustering",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.spec.contracts.document import Document
-from lakehouse.spec.contracts.sync import PartitionChange, SyncedPartition, SyncedTable, SyncPreview, SyncResult
+from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.services import SyncPlanDocument
+from lakehouse.spec.contracts.sync import PartitionChange, SyncedPartition, SyncedTable
 
 TABLE = SyncedTable(table="default.trips", created=True, changes=("columns",), added=2, altered=1, dropped=1)
 PARTITIONS = tuple(
@@ -18,8 +20,8 @@ SKIPPED = {"a/b": "it does not fit the partition columns"}
 @pytest.mark.parametrize(
     "document",
     [
-        SyncResult(metastore="hms", tables=(TABLE,), skipped=SKIPPED),
-        SyncPreview(metastore="hms", tables=(TABLE,), skipped=SKIPPED, partitions=PARTITIONS),
+        JobReport(status=JobStatus.COMMITTED, table="trips", tables=(TABLE,)),
+        SyncPlanDocument(service="sync", metastore="hms", tables=(TABLE,), skipped=SKIPPED, partitions=PARTITIONS),
     ],
     ids=lambda document: type(document).__name__,
 )
