@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from sqlalchemy import event
 
 from lakehouse import Table
+from lakehouse.cli.main import main
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.timeline.service_log import read_last_run
@@ -25,9 +27,11 @@ from lakehouse.platform.services.registry import table_service
 from lakehouse.platform.services.run import lease_key, run_tables
 from lakehouse.platform.services.schedule import decide
 from lakehouse.platform.services.service_run import runner
-from lakehouse.spec.contracts.decisions import DecisionReason
+from lakehouse.spec.contracts.decisions import DecisionReason, TableExplanation
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
-from tests.bench.decisions import counted
+from lakehouse.spec.options.sync import SYNC_ENABLE
+from lakehouse.spec.services import SERVICES
+from tests.bench.decisions import counted, register_copies
 
 DECLARED = {"hoodie.datasource.hive_sync.enable": "true", "hoodie.datasource.hive_sync.database": "sales"}
 NAME = "sales.trips"
@@ -151,6 +155,56 @@ def test_scheduler_decides_by_the_synced_write_without_asking_the_metastore(
     assert found is DecisionReason.DUE and reason.startswith("1 write since the last sync")
     (newest, *_) = catalog.history.decisions(catalog.entry(NAME).id, "sync")
     assert newest.inputs["writes"] == 1 and newest.predicted["seconds"] > 0
+
+
+def test_policy_of_a_namespace_declares_a_metastore_and_one_of_a_table_switches_sync_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.delenv("LAKEHOUSE_CATALOG", raising=False)
+    Table.create(str(tmp_path / "plain"), name="plain", record_key=["id"]).insert(pa.table({"id": ["a"]}))
+    assert main(["table", "register", "--table", "sales.plain", "--location", str(tmp_path / "plain")]) == 0
+    setting = f"{SYNC_ENABLE}=true"
+
+    def decided() -> str:
+        capsys.readouterr()
+        assert main(["services", "pass", "--service", "sync", "--table", "sales.plain"]) == 0
+        capsys.readouterr()
+        words = ["services", "explain", "--table", "sales.plain", "--service", "sync", "--output", "json"]
+        assert main(words) == 0
+        found = TableExplanation.from_json(capsys.readouterr().out).services["sync"].decision
+        assert found is not None
+        return found.reason
+
+    assert "not applicable: the table declares no metastore" in decided()
+    assert main(["policy", "set", "--namespace", "sales", "--service", "sync", "--set", setting]) == 0
+    assert decided().startswith("it was not synced yet")
+    assert main(["policy", "set", "--table", "sales.plain", "--service", "sync", "--set", "enabled=false"]) == 0
+    assert "switched off" in decided()
+    pattern = ["policy", "set", "--table", "sales.plain", "--pattern", "x=*", "--service", "sync"]
+    assert main([*pattern, "--set", "enabled=false"]) == 64
+
+
+def test_pass_over_tables_without_a_metastore_sends_as_many_statements_as_without_sync(tmp_path: Path) -> None:
+    with Catalog(Database(f"sqlite:///{tmp_path}/catalog.db"), SystemClock()) as catalog:
+        register_copies(catalog, tmp_path, 4)
+        names = tuple(entry.identifier for entry in catalog.list_tables())
+        others = tuple(service for service in SERVICES if service != "sync")
+        run_pass(catalog, PassSettings(tables=names))
+        sent: list[str] = []
+
+        def count(connection: object, cursor: object, statement: str, *_: object) -> None:
+            del connection, cursor
+            sent.append(statement)
+
+        event.listen(catalog.database.engine, "before_cursor_execute", count)
+        counts = []
+        for services in (others, SERVICES):
+            sent.clear()
+            run_pass(catalog, PassSettings(tables=names, services=services))
+            counts.append(len(sent))
+        event.remove(catalog.database.engine, "before_cursor_execute", count)
+        assert counts[0] == counts[1] > 0
 
 
 def test_run_is_recorded_with_its_changes(catalog: Catalog, metastore: MemoryMetastore) -> None:
