@@ -125,3 +125,6 @@ def test_services_are_complete_in_every_place_that_a_recipe_names() -> None:
     # Airflow is not in this environment, so the module is read as text.
     builders = (ROOT / "plugins" / "lakehouse_airflow" / "dags_services.py").read_text(encoding="utf-8")
     assert [name for name in SERVICES if builders.count(f'"{name}": ') != 2] == []
+    queue = (ROOT / "plugins" / "lakehouse_airflow" / "pages" / "queue.js").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^const SERVICES = \[(.+)\];$", queue, re.MULTILINE)
+    assert re.findall(r"'(\w+)'", listed) == list(SERVICES)
