@@ -16,6 +16,21 @@ _UNSIGNED_DIGITS = 20
 _HEX = np.frombuffer(b"".join(f"{byte:02X}".encode() for byte in range(256)), dtype=np.uint16)
 
 
+#: The most digits of a decimal that are always an int64.
+INTEGER_DIGITS = 18
+
+
+def decimals(digits: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return int64 values as decimals whose digits they are: 1250 becomes 12.50."""
+    values = np.asarray(digits.fill_null(0))
+    words = np.empty((len(values), 2), dtype=np.int64)
+    words[:, 0], words[:, 1] = values, values >> 63
+    made = pa.Array.from_buffers(pa.decimal128(kind.precision, kind.scale), len(values), [None, pa.py_buffer(words)])
+    if digits.null_count == 0:
+        return made
+    return pc.if_else(digits.is_valid(), made, pa.scalar(None, made.type))
+
+
 def stored_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which values of an Arrow type are stored without loss."""
     if pa.types.is_dictionary(kind):

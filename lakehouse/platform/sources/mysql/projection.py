@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.platform.sources.binlog.columns import DATES, TYPES, SourceColumn
+from lakehouse.platform.sources.databases.types import INTEGER_DIGITS, decimals
 from lakehouse.platform.sources.mysql.keys import quoted
 
-#: Decimals with so many digits are read as integers; the server sends all others as text. connectorx would give each
-#: decimal 10 digits after the point.
-_DIGITS = 18
+#: Decimals with at most `INTEGER_DIGITS` digits are read as integers; the server sends all others as text. connectorx
+#: would give each decimal 10 digits after the point.
 _AS_TEXT = ("time", "json", "uuid", "inet4", "inet6")
 _GEOMETRIES = tuple(
     name for name in TYPES if name.endswith(("geometry", "point", "linestring", "polygon", "collection"))
@@ -24,7 +23,7 @@ def projected(column: SourceColumn) -> str:
     if column.type in _AS_TEXT:
         return f"cast({name} as char)"
     if column.type == "decimal":
-        is_short = column.precision <= _DIGITS
+        is_short = column.precision <= INTEGER_DIGITS
         return f"cast({name} * 1{'0' * column.scale} as signed)" if is_short else f"cast({name} as char)"
     if column.type in DATES:
         # Dates that no calendar has are null in the log, too; the client cannot read them.
@@ -55,7 +54,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     if pa.types.is_decimal(kind) and pa.types.is_integer(column.type):
-        return _scaled(column.cast(pa.int64()), kind)
+        return decimals(column.cast(pa.int64()), kind)
     if pa.types.is_boolean(kind):
         return pc.not_equal(column, 0)
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(column.type):
@@ -65,14 +64,3 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_floating(kind) and pa.types.is_floating(column.type):
         return column.cast(kind, safe=False)
     return column.cast(kind)
-
-
-def _scaled(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return integers as decimals whose digits they are: 1250 becomes 12.50."""
-    digits = np.asarray(column.fill_null(0))
-    words = np.empty((len(digits), 2), dtype=np.int64)
-    words[:, 0], words[:, 1] = digits, digits >> 63
-    values = pa.Array.from_buffers(pa.decimal128(kind.precision, kind.scale), len(digits), [None, pa.py_buffer(words)])
-    if column.null_count == 0:
-        return values
-    return pc.if_else(column.is_valid(), values, pa.scalar(None, values.type))
