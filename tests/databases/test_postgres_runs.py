@@ -12,9 +12,8 @@ from lakehouse.errors import RetryableError, SnapshotNeededError, UserError
 from lakehouse.platform.sources.databases.source import EVENTS, StagedSource
 from lakehouse.platform.sources.postgres.server import PostgresServer
 from lakehouse.spec.contracts.job import JobReport, JobStatus
-from tests.support.mysql_ingest import name_of
+from tests.support.mysql_ingest import append_beside_inserts, read_beside_writers
 from tests.support.postgres import PgServer, PgShop
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -25,23 +24,8 @@ def shop(spark: SparkSession, postgres: PgServer, tmp_path: Path) -> PgShop:
 
 
 def test_snapshot_and_log_in_parallel_equal_the_source_at_the_end(shop: PgShop) -> None:
-    keys = 1500
-    shop.sql("create table t (a varchar(10), b int, n int, primary key (a, b))", "create sequence moved start 1000000")
-    values = ", ".join(f"('{name_of(key)}', {key}, 0)" for key in range(keys))
-    shop.sql(f"insert into t values {values}")
-    shop.settings |= {"chunk_rows": 400, "max_chunks": 2, "metadata": ["position", "committed_at"]}
-    shop.table_settings = {"type": "MERGE_ON_READ", "record_key": ["a", "b"]}
-    with shop.writers(keys) as changes:
-        first = shop.run()
-        assert first.status is JobStatus.COMMITTED
-        assert min(changes) > 0
-    second = shop.run()
-    assert second.status is JobStatus.COMMITTED
-    assert shop.stored("a, b, n") == shop.source("a, b, n")
-    commits = len(shop.table().commits())
-    assert shop.run().status is JobStatus.NOTHING_TO_DO
-    assert len(shop.table().commits()) == commits
-    assert not [*(shop.root / "lake_staging").rglob("*.parquet")]
+    shop.sql("create sequence moved start 1000000")
+    read_beside_writers(shop)
     # The slot is where the newest commit is.
     assert shop.slot() == (shop.checkpoint()["position"]["order"], False)
 
@@ -245,14 +229,7 @@ def test_rows_of_a_table_without_key_are_appended_once(shop: PgShop) -> None:
 
 
 def test_snapshot_of_a_table_without_key_has_each_row_once_while_rows_are_added(shop: PgShop) -> None:
-    shop.sql("create table t (n int)", "insert into t values (0), (0)")
-    shop.table_settings = {"record_key": ["_source_position"]}
-    shop.settings |= {"without_key": "append", "metadata": ["position"]}
-    with shop.inserts("insert into t values ({n})") as changes:
-        assert until(lambda: changes[0] > 20)
-        shop.run()
-    shop.run()
-    assert shop.stored("n") == shop.source("n")
+    append_beside_inserts(shop)
     # A new snapshot replaces the rows; the log does not have updates of this table.
     shop.sql("update t set n = 100000 where n = 5", "insert into t values (-4)")
     shop.run()

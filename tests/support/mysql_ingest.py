@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import CHECKPOINT, run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.table import TableSpec, parse_spec
+from tests.support.waiting import until
 
 #: Statements of writers: an update, a delete, an insert or update, and a change of the key. The first value is the
 #: number of the change, the others are the key.
@@ -120,6 +121,38 @@ class Shop:
                 (statement,) = random.choices(self.writes, (50, 20, 15, 15))
                 cursor.execute(statement.format(n=done[number], a=name_of(key), b=key))
                 done[number] += 1
+
+
+def read_beside_writers(shop: Shop, keys: int = 1500) -> None:
+    """Read a table and its log while rows change; the rows are those of the source, and nothing is left to do."""
+    shop.sql("create table t (a varchar(10), b int, n int, primary key (a, b))")
+    values = ", ".join(f"('{name_of(key)}', {key}, 0)" for key in range(keys))
+    shop.sql(f"insert into t values {values}")
+    shop.settings |= {"chunk_rows": 400, "max_chunks": 2, "metadata": ["position", "committed_at"]}
+    shop.table_settings = {"type": "MERGE_ON_READ", "record_key": ["a", "b"]}
+    with shop.writers(keys) as changes:
+        first = shop.run()
+        assert first.status is JobStatus.COMMITTED
+        assert min(changes) > 0
+    second = shop.run()
+    assert second.status is JobStatus.COMMITTED
+    assert shop.stored("a, b, n") == shop.source("a, b, n")
+    commits = len(shop.table().commits())
+    assert shop.run().status is JobStatus.NOTHING_TO_DO
+    assert len(shop.table().commits()) == commits
+    assert not [*(shop.root / "lake_staging").rglob("*.parquet")]
+
+
+def append_beside_inserts(shop: Shop) -> None:
+    """Read a table without key while rows are added; each row is there once."""
+    shop.sql("create table t (n int)", "insert into t values (0), (0)")
+    shop.table_settings = {"record_key": ["_source_position"]}
+    shop.settings |= {"without_key": "append", "metadata": ["position"]}
+    with shop.inserts("insert into t values ({n})") as changes:
+        assert until(lambda: changes[0] > 20)
+        shop.run()
+    shop.run()
+    assert shop.stored("n") == shop.source("n")
 
 
 def name_of(key: int) -> str:

@@ -151,6 +151,36 @@ def chunks_between(after: tuple[str, ...] | None, borders: Sequence[tuple[str, .
     return tuple(chunks) if len(chunks) >= most else (*chunks, Chunk(after=bounds[-1]))
 
 
+#: Equal parts of the numbers are used for a key if at least one of so many numbers is a key.
+_SPARSE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyNumbers:
+    """What a server tells about a key that is one integer.
+
+    Attributes:
+        low: The smallest number that is not read yet.
+        high: The largest number.
+        first: The smallest number of the table.
+        rows: The estimated number of rows of the table; 0 if the server has no estimate.
+    """
+
+    low: int
+    high: int
+    first: int
+    rows: float
+
+    def borders(self, rows: int, most: int) -> list[tuple[str, ...]] | None:
+        """Return at most `most` borders of equal parts of about `rows` rows; None if the numbers are sparse."""
+        stride = max(1.0, (self.high - self.first + 1) / max(1.0, self.rows))
+        if stride > _SPARSE:
+            return None
+        step = max(1, int(rows * stride))
+        count = min(most, max(0, -(-(self.high - self.low + 1) // step) - 1))
+        return [(str(self.low + step * (number + 1) - 1),) for number in range(count)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaEvent:
     """A statement that changed a table.

@@ -7,7 +7,7 @@ from typing import Any
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.sources.binlog.positions import MARIADB, MYSQL, BinlogPosition
-from lakehouse.platform.sources.databases.server import Chunk, LogPosition, SourceTable, chunks_between
+from lakehouse.platform.sources.databases.server import Chunk, KeyNumbers, LogPosition, SourceTable, chunks_between
 from lakehouse.platform.sources.mysql.connection import Questions
 from lakehouse.platform.sources.mysql.keys import INTEGERS, condition, literal, quoted, quoted_table
 from lakehouse.platform.sources.mysql.preflight import check_server
@@ -18,8 +18,6 @@ from lakehouse.spec.mysql_source import MysqlSourceSpec
 
 #: The column of metadata with the ordering value of a change.
 METADATA_POSITION = "position"
-#: Equal parts of the numbers are used for a key if at least one of so many numbers is a key.
-_SPARSE = 4
 
 
 class MysqlServer:
@@ -249,22 +247,19 @@ class MysqlServer:
         )[0]
         if found["low"] is None:
             return []
-        low, high = int(found["low"]), int(found["high"])
+        first = found["low"]
+        if after is not None:
+            # The estimate is of the whole table. Earlier commits chose the borders from it.
+            first = self._server.value(f"select min({quoted(key)}) from {quoted_table(name)}")
         database, _, table = name.partition(".")
         estimate = self._server.value(
             "select table_rows from information_schema.tables where table_schema = %s and table_name = %s",
             (database, table),
         )
-        stride = max(1.0, (high - low + 1) / max(1, int(estimate or 0)))
-        if after is not None:
-            # The estimate is of the whole table. Earlier commits chose the borders from it.
-            first = self._server.value(f"select min({quoted(key)}) from {quoted_table(name)}")
-            stride = max(1.0, (high - int(first) + 1) / max(1, int(estimate or 0)))
-        if stride > _SPARSE:
-            return None
-        step = max(1, int(rows * stride))
-        count = min(most, max(0, -(-(high - low + 1) // step) - 1))
-        return [(str(low + step * (number + 1) - 1),) for number in range(count)]
+        numbers = KeyNumbers(
+            low=int(found["low"]), high=int(found["high"]), first=int(first), rows=float(estimate or 0)
+        )
+        return numbers.borders(rows, most)
 
 
 def _binlog(position: LogPosition) -> BinlogPosition:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.errors import RetryableError, SnapshotNeededError, UserError
-from lakehouse.platform.sources.databases.server import Chunk, LogPosition, SourceTable, chunks_between
+from lakehouse.platform.sources.databases.server import Chunk, KeyNumbers, LogPosition, SourceTable, chunks_between
 from lakehouse.platform.sources.pgoutput.columns import INT2, INT4, INT8
 from lakehouse.platform.sources.pgoutput.decoder import lsn_number, lsn_text
 from lakehouse.platform.sources.postgres.connection import Questions
@@ -20,8 +20,6 @@ from lakehouse.spec.postgres_connection import PostgresAccess
 from lakehouse.spec.postgres_source import PostgresSourceSpec
 
 _CLOCK = SystemClock()
-#: Equal parts of the numbers are used for a key if at least one of so many numbers is a key.
-_SPARSE = 4
 _POLL_S = 0.02
 #: How long the end of the log may take to be on the server's disk without help.
 _FLUSH_S = 1.0
@@ -255,12 +253,7 @@ class PostgresServer:
             "pg_partition_tree(%s::oid) where isleaf)",
             (self._described[name].oid, self._described[name].oid),
         )
-        stride = max(1.0, (high - first + 1) / max(1.0, float(estimate or 0)))
-        if stride > _SPARSE:
-            return None
-        step = max(1, int(rows * stride))
-        count = min(most, max(0, -(-(high - low + 1) // step) - 1))
-        return [(str(low + step * (number + 1) - 1),) for number in range(count)]
+        return KeyNumbers(low=low, high=high, first=first, rows=float(estimate or 0)).borders(rows, most)
 
 
 def _where(key: Sequence[str], after: tuple[str, ...] | None) -> str:
