@@ -1,0 +1,1 @@
+"""Tests of what all sources that are databases share."""
