@@ -3,27 +3,69 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 #: A job adds its lineage to the report if this variable is `true`; the operator sets it.
 LINEAGE = "LAKEHOUSE_LINEAGE"
 
 
+class LineageKind(StrEnum):
+    """How a column depends on a source column: the subtypes of transformations of OpenLineage.
+
+    The first three are direct: values are made of values of the source. The others are indirect: the source decides
+    which rows or values there are.
+    """
+
+    #: The value is copied.
+    IDENTITY = "IDENTITY"
+    #: The value is computed of the source's value in the same row.
+    TRANSFORMATION = "TRANSFORMATION"
+    #: The value is computed of the source's values in several rows.
+    AGGREGATION = "AGGREGATION"
+    #: The source is in the condition of a join.
+    JOIN = "JOIN"
+    #: The source is in a filter.
+    FILTER = "FILTER"
+    #: Rows are grouped by the source.
+    GROUP_BY = "GROUP_BY"
+    #: Rows are sorted by the source.
+    SORT = "SORT"
+    #: The source is in the partition or the order of a window function.
+    WINDOW = "WINDOW"
+    #: The source decides which of several values is taken.
+    CONDITIONAL = "CONDITIONAL"
+
+    @property
+    def is_direct(self) -> bool:
+        """Return whether values are made of values of the source."""
+        return self in (LineageKind.IDENTITY, LineageKind.TRANSFORMATION, LineageKind.AGGREGATION)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageField:
-    """A column of an input dataset."""
+    """A column of an input dataset, and how an output depends on it."""
 
     namespace: str
     name: str
     field: str
+    kind: LineageKind = LineageKind.IDENTITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageColumn:
-    """A column with its type, and the columns of inputs whose values it has; `sources` is empty if unknown."""
+    """A column.
+
+    Attributes:
+        name: Name of the column.
+        type: Type of the column.
+        sources: Columns of inputs that it depends on, one entry for each kind; empty for a constant.
+        unknown: Why the sources are unknown; empty if they are known.
+    """
 
     name: str
     type: str
     sources: tuple[LineageField, ...] = ()
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +77,14 @@ class LineageDataset:
         name: Name within the namespace: a path, a topic, or `database.table`.
         table: Full name of a table of the catalog, empty for other datasets.
         columns: Columns, empty if unknown.
+        influences: Columns of inputs that decide which rows an output has, such as those of joins and filters.
     """
 
     namespace: str
     name: str
     table: str = ""
     columns: tuple[LineageColumn, ...] = ()
+    influences: tuple[LineageField, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
