@@ -149,7 +149,7 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
         report = run(session, spec, command, environ=os.environ)
         # Also after a run without new data, because an earlier sync may have failed.
         report = report if sync is None else sync(report, session)
-        report = with_lineage(report, lambda: _lineage(spec, command, storage_options_of(session)))
+        report = with_lineage(report, lambda: _lineage(spec, report, storage_options_of(session)))
     except Exception as error:
         failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
         measures.run(_SERVICE, failed)
@@ -162,11 +162,11 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
     return report
 
 
-def _lineage(spec: TableSpec, command: JobCommand, storage_options: Mapping[str, str]) -> JobLineage:
+def _lineage(spec: TableSpec, report: JobReport, storage_options: Mapping[str, str]) -> JobLineage:
     if spec.is_template:
         return JobLineage()
     table = Table.open(location_of(spec, os.environ), storage_options=storage_options)
-    return ingest_lineage(spec, table, os.environ)
+    return ingest_lineage(spec, table, os.environ, report.lineage)
 
 
 def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session], JobReport] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,9 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.table.services import engine_of
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.publications import read_publications
 from lakehouse.errors import UserError
+from lakehouse.model.publication import Publication, PublishedPartition
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.jobs.lineage import publication_lineage, with_lineage
 from lakehouse.platform.jobs.report import print_report
@@ -158,9 +161,17 @@ def _work(command: JobCommand, given: Given) -> JobReport:
         warning=warning,
     )
     metastore = job.metastore.name.partition(",")[0]
-    report = with_lineage(report, lambda: publication_lineage(job.table, spec.table, metastore, job.target))
+    report = with_lineage(
+        report, lambda: publication_lineage(job.table, spec.table, metastore, job.target, _partitions(job, names))
+    )
     print_report(command, report)
     return report
+
+
+def _partitions(job: PublishJob, names: Iterable[str]) -> tuple[PublishedPartition, ...]:
+    """Return the named partitions as the publication stores them."""
+    stored = read_publications(job.table.refresh().env).get(job.target, Publication()).partitions
+    return tuple(stored[name] for name in names if name in stored)
 
 
 def show_due(given: Given) -> None:

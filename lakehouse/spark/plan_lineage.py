@@ -1,9 +1,9 @@
 """Column lineage of an analysed logical plan of Spark, read from the JSON of the plan.
 
 Spark gives each column of a plan an expression id. A walk from the views at the leaves to the root keeps, for each id,
-the view columns that it depends on. Expressions are safe to generalise: a value depends on at most the columns that its
-expression names. Plan nodes are not: a node that this module does not name is refused with `NotUnderstoodError`, because
-its columns could be others than they seem.
+the view columns that it depends on. Expressions are safe to generalise: a value depends on at most the columns that
+its expression names. Plan nodes are not: a node that this module does not name is refused with `NotUnderstoodError`,
+because its columns could be others than they seem.
 
     direct      IDENTITY < TRANSFORMATION < AGGREGATION; a chain of expressions has the greatest of its kinds
     indirect    of a column: CONDITIONAL (CASE, IF), WINDOW (PARTITION BY, ORDER BY), FILTER (of an aggregate)

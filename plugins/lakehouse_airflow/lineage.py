@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from lakehouse.spec.contracts.job import JobReport
-from lakehouse.spec.contracts.lineage import LINEAGE, LineageColumn, LineageDataset, LineageField
+from lakehouse.spec.contracts.lineage import LINEAGE, LineageColumn, LineageDataset, LineageField, LineageKind
 
 _FACETS = "openlineage.client.generated"
 
@@ -85,26 +85,44 @@ def _dataset(dataset: LineageDataset, kind: Any, **more: Any) -> Any:
 
 def _output(dataset: LineageDataset, report: JobReport) -> Any:
     facets: dict[str, Any] = {}
-    sources = {column.name: _sources(column) for column in dataset.columns if column.sources}
-    if sources:
-        facets["columnLineage"] = _facet("column_lineage_dataset", "ColumnLineageDatasetFacet")(fields=sources)
+    # A column without an entry has unknown sources; a constant has an entry without fields.
+    sources = {column.name: _sources(column) for column in dataset.columns if not column.unknown}
+    if sources or dataset.influences:
+        facets["columnLineage"] = _facet("column_lineage_dataset", "ColumnLineageDatasetFacet")(
+            fields=sources, dataset=_input_fields(dataset.influences)
+        )
     if report.instant is not None:
         version = _facet("dataset_version_dataset", "DatasetVersionDatasetFacet")
         facets["version"] = version(datasetVersion=report.instant)
     statistics = _facet("output_statistics_output_dataset", "OutputStatisticsOutputDatasetFacet")
-    numbers = statistics(rowCount=report.rows, size=report.bytes, fileCount=report.files)
+    numbers = dataset.statistics or report
+    facet = statistics(rowCount=numbers.rows, size=numbers.bytes, fileCount=numbers.files)
     # The client names the facets of outputs so.
-    return _dataset(dataset, _client().OutputDataset, facets=facets, outputFacets={"outputStatistics": numbers})
+    return _dataset(dataset, _client().OutputDataset, facets=facets, outputFacets={"outputStatistics": facet})
 
 
 def _sources(column: LineageColumn) -> Any:
+    fields = _input_fields(column.sources)
+    is_copied = bool(column.sources) and all(one.kind is LineageKind.IDENTITY for one in column.sources)
+    if not is_copied:
+        return _facet("column_lineage_dataset", "Fields")(inputFields=fields)
     return _facet("column_lineage_dataset", "Fields")(
-        inputFields=[_input_field(source) for source in column.sources],
-        transformationType="IDENTITY",
-        transformationDescription="the value is copied",
+        inputFields=fields, transformationType="IDENTITY", transformationDescription="the value is copied"
     )
 
 
-def _input_field(source: LineageField) -> Any:
+def _input_fields(sources: Iterable[LineageField]) -> list[Any]:
+    """Return one field for each source column, with all kinds in which it is used."""
+    kinds: dict[tuple[str, str, str], list[LineageKind]] = {}
+    for one in sources:
+        kinds.setdefault((one.namespace, one.name, one.field), []).append(one.kind)
     field = _facet("column_lineage_dataset", "InputField")
-    return field(namespace=source.namespace, name=source.name, field=source.field)
+    return [
+        field(namespace=namespace, name=name, field=column, transformations=[_transformation(kind) for kind in some])
+        for (namespace, name, column), some in kinds.items()
+    ]
+
+
+def _transformation(kind: LineageKind) -> Any:
+    made = _facet("column_lineage_dataset", "Transformation")
+    return made(type="DIRECT" if kind.is_direct else "INDIRECT", subtype=kind.value)

@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 
 from lakehouse.spec.contracts.job import JobReport, JobStatus
-from lakehouse.spec.contracts.lineage import LINEAGE, JobLineage, LineageColumn, LineageDataset, LineageField
+from lakehouse.spec.contracts.lineage import (
+    LINEAGE,
+    JobLineage,
+    LineageColumn,
+    LineageDataset,
+    LineageField,
+    LineageKind,
+)
 from lakehouse_airflow import lineage
 from lakehouse_airflow.operators import without_lineage
 from tests.airflow.publishing import Shop
@@ -110,6 +117,27 @@ def columns_of(dataset: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
     return {name: [(one["name"], one["field"]) for one in f["inputFields"]] for name, f in fields.items()}
 
 
+def kinds_of(dataset: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    fields = dataset["facets"]["columnLineage"]["fields"]
+    return {
+        name: [(one["type"], one["subtype"]) for source in f["inputFields"] for one in source["transformations"]]
+        for name, f in fields.items()
+    }
+
+
+@pytest.mark.parametrize("job", ["ingest", "clustering", "publish"])
+def test_each_event_has_an_output_dataset_with_schema_and_statistics(job: str, completed: dict[str, Any]) -> None:
+    (output,) = completed[job]["outputs"]
+    assert output["namespace"] and output["name"]
+    assert [(field["name"], bool(field["type"])) for field in output["facets"]["schema"]["fields"]] == [
+        (name, True) for name in ("id", "day", "at", "v")
+    ]
+    statistics = output["outputFacets"]["outputStatistics"]
+    assert min(statistics["size"], statistics["fileCount"]) > 0, statistics
+    # A publication names files and counts no rows.
+    assert ("rowCount" in statistics) is (job != "publish") and statistics.get("rowCount", 3) == 3
+
+
 def test_event_of_an_ingestion_has_datasets_columns_and_statistics(completed: dict[str, Any], shop: Shop) -> None:
     event = completed["ingest"]
     (source,), (table,) = event["inputs"], event["outputs"]
@@ -117,7 +145,9 @@ def test_event_of_an_ingestion_has_datasets_columns_and_statistics(completed: di
     assert (table["namespace"], table["name"]) == ("file", f"{shop.place}/orders")
     assert [field["name"] for field in table["facets"]["schema"]["fields"]] == ["id", "day", "at", "v"]
     assert table["facets"]["symlinks"]["identifiers"][0]["name"] == "sales.orders"
-    assert columns_of(table) == {"id": [(source["name"], "id")], "day": [(source["name"], "day")]}, "copied columns"
+    assert columns_of(table) == {name: [(source["name"], name)] for name in ("id", "day", "at", "v")}
+    subtypes = {"id": "IDENTITY", "day": "IDENTITY", "at": "TRANSFORMATION", "v": "TRANSFORMATION"}
+    assert kinds_of(table) == {name: [("DIRECT", subtype)] for name, subtype in subtypes.items()}
     statistics = table["outputFacets"]["outputStatistics"]
     assert statistics["rowCount"] == 3 and statistics["fileCount"] == 1 and statistics["size"] > 0
     assert table["facets"]["version"]["datasetVersion"]
@@ -155,6 +185,39 @@ def test_report_with_lineage_survives_its_json_and_the_value_of_the_task_has_non
     report = reported()
     assert JobReport.from_json(report.to_json()) == report
     assert without_lineage(report).lineage is None
+
+
+def test_facet_has_the_kinds_of_sources_and_leaves_out_unknown_columns() -> None:
+    def source(column: str, kind: LineageKind) -> LineageField:
+        return LineageField(namespace="s3://lake", name="raw", field=column, kind=kind)
+
+    columns = (
+        LineageColumn(name="id", type="string", sources=(source("id", LineageKind.IDENTITY),)),
+        LineageColumn(
+            name="total",
+            type="int",
+            sources=(source("v", LineageKind.AGGREGATION), source("v", LineageKind.CONDITIONAL)),
+        ),
+        LineageColumn(name="one", type="int"),
+        LineageColumn(name="made", type="int", unknown="the transform is a Python function"),
+    )
+    influences = (source("at", LineageKind.FILTER),)
+    table = LineageDataset(namespace="s3://lake", name="t", table="t", columns=columns, influences=influences)
+    report = JobReport(status=JobStatus.COMMITTED, lineage=JobLineage(outputs=(table,)))
+    assert JobReport.from_json(report.to_json()) == report
+    (output,) = lineage.operator_lineage([report]).outputs
+    facet = output.facets["columnLineage"]
+
+    def kinds(fields: list[Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+        return [(one.field, [(kind.type, kind.subtype) for kind in one.transformations]) for one in fields]
+
+    assert {name: kinds(one.inputFields) for name, one in facet.fields.items()} == {
+        "id": [("id", [("DIRECT", "IDENTITY")])],
+        "total": [("v", [("DIRECT", "AGGREGATION"), ("INDIRECT", "CONDITIONAL")])],
+        "one": [],
+    }
+    assert kinds(facet.dataset) == [("at", [("INDIRECT", "FILTER")])]
+    assert [field.name for field in output.facets["schema"].fields] == ["id", "total", "one", "made"]
 
 
 def test_batch_of_tables_has_the_datasets_of_all_parts() -> None:

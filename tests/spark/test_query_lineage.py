@@ -36,8 +36,8 @@ LINEAGE: list[tuple[str, dict[str, str], str]] = [
     ("SELECT sum(v) FILTER (WHERE at > 0) AS s FROM a", {"s": "a.v:A a.at:FILTER"}, ""),
     ("SELECT id, sum(v) AS s FROM a GROUP BY ROLLUP (id)", {"id": "a.id", "s": "a.v:A"}, "a.id:GROUP_BY"),
     (
-        "SELECT sum(v) OVER (PARTITION BY id ORDER BY at) AS s, rank() OVER (ORDER BY v) AS r, lag(v) OVER (ORDER BY at)"
-        " AS l FROM a",
+        "SELECT sum(v) OVER (PARTITION BY id ORDER BY at) AS s, rank() OVER (ORDER BY v) AS r,"
+        " lag(v) OVER (ORDER BY at) AS l FROM a",
         {"s": "a.v:A a.id:WINDOW a.at:WINDOW", "r": "a.v:WINDOW", "l": "a.v:T a.at:WINDOW"},
         "",
     ),
@@ -45,8 +45,8 @@ LINEAGE: list[tuple[str, dict[str, str], str]] = [
     ("SELECT id FROM a UNION SELECT 'none'", {"id": "a.id"}, ""),
     ("SELECT id FROM a INTERSECT SELECT id FROM b", {"id": "a.id"}, "b.id:FILTER"),
     (
-        "WITH t AS (SELECT id, v * 2 AS d FROM a), unused AS (SELECT id FROM b WHERE w > 0) SELECT p.id, q.d FROM t p JOIN"
-        " t q ON p.id = q.id",
+        "WITH t AS (SELECT id, v * 2 AS d FROM a), unused AS (SELECT id FROM b WHERE w > 0) SELECT p.id, q.d"
+        " FROM t p JOIN t q ON p.id = q.id",
         {"id": "a.id", "d": "a.v:T"},
         "a.id:JOIN",
     ),

@@ -18,6 +18,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
 from lakehouse.platform.sources.tables import TABLES
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.lineage import LINEAGE
 from lakehouse.spec.table import TableSpec, parse_spec
 
 pytestmark = pytest.mark.spark
@@ -288,3 +289,49 @@ def test_function_transforms_tables_and_files(etl: Etl) -> None:
         etl.run(etl.spec("other", {"tables": {"raw": "raw"}, "transform": {"function": "builtins:len"}}))
     with pytest.raises(UserError, match=r"ingest\.transform\.sql: .*no_such_column"):
         etl.run(etl.spec("other", {"tables": {"raw": "raw"}, "transform": {"sql": "SELECT no_such_column FROM raw"}}))
+
+
+def traced(report: JobReport) -> dict[str, Any]:
+    """Return the sources of each column of a report by view, or why they are unknown."""
+    assert report.status is JobStatus.COMMITTED and report.lineage is not None
+    (made,) = report.lineage.outputs
+    columns = {c.name: c.unknown or [f"{s.name}.{s.field}:{s.kind}" for s in c.sources] for c in made.columns}
+    return {**columns, "rows": [f"{one.name}.{one.field}:{one.kind}" for one in made.influences]}
+
+
+def test_report_of_a_run_has_the_lineage_of_its_transform_if_it_is_wanted(
+    etl: Etl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LINEAGE, "true")
+    etl.source("raw").upsert(rows(("a", "Rome", 1)))
+    raw: dict[str, Any] = {"tables": {"raw": "raw"}}
+    sql = "SELECT id, upper(city) AS city, 1 AS one FROM raw WHERE fare > 0"
+    made = {"city": ["raw.city:TRANSFORMATION"], "id": ["raw.id:IDENTITY"]}
+    assert traced(etl.run(etl.spec("by_sql", {**raw, "transform": {"sql": sql}}))) == {
+        **made,
+        "one": [],
+        "rows": ["raw.fare:FILTER"],
+    }
+    selected = etl.run(etl.spec("by_select", {**raw, "select": ["id", "upper(city) AS city"]}))
+    assert traced(selected) == {**made, "rows": []}
+    assert etl.run(etl.spec("copied", raw)).lineage is None, "the caller knows that columns are copied"
+    function = {"transform": {"function": f"{__name__}:masked"}}
+    by_function = etl.run(etl.spec("by_function", {**raw, **function}))
+    assert traced(by_function)["*"] == "the transform is a Python function"
+
+
+def test_failed_analysis_of_lineage_does_not_fail_the_run(
+    etl: Etl, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(LINEAGE, "true")
+
+    def fails(*given: Any) -> None:
+        raise RuntimeError("the plan has no JSON")
+
+    monkeypatch.setattr("lakehouse.platform.ingest.lineage.query_lineage", fails)
+    etl.source("raw").upsert(rows(("a", "Rome", 1)))
+    sql = {"transform": {"sql": "SELECT id, fare FROM raw"}}
+    report = etl.run(etl.spec("clean", {"tables": {"raw": "raw"}, **sql}))
+    assert traced(report)["*"] == "the analysis failed: RuntimeError"
+    assert "the plan has no JSON" in caplog.text
+    assert etl.rows("clean", "id", "fare") == [("a", 1)]

@@ -547,7 +547,8 @@ def _joined(parts: Sequence[JobReport]) -> JobReport:
     whole = combined(parts)
     written = [one for one in parts if one.status is JobStatus.COMMITTED] or [one for one in parts if one.instant]
     last = (written or parts)[-1]
-    return replace(whole, table=last.table, parts=(), instant=last.instant, folders=last.folders, drift=last.drift)
+    taken = {name: getattr(last, name) for name in ("table", "instant", "folders", "drift", "lineage")}
+    return replace(whole, parts=(), **taken)
 
 
 def _is_over(settings: DatabaseSettings, elapsed_ms: int) -> bool:

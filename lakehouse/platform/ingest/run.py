@@ -48,6 +48,7 @@ from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
 from lakehouse.platform.ingest.databases import DatabaseRun, SparkTasks, run_databases
 from lakehouse.platform.ingest.deduplicate import deduplicated
+from lakehouse.platform.ingest.lineage import view_lineage
 from lakehouse.platform.ingest.transform import transformed
 from lakehouse.platform.sources.databases.server import DatabaseServer
 from lakehouse.platform.sources.databases.servers import open_server
@@ -67,6 +68,7 @@ from lakehouse.spark.sources import (
     utc,
 )
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus, interval_text
+from lakehouse.spec.contracts.lineage import is_lineage_wanted
 from lakehouse.spec.location import location_of
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
@@ -335,7 +337,14 @@ def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_p
         if others and isinstance(outcome, Committed):
             _delete_unnamed_letters(table, box, others, input_key(run.spec, DEAD_LETTERS))
         lag = source_plan.lag if batch.lag is None else batch.lag
-        return replace(_report(run, outcome, batch), lag=lag)
+        return _traced(run, replace(_report(run, outcome, batch), lag=lag), read)
+
+
+def _traced(run: IngestContext, report: JobReport, read: Batch | None) -> JobReport:
+    """Return the report of a commit with the lineage of the transform, if lineage is wanted."""
+    if read is None or report.status is not JobStatus.COMMITTED or not is_lineage_wanted():
+        return report
+    return replace(report, lineage=view_lineage(ingest_of(run.spec), read))
 
 
 def _with_cleared(spec: TableSpec, batch: Batch | None) -> Batch | None:

@@ -1,7 +1,8 @@
 """Lineage of jobs: datasets of sources, tables and publications, and which columns have the values of which.
 
-Column lineage is stated where it is known: a service and a publication copy columns, and so does an ingestion without
-`select` and `transform`. Names follow the naming of OpenLineage.
+A service and a publication copy columns, and so does an ingestion without `select` and `transform`. The sources of
+columns that a transform or `select` makes follow from the query (`lakehouse.platform.ingest.lineage`). A column whose
+sources are unknown says why. Names follow the naming of OpenLineage.
 """
 
 from __future__ import annotations
@@ -17,12 +18,21 @@ from urllib.parse import urlsplit
 
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
+from lakehouse.model.publication import PublishedPartition
 from lakehouse.spec.contracts.job import JobReport, JobStatus
-from lakehouse.spec.contracts.lineage import LINEAGE, JobLineage, LineageColumn, LineageDataset, LineageField
+from lakehouse.spec.contracts.lineage import (
+    JobLineage,
+    LineageColumn,
+    LineageDataset,
+    LineageField,
+    LineageStatistics,
+    is_lineage_wanted,
+)
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.location import resolve
 from lakehouse.spec.secrets import connection_fields
 from lakehouse.spec.table import TableSpec
+from lakehouse.spec.transform import BATCH
 
 logger = logging.getLogger(__name__)
 
@@ -32,33 +42,92 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _PATTERN = re.compile(r"[{*?\[]")
 
 
-def is_wanted(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether jobs add their lineage to the report."""
-    return environ.get(LINEAGE, "").lower() == "true"
-
-
 def with_lineage(report: JobReport, lineage: Callable[[], JobLineage]) -> JobReport:
     """Return the report of a commit with its lineage; a failure to find the lineage never fails the job."""
-    if not is_wanted() or report.status is not JobStatus.COMMITTED:
+    if not is_lineage_wanted() or report.status is not JobStatus.COMMITTED:
         return report
     try:
         return replace(report, lineage=lineage())
-    except LakehouseError as error:
-        logger.warning("%s: the lineage cannot be determined: %s", report.table, error)
-        return report
+    except Exception as error:
+        # The commit is made; whatever fails here must not fail the job.
+        logger.warning("%s: the lineage cannot be determined: %s: %s", report.table, type(error).__name__, error)
+        return replace(report, lineage=None)
 
 
-def ingest_lineage(spec: TableSpec, table: Table, environ: Mapping[str, str]) -> JobLineage:
-    """Return the lineage of an ingestion into a table."""
+def ingest_lineage(
+    spec: TableSpec, table: Table, environ: Mapping[str, str], made: JobLineage | None = None
+) -> JobLineage:
+    """Return the lineage of an ingestion into a table.
+
+    Args:
+        spec: The spec of the table.
+        table: The table after the commit.
+        environ: Environment variables, for locations and connections.
+        made: The columns that the transform or `select` made of views; None if they are not known, or if there is
+            neither of them.
+    """
     assert spec.ingest is not None, "an ingestion has a section `ingest`"
     inputs = source_datasets(spec.ingest, environ)
-    copied = _copied_columns(spec.ingest)
+    if made is None:
+        return JobLineage(inputs=inputs, outputs=(_copied(spec.ingest, table_dataset(table, spec.table), inputs),))
+    views = _view_datasets(spec.ingest, inputs, environ)
+    (query,) = made.outputs
+    plain = table_dataset(table, spec.table)
+    found = {column.name.lower(): column for column in query.columns}
+    columns = tuple(_made(column, found, views) for column in plain.columns)
+    influences = _at_datasets(query.influences, views) or ()
+    inputs = tuple({(one.namespace, one.name): one for some in (inputs, *views.values()) for one in some}.values())
+    return JobLineage(inputs=inputs, outputs=(replace(plain, columns=columns, influences=influences),))
 
-    def sources(column: str) -> tuple[LineageField, ...]:
-        is_copied = copied is None or column in copied
-        return tuple(_field(one, column) for one in inputs) if is_copied else ()
 
-    return JobLineage(inputs=inputs, outputs=(table_dataset(table, spec.table, sources),))
+def _copied(ingest: IngestSpec, plain: LineageDataset, inputs: Iterable[LineageDataset]) -> LineageDataset:
+    """Return the table with the columns that an ingestion copies; others are unknown."""
+    copied = _copied_columns(ingest)
+    columns = tuple(
+        replace(column, sources=tuple(_field(one, column.name) for one in inputs))
+        if copied is None or column.name in copied
+        else replace(column, unknown="the expression was not analysed")
+        for column in plain.columns
+    )
+    return replace(plain, columns=columns)
+
+
+def _made(
+    column: LineageColumn, found: Mapping[str, LineageColumn], views: Mapping[str, Sequence[LineageDataset]]
+) -> LineageColumn:
+    """Return a column of the table with the sources that the query gave it; `*` has the reason for all columns."""
+    made = found.get("*") or found.get(column.name.lower())
+    if made is None:
+        return replace(column, unknown="the run did not write the column")
+    sources = _at_datasets(made.sources, views)
+    if sources is None:
+        return replace(column, unknown="a view of the query has no dataset")
+    return replace(column, sources=sources, unknown=made.unknown)
+
+
+def _at_datasets(
+    fields: Iterable[LineageField], views: Mapping[str, Sequence[LineageDataset]]
+) -> tuple[LineageField, ...] | None:
+    """Return fields of views as fields of the datasets that the views read; None if a view has none."""
+    fields = tuple(fields)
+    if any(not views.get(field.name) for field in fields):
+        return None
+    return tuple(
+        replace(field, namespace=one.namespace, name=one.name) for field in fields for one in views[field.name]
+    )
+
+
+def _view_datasets(
+    ingest: IngestSpec, inputs: Sequence[LineageDataset], environ: Mapping[str, str]
+) -> Mapping[str, Sequence[LineageDataset]]:
+    """Return the datasets of each view that a transform can name."""
+    source: Any = ingest.source
+    if source.KIND != "table":
+        return {BATCH: inputs}
+    return {
+        view: (LineageDataset(namespace=namespace, name=name),)
+        for view, (namespace, name) in _table_names(source, environ).items()
+    }
 
 
 def service_lineage(table: Table, name: str) -> JobLineage:
@@ -77,13 +146,24 @@ def named(report: JobReport, table: str) -> JobReport:
     return replace(report, lineage=JobLineage(inputs=renamed[0], outputs=renamed[1]))
 
 
-def publication_lineage(table: Table, name: str, metastore: str, target: str) -> JobLineage:
-    """Return the lineage of a publication in the metastore `metastore` as `target`, `database.table`."""
+def publication_lineage(
+    table: Table, name: str, metastore: str, target: str, published: Iterable[PublishedPartition]
+) -> JobLineage:
+    """Return the lineage of a publication in the metastore `metastore` as `target`, `database.table`.
+
+    `published` are the partitions that the run changed. Most publications name files of the table and write none, so
+    the statistics are those of the files; their rows are not counted.
+    """
     plain = table_dataset(table, name)
+    partitions = tuple(published)
+    statistics = LineageStatistics(
+        files=sum(one.files for one in partitions), bytes=sum(one.size_bytes for one in partitions)
+    )
     columns = tuple(replace(column, sources=(_field(plain, column.name),)) for column in plain.columns)
     uri = metastore.replace("thrift://", "hive://")
     return JobLineage(
-        inputs=(plain,), outputs=(LineageDataset(namespace=uri, name=target, table=name, columns=columns),)
+        inputs=(plain,),
+        outputs=(LineageDataset(namespace=uri, name=target, table=name, columns=columns, statistics=statistics),),
     )
 
 
@@ -131,8 +211,13 @@ def _database(source: Any, environ: Mapping[str, str]) -> Iterable[tuple[str, st
 
 
 def _tables(source: Any, environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    del environ
-    return (("lakehouse", name) if "://" not in name else dataset_name(name) for name in source.tables.values())
+    return _table_names(source, environ).values()
+
+
+def _table_names(source: Any, environ: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
+    """Return the dataset of each view as `table_dataset` names it, so that chains of tables are connected."""
+    locations = {**source.tables, **source.join}
+    return {view: dataset_name(resolve(text, environ, name=view)) for view, text in locations.items()}
 
 
 _NAMED: Mapping[str, Callable[[Any, Mapping[str, str]], Iterable[tuple[str, str]]]] = MappingProxyType(

@@ -173,6 +173,12 @@ METRICS = (
         text="Plans that a service dropped, for example because a write changed their file groups.",
         attributes=_SERVICE,
     ),
+    Metric(
+        name="lineage_unknown",
+        kind="counter",
+        text="Columns of commits whose source columns are unknown, if lineage is reported.",
+        attributes=_SERVICE,
+    ),
 )
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -248,6 +254,9 @@ class Metrics:
             self._record("conflicts", report.conflicts, **labels)
         if report.plans_dropped:
             self._record("plans_dropped", report.plans_dropped, **labels)
+        unknown = 0 if report.lineage is None else report.lineage.unknown_columns
+        if unknown:
+            self._record("lineage_unknown", unknown, **labels)
         for lag in report.lag:
             of_source = {"table": report.table, "source": lag.source, "unit": lag.unit}
             self._record("source.lag", lag.left, **of_source)

@@ -156,7 +156,14 @@ class _Reading:
             drift=(*self._plan.drift(self._good), *(() if known.is_stored else _nulled(counts))),
         )
         frame = good_rows(self.marked, without=absent, bits=bits)
-        return Batch(frame=frame, rows=rows, bad_records=self.bad, schema=self._plan.schema, columns=batch_columns)
+        return Batch(
+            frame=frame,
+            rows=rows,
+            bad_records=self.bad,
+            schema=self._plan.schema,
+            columns=batch_columns,
+            selected_from=self._plan.schema,
+        )
 
     def _sparse(self) -> dict[str, int]:
         """Return the number of rows that lack a column which other records of their file have, by column.

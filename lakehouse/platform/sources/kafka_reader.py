@@ -119,6 +119,7 @@ def _open_messages(
             checkpoint=_checkpoint(plan, ends, settings) if _is_limited(settings) else None,
             metadata=metadata,
             lag=_lag(plan, reading.facts, ends, settings),
+            selected_from=reading.records,
         )
     finally:
         reading.close()
@@ -160,7 +161,9 @@ class _Reading:
             interval_ms=bounds.interval,
         )
         messages = read_messages(access.session, given.read, len(parts), record=given.record)
-        selected = without_metadata(select_columns(given.records(messages), ingest_of(spec).select), settings.metadata)
+        records = given.records(messages)
+        self.records = records.schema
+        selected = without_metadata(select_columns(records, ingest_of(spec).select), settings.metadata)
         # A transform may compute the key, so it is checked after the transform.
         key = spec.record_key if ingest_of(spec).transform is None else ()
         marked = keep_bytes_of_bad(mark_bad_records(selected, key))

@@ -115,6 +115,7 @@ class Batch:
         checkpoint: The checkpoint of the commit, if a limit ended the read before the plan's end; None for the plan's.
         metadata: Entries of the commit's extra metadata that follow from the records; they replace the plan's.
         lag: What the source has beyond the records that were read; None for the plan's.
+        selected_from: The columns of the records before the `select` of the spec; None if they are not known.
     """
 
     frame: Frame
@@ -129,6 +130,7 @@ class Batch:
     checkpoint: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     lag: tuple[SourceLag, ...] | None = None
+    selected_from: Schema | None = None
 
 
 PlanT = TypeVar("PlanT", bound=SourcePlan)

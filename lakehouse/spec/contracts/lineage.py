@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 #: A job adds its lineage to the report if this variable is `true`; the operator sets it.
 LINEAGE = "LAKEHOUSE_LINEAGE"
+#: The namespace of views, in the lineage of a transform whose datasets are not named yet.
+VIEWS = "view"
+
+
+def is_lineage_wanted(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether jobs add their lineage to the report."""
+    return environ.get(LINEAGE, "").lower() == "true"
 
 
 class LineageKind(StrEnum):
@@ -69,6 +78,15 @@ class LineageColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LineageStatistics:
+    """What an output of a job consists of, if that is not what the job wrote; `rows` is None if unknown."""
+
+    files: int
+    bytes: int
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LineageDataset:
     """A dataset.
 
@@ -78,6 +96,7 @@ class LineageDataset:
         table: Full name of a table of the catalog, empty for other datasets.
         columns: Columns, empty if unknown.
         influences: Columns of inputs that decide which rows an output has, such as those of joins and filters.
+        statistics: Files of an output that a job names and does not write; None for the numbers of the report.
     """
 
     namespace: str
@@ -85,6 +104,7 @@ class LineageDataset:
     table: str = ""
     columns: tuple[LineageColumn, ...] = ()
     influences: tuple[LineageField, ...] = ()
+    statistics: LineageStatistics | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,3 +113,8 @@ class JobLineage:
 
     inputs: tuple[LineageDataset, ...] = ()
     outputs: tuple[LineageDataset, ...] = ()
+
+    @property
+    def unknown_columns(self) -> int:
+        """Return the number of columns of outputs whose sources are unknown."""
+        return sum(bool(column.unknown) for one in self.outputs for column in one.columns)

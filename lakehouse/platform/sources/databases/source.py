@@ -44,7 +44,7 @@ from lakehouse.spark.database_rows import (
     with_parts,
     with_placeholders,
 )
-from lakehouse.spark.sources import Frame, Session
+from lakehouse.spark.sources import Frame, Session, schema_of_arrow
 from lakehouse.spec.database_source import METADATA_PREFIX, DatabaseSettings
 
 log = logging.getLogger(__name__)
@@ -154,6 +154,7 @@ class StagedSource:
                 checkpoint=state.to_json(),
                 metadata={LAG: json.dumps(self.window.lag)}
                 | ({EVENTS: json.dumps(events.notes)} if events.notes else {}),
+                selected_from=schema_of_arrow(columns),
             )
         finally:
             unpin(newest)
