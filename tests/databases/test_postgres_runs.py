@@ -12,6 +12,7 @@ from lakehouse.errors import RetryableError, SnapshotNeededError, UserError
 from lakehouse.platform.sources.databases.source import EVENTS, StagedSource
 from lakehouse.platform.sources.postgres.server import PostgresServer
 from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.lineage import LINEAGE
 from tests.support.mysql_ingest import append_beside_inserts, read_beside_writers
 from tests.support.postgres import PgServer, PgShop
 
@@ -92,7 +93,10 @@ def text_of(values: list[int] | None) -> str | None:
     return None if values is None else "{" + ",".join(map(str, values)) + "}"
 
 
-def test_expressions_of_a_spec_have_the_values_that_the_log_lacks(shop: PgShop) -> None:
+def test_expressions_of_a_spec_have_the_values_that_the_log_lacks(
+    shop: PgShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LINEAGE, "true")
     shop.sql(
         "create table t (id int primary key, n int, x text)",
         "alter table t alter x set storage external",
@@ -106,7 +110,10 @@ def test_expressions_of_a_spec_have_the_values_that_the_log_lacks(shop: PgShop) 
     shop.settings["select"] = ["*", "length(x) as size"]
     shop.run()
     shop.sql("update t set n = 4 where id = 1", "update t set n = 5 where id = 2")
-    shop.run()
+    report = shop.run()
+    assert report.lineage is not None and report.lineage.unknown_columns == 0
+    columns = {one.name: [source.field for source in one.sources] for one in report.lineage.outputs[0].columns}
+    assert (columns["n"], columns["size"]) == (["n"], ["x"])
     assert shop.stored("id, n, size") == [(1, 4, 90000), (2, 5, 60000)]
 
 

@@ -21,6 +21,7 @@ from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
 from lakehouse.platform.sources.kafka import CHANGES, LAG, OFFSETS
 from lakehouse.platform.sources.kafka_reader import LATE, WATERMARKS
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.lineage import LINEAGE
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.table import TableSpec
@@ -160,6 +161,18 @@ def test_columns_of_messages_reach_the_table_if_the_spec_names_them(topic: Topic
     (row,) = topic.table.scan(columns=names).to_arrow().to_pylist()
     assert list(row.values()) == [topic.name, 1, 0, datetime(2026, 1, 1, 9, tzinfo=UTC), "key"]
     topic.change(metadata=(), select=("id", "upper(name) AS name", "_kafka_offset AS position"))
+
+
+def test_report_of_selected_messages_names_the_fields_that_columns_are_made_of(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LINEAGE, "true")
+    topic.send({"id": 7, "name": "a"})
+    topic.change(select=("id", "upper(name) AS name"))
+    report = topic.run()
+    assert report.lineage is not None
+    columns = {one.name: [(of.field, of.kind) for of in one.sources] for one in report.lineage.outputs[0].columns}
+    assert columns == {"id": [("id", "IDENTITY")], "name": [("name", "TRANSFORMATION")]}
 
 
 def test_raw_messages_keep_their_bytes(topic: Topic) -> None:
