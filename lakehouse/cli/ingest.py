@@ -15,6 +15,7 @@ from lakehouse.cli.sync import synced
 from lakehouse.cli.table import catalog_name
 from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.system.stop import JobStop
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
@@ -150,8 +151,9 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
         # Also after a run without new data, because an earlier sync may have failed.
         report = report if sync is None else sync(report, session)
         report = with_lineage(report, lambda: _lineage(spec, report, storage_options_of(session)))
-    except Exception as error:
-        failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
+    except (Exception, JobStop) as error:
+        problem = JobError.of(error.error if isinstance(error, JobStop) else error)
+        failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=problem)
         measures.run(_SERVICE, failed)
         _end(catalog, table_id, run_id, failed)
         raise

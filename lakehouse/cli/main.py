@@ -23,6 +23,7 @@ from lakehouse.cli.nouns import NOUNS
 from lakehouse.cli.progress import terminal_progress
 from lakehouse.cli.usage import user_error
 from lakehouse.core.storage.os_errors import translate
+from lakehouse.core.system.stop import JobStop
 from lakehouse.errors import INTERRUPTED, LakehouseError
 from lakehouse.model.texts import printable
 from lakehouse.spec.secrets import redact_text
@@ -60,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+    except JobStop as stop:
+        # The signal came while the job wrote its report.
+        print(f"{type(stop.error).__name__}: {stop}", file=sys.stderr)
+        return stop.error.exit_code
     except Exception as error:
         if settings.debug:
             _show(type(error), error, error.__traceback__)

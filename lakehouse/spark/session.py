@@ -9,8 +9,10 @@ from collections.abc import Mapping
 import pyspark
 from pyspark.sql import SparkSession
 
+from lakehouse.core.system.stop import before_stop
 from lakehouse.errors import UserError
 from lakehouse.spark.source import register
+from lakehouse.spark.stop import end_spark_call
 
 _CONF = {
     "spark.sql.session.timeZone": "UTC",
@@ -39,4 +41,5 @@ def job_session(name: str, conf: Mapping[str, str] | None = None) -> SparkSessio
             f"{spark.version} in {sys.prefix}, without pyspark-client"
         )
     register(spark)
+    before_stop(end_spark_call)
     return spark

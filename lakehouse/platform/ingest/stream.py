@@ -27,8 +27,9 @@ from types import FrameType
 from typing import Any
 
 from lakehouse.core.env import Env
+from lakehouse.core.system.stop import JobStop, stop_job
 from lakehouse.core.timeline.locks.protocol import Held, Lock
-from lakehouse.errors import JobStoppedError, LakehouseError, RetryableError
+from lakehouse.errors import LakehouseError, RetryableError
 from lakehouse.platform.ingest.stream_files import RENEW_MS, StreamFiles
 from lakehouse.spec.contracts.job import JobError, JobReason, JobReport, JobStatus
 from lakehouse.spec.contracts.stream import StopRequest, StreamStatus, sum_of_runs
@@ -93,13 +94,13 @@ class Stream:
 
 @contextmanager
 def stop_by_signal(stop: Stop) -> Iterator[None]:
-    """Set `stop` at the first SIGTERM or SIGINT of the block; raise JobStoppedError at the next one."""
+    """Set `stop` at the first SIGTERM or SIGINT of the block; raise JobStop at the next one."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         del frame
         name = signal.Signals(number).name
         if stop.is_set:
-            raise JobStoppedError(f"the stream was stopped by a second signal, {name}")
+            stop_job(f"the stream was stopped by a second signal, {name}")
         log.warning("%s: the stream ends after the commit that is under way", name)
         stop.set()
 
@@ -117,6 +118,7 @@ def run_stream(stream: Stream) -> JobReport:
     Raises:
         UserError: The input or the spec is wrong; the records of the run are in no commit.
         RetryableError: `MAX_FAILURES` runs failed one after the other, the last run failed, or the lease was lost.
+        JobStop: A second signal stopped the stream.
     """
     found = stream.lock.try_acquire()
     if isinstance(found, Held):
@@ -133,8 +135,9 @@ def run_stream(stream: Stream) -> JobReport:
         try:
             progress.write()
             report = _repeated(stream, progress, requests)
-        except Exception as error:
-            failed = replace(progress.status.report, status=JobStatus.FAILED, error=JobError.of(error))
+        except (Exception, JobStop) as error:
+            problem = JobError.of(error.error if isinstance(error, JobStop) else error)
+            failed = replace(progress.status.report, status=JobStatus.FAILED, error=problem)
             progress.write(ended=True, report=replace(failed, code=JobReason.NONE))
             raise
         progress.write(ended=True, report=report)
@@ -245,8 +248,6 @@ def _repeated(stream: Stream, progress: _Progress, requests: _Requests) -> JobRe
         failure = None
         try:
             report = stream.run(f"{stream.run_id}/{clock.now_ms()}")
-        except JobStoppedError:
-            raise
         except RetryableError as error:
             failure, failures = error, failures + 1
             problem = JobError.of(error)

@@ -18,7 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from lakehouse.errors import JobStoppedError, LakehouseError, UserError
+from lakehouse.core.system.stop import JobStop, stop_job
+from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.texts import printable
 from lakehouse.platform.jobs.report import is_reported_by_caller, print_document, write_report
 from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReport, JobStatus
@@ -49,6 +50,8 @@ def run_job(
             _show_check(command, check(command))
             return 0
         report = work(command)
+    except JobStop as stop:
+        report = _failed(command, stop.error)
     except LakehouseError as error:
         report = _failed(command, error)
     except RecursionError:
@@ -97,4 +100,4 @@ def _failed(command: JobCommand, error: BaseException) -> JobReport:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     del frame
-    raise JobStoppedError(f"the job was stopped by signal {signal.Signals(number).name}")
+    stop_job(f"the job was stopped by signal {signal.Signals(number).name}")

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from lakehouse.core.engine.progress import also_observing
+from lakehouse.core.system.stop import JobStop
 from lakehouse.core.table.table import Table
 from lakehouse.errors import (
     CommitStateUnknownError,
-    JobStoppedError,
     LakehouseError,
     RetryableError,
     TableBusyError,
@@ -71,7 +71,7 @@ def run_tables(
     and takes over its lease at once; the claim on the timeline decides which of the two commits.
 
     Raises:
-        JobStoppedError: The process was asked to stop.
+        JobStop: A signal stopped the process.
     """
     reports = []
     for name in tables:
@@ -119,9 +119,6 @@ def _run_one(catalog: Catalog, name: str, command: JobCommand, runner: Runner) -
                 reason=reason,
                 code=JobReason.OTHER_RUN_ACTIVE,
             )
-    except JobStoppedError:
-        # Another process runs the remaining tables.
-        raise
     except Exception as error:
         return _failed(name, error)
 
@@ -152,8 +149,8 @@ def _run_and_record(
             others = {run.instant for run in history.runs(entry.id, service, limit=50) if run.run_id != key.run_id}
             earlier = EarlierTries(service=service, run=before, after=after, other_instants=frozenset(others))
             report = with_earlier_commit(report, table, earlier)
-    except JobStoppedError as error:
-        stopped, report = error, _failed(entry.identifier, error)
+    except JobStop as stop:
+        stopped, report = stop, _failed(entry.identifier, stop.error)
     except Exception as error:
         report = _failed(entry.identifier, _error_of_lease(catalog, lease, error))
     # A run of some partitions says nothing about the others.

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pymysql.cursors import SSCursor
 
 from lakehouse.core.system.ids import RandomIds
+from lakehouse.core.system.stop import JobStop
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.sources.binlog.changes import ChangeBatch, TableName
 from lakehouse.platform.sources.binlog.changes import SchemaEvent as TableStatement
@@ -136,7 +137,7 @@ class MysqlReads:
                 pre_execution_query=list(_SESSION),
             )
             yield from reader
-        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+        except (GeneratorExit, KeyboardInterrupt, SystemExit, JobStop):
             raise
         except BaseException as error:
             # Panics of connectorx are no `Exception`.

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from lakehouse.core.env import Env
-from lakehouse.errors import JobStoppedError, RetryableError, UserError
+from lakehouse.core.system.stop import JobStop
+from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.ingest.stream import MAX_FAILURES, Stop, Stream, run_stream, stop_by_signal
 from lakehouse.platform.ingest.stream_files import open_lease
 from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus, SourceLag
@@ -40,7 +41,7 @@ class Waits(Stop):
 
 
 def stream(
-    outcomes: Iterator[JobReport | Exception],
+    outcomes: Iterator[JobReport | BaseException],
     *,
     every_s: int = 60,
     run_for_s: int = 600,
@@ -55,7 +56,7 @@ def stream(
         env.clock.sleep(took_s)
         during(stop)
         outcome = next(outcomes)
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
@@ -126,8 +127,8 @@ def test_stream_whose_last_run_failed_does_not_end_well() -> None:
         run_stream(made)
 
 
-@pytest.mark.parametrize("error", [UserError("wrong spec"), JobStoppedError("stopped")], ids=["user", "stopped"])
-def test_wrong_input_and_a_stop_end_the_stream_at_once(error: Exception) -> None:
+@pytest.mark.parametrize("error", [UserError("wrong spec"), JobStop("stopped")], ids=["user", "stopped"])
+def test_wrong_input_and_a_stop_end_the_stream_at_once(error: BaseException) -> None:
     made, stop, _ = stream(iter([error]))
     with pytest.raises(type(error)):
         run_stream(made)
@@ -165,6 +166,6 @@ def test_first_signal_asks_and_the_second_one_stops() -> None:
     with stop_by_signal(stop):
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.is_set
-        with pytest.raises(JobStoppedError, match="second signal, SIGTERM"):
+        with pytest.raises(JobStop, match="second signal, SIGTERM"):
             os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before

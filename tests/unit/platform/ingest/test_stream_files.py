@@ -12,10 +12,11 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.system.processes import ProcessId
-from lakehouse.errors import JobStoppedError, RetryableError
+from lakehouse.core.system.stop import JobStop
+from lakehouse.errors import RetryableError
 from lakehouse.platform.ingest.stream import Stop, Stream, run_stream
 from lakehouse.platform.ingest.stream_files import RENEW_MS, StreamFiles, ask_to_stop, open_lease, read_state
-from lakehouse.spec.contracts.job import JobReport, JobStatus, SourceLag
+from lakehouse.spec.contracts.job import ErrorCode, JobReport, JobStatus, SourceLag
 from lakehouse.spec.contracts.stream import StopRequest, StreamState, progress_text, sum_of_runs
 from lakehouse.spec.stream import StreamSpec
 from tests.support.tables import make_env
@@ -83,13 +84,14 @@ def test_status_shows_the_error_of_a_run_and_of_the_end() -> None:
         texts.append(progress_text(status) if status is not None else "")
         if len(texts) == 1:
             raise RetryableError("broker away")
-        raise JobStoppedError("stopped")
+        raise JobStop("stopped")
 
-    with pytest.raises(JobStoppedError):
+    with pytest.raises(JobStop):
         run_stream(stream(env, run))
     assert texts == ["0 commits with 0 rows", "0 commits with 0 rows; the last run failed: broker away"]
     status = StreamFiles(env.storage).status()
     assert status is not None and status.ended and status.report.error is not None
+    assert status.report.error.code is ErrorCode.JOB_STOPPED
     assert status.report.error.message == "stopped"
 
 
@@ -154,9 +156,9 @@ def test_stream_is_interrupted_when_its_commit_takes_longer_than_the_request_all
             timers.tick()
             env.clock.sleep(60)
         assert calls == ["interrupted"]
-        raise JobStoppedError("stopped by a second signal")
+        raise JobStop("stopped by a second signal")
 
-    with pytest.raises(JobStoppedError):
+    with pytest.raises(JobStop):
         run_stream(stream(env, run, interrupt=lambda: calls.append("interrupted")))
     assert not read_state(env, "t").alive
 
