@@ -109,6 +109,10 @@ class SourceMissingError(RetryableError):
         self.wait_for_s = wait_for_s
 
 
+class OpenTransactionsError(RetryableError):
+    """Open transactions of a source changed a table before its log had the table: read it after they have ended."""
+
+
 class JobStoppedError(RetryableError):
     """The job was stopped by a signal; its unfinished work was not committed."""
 

@@ -287,3 +287,39 @@ def test_two_runs_at_once_apply_each_change_once(shop: PgShop) -> None:
     assert any(isinstance(one, JobReport) and one.status is JobStatus.COMMITTED for one in reports)
     shop.run()
     assert shop.stored("id, n") == shop.source("id, n")
+
+
+def test_table_waits_for_transactions_that_changed_it_before_it_was_published(
+    shop: PgShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.sql("create table a (id int primary key)", "insert into a values (1)")
+    shop.table_settings = {}
+    shop.settings = {"tables": ["public.*"], "into": "{table}", "slot": shop.server.name}
+    shop.run()
+    shop.sql("create table b (id int primary key, n int)", "insert into b values (1, 1), (2, 2)")
+    changes = ("insert into b values (3, 3)", "update b set n = 10 where id = 1", "delete from b where id = 2")
+    monkeypatch.setattr("lakehouse.platform.sources.postgres.server._OLDER_S", 0.0)
+    with shop.connected() as session:
+        session("begin", *changes)
+        shop.sql("insert into a values (2)")
+        report = shop.run()
+        ((pid,),) = shop.server.query("select distinct pid from pg_locks where relation = 'b'::regclass")
+        session("commit")
+    # The other table is read meanwhile. The log never has these changes.
+    assert shop.stored("id", "a") == [(1,), (2,)]
+    assert report.error is not None and report.error.retryable
+    assert f"public.b have been open for more than 0 seconds (processes {pid})" in report.error.message
+    shop.sql("insert into b values (4, 4)")
+    shop.run()
+    assert shop.stored("id, n", "b") == shop.source("id, n", "b") == [(1, 10), (3, 3), (4, 4)]
+    # Someone takes the table out of the publication and adds it again: the log has a gap.
+    publication = f'alter publication "{shop.server.name}"'
+    shop.sql(f"{publication} drop table b", "delete from b where id = 3", f"{publication} add table b")
+    with shop.connected() as session:
+        session("begin", "update b set n = 5 where id = 4")
+        assert "public.b have been open" in str(shop.run().error)
+        session("commit")
+    shop.run()
+    assert shop.stored("id, n", "b") == shop.source("id, n", "b") == [(1, 10), (4, 5)]
+    # The log is read from the position of the other table, and changes nothing.
+    assert shop.run().status is JobStatus.NOTHING_TO_DO

@@ -164,6 +164,9 @@ class MemoryServer:
         self.database.moment()
         return {NAME: SourceTable(name=NAME, columns=self.columns, key=() if self.database.appends else ("id",))}
 
+    def await_writers(self, table: str) -> None:
+        """Nothing to wait for: the log has all changes."""
+
     def low_watermark(self, table: str) -> LogPosition:
         """Return the place up to which transactions are seen."""
         self.database.moment()

@@ -22,11 +22,11 @@ from lakehouse.core.env import Env
 from lakehouse.core.operations.load.commits import latest_commit
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.errors import LakehouseError, SnapshotNeededError, UserError
+from lakehouse.errors import LakehouseError, OpenTransactionsError, SnapshotNeededError, UserError
 from lakehouse.model.merge import PartialMode
 from lakehouse.platform.catalog.declared_tables import open_declared_table
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
-from lakehouse.platform.sources.databases.plan import DatabasePlan, first_state, key_of, next_state
+from lakehouse.platform.sources.databases.plan import DatabasePlan, first_state, is_replaced, key_of, next_state
 from lakehouse.platform.sources.databases.server import (
     Chunk,
     DatabaseServer,
@@ -186,15 +186,15 @@ def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[JobRep
     if number == 1:
         run.server.check(published)
     fresh = run.server.prepare(published, resumes=any(_resumes(run, one) for one in targets))
+    targets, starts, waiting = _starts(run, targets, fresh)
+    failed += waiting
+    if not targets:
+        return True, failed
     end = run.server.log_end()
-    starts = {one.source.name: _start(run, one) for one in targets}
     start = run.server.earliest(tuple(starts.values()))
     limited = run.server.limited(start, end, run.settings.max_log_bytes)
     catches_up = limited.order < end.order
-    plans = [
-        _plan(run, replace(one, lacks_log=one.source.name in fresh), starts[one.source.name], chunks=not catches_up)
-        for one in targets
-    ]
+    plans = [_plan(run, one, starts[one.source.name], chunks=not catches_up) for one in targets]
     is_idle = all(not plan.units for plan in plans) and start.order == end.order
     if is_idle:
         return True, [*failed, *(_nothing(run, one) for one in targets)]
@@ -243,8 +243,34 @@ def _targets(run: DatabaseRun) -> tuple[list[Target], list[JobReport]]:
         except LakehouseError as error:
             if not run.settings.into:
                 raise
-            failed.append(JobReport(status=JobStatus.FAILED, table=target.table, error=JobError.of(error)))
+            failed.append(_failed(target, error))
     return targets, failed
+
+
+def _failed(spec: TableSpec, error: LakehouseError) -> JobReport:
+    return JobReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
+
+
+def _starts(
+    run: DatabaseRun, targets: Sequence[Target], fresh: frozenset[str]
+) -> tuple[list[Target], dict[str, LogPosition], list[JobReport]]:
+    """Return the tables to read, where their log is read from, and reports of tables that have to be read later."""
+    # This run, or another one at the same time, may have published tables since they were described.
+    tables = run.server.describe([one.source.name for one in targets])
+    found: list[Target] = []
+    starts: dict[str, LogPosition] = {}
+    failed: list[JobReport] = []
+    for one in targets:
+        name = one.source.name
+        target = replace(one, source=tables.get(name, one.source), lacks_log=name in fresh)
+        try:
+            starts[name] = _start(run, target)
+            found.append(target)
+        except OpenTransactionsError as error:
+            if not run.settings.into:
+                raise
+            failed.append(_failed(target.spec, error))
+    return found, starts, failed
 
 
 def target_spec(spec: TableSpec, settings: DatabaseSettings, name: str) -> TableSpec:
@@ -319,15 +345,19 @@ def _check_append(settings: DatabaseSettings, name: str) -> None:
 
 def _start(run: DatabaseRun, target: Target) -> LogPosition:
     """Return where the log of a table is read from; a full refresh does not need the log since the last commit."""
-    known = target.known
-    if known is None or not _resumes(run, target):
-        return run.server.low_watermark(target.source.name)
-    try:
-        return run.server.resumed(known.position)
-    except SnapshotNeededError:
-        if not _asks_snapshot(run, target) or known.resnapshot == run.attempt:
-            raise
-        return run.server.low_watermark(target.source.name)
+    known, name = target.known, target.source.name
+    start = None
+    if known is not None and _resumes(run, target):
+        try:
+            start = run.server.resumed(known.position)
+        except SnapshotNeededError:
+            if not _asks_snapshot(run, target) or known.resnapshot == run.attempt:
+                raise
+    is_new = known is None or target.lacks_log or is_replaced(known, target.source)
+    if target.exists and is_new:
+        run.server.await_writers(name)
+        start = None
+    return start or run.server.low_watermark(name)
 
 
 def _resumes(run: DatabaseRun, target: Target) -> bool:

@@ -53,12 +53,14 @@ class DatabasePlan(SourcePlan):
 
     @property
     def read_table(self) -> SourceTable:
-        """The table as its log is read: with its key, and without changes that rows without key have already."""
+        """The table as its log is read: with its key, and without changes that its rows have already."""
         table = replace(self.table, key=self.key)
-        if self.key or self.previous is None:
-            return replace(table, seen=SEES_ALL) if self.waits and not self.key else table
+        if self.waits and not self.key:
+            return replace(table, seen=SEES_ALL)
+        if self.previous is None:
+            return table
         # The log may be read from the position of another table, which is behind this one.
-        return replace(table, seen=SEES_ALL if self.waits else Seen(order=self.state.position.order))
+        return replace(table, seen=Seen(order=self.state.position.order))
 
 
 def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSettings) -> tuple[str, ...]:
@@ -131,13 +133,22 @@ def next_state(
     known = replace(known, position=position)
     if not exists:
         return replace(known, incarnation="")
-    is_another = known.incarnation != table.incarnation
+    is_another = is_replaced(known, table)
     known = replace(known, incarnation=table.incarnation)
     if resnapshot and known.resnapshot != resnapshot:
         return again(known, kinds=table.kinds, resnapshot=resnapshot)
     if is_another or lacks_log or values_changed(known.kinds, table):
         return again(known, kinds=table.kinds, resnapshot=known.resnapshot)
     return replace(known, kinds=table.kinds)
+
+
+def is_replaced(known: DatabaseCheckpoint, table: SourceTable) -> bool:
+    """Return whether a source table is another one than that of a checkpoint, or its log has a gap.
+
+    Checkpoints of earlier versions have the number of the table alone.
+    """
+    before, now = known.incarnation, table.incarnation
+    return before != now and (":" in before or before != now.partition(":")[0])
 
 
 def again(state: DatabaseCheckpoint, *, kinds: Mapping[str, str], resnapshot: str) -> DatabaseCheckpoint:

@@ -72,8 +72,8 @@ class SourceTable:
         columns: The columns in their order.
         key: The primary key columns; empty if there is none.
         identity: The columns that the log has of a row before its change; None for all of them.
-        incarnation: A text that is another one after the table was dropped or replaced by one of the same name; empty
-            if the log tells.
+        incarnation: A text that is another one after the table was dropped or replaced by one of the same name, or its
+            changes were left out of the log for a time; empty if the log tells.
         seen: The changes that the log is read without, because rows without a key would be appended twice; None to
             read all.
     """
@@ -273,6 +273,12 @@ class DatabaseServer(Protocol):
 
     def describe(self, names: Sequence[str]) -> Mapping[str, SourceTable]:
         """Return the columns and keys of tables, without those that do not exist."""
+
+    def await_writers(self, table: str) -> None:
+        """Wait for transactions that changed a table before the log had its changes; a later read has to see them.
+
+        Raises OpenTransactionsError if they do not end for a minute.
+        """
 
     def low_watermark(self, table: str) -> LogPosition:
         """Return a position so that every later read of a table sees all changes before it."""

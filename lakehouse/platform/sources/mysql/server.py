@@ -47,6 +47,9 @@ class MysqlServer:
         self._described = described(self._server, names)
         return {name: one.table for name, one in self._described.items()}
 
+    def await_writers(self, table: str) -> None:
+        """Nothing to wait for: the log has all changes."""
+
     def low_watermark(self, table: str) -> LogPosition:
         """Return a position so that every later read of a table sees all changes before it.
 

@@ -46,6 +46,18 @@ class Publications:
         rows = self._tables()
         return frozenset(f"{row['schemaname']}.{row['tablename']}" for row in rows)
 
+    def memberships(self) -> dict[int, str]:
+        """Return a text for each table that was added to a publication, by the number of the table.
+
+        The text is another one if the table was removed and added again: the log lacks its changes in between.
+        """
+        rows = self.server.rows(
+            "select r.prrelid, string_agg(r.oid::text, '+' order by r.oid) as added from pg_publication_rel r "
+            "join pg_publication p on p.oid = r.prpubid where p.pubname = any(%s) group by r.prrelid",
+            (list(self.names),),
+        )
+        return {int(row["prrelid"]): str(row["added"]) for row in rows}
+
     def missing(self, tables: Sequence[SourceTable]) -> list[str]:
         """Return the statements without which changes of tables are not in the log; raise UserError for filters."""
         known = {str(row["pubname"]): row for row in self.server.rows(_PUBLICATIONS, (list(self.names),))}

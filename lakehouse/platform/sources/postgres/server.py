@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from lakehouse.core.system.clock import SystemClock
-from lakehouse.errors import RetryableError, SnapshotNeededError, UserError
+from lakehouse.errors import OpenTransactionsError, RetryableError, SnapshotNeededError, UserError
 from lakehouse.platform.sources.databases.server import Chunk, KeyNumbers, LogPosition, SourceTable, chunks_between
 from lakehouse.platform.sources.pgoutput.columns import INT2, INT4, INT8
 from lakehouse.platform.sources.pgoutput.decoder import lsn_number, lsn_text
@@ -19,8 +20,11 @@ from lakehouse.platform.sources.postgres.tables import ServerTable, described, d
 from lakehouse.spec.postgres_connection import PostgresAccess
 from lakehouse.spec.postgres_source import PostgresSourceSpec
 
+log = logging.getLogger(__name__)
 _CLOCK = SystemClock()
 _POLL_S = 0.02
+#: How long a run waits for transactions that changed a table before it was published.
+_OLDER_S, _OLDER_POLL_S = 60.0, 0.1
 #: How long the end of the log may take to be on the server's disk without help.
 _FLUSH_S = 1.0
 #: How long a commit that is in the log may take to be seen, without standbys that it waits for, and with them.
@@ -75,8 +79,30 @@ class PostgresServer:
 
     def describe(self, names: Sequence[str]) -> Mapping[str, SourceTable]:
         """Return the columns and keys of tables, without those that do not exist."""
-        self._described = described(self._server, names)
+        self._described = described(self._server, names, self._publications.memberships())
         return {name: one.table for name, one in self._described.items()}
+
+    def await_writers(self, table: str) -> None:
+        """Wait for the transactions that have changed a table (see `DatabaseServer.await_writers`).
+
+        The server looks for the publication as it was at the time of each change. So the log lacks what a transaction
+        changed before the table was published, also if it commits much later; no snapshot before its end has it.
+        """
+        writers = self._writers(table)
+        deadline = _CLOCK.monotonic_s() + _OLDER_S
+        if writers:
+            log.info("waits up to %.0f s for open transactions that change %s: %s", _OLDER_S, table, _shown(writers))
+        while writers:
+            if _CLOCK.monotonic_s() > deadline:
+                raise OpenTransactionsError(
+                    f"transactions that change {table} have been open for more than {_OLDER_S:.0f} seconds "
+                    f"({_shown(writers)}). The log may lack what they changed before the table was published, so the "
+                    "table is read after their end. Run again later, or end them: pg_stat_activity and "
+                    "pg_prepared_xacts show them",
+                    table=table,
+                )
+            _CLOCK.sleep(_OLDER_POLL_S)
+            writers &= self._writers(table)
 
     def low_watermark(self, table: str) -> LogPosition:
         """Return a position so that every later read of a table sees all changes before it.
@@ -202,8 +228,8 @@ class PostgresServer:
             writers &= self._writers(table)
         if writers and waits_for_standbys:
             raise RetryableError(
-                f"transactions that change {table} have been open for {_SYNCHRONOUS_S:.0f} seconds (processes "
-                f"{', '.join(sorted(pid for pid, _ in writers))}). Commits wait for standbys "
+                f"transactions that change {table} have been open for {_SYNCHRONOUS_S:.0f} seconds "
+                f"({_shown(writers)}). Commits wait for standbys "
                 "(synchronous_standby_names), so rows that are in the log may not be seen yet. Run again later"
             )
         # Without standbys, a transaction that is on the disk and not seen after this time has not committed.
@@ -254,6 +280,10 @@ class PostgresServer:
             (self._described[name].oid, self._described[name].oid),
         )
         return KeyNumbers(low=low, high=high, first=first, rows=float(estimate or 0)).borders(rows, most)
+
+
+def _shown(writers: set[tuple[str, str]]) -> str:
+    return f"processes {', '.join(sorted(pid for pid, _ in writers))}"
 
 
 def _where(key: Sequence[str], after: tuple[str, ...] | None) -> str:

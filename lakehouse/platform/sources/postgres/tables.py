@@ -92,8 +92,16 @@ def domains(server: Questions) -> dict[int, tuple[int, int]]:
     return {int(row["oid"]): (int(row["typbasetype"]), int(row["typtypmod"])) for row in rows}
 
 
-def described(server: Questions, names: Sequence[str]) -> dict[str, ServerTable]:
-    """Return tables by their names, without those that do not exist."""
+def described(
+    server: Questions, names: Sequence[str], memberships: Mapping[int, str] | None = None
+) -> dict[str, ServerTable]:
+    """Return tables by their names, without those that do not exist.
+
+    Args:
+        server: The server.
+        names: The names of the tables, as `schema.table`.
+        memberships: What identifies the entries of tables in publications (see `Publications.memberships`).
+    """
     wanted = [f"{name}" for name in names]
     rows = server.rows(f"{_TABLES} and n.nspname || '.' || c.relname = any(%s)", (wanted,))
     oids = [int(row["oid"]) for row in rows]
@@ -126,7 +134,7 @@ def described(server: Questions, names: Sequence[str]) -> dict[str, ServerTable]
                 columns=tuple(_column(one, pg) for one, pg in zip(its, resolved, strict=True)),
                 key=key,
                 identity=identity,
-                incarnation=str(oid),
+                incarnation=":".join(filter(None, (str(oid), (memberships or {}).get(oid, "")))),
             ),
             oid=oid,
             columns=resolved,
