@@ -5,7 +5,7 @@
     plan       compare both; another table of the same name ends the run before any change
     apply      database, tables, then partitions added, moved and dropped; last the commit that was synced
     verify     load, read and plan again after changes of partitions: a concurrent sync may have undone some
-    record     beside the table: the newest write and the settings, which make the service `sync` due when they change
+    record     beside the table: the time, the newest write and the settings, which decide when the service is due
 
 A sync may crash at any line and may run concurrently: the next one compares again and does the rest. A failed sync
 never fails a commit.
@@ -22,8 +22,9 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.state.partition_statistics import partition_statistics
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.service_log import read_last_run, record_run
+from lakehouse.core.timeline.service_log import record_run
 from lakehouse.errors import RetryableError, UserError
+from lakehouse.model.instant import Action, Timeline
 from lakehouse.platform.metastore.protocol import Metastore
 from lakehouse.platform.publish.sync_plan import Present, SyncFacts, SyncPlan, TablePlan, plan_sync, wanted_tables
 from lakehouse.spec.contracts.sync import SyncedTable
@@ -88,17 +89,25 @@ def sync_loaded(loaded: LoadedTable, policy: SyncPolicy, metastore: Metastore, *
         for table_plan in planned.tables:
             _apply(table_plan, metastore)
         done.append(report_of(planned))
-    state, last = synced_state(loaded, policy), read_last_run(loaded.env, SERVICE)
-    if last is None or last.state != state:
-        record_run(loaded.env, SERVICE, state=state)
+    # Recorded also without a change: the service compares again when the last comparison is too old.
+    record_run(loaded.env, SERVICE, state=synced_state(loaded, policy))
     return _sum(done)
 
 
 def synced_state(loaded: LoadedTable, policy: SyncPolicy) -> dict[str, str]:
     """Return what a sync of the loaded table depends on: its newest write, and the settings that name the target."""
-    writes = loaded.timeline.writes().by_completion()
+    writes = synced_writes(loaded).by_completion()
     settings = {name: str(getattr(policy, name)) for name in _TARGET}
     return {COMPLETION: writes[-1].completion if writes else "", **settings}
+
+
+def synced_writes(loaded: LoadedTable) -> Timeline:
+    """Return the completed writes that can change partitions or columns.
+
+    Compactions, the commits of a merge-on-read table, change neither.
+    """
+    writes = loaded.timeline.writes()
+    return writes.where(action=(Action.DELTACOMMIT, Action.REPLACECOMMIT)) if loaded.config.is_merge_on_read else writes
 
 
 def report_of(planned: SyncPlan) -> SyncReport:

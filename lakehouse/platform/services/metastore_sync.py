@@ -1,7 +1,8 @@
-"""Metastore sync as a service: a table that declares a metastore is due after each write that was not synced.
+"""Metastore sync as a service: a table that declares a metastore is due after a write, and once a day.
 
     declared   `hoodie.datasource.hive_sync.enable` is true; other tables are never due
-    due        the newest write, or the settings of the sync, differ from those of the last sync
+    due        the newest write, or the settings of the sync, differ from those of the last sync; or the last
+               comparison with the metastore is older than `lakehouse.sync.verify.hours`
     run        compares all partitions with the metastore, due or not, so that it repairs what another program changed
 
 The last sync is recorded beside the table, also by ingestions that sync after their commit. A decision therefore asks
@@ -23,12 +24,13 @@ from lakehouse.model.display import Condition, Readable, Shown, count_text
 from lakehouse.model.instant import Instant
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.platform.metastore.open import open_metastore
-from lakehouse.platform.publish.sync import COMPLETION, SERVICE, plan_loaded, sync_loaded, synced_state
+from lakehouse.platform.publish.sync import COMPLETION, SERVICE, plan_loaded, sync_loaded, synced_state, synced_writes
 from lakehouse.platform.publish.sync_plan import SyncPlan
 from lakehouse.spec.contracts.sync import SyncedTable
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.sync import SYNC_ENABLE
 
+_HOUR_MS = 3_600_000
 _UNDECLARED = (
     f"not applicable: the table declares no metastore to sync to; set the option {SYNC_ENABLE}=true in its spec, or "
     "with `lakehouse policy set --service sync` for a namespace"
@@ -69,11 +71,11 @@ class Synced(Readable):
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> SyncDue:
-    """Return whether the table has a write, or settings, that were not synced; asks no metastore."""
+    """Return whether a write, or settings, were not synced, or the last comparison is too old; asks no metastore."""
     del request
     if not policies.sync.enabled:
         return SyncDue(due=False, reason=_UNDECLARED)
-    writes = table.timeline.writes()
+    writes = synced_writes(table)
     if not len(writes):
         return SyncDue(due=False, reason="the table has no writes")
     last = read_last_run(table.env, SERVICE)
@@ -82,7 +84,12 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
     now, before = synced_state(table, policies.sync), last.state
     since = sum(write.completion > before.get(COMPLETION, "") for write in writes)
     if now == before:
-        return SyncDue(due=False, reason="the newest write is synced", last_ms=last.at_ms)
+        hours = round((table.env.clock.now_ms() - last.at_ms) / _HOUR_MS, 1)
+        wait = policies.sync.verify_hours
+        if not wait or hours < wait:
+            return SyncDue(due=False, reason="the newest write is synced", last_ms=last.at_ms)
+        reason = f"the metastore was compared {hours} h ago; it is compared again after {wait} h"
+        return SyncDue(due=True, reason=reason, last_ms=last.at_ms)
     return SyncDue(due=True, reason=_difference(before, now, since), writes=since, last_ms=last.at_ms)
 
 

@@ -12,6 +12,7 @@ METASTORE_URIS = "hoodie.datasource.hive_sync.metastore.uris"
 METASTORE_VARIABLE = "LAKEHOUSE_METASTORE"
 _PREFIX = "hoodie.datasource.hive_sync"
 SYNC_ENABLE = f"{_PREFIX}.enable"
+VERIFY_HOURS = "lakehouse.sync.verify.hours"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 ALL, RO, RT = "ALL", "RO", "RT"
 
@@ -53,6 +54,12 @@ class SyncPolicy:
         "Declare times to Hive as timestamp instead of bigint. Spark always sees timestamp.",
     )
     timeout_s: int = option("lakehouse.sync.timeout_s", 60, "Longest wait for a reply of the metastore, in seconds.")
+    verify_hours: int = option(
+        VERIFY_HOURS,
+        24,
+        "Hours after which the service `sync` compares a table without new writes again, because another program may "
+        "have changed or dropped it in the metastore; 0: never.",
+    )
 
     def __post_init__(self) -> None:
         """Raise UserError for names that a metastore does not accept."""

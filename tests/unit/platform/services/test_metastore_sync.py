@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from lakehouse import Table
 from lakehouse.cli.main import main
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.system.clock import SystemClock
-from lakehouse.core.timeline.service_log import read_last_run
+from lakehouse.core.timeline.service_log import DIRECTORY, read_last_run, record_run
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.platform.catalog.catalog import Catalog
@@ -29,7 +30,7 @@ from lakehouse.platform.services.schedule import decide
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.decisions import DecisionReason, TableExplanation
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
-from lakehouse.spec.options.sync import SYNC_ENABLE
+from lakehouse.spec.options.sync import SYNC_ENABLE, VERIFY_HOURS
 from lakehouse.spec.services import SERVICES
 from tests.bench.decisions import counted, register_copies
 
@@ -101,11 +102,64 @@ def test_sync_is_due_after_each_write_and_not_after_a_run(table: Table, metastor
 
 def test_second_sync_changes_nothing_and_reports_no_changes(table: Table, metastore: MemoryMetastore) -> None:
     table_service(table.services, "sync").run()
-    before, asked = read_last_run(table.refresh().env, "sync"), len(metastore.requests)
+    env, asked = table.refresh().env, len(metastore.requests)
+    before = read_last_run(env, "sync")
     second = table_service(table.services, "sync").run()
     assert isinstance(second, NothingToDo) and second.code is NothingToDoReason.NO_CHANGES
     assert set(metastore.requests[asked:]) == {"table", "partition_names", "partitions"}
-    assert read_last_run(table.refresh().env, "sync") == before
+    last = read_last_run(env, "sync")
+    assert before is not None and last is not None and last.at_ms >= before.at_ms and last.state == before.state
+
+
+def synced_ago(table: Table, hours: float) -> None:
+    """Change the record of the last sync: it was so many hours ago."""
+    env = table.refresh().env
+    last = read_last_run(env, "sync")
+    assert last is not None
+    record_run(env, "sync", state=last.state)
+    path = f"{DIRECTORY}/sync.json"
+    record = json.loads(env.storage.get(path))
+    record["at_ms"] -= round(hours * 3_600_000)
+    env.storage.put(path, json.dumps(record).encode())
+
+
+def test_sync_is_due_a_day_after_the_last_comparison_and_repairs_what_was_dropped(
+    table: Table, metastore: MemoryMetastore
+) -> None:
+    table_service(table.services, "sync").run()
+    metastore.drop_partitions("sales", "trips", ["region=us"])
+    synced_ago(table, 23)
+    assert not due(table).due
+    synced_ago(table, 25)
+    reason = "the metastore was compared 25.0 h ago; it is compared again after 24 h"
+    assert (due(table).due, due(table).reason, due(table).writes) == (True, reason, 0)
+    assert isinstance(table_service(table.services, "sync").run(), Synced)
+    assert partitions(metastore) == ("region=eu", "region=us") and not due(table).due
+    synced_ago(table, 25)
+    # A comparison without a difference counts as well.
+    assert isinstance(table_service(table.services, "sync").run(), NothingToDo) and not due(table).due
+
+
+def test_sync_without_verification_is_due_after_writes_only(table: Table, metastore: MemoryMetastore) -> None:
+    table_service(table.services, "sync").run()
+    synced_ago(table, 1000)
+    never = Table.open(table.location, options={**DECLARED, VERIFY_HOURS: "0"})
+    assert not due(never).due and due(table).due
+    with pytest.raises(UserError, match=f"{VERIFY_HOURS}='-1': must not be negative"):
+        Table.open(table.location, options={**DECLARED, VERIFY_HOURS: "-1"})
+
+
+def test_sync_is_not_due_after_a_compaction(tmp_path: Path, metastore: MemoryMetastore) -> None:
+    made = Table.create(
+        str(tmp_path / "mor"), name="mor", record_key=["id"], table_type="MERGE_ON_READ", options=DECLARED
+    )
+    for value in (1, 2):
+        made.upsert(pa.table({"id": ["a"], "v": [value]}))
+    table_service(made.services, "sync").run()
+    assert not isinstance(made.services.compaction.run(force=True), NothingToDo)
+    assert not due(made).due
+    made.upsert(pa.table({"id": ["a"], "v": [3]}))
+    assert (due(made).due, due(made).writes) == (True, 1)
 
 
 @pytest.mark.parametrize("key", ["database", "table"])
