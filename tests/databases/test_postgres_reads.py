@@ -20,6 +20,9 @@ from lakehouse.spec.postgres_connection import postgres_access
 from lakehouse.spec.postgres_source import PostgresSourceSpec
 from tests.support.pg_types import MADE, TYPES, expected, matrix, plain, printed
 from tests.support.postgres import PgDatabase, PgServer
+from tests.support.postgresql import HOST
+from tests.support.proxy import proxy_to
+from tests.support.waiting import until
 
 SETTINGS = PostgresSourceSpec(database=DatabaseSettings(tables=("*.*",)))
 
@@ -441,6 +444,26 @@ def test_reads_name_the_server_without_the_password_if_it_is_away_or_ends_the_lo
         assert reads.access.password not in raised.value.message
     wrong = replace(reads, access=replace(reads.access, password="wrong-password"))
     assert "wrong-password" not in repr(wrong)
+
+
+def test_chunks_whose_connection_is_cut_fail_and_have_each_row_once_if_repeated(
+    database: PgDatabase, server: PostgresServer
+) -> None:
+    database.sql("create table t (id int primary key, x text)")
+    database.sql("insert into t select n, repeat('x', 200) from generate_series(1, 3000) n")
+    (table,) = prepared(server, "public.t")
+    reads = server.reads
+    with proxy_to(f"{HOST}:{database.port}", lambda _: 100_000) as proxy:
+        cut = replace(reads, access=replace(reads.access, port=proxy.port))
+        kinds = (lambda: list(cut.chunk(table, ("id",), Chunk())), lambda: list(cut.whole(table)))
+        for read in kinds:
+            with pytest.raises(RetryableError, match="reading a chunk from"):
+                read()
+        assert until(lambda: proxy.cuts == len(kinds))
+        proxy.cut_after = None
+        for read in kinds:
+            rows = pa.Table.from_batches([one for one in read() if isinstance(one, pa.RecordBatch)])
+            assert sorted(rows["id"].to_pylist()) == [*range(1, 3001)]
 
 
 def chunk(server: PostgresServer, one: Chunk, name: str = "public.t") -> list[pa.RecordBatch]:

@@ -323,3 +323,23 @@ def test_table_waits_for_transactions_that_changed_it_before_it_was_published(
     assert shop.stored("id, n", "b") == shop.source("id, n", "b") == [(1, 10), (4, 5)]
     # The log is read from the position of the other table, and changes nothing.
     assert shop.run().status is JobStatus.NOTHING_TO_DO
+
+
+def test_slot_that_is_dropped_during_a_run_fails_it_and_leaves_no_gap(
+    shop: PgShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.sql("create table t (id int primary key, n int)", "insert into t values (1, 1), (2, 2)")
+    shop.run()
+    shop.sql("delete from t where id = 2")
+    inner, drop = PostgresServer.resumed, f"select pg_drop_replication_slot('{shop.server.name}')"
+    monkeypatch.setattr(PostgresServer, "resumed", lambda *given: (inner(*given), shop.server.run(drop))[0])
+    with pytest.raises(SnapshotNeededError, match=r"replication slot .* does not exist.* --full-refresh"):
+        shop.run()
+    monkeypatch.undo()
+    for _ in range(2):
+        # Each run says so, and no run makes a slot that lacks the change.
+        with pytest.raises(SnapshotNeededError, match=r"does not exist any more.* --full-refresh"):
+            shop.run()
+    assert shop.stored("id, n") == [(1, 1), (2, 2)]
+    shop.run(full_refresh=True)
+    assert shop.stored("id, n") == [(1, 1)]

@@ -19,8 +19,9 @@ _USER_STATES = ("55000",)
 IN_USE = "55006"
 #: What the server says about a slot whose log is gone.
 _LOST = ("has already been removed", "has been invalidated", "can no longer get changes", "cannot be advanced")
-#: What the server says if the publication did not exist when a change was made; a new one does not help older changes.
-_NO_PUBLICATION = re.compile(r"publication .* does not exist")
+#: What the server says if the slot is dropped while it is read, or if the publication did not exist when a change was
+#: made. New ones do not help older changes.
+_GONE = re.compile(r"(?:publication|replication slot) .* does not exist")
 #: What libpq says without an error of the server if a connection is refused for its account, or by TLS.
 _SIGN_IN = (
     "password authentication failed",
@@ -44,7 +45,7 @@ def failure_of(access: PostgresAccess, state: str, message: str) -> LakehouseErr
     if access.password:
         text = text.replace(access.password, "...")
     answer = f"the server {access.address} answers{f' {state}' if state else ''}: {text}"
-    if any(part in text for part in _LOST) or _NO_PUBLICATION.search(text):
+    if any(part in text for part in _LOST) or _GONE.search(text):
         return SnapshotNeededError(
             f"{answer}. The log since the last commit is gone: read all tables of the spec again with --full-refresh",
             code=state,
