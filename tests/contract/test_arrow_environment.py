@@ -37,10 +37,9 @@ def arrow_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "venv" / "bin" / "python"
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     constraints = str(ROOT / "constraints-spark.txt")
-    done = run(
-        [str(python), "-m", "pip", "install", "-q", "--retries", "1", "-c", constraints, f"{sources}[arrow]"],
-        environment,
-    )
+    # Few of the installed modules are imported, so compiling all of them would take longer.
+    words = ["pip", "install", "-q", "--no-compile", "--retries", "1", "-c", constraints, f"{sources}[arrow]"]
+    done = run([str(python), "-m", *words], environment)
     if done.returncode and any(sign in done.stderr for sign in NO_INDEX):
         pytest.skip("missing: a package index that pip reaches")
     assert done.returncode == 0, done.stderr

@@ -36,7 +36,8 @@ from tests.support.postgresql import Server, server
 from tests.support.processes import forked
 from tests.support.waiting import until
 
-ROUNDS = 20 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
+#: With LAKEHOUSE_SHARE=0.5 half of the rounds run.
+ROUNDS = round(20 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1")) * float(os.environ.get("LAKEHOUSE_SHARE", "1")))
 RETRYABLE = 75
 LEASE_MS = 1000
 KEYS = 12

@@ -148,15 +148,31 @@ def measured(act: Act, template: Path, root: Path) -> System:
     return whole
 
 
+@pytest.fixture(scope="module")
+def whole_of(templates: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], System]:
+    """Return a function that returns the system calls of an operation; it runs each operation once."""
+
+    @cache
+    def whole(name: str) -> System:
+        return measured(ACTS[name], templates(ACTS[name].kind), tmp_path_factory.mktemp("act") / "whole")
+
+    return whole
+
+
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize("number", ERRNOS, ids=[errno.errorcode[number] for number in ERRNOS])
 @pytest.mark.parametrize("name", ACTS)
 def test_operation_keeps_rows_and_names_the_cause_when_the_disk_fails_at_any_call(
-    name: str, number: int, lasting: bool, templates: Callable[[str], Path], tmp_path: Path
+    name: str,
+    number: int,
+    lasting: bool,
+    templates: Callable[[str], Path],
+    whole_of: Callable[[str], System],
+    tmp_path: Path,
 ) -> None:
     act = ACTS[name]
     template = templates(act.kind)
-    whole = measured(act, template, tmp_path / "whole")
+    whole = whole_of(name)
     steps = [at for at, call in enumerate(whole.trace, 1) if number != errno.ENOSPC or call.startswith(WRITING)]
     assert len(steps) > 3
     for step in share_of(steps, (name, number, lasting), SHARE):

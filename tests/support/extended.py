@@ -1,13 +1,12 @@
-"""Tests that CI leaves out, because they take minutes; `make test-all` runs them.
+"""Tests that CI leaves out, because they take long; `make test-all` runs them.
 
 They start a whole Airflow for behaviour that cheaper tests show in parts, install environments with pip, or repeat a
-long test with Apache Hudi for the other table type.
+long test for another table type, index or operation.
 """
 
 from __future__ import annotations
 
-#: The starts of their node ids. The architecture tests check that each still names a test.
-EXTENDED = (
+_TESTS = (
     # Builds the wheel, installs two environments with pip and follows a page. Nothing else in CI does.
     "tests/adoption/test_new_user.py",
     # Faults of a running Airflow. test_operators.py and test_stream_watch.py show how operators handle them.
@@ -15,13 +14,77 @@ EXTENDED = (
     "tests/airflow/test_missing_pools.py",
     "tests/airflow/test_demo.py::test_demo_ends_with_the_log_of_a_failed_task",
     "tests/airflow/test_demo.py::test_backfill_on_sqlite_is_refused_with_the_reason_and_airflow_runs_on",
-    # The merge-on-read case remains in CI.
-    "tests/interop/test_archive.py::test_hudi_and_lakehouse_archive_a_table_in_turn[COPY_ON_WRITE]",
-    "tests/interop/test_clustering.py::test_hudi_and_lakehouse_execute_clustering_plans_of_each_other[COPY_ON_WRITE]",
-    "tests/interop/test_expression_indexes.py::test_hudi_uses_and_updates_indexes_that_lakehouse_built[COPY_ON_WRITE]",
-    "tests/interop/test_expression_indexes.py::test_indexes_of_hudi_are_maintained_as_hudi_would_build_them[COPY_ON_WRITE]",
-    "tests/interop/test_expression_indexes.py::test_indexes_of_version_8_tables_are_built_and_maintained[COPY_ON_WRITE]",
-    "tests/interop/test_hudi_sql.py::test_hudi_sql_and_lakehouse_write_a_table_in_turn[simple-hive-8]",
-    "tests/interop/test_metadata_actions_of_hudi.py::test_hudi_undoes_and_services_tables_with_our_metadata_table[COPY_ON_WRITE]",
-    "tests/interop/test_record_index.py::test_hudi_and_lakehouse_upsert_a_table_of_ours_in_turn_by_its_indexes[BLOOM-COPY_ON_WRITE]",
+)
+
+#: Cases of tests with Apache Hudi: the starts of their ids, by test in tests/interop. The case of the other table type
+#: or index remains in CI.
+_HUDI = {
+    "test_archive.py::test_hudi_and_lakehouse_archive_a_table_in_turn": ("COPY_ON_WRITE]",),
+    "test_clean.py::test_hudi_and_hudi_rs_use_the_table_after_a_clean_of_lakehouse": ("COPY_ON_WRITE]",),
+    "test_clustering.py::test_hudi_and_lakehouse_execute_clustering_plans_of_each_other": ("COPY_ON_WRITE]",),
+    "test_expression_indexes.py::test_hudi_uses_and_updates_indexes_that_lakehouse_built": ("COPY_ON_WRITE]",),
+    "test_expression_indexes.py::test_indexes_of_hudi_are_maintained_as_hudi_would_build_them": ("COPY_ON_WRITE]",),
+    "test_expression_indexes.py::test_indexes_of_version_8_tables_are_built_and_maintained": ("COPY_ON_WRITE]",),
+    "test_hudi_sql.py::test_hudi_sql_and_lakehouse_write_a_table_in_turn": ("simple-hive-8]",),
+    "test_indexes.py::test_hudi_reads_our_indexings_and_uses_our_secondary_index": ("COPY_ON_WRITE]",),
+    "test_metadata_actions_of_hudi.py::test_hudi_undoes_and_services_tables_with_our_metadata_table": (
+        "COPY_ON_WRITE]",
+    ),
+    "test_metadata_services.py::test_hudi_reads_and_compacts_a_metadata_table_that_lakehouse_compacted": (
+        "compaction-COPY_ON_WRITE]",
+        "log compaction-COPY_ON_WRITE]",
+    ),
+    "test_metadata_tables.py::test_hudi_and_lakehouse_write_a_table_with_our_metadata_table_in_turn": (
+        "COPY_ON_WRITE]",
+    ),
+    "test_metadata_tables.py::test_lakehouse_keeps_the_metadata_table_of_a_hudi_table": ("COPY_ON_WRITE]",),
+    "test_partition_buckets.py::test_hudi_and_lakehouse_use_the_same_buckets_after_a_rescale": ("COPY_ON_WRITE]",),
+    "test_record_index.py::test_hudi_and_lakehouse_upsert_a_table_of_ours_in_turn_by_its_indexes": (
+        "BLOOM-COPY_ON_WRITE]",
+        "RECORD_INDEX-MERGE_ON_READ]",
+    ),
+    "test_savepoint_restore.py::test_hudi_finishes_a_crashed_restore_of_lakehouse": ("COPY_ON_WRITE]",),
+    "test_savepoint_restore.py::test_hudi_reads_and_writes_after_a_restore_of_lakehouse": ("COPY_ON_WRITE]",),
+}
+
+#: Cases of crashes and interleavings at any step, by test in tests/property. CI keeps an index without log files or one
+#: with them, and of operations that share most of their code only one: `upsert` stands for `insert` and `bulk_insert`,
+#: and another operation that replaces files for `insert_overwrite` or `insert_overwrite_table`.
+_CLUSTERING = "test_clustering_crashes.py::test"
+_SAME_CODE = ("insert-", "bulk_insert-", "insert_overwrite-")
+_PROPERTY = {
+    "test_clean_crashes.py::test_next_clean_completes_the_work_after_a_crash_at_any_step": ("LOGS_SIMPLE-",),
+    f"{_CLUSTERING}_clustering_loses_no_row_when_a_write_runs_at_any_of_its_steps": _SAME_CODE,
+    f"{_CLUSTERING}_write_fails_only_before_its_start_when_a_clustering_runs_at_any_of_its_steps": _SAME_CODE,
+    f"{_CLUSTERING}_write_of_a_single_writer_commits_when_a_planned_clustering_runs_at_any_of_its_steps": _SAME_CODE,
+    "test_crashes.py::test_stale_writer_commits_all_or_nothing_after_its_rollback": (
+        "bulk_insert]",
+        "insert_overwrite_table]",
+    ),
+    "test_index_crashes.py::test_next_run_completes_an_index_after_a_crash_at_any_step": ("SIMPLE]",),
+    "test_ingest_rewritten.py::test_ingestion_commits_one_version_of_a_file_rewritten_at_any_step": ("bulk_insert-",),
+    "test_kills.py::test_killed_process_is_detected_and_its_files_are_removed": _SAME_CODE,
+    "test_many_writers.py::test_optimistic_writes_are_serializable_when_they_interleave_at_any_step": (
+        "BUCKET-",
+        "LOGS_SIMPLE-",
+    ),
+    "test_mor_crashes.py::test_plan_is_scheduled_and_executed_at_any_step_of_a_writer": ("insert-",),
+    "test_mor_crashes.py::test_writer_commits_at_any_step_of_a_running_plan": (
+        "compaction-LOGS_BUCKET]",
+        "log compaction-LOGS_SIMPLE]",
+    ),
+    "test_record_index.py::test_record_index_of_a_merge_on_read_table_has_its_keys": ("GLOBAL_BLOOM]", "BLOOM]"),
+    "test_restore_crashes.py::test_next_restore_completes_the_restore_after_a_lost_reply_at_any_step": (
+        "LOGS_SIMPLE]",
+    ),
+    "test_restore_crashes.py::test_third_process_completes_the_restore_after_two_crashes": ("LOGS_SIMPLE]",),
+    "test_restore_crashes.py::test_writer_during_a_restore_is_refused_or_undone_or_commits_after_it": ("LOGS_SIMPLE]",),
+    "test_storage_errors.py::test_operation_keeps_rows_and_names_the_cause_when_the_disk_fails_at_any_call": _SAME_CODE,
+}
+
+#: The starts of their node ids. tests/unit/test_stages.py checks that each still names a test.
+EXTENDED = (
+    *_TESTS,
+    *(f"tests/interop/{test}[{case}" for test, cases in _HUDI.items() for case in cases),
+    *(f"tests/property/{test}[{case}" for test, cases in _PROPERTY.items() for case in cases),
 )
