@@ -42,8 +42,9 @@ def run(given: Given) -> None:
 
 def release(given: Given) -> None:
     """Release the chosen runs of passes that have ended, and print them."""
-    with load_catalog(given.catalog) as catalog:
-        found = ReleasedRuns(runs=release_claims(catalog, given.claim))
+    name, tables = catalog_tables(given)
+    with load_catalog(name) as catalog:
+        found = ReleasedRuns(runs=release_claims(catalog, given.claim, tables=tables, services=given.service))
     show_document(found, given.output, rows=[asdict(run) for run in found.runs])
 
 

@@ -127,6 +127,8 @@ def schedule_dag(
             retry_exponential_backoff=2,
             max_retry_delay=timedelta(hours=1),
             execution_timeout=timeout,
+            # An argument of the task replaces the callbacks of `default_args`.
+            on_failure_callback=[release_failed, *_callbacks(settings.get("default_args"))],
         ).expand_kwargs(jobs)
     return made
 
@@ -173,6 +175,24 @@ def release_ended(claims: Sequence[str], context: Mapping[str, Any]) -> None:
     if ended:
         log.info("release the runs that did not begin before the end of %s", ", ".join(ended))
         run_command(["services", "release", *(word for claim in ended for word in ("--claim", claim))])
+
+
+def release_failed(context: Mapping[str, Any]) -> None:
+    """Callback of a job that failed for good: release its runs that did not begin, while other jobs still run."""
+    job, run_id = context["task"], context.get("run_id")
+    if not isinstance(job, ServiceOperator) or not run_id:
+        # The callback of a task whose process ended has no arguments of one job. The claim expires.
+        return
+    named = (word for table in text_list(job.table, "table") for word in ("--table", table))
+    claim = f"{DAG_ID}/{run_id}"
+    log.info("release the runs of the failed job that did not begin: %s of %s", job.service, job.table)
+    run_command(["services", "release", "--claim", claim, "--service", job.service, *named])
+
+
+def _callbacks(arguments: Mapping[str, Any] | None) -> Sequence[Any]:
+    """Return the callbacks after a failure that the DAG's `default_args` have for each task."""
+    found = (arguments or {}).get("on_failure_callback") or ()
+    return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
 def _has_ended(claim: str, context: Mapping[str, Any]) -> bool:

@@ -111,6 +111,32 @@ def test_decision_releases_the_runs_of_dag_runs_that_ended_before_the_jobs_began
     assert release == ["services", "release", "--claim", f"{DAG_ID}/ended"]
 
 
+def test_failed_job_releases_its_own_runs_and_keeps_the_callbacks_of_the_deployment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(words: list[str]) -> str:
+        commands.append(words)
+        return ""
+
+    def notify(context: Any) -> None:
+        assert context["run_id"] == "scheduled__1"
+        commands.append(["notify"])
+
+    monkeypatch.setattr(schedule, "run_command", run)
+    made: Any = schedule.schedule_dag(assets=[], default_args={"on_failure_callback": notify})
+    mapped = made.get_task("run")
+    task = mapped.unmap({"service": "clean", "table": ["a.b", "a.c"]})
+    for callback in task.on_failure_callback:
+        callback({"task": task, "run_id": "scheduled__1"})
+    words = ["services", "release", "--claim", f"{DAG_ID}/scheduled__1", "--service", "clean"]
+    assert commands == [[*words, "--table", "a.b", "--table", "a.c"], ["notify"]]
+    # The callback of a process that ended has the mapped task, which has no table.
+    schedule.release_failed({"task": mapped, "run_id": "scheduled__1"})
+    assert len(commands) == 2
+
+
 def test_deciding_and_jobs_have_different_pools_and_many_runs_may_be_active() -> None:
     bag = DagBag(ROOT / "dags")
     assert bag.import_errors == {}

@@ -170,6 +170,25 @@ def test_chosen_runs_of_a_pass_that_ended_are_released_and_those_that_began_are_
         assert chosen(after) == {("bench.t0", "compaction")} and after.claims == ()
 
 
+def test_chosen_run_of_a_failed_job_is_released_by_table_and_service_unless_it_began(
+    catalog: Catalog, clock: MovedClock
+) -> None:
+    claim = "services.schedule/first"
+    settings = PassSettings(services=("compaction",), claim=claim)
+    assert chosen(run_pass(catalog, settings)) == {("bench.t0", "compaction"), ("bench.t10", "compaction")}
+    for tables, services in ((["bench.t1"], []), (["bench.t0"], ["clean"])):
+        assert release_claims(catalog, [claim], tables=tables, services=services) == ()
+    clock.ahead_ms += 1000
+    entry = catalog.entry("bench.t10").id
+    catalog.history.start("first/run", entry, "compaction")
+    catalog.history.end("first/run", entry, "compaction", RunOutcome(state=RunState.FAILED, error="no memory"))
+    both = ["bench.t0", "bench.t10"]
+    found = release_claims(catalog, [claim], tables=both, services=["compaction"])
+    assert found == (ReleasedRun(table="bench.t0", service="compaction", claim=claim),)
+    after = run_pass(catalog, PassSettings(services=("compaction",), claim="services.schedule/second"))
+    assert chosen(after) == {("bench.t0", "compaction")}
+
+
 def test_second_try_of_a_pass_chooses_the_runs_of_the_first_try_that_did_not_begin(catalog: Catalog) -> None:
     settings = PassSettings(services=("compaction",), claim="services.schedule/first")
     first = run_pass(catalog, settings)

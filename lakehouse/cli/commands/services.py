@@ -54,10 +54,15 @@ _RELEASE = Command(
     "Release runs that a pass chose, if the pass has ended and their jobs did not begin; the next pass decides again.",
     [
         value("--claim", "Name of a pass that has ended; repeatable.", metavar="NAME", multiple=True, required=True),
+        services(),
+        tables("Only the runs of this table, namespace.table, whose job failed; repeatable. Default: all tables."),
         catalog(),
         output(),
     ],
-    examples=("lakehouse services release --claim nightly-1",),
+    examples=(
+        "lakehouse services release --claim nightly-1",
+        "lakehouse services release --claim nightly-1 --service clean --table sales.orders",
+    ),
 )
 _EXPLAIN = Command(
     "explain",

@@ -2,7 +2,8 @@
 
     chosen      a pass chose the run, and its name is stored as the claim of the due service
     active      the job of the run holds the lease of the service; the claim has no more effect
-    released    the DAG run of the pass ended before that, or the claim is too old: the next pass decides again
+    released    the job failed or the DAG run of the pass ended before that, or the claim is too old: the next pass
+                decides again
 
 Choices are changed under the lease of the choice only, so that a pass and a release do not overwrite each other.
 """
@@ -38,21 +39,36 @@ def choice_lease(catalog: Catalog) -> Iterator[None]:
         catalog.clock.sleep(_PAUSE_S)
 
 
-def release_claims(catalog: Catalog, claims: Collection[str]) -> tuple[ReleasedRun, ...]:
+def release_claims(
+    catalog: Catalog, claims: Collection[str], *, tables: Collection[str] = (), services: Collection[str] = ()
+) -> tuple[ReleasedRun, ...]:
     """Release the chosen runs of passes that have ended, except those that have begun; return the released runs.
 
-    Raises RetryableError if a pass holds the lease of the choice for minutes.
+    Args:
+        catalog: The catalog.
+        claims: Names of the passes.
+        tables: Release only the runs of these tables, whose jobs failed; empty: of all tables.
+        services: Release only the runs of these services; empty: of all services.
+
+    Raises:
+        RetryableError: A pass holds the lease of the choice for minutes.
     """
     found: list[ReleasedRun] = []
     decisions: dict[tuple[int, str], Decision] = {}
     with choice_lease(catalog):
         states = catalog.states.due()
         names, active = catalog.states.names(states), active_runs(catalog)
+        # A run that is recorded since the choice has begun. After its end the next look decides, with its pauses.
+        runs = catalog.history.newest_runs(states.keys(), limit=1)
         due: dict[int, dict[str, DueService]] = {}
         for table, name in names.items():
             for service, known in states[table].due.items():
                 after = released(known, claims)
                 if after == known or (name, service) in active:
+                    continue
+                if (tables and name not in tables) or (services and service not in services):
+                    continue
+                if any(run.started_ms >= (known.chosen_ms or 0) for run in runs.get((table, service), ())):
                     continue
                 due.setdefault(table, dict(states[table].due))[service] = after
                 decisions[(table, service)] = _released(known)
@@ -67,7 +83,7 @@ def _released(due: DueService) -> Decision:
     return Decision(
         due=True,
         chosen=False,
-        reason=f"{due.claim} ended before the run began; the next pass decides again",
+        reason=f"the job of {due.claim} ended before the run began; the next pass decides again",
         code=DecisionReason.RELEASED,
         priority=due.score,
         deadline_ms=due.deadline_ms,
