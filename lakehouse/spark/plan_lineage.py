@@ -2,8 +2,9 @@
 
 Spark gives each column of a plan an expression id. A walk from the views at the leaves to the root keeps, for each id,
 the view columns that it depends on. Expressions are safe to generalise: a value depends on at most the columns that
-its expression names. Plan nodes are not: a node that this module does not name is refused with `NotUnderstoodError`,
-because its columns could be others than they seem.
+its expression names. An expression of unknown lineage makes the columns that are computed of it unknown. Plan nodes
+cannot be generalised: a node that this module does not name is refused with `NotUnderstoodError`, because its columns
+could be others than they seem. So is a condition of unknown lineage, because it concerns all rows.
 
     direct      IDENTITY < TRANSFORMATION < AGGREGATION; a chain of expressions has the greatest of its kinds
     indirect    of a column: CONDITIONAL (CASE, IF), WINDOW (PARTITION BY, ORDER BY), FILTER (of an aggregate)
@@ -32,13 +33,25 @@ class NotUnderstoodError(Exception):
     """A plan has a part whose lineage is unknown; the message names it."""
 
 
+class _UnknownExpressionError(NotUnderstoodError):
+    """An expression has an unknown lineage; only the columns that are computed of it are unknown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanColumn:
-    """A column of a plan node: its expression id, its name and the view columns that it depends on."""
+    """A column of a plan node.
+
+    Attributes:
+        id: Its expression id.
+        name: Its name.
+        origins: The view columns that it depends on; empty for a constant.
+        unknown: Why the view columns are unknown; empty if they are known.
+    """
 
     id: int
     name: str
-    origins: Origins
+    origins: Origins = _NONE
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +70,7 @@ def plan_lineage(plan: str, views: Collection[str]) -> PlanLineage:
         views: Names of the temporary views at the leaves. Any other relation is refused.
 
     Raises:
-        NotUnderstoodError: The plan has a node, a relation or an expression of unknown lineage.
+        NotUnderstoodError: The plan has a node, a relation or a condition of unknown lineage.
     """
     walk = _Walk(views)
     columns = walk.columns_of(_tree(json.loads(plan)), {})
@@ -71,8 +84,16 @@ class _Node:
     children: tuple[_Node, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Value:
+    """The view columns that a value depends on, or why they are unknown."""
+
+    origins: Origins = _NONE
+    unknown: str = ""
+
+
 _Columns = tuple[PlanColumn, ...]
-_Scope = Mapping[int, Origins]
+_Scope = Mapping[int, PlanColumn]
 
 
 def _tree(nodes: Sequence[Any]) -> _Node:
@@ -110,6 +131,17 @@ def _composed(inner: LineageKind, outer: LineageKind) -> LineageKind:
 
 def _merged(parts: Iterable[Origins]) -> Origins:
     return frozenset().union(*parts)
+
+
+def _merged_value(parts: Sequence[PlanColumn | _Value]) -> _Value:
+    unknown = next((one.unknown for one in parts if one.unknown), "")
+    return _Value(unknown=unknown) if unknown else _Value(origins=_merged(one.origins for one in parts))
+
+
+def _known_origins(column: PlanColumn) -> Origins:
+    if column.unknown:
+        raise _UnknownExpressionError(column.unknown)
+    return column.origins
 
 
 def _expressions(value: Any) -> list[_Node]:
@@ -206,31 +238,28 @@ class _Walk:
         if node.fields.get("byName"):
             raise NotUnderstoodError("a union by name is not resolved")
         parts = [self.columns_of(child, outer) for child in node.children]
-        return tuple(
-            PlanColumn(id=some[0].id, name=some[0].name, origins=_merged(one.origins for one in some))
-            for some in zip(*parts, strict=True)
-        )
+        return tuple(_column(some[0].id, some[0].name, _merged_value(some)) for some in zip(*parts, strict=True))
 
     def _compared(self, node: _Node, outer: _Scope) -> _Columns:
         # INTERSECT and EXCEPT: rows of the second input decide which rows of the first one stay.
         left, right = (self.columns_of(child, outer) for child in node.children)
-        self.influences |= _with(_merged(one.origins for one in right), LineageKind.FILTER)
+        self.influences |= _with(_merged(map(_known_origins, right)), LineageKind.FILTER)
         return left
 
     def _generate(self, node: _Node, outer: _Scope) -> _Columns:
         if node.fields["unrequiredChildIndex"]:
             raise NotUnderstoodError("plan node Generate drops columns")
         below = self.columns_of(node.children[0], outer)
-        made = self._origins(_tree(node.fields["generator"]), _scope_of(below, outer))
-        made = _with(made, LineageKind.TRANSFORMATION)
+        made = self._value(_tree(node.fields["generator"]), _scope_of(below, outer))
+        made = _Value(origins=_with(made.origins, LineageKind.TRANSFORMATION), unknown=made.unknown)
         names = _expressions(node.fields["generatorOutput"])
         return (*below, *self._output(node.fields["generatorOutput"], [made] * len(names)))
 
     def _expand(self, node: _Node, outer: _Scope) -> _Columns:
         # GROUPING SETS: each row is repeated, with NULL in the columns that a set does not group by.
         scope = self._scope(node, outer)
-        rows = [[self._origins(one, scope) for one in _expressions(row)] for row in node.fields["projections"]]
-        return self._output(node.fields["output"], [_merged(some) for some in zip(*rows, strict=True)])
+        rows = [[self._value(one, scope) for one in _expressions(row)] for row in node.fields["projections"]]
+        return self._output(node.fields["output"], [_merged_value(some) for some in zip(*rows, strict=True)])
 
     def _with_definitions(self, node: _Node, outer: _Scope) -> _Columns:
         *definitions, query = node.children
@@ -245,39 +274,44 @@ class _Walk:
         if number not in self._known:
             # Only a definition that the query uses has an influence.
             self._known[number] = self.columns_of(definition.children[0], outer)
-        return self._output(node.fields["output"], [one.origins for one in self._known[number]])
+        return self._output(node.fields["output"], [_merged_value([one]) for one in self._known[number]])
 
     # Expressions
 
     def _scope(self, node: _Node, outer: _Scope) -> _Scope:
         return _scope_of([column for child in node.children for column in self.columns_of(child, outer)], outer)
 
-    def _output(self, attributes: Any, origins: Sequence[Origins]) -> _Columns:
-        """Return the columns of attributes that a node declares; without origins they are constants."""
+    def _output(self, attributes: Any, values: Sequence[_Value]) -> _Columns:
+        """Return the columns of attributes that a node declares; without values they are constants."""
         names = _expressions(attributes)
         return tuple(
-            PlanColumn(id=_id(one.fields), name=one.fields["name"], origins=some)
-            for one, some in zip(names, origins or [_NONE] * len(names), strict=True)
+            _column(_id(one.fields), one.fields["name"], value)
+            for one, value in zip(names, values or [_Value()] * len(names), strict=True)
         )
 
     def _named(self, expressions: Any, scope: _Scope) -> _Columns:
         named = _expressions(expressions)
         if any("exprId" not in one.fields for one in named):
             raise NotUnderstoodError("a column has no expression id")
-        return tuple(
-            PlanColumn(id=_id(one.fields), name=one.fields["name"], origins=self._origins(one, scope)) for one in named
-        )
+        return tuple(_column(_id(one.fields), one.fields["name"], self._value(one, scope)) for one in named)
 
     def _influence(self, conditions: Iterable[_Node], scope: _Scope, kind: LineageKind) -> None:
         for one in conditions:
             self.influences |= {(view, column, kind) for view, column, _ in self._origins(one, scope)}
 
+    def _value(self, node: _Node, scope: _Scope) -> _Value:
+        """Return the view columns that the value of an expression depends on, or why they are unknown."""
+        try:
+            return _Value(origins=self._origins(node, scope))
+        except _UnknownExpressionError as error:
+            return _Value(unknown=str(error))
+
     def _origins(self, node: _Node, scope: _Scope) -> Origins:
-        """Return the view columns that the value of an expression depends on."""
+        """Return the view columns that the value of an expression depends on; raise if they are unknown."""
         if node.name == "AttributeReference":
             if _id(node.fields) not in scope:
-                raise NotUnderstoodError(f"column {node.fields['name']!r} is of an unknown relation")
-            return scope[_id(node.fields)]
+                raise _UnknownExpressionError(f"column {node.fields['name']!r} is of an unknown relation")
+            return _known_origins(scope[_id(node.fields)])
         if node.name == "OuterReference":
             return self._origins(_tree(node.fields["e"]), scope)
         if node.name == "Alias":
@@ -285,7 +319,7 @@ class _Walk:
         if "plan" in node.fields:
             return self._subquery_origins(node, scope)
         if not node.children and _has_attributes(list(node.fields.values())):
-            raise NotUnderstoodError(f"expression {node.name} is not understood")
+            raise _UnknownExpressionError(f"expression {node.name} is not understood")
         kinds = _kinds_of(node)
         return _merged(
             _with(self._origins(child, scope), kind) for child, kind in zip(node.children, kinds, strict=True)
@@ -294,18 +328,22 @@ class _Walk:
     def _subquery_origins(self, node: _Node, scope: _Scope) -> Origins:
         columns = self._subquery(node, scope)
         if node.name == "ScalarSubquery":
-            return columns[0].origins
+            return _known_origins(columns[0])
         # EXISTS asks for rows; its conditions are influences.
-        return _NONE if node.name == "Exists" else _merged(one.origins for one in columns)
+        return _NONE if node.name == "Exists" else _merged(map(_known_origins, columns))
 
     def _subquery(self, node: _Node, scope: _Scope) -> _Columns:
         if node.name not in _SUBQUERIES:
-            raise NotUnderstoodError(f"subquery {node.name} is not understood")
+            raise _UnknownExpressionError(f"subquery {node.name} is not understood")
         return self.columns_of(_tree(node.fields["plan"]), scope)
 
 
 def _scope_of(columns: Iterable[PlanColumn], outer: _Scope) -> _Scope:
-    return {**outer, **{one.id: one.origins for one in columns}}
+    return {**outer, **{one.id: one for one in columns}}
+
+
+def _column(number: int, name: str, value: _Value) -> PlanColumn:
+    return PlanColumn(id=number, name=name, origins=value.origins, unknown=value.unknown)
 
 
 def _kinds_of(node: _Node) -> Iterator[LineageKind]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, StringType, StructType
@@ -127,3 +130,50 @@ def test_plan_lineage_of_an_analysed_frame_over_another_relation_is_refused(spar
     frame = spark.createDataFrame([("a", 1)], "id string, v int").selectExpr("id")
     with pytest.raises(NotUnderstoodError, match="LogicalRDD is not understood"):
         plan_lineage(frame._jdf.queryExecution().analyzed().toJSON(), ["a"])
+
+
+def node(kind: str, *children: list[Any], **fields: Any) -> list[Any]:
+    """Return a node of a plan as Spark prints it: a list in preorder."""
+    own = {"class": f"org.apache.spark.sql.{kind}", "num-children": len(children), **fields}
+    return [own, *(one for child in children for one in child)]
+
+
+def column(name: str, number: int) -> list[Any]:
+    return node("AttributeReference", name=name, exprId={"id": number})
+
+
+def alias(name: str, number: int, value: list[Any]) -> list[Any]:
+    return node("Alias", value, name=name, exprId={"id": number})
+
+
+def project(below: list[Any], *columns: list[Any]) -> list[Any]:
+    return node("Project", below, projectList=list(columns))
+
+
+VIEW = node(
+    "View",
+    node("LogicalRDD", output=[column("id", 1), column("v", 2)]),
+    desc={"identifier": {"table": "a"}},
+    isTempView=True,
+)
+#: An expression that keeps a column where this project does not look for one.
+UNKNOWN = node("Mystery", hidden=column("v", 2))
+
+
+def test_expression_of_unknown_lineage_makes_only_the_columns_that_use_it_unknown() -> None:
+    below = project(VIEW, column("id", 1), alias("m", 3, UNKNOWN), alias("n", 4, node("Abs", column("v", 2))))
+    sums = alias("s", 5, node("Add", column("m", 3), column("n", 4)))
+    union = node("Union", project(below, column("id", 1), sums, column("n", 4)), project(VIEW, *[column("id", 1)] * 3))
+    found = plan_lineage(json.dumps(union), ["a"])
+    assert [(one.name, set(one.origins), one.unknown) for one in found.columns] == [
+        ("id", origins("a.id"), ""),
+        ("s", set(), "expression Mystery is not understood"),
+        ("n", origins("a.v:T a.id"), ""),
+    ]
+
+
+def test_condition_of_unknown_lineage_makes_the_rows_and_so_the_plan_unknown() -> None:
+    below = project(VIEW, column("id", 1), alias("m", 3, UNKNOWN))
+    for condition in (UNKNOWN, column("m", 3)):
+        with pytest.raises(NotUnderstoodError, match="expression Mystery is not understood"):
+            plan_lineage(json.dumps(node("Filter", below, condition=condition)), ["a"])

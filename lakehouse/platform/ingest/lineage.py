@@ -76,7 +76,8 @@ def _marks(section: IngestSpec) -> frozenset[str]:
 
 def _named(found: PlanLineage, marks: frozenset[str]) -> JobLineage:
     columns = tuple(
-        LineageColumn(name=column.name, type="", sources=_fields(column.origins, marks)) for column in found.columns
+        LineageColumn(name=column.name, type="", sources=_fields(column.origins, marks), unknown=column.unknown)
+        for column in found.columns
     )
     made = LineageDataset(namespace=VIEWS, name="", columns=columns, influences=_fields(found.influences, marks))
     return JobLineage(outputs=(made,))
