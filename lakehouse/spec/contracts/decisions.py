@@ -30,7 +30,7 @@ class DecisionReason(StrEnum):
     ALREADY_RUNNING = "already_running"
     #: An earlier pass chose the run, and its job has not begun.
     SUBMITTED = "submitted"
-    #: The job, or the pass that chose the run, such as its DAG run, ended before the run began. The next pass decides again.
+    #: The job or the DAG run that should have begun the run ended before that. The next pass decides again.
     RELEASED = "released"
     #: Another service holds file groups of the table.
     FILE_GROUPS_HELD = "file_groups_held"
