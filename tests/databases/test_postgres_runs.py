@@ -10,11 +10,14 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import RetryableError, SnapshotNeededError, UserError
 from lakehouse.platform.sources.databases.source import EVENTS, StagedSource
+from lakehouse.platform.sources.postgres.connection import Questions
 from lakehouse.platform.sources.postgres.server import PostgresServer
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.contracts.lineage import LINEAGE
+from lakehouse.spec.postgres_connection import postgres_access
 from tests.support.mysql_ingest import append_beside_inserts, read_beside_writers
 from tests.support.postgres import PgServer, PgShop
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -267,10 +270,9 @@ def test_lost_slot_fails_the_run_until_all_tables_are_read_again(shop: PgShop) -
     assert shop.run(resnapshot=("public.t",), run_id="again").status is JobStatus.NOTHING_TO_DO
 
 
-def test_two_runs_at_once_apply_each_change_once(shop: PgShop) -> None:
-    shop.sql("create table t (id int primary key, n int)", "insert into t select n, 0 from generate_series(1, 50) n")
-    shop.settings |= {"chunk_rows": 10, "max_chunks": 1}
-    reports: list[JobReport | BaseException] = []
+def runs_at_once(shop: PgShop) -> tuple[list[JobReport | RetryableError], list[threading.Thread]]:
+    """Return threads that each run the ingestion, and the list of what they return or raise."""
+    reports: list[JobReport | RetryableError] = []
 
     def run() -> None:
         try:
@@ -278,7 +280,13 @@ def test_two_runs_at_once_apply_each_change_once(shop: PgShop) -> None:
         except RetryableError as error:
             reports.append(error)
 
-    threads = [threading.Thread(target=run) for _ in range(2)]
+    return reports, [threading.Thread(target=run) for _ in range(2)]
+
+
+def test_two_runs_at_once_apply_each_change_once(shop: PgShop) -> None:
+    shop.sql("create table t (id int primary key, n int)", "insert into t select n, 0 from generate_series(1, 50) n")
+    shop.settings |= {"chunk_rows": 10, "max_chunks": 1}
+    reports, threads = runs_at_once(shop)
     for thread in threads:
         thread.start()
     shop.sql("update t set n = 1 where id < 20", "delete from t where id = 30", "update t set id = 99 where id = 5")
@@ -287,6 +295,59 @@ def test_two_runs_at_once_apply_each_change_once(shop: PgShop) -> None:
     assert any(isinstance(one, JobReport) and one.status is JobStatus.COMMITTED for one in reports)
     shop.run()
     assert shop.stored("id, n") == shop.source("id, n")
+
+
+def test_slot_that_another_process_creates_is_waited_for_or_named(shop: PgShop) -> None:
+    shop.sql("create table other (n int)", "create table t (id int primary key, n int)")
+    shop.sql("insert into t select n, 0 from generate_series(1, 20) n")
+    reports, threads = runs_at_once(shop)
+    name = shop.server.name
+    with shop.connected() as session:
+        # The server creates no slot before the end of the transactions that are open.
+        session("begin", "insert into other values (1)")
+        threads[0].start()
+        found = "select confirmed_flush_lsn from pg_replication_slots where slot_name = %s"
+        assert until(lambda: shop.server.query(found, (name,)) == [(None,)])
+        threads[1].start()
+        waits = "select 1 from pg_locks where locktype = 'advisory' and not granted"
+        assert until(lambda: bool(shop.server.query(waits)))
+        session("commit")
+    for thread in threads:
+        thread.join()
+    # A run that lost the race for a commit says so, and none fails for good.
+    assert len(reports) == 2
+    assert any(isinstance(one, JobReport) and one.status is JobStatus.COMMITTED for one in reports)
+    shop.run()
+    assert shop.stored("id, n") == shop.source("id, n")
+    # A program that does not take the lock of this package.
+    shop.server.run(f"select pg_drop_replication_slot('{name}')")
+    with shop.connected() as session, shop.connected() as creator:
+        session("begin", "insert into other values (2)")
+        thread = threading.Thread(
+            target=creator, args=(f"select pg_create_logical_replication_slot('{name}', 'pgoutput')",)
+        )
+        thread.start()
+        assert until(lambda: shop.server.query(found, (name,)) == [(None,)])
+        with pytest.raises(
+            RetryableError, match=rf"process \d+ of the server creates the replication slot '{name}' now"
+        ):
+            shop.run(full_refresh=True)
+        with pytest.raises(SnapshotNeededError, match=r"is a new one, which process \d+ creates now.* --full-refresh"):
+            shop.run()
+        session("commit")
+        thread.join()
+    shop.run(full_refresh=True)
+    assert shop.stored("id, n") == shop.source("id, n")
+
+
+def test_name_that_exists_already_is_tried_again_and_a_missing_right_is_not(shop: PgShop) -> None:
+    questions = Questions(postgres_access("postgres_default", shop.server.connection))
+    shop.sql("create table t (id int primary key)", "create publication twice for table t")
+    with pytest.raises(RetryableError, match=r"42710.* already exists"):
+        questions.rows("create publication twice for table t")
+    with pytest.raises(UserError, match="42P01"):
+        questions.rows("select * from missing")
+    questions.close()
 
 
 def test_table_waits_for_transactions_that_changed_it_before_it_was_published(

@@ -16,6 +16,8 @@ from lakehouse.spec.postgres_connection import PostgresAccess
 #: Classes of errors that a person has to correct: sign-in, rights, names, syntax, settings of the server.
 _USER_CLASSES = ("28", "3D", "3F", "42", "0A")
 _USER_STATES = ("55000",)
+#: The name exists already: another run, or a request whose connection was lost, has created the object meanwhile.
+_EXISTS = "42710"
 IN_USE = "55006"
 #: What the server says about a slot whose log is gone.
 _LOST = ("has already been removed", "has been invalidated", "can no longer get changes", "cannot be advanced")
@@ -53,7 +55,7 @@ def failure_of(access: PostgresAccess, state: str, message: str) -> LakehouseErr
     is_user = (
         state[:2] in _USER_CLASSES or state in _USER_STATES or (not state and any(one in text for one in _SIGN_IN))
     )
-    if is_user:
+    if is_user and state != _EXISTS:
         return UserError(f"{answer}. Correct the connection, or grant the user the right", code=state)
     return RetryableError(answer, code=state)
 

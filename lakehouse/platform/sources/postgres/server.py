@@ -51,7 +51,8 @@ class PostgresServer:
 
     def check(self, tables: Sequence[SourceTable]) -> None:
         """Raise UserError if the log cannot be read (see `preflight`), or the user may not publish the tables."""
-        needs_slot = self._slot.confirmed() is None
+        # A slot that lost its log is dropped before the new one is created.
+        needs_slot = self._slot.confirmed() is None and self._slot.state() is None
         check_server(self._server, self._settings.connection, needs_slot=needs_slot)
         statements = self._publications.missing(tables)
         if statements and not self._publications.may_complete(tables):

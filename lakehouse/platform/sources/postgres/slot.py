@@ -50,9 +50,12 @@ class Slot:
         return rows[0] if rows else None
 
     def confirmed(self) -> int | None:
-        """Return the place from which the slot has the log; None if it has none. Raise UserError for a foreign slot."""
+        """Return the place from which the slot has the log; None if it has none, or while it is created.
+
+        Raises UserError for a slot of another plugin or database.
+        """
         state = self.state()
-        if state is None or state["wal_status"] == _LOST:
+        if state is None or state["wal_status"] == _LOST or _is_created_now(state):
             return None
         if state["plugin"] != PLUGIN or state["database"] != state["here"]:
             raise UserError(
@@ -66,6 +69,8 @@ class Slot:
         state = self.state()
         if state is None:
             return f"the replication slot {self.name!r} does not exist any more"
+        if _is_created_now(state):
+            return f"the replication slot {self.name!r} is a new one, which process {state['active_pid']} creates now"
         return (
             f"the server has removed log that the replication slot {self.name!r} needs (wal_status "
             f"{state['wal_status']}, max_slot_wal_keep_size)"
@@ -77,7 +82,8 @@ class Slot:
         Args:
             resumes: Whether a table continues an earlier position, whose log a new slot would not have.
 
-        Raises SnapshotNeededError if the log of such a position is gone, UserError if the user may not create slots.
+        Raises SnapshotNeededError if the log of such a position is gone, UserError if the user may not create slots,
+        RetryableError if another program creates the slot now.
         """
         if self.confirmed() is not None:
             return
@@ -86,7 +92,13 @@ class Slot:
                 f"{self.problem()}, so changes since the last commit are lost. Read all tables of the spec again with "
                 "--full-refresh, which makes a new slot"
             )
-        if self.state() is not None:
+        state = self.state()
+        if state is not None and _is_created_now(state):
+            raise RetryableError(
+                f"process {state['active_pid']} of the server creates the replication slot {self.name!r} now, and "
+                "waits for the end of all transactions that were open before. Run again later (see pg_stat_activity)"
+            )
+        if state is not None:
             self.server.rows("select pg_drop_replication_slot(%s)", (self.name,))
         self.server.rows(f"set statement_timeout = {_CREATE_TIMEOUT_MS}")
         try:
@@ -112,3 +124,8 @@ class Slot:
         except RetryableError as error:
             # The commits have the position, so a later run confirms it.
             log.info("the slot %s is not confirmed up to %s now: %s", self.name, lsn_text(place), error.message)
+
+
+def _is_created_now(state: Mapping[str, Any]) -> bool:
+    """Return whether a logical slot has no first place yet. A slot whose creation fails is dropped by the server."""
+    return state["plugin"] is not None and state["confirmed"] is None
