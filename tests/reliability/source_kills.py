@@ -5,7 +5,8 @@ driver   SIGKILL of the process of a run that the command line started
 server   the database server or the broker is killed and started again while a run works
 cut      all connections between a run and the server are cut
 
-The sources take turns. After each turn a run without faults must leave the table equal to the source.
+Two runs of the same table work at once while workers are killed and servers fail. The sources take turns. After each
+turn a run without faults must leave the table equal to the source.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from tests.reliability.sources import SOURCES, Source, opened
 _OF_TURN, _PAUSE_S = 20, 1.5
 #: A driver is killed after a time up to this one, in which a run starts Spark, reads and commits.
 _DRIVER_S = 14.0
+#: Runs of one table at once.
+_AT_ONCE = 2
 #: Runs after a turn until nothing is left.
 _MOST_RUNS = 10
 #: The other fault of a turn, after the kills of workers: all sources get the first one, then all get the second one.
@@ -83,25 +86,34 @@ def _is_daemon(pid: int) -> bool:
 
 @contextmanager
 def running(source: Source, session: SparkSession, found: Found, stop: threading.Event) -> Iterator[None]:
-    """Change the source and ingest it again and again in a thread, until the block ends."""
+    """Change the source and ingest it in two threads, again and again, until the block ends."""
+    # A Spark session for each thread: runs set its time zone and name views in it.
+    sessions = [session.newSession() for _ in range(_AT_ONCE)]
+    seed = sum(found.ends.values())
 
-    def work() -> None:
-        random = Random(f"{source.name}-{sum(found.ends.values())}")
+    def work(number: int) -> None:
+        random = Random(f"{source.name}-{seed}-{number}")
         while not stop.is_set():
             try:
-                source.change(random)
-                end = str(source.run(session).status)
+                # One thread changes the source, so that the expected rows are those of one history.
+                if number == 0:
+                    source.change(random)
+                end = str(source.run(sessions[number]).status)
             except Exception as error:
                 end = type(error).__name__
-            found.ends[source.name, end] += 1
+            with lock:
+                found.ends[source.name, end] += 1
 
-    thread = threading.Thread(target=work)
-    thread.start()
+    lock = threading.Lock()
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(_AT_ONCE)]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         stop.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
 
 
 def kill_workers(source: Source, session: SparkSession, found: Found, random: Random, most: int) -> None:
