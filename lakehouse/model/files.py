@@ -73,6 +73,11 @@ class FileSlice:
         return sum(log.size_bytes for log in self.logs)
 
     @property
+    def bytes(self) -> int:
+        """The size of all files in bytes."""
+        return self.total_log_bytes + (self.base.size_bytes if self.base is not None else 0)
+
+    @property
     def latest_instant(self) -> str:
         """The largest instant in the names of the files."""
         return max(self.base_instant, *(log.instant for log in self.logs)) if self.logs else self.base_instant

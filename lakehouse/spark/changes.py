@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakehouse.core.operations.read.cdc import ChangeScan
 from lakehouse.spark.engine import own_workers
 from lakehouse.spark.scan import spark_schema
-from lakehouse.spark.workers import map_in_arrow
+from lakehouse.spark.workers import map_in_arrow, task_numbers
 
 
 def changes_to_spark(spark: SparkSession, scan: ChangeScan) -> DataFrame:
@@ -23,6 +23,7 @@ def changes_to_spark(spark: SparkSession, scan: ChangeScan) -> DataFrame:
             for number in batch.column(0).to_pylist():
                 yield from scan.read(scan.changes[number])
 
-    numbers = spark.range(0, len(scan.changes), 1, len(scan.changes))
+    schema = spark_schema(scan.schema)
+    numbers = task_numbers(spark, len(scan.changes), scan.bytes)
     with own_workers(spark, scan.context.slices.budget_bytes):
-        return map_in_arrow(numbers, read, spark_schema(scan.schema))
+        return map_in_arrow(numbers, read, schema)

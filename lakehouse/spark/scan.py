@@ -39,7 +39,7 @@ from lakehouse.model.predicate import (
     columns_of,
 )
 from lakehouse.spark.engine import own_workers
-from lakehouse.spark.workers import map_in_arrow
+from lakehouse.spark.workers import map_in_arrow, task_numbers
 
 _TASKS_PER_CORE = 2
 _TASK_BYTES = 64 * 1024 * 1024
@@ -86,9 +86,10 @@ def _merge(spark: SparkSession, scan: Scan, slices: FileSlices) -> DataFrame:
                 for file_slice in shares[number]:
                     yield from read_rows(context, file_slice, plan)
 
-    numbers = spark.range(0, len(shares), 1, len(shares))
+    schema = spark_schema(plan.schema)
+    numbers = task_numbers(spark, len(shares), slices.bytes)
     with own_workers(spark, context.budget_bytes):
-        return map_in_arrow(numbers, read, spark_schema(plan.schema))
+        return map_in_arrow(numbers, read, schema)
 
 
 def _shares(slices: FileSlices, cores: int) -> list[FileSlices]:

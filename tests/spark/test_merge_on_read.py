@@ -9,12 +9,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 
 from lakehouse import Table
 from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.read.queries import Changes, ScanRequest
+from lakehouse.core.table.scan import TableScan
+from lakehouse.spark.engine import SparkEngine
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.source import register
 from tests.support.fixture_tables import canonical_rows
@@ -277,3 +283,51 @@ def test_stream_returns_rows_of_logs_and_not_of_compactions(spark: Any, table: T
     assert run() == {1: 19, 2: 9}
     table.upsert(batch([row(n, version=7) for n in range(4)]))
     assert run() == {1: 19, 2: 9, 7: 4}
+
+
+def test_spark_knows_the_size_of_a_scan_so_several_tasks_write_it_and_no_join_broadcasts_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    count = 400_000
+    number = np.arange(count)
+    noise = np.random.default_rng(1).random((4, count))
+    columns = {"id": number, "part": pa.array(number % 8).cast(pa.string())}
+    values = pa.table({**columns, **{f"v{n}": noise[n] for n in range(4)}})
+    table = Table.create(
+        str(tmp_path / "t"),
+        name="t",
+        record_key="id",
+        partition_by="part",
+        table_type="MERGE_ON_READ",
+        cdc="DATA_BEFORE_AFTER",
+    )
+    table.insert(values)
+    begin = table.commits()[-1][0].completion
+    table.upsert(values.slice(0, count // 2))
+    stored = int(load_slices(table.refresh()).bytes)
+    assert stored > 12_000_000, "larger than what Spark broadcasts and than what one task writes"
+    scan = table.scan().to_spark(spark)
+    assert stored // 2 <= size_of(scan) <= stored
+    assert SparkEngine(spark, 64 << 20).divides(scan)
+    assert scan.count() == scan.select("id").distinct().count() == count
+    # The right side of a left join is the one that Spark may broadcast.
+    joined = spark.range(count).toDF("other").join(scan, col("id") == col("other"), "left")
+    assert "BroadcastExchange" not in str(joined._jdf.queryExecution().executedPlan().toString())
+    changes = TableScan(table=table.refresh(), request=ScanRequest(query=Changes(begin, None))).to_spark(spark)
+    assert size_of(changes) > 1_000_000
+    assert changes.count() == count // 2
+    copy = Table.create(str(tmp_path / "copy"), name="copy", record_key="id")
+    before = tasks_of(spark)
+    copy.upsert(scan)
+    assert max(tasks_of(spark)[len(before) :]) > 1
+    assert copy.scan().to_spark(spark).count() == count
+
+
+def size_of(frame: DataFrame) -> int:
+    return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+
+
+def tasks_of(spark: SparkSession) -> list[int]:
+    """Return the number of tasks of each job so far, in the order of their start."""
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    return [jobs.apply(number).numTasks() for number in range(jobs.size() - 1, -1, -1)]

@@ -61,6 +61,13 @@ class FileGroupChange:
     logs: tuple[LogFile, ...] = ()
     change_logs: tuple[LogFile, ...] = ()
 
+    @property
+    def bytes(self) -> int:
+        """The size of the change logs in bytes; without them that of the slices before and after."""
+        if self.change_logs:
+            return sum(log.size_bytes for log in self.change_logs)
+        return sum(side.bytes for side in (self.before, self.after) if side is not None)
+
 
 def plan_changes(
     commits: Sequence[tuple[Instant, CommitMetadata]],

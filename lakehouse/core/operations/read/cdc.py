@@ -60,6 +60,11 @@ class ChangeScan(Readable):
         """The columns of the result."""
         return change_schema(self.images)
 
+    @property
+    def bytes(self) -> int:
+        """The size of the files with the changes in bytes: change logs, or else the slices that are compared."""
+        return sum(change.bytes for change in self.changes)
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes of all commits and file groups, in order."""
         for change in self.changes:
