@@ -87,7 +87,7 @@ class SparkEngine:
 
     def divides(self, frame: Any) -> bool:
         """Return False for a small frame: one task reads it faster than Spark starts several."""
-        return _estimated_bytes(frame) > _SMALL_BYTES
+        return not is_small(frame)
 
     def exchange(
         self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str, least_bytes: int = 0
@@ -97,12 +97,12 @@ class SparkEngine:
         The files of a DataFrame that need no shuffle and are Parquet are read in the workers.
         """
         # One task reads a small batch faster than Spark shuffles it.
-        is_small = hint == "exact" and not self.divides(frame)
-        source = parquet_input(frame) if is_small or (hint == "balanced" and not by) else None
+        alone = hint == "exact" and is_small(frame)
+        source = parquet_input(frame) if alone or (hint == "balanced" and not by) else None
         if source is not None:
-            return self._read(source, function, alone=is_small)
+            return self._read(source, function, alone=alone)
         columns = [col(_quoted(name)) for name in by]
-        if is_small:
+        if alone:
             frame = frame.coalesce(1)
         else:
             frame = self._distributed(frame, columns, hint, least_bytes)
@@ -216,6 +216,11 @@ def own_workers(spark: SparkSession, budget: int) -> Iterator[None]:
             yield
         finally:
             context.environment = environment
+
+
+def is_small(frame: DataFrame) -> bool:
+    """Return whether one task reads the frame faster than Spark starts several."""
+    return _estimated_bytes(frame) <= _SMALL_BYTES
 
 
 def _batch_options(frame: DataFrame) -> dict[str, str]:

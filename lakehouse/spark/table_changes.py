@@ -17,6 +17,7 @@ from lakehouse.core.operations.read.queries import SNAPSHOT, Changes, CompletedU
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.table.scan import TableScan
 from lakehouse.model.predicate import And, In, Predicate
+from lakehouse.spark.engine import is_small
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.sources import Frame, Schema, Session
@@ -121,7 +122,9 @@ def groups_of_rows(frames: Sequence[Frame], columns: Sequence[str]) -> RowGroups
     Raises UserError for a column that a frame does not have.
     """
     with spark_failures(f"ingest.group_by {', '.join(columns)}"):
-        found = reduce(Frame.unionByName, [frame.select(*_quoted(columns)) for frame in frames]).distinct()
+        all_rows = reduce(Frame.unionByName, [frame.select(*_quoted(columns)) for frame in frames])
+        # One task needs no shuffle, so there is one job.
+        found = (all_rows.coalesce(1) if is_small(all_rows) else all_rows).distinct()
         few = found.limit(_MOST_GROUPS + 1).toArrow()
     if few.num_rows > _MOST_GROUPS:
         return RowGroups(columns=tuple(columns), rows=found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
@@ -13,6 +14,21 @@ from lakehouse.spark.bad_records import mark_bad_records
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, SOURCE_FILE, Frame
 from lakehouse.spec.function import named_function
+
+#: The name of a step in a line of a plan.
+_STEP = re.compile(r"[ :+|-]*(\w+)")
+#: Steps of plans whose results depend on their rows only, not on the order of the rows.
+_REPEATABLE = frozenset(
+    {"Aggregate", "Distinct", "Filter", "Join", "LocalRelation", "MapInArrow", "Project", "Range", "Relation"}
+    | {"SubqueryAlias", "Union", "View"}
+)
+#: Steps with expressions, and the end of a list that Spark shows in part.
+_EXPRESSIONS, _SHORTENED = frozenset({"Aggregate", "Filter", "Join", "Project"}), " more fields"
+#: Functions whose result depends on the order of the rows, although Spark calls them deterministic.
+_ORDERED = re.compile(
+    r"\b(first|last|any)(_value)?\(|\b(collect|approx|percentile)_\w+\(|\b(max|min)_by\("
+    r"|\b(array_agg|listagg|string_agg|mode|histogram_numeric)\("
+)
 
 
 def selected_columns(frame: Frame, select: Sequence[str]) -> Frame:
@@ -56,6 +72,20 @@ def run_function(name: str, views: Mapping[str, Frame]) -> Frame:
             function=name,
         )
     return result
+
+
+def is_repeatable(frame: Frame) -> bool:
+    """Return whether the frame has the same rows each time that it is computed, as its plan shows.
+
+    A plan with other steps than the known ones, such as a limit, a sample or a window, may take other rows.
+    Functions of a step that Spark shows in part are not known.
+    """
+    plan = frame._jdf.queryExecution().analyzed()
+    text = str(plan.toString())
+    lines = [(found[1], line) for line in text.splitlines() if (found := _STEP.match(line))]
+    if any(step not in _REPEATABLE or (step in _EXPRESSIONS and _SHORTENED in line) for step, line in lines):
+        return False
+    return bool(plan.deterministic()) and not _ORDERED.search(text)
 
 
 def marked_rows(frame: Frame, key_fields: tuple[str, ...], origin: str) -> Frame:

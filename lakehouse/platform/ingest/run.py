@@ -307,14 +307,33 @@ def _unread(report: JobReport) -> tuple[str, ...]:
 
 
 def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> JobReport:
-    """Read the planned records and commit their rows."""
-    operation = ingest_of(run.spec).operation
+    """Read the planned records and commit their rows; look for bad records first if the last run had some."""
     log.info("table %s: %s", run.spec.table, plan.reason)
+    expects_bad = int(plan.previous.get(BAD_RECORDS, 0)) > 0
+    try:
+        return _ingested(run, table, plan, source_plan, expects_bad=expects_bad)
+    except _RefusedRowsError as error:
+        log.info("table %s: the write refused rows, so bad records are set aside first: %s", run.spec.table, error)
+        return _ingested(run, table, plan, source_plan, expects_bad=True)
+
+
+class _RefusedRowsError(Exception):
+    """The write refused rows of which nobody had looked for bad ones."""
+
+
+def _ingested(
+    run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan, *, expects_bad: bool
+) -> JobReport:
+    """Read the planned records and commit their rows.
+
+    Raises _RefusedRowsError if the write refused rows that were not counted; nothing was committed.
+    """
+    operation = ingest_of(run.spec).operation
     known = replace(_known_columns(run, table), previous=plan.previous)
     box = _dead_letter_box(run, plan, source_plan)
     with (
         run.source.read(source_plan, known=known, dead_letters=box) as read,
-        transformed(read, run.spec, table, box) as rows,
+        transformed(read, run.spec, table, box, expects_bad=expects_bad) as rows,
         deduplicated(rows, run.spec, table) as found,
     ):
         batch = _with_cleared(run.spec, found)
@@ -330,7 +349,9 @@ def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_p
             outcome = write_batch(table, batch, operation, extra, precondition)
         except CommitStateUnknownError:
             raise
-        except LakehouseError:
+        except LakehouseError as error:
+            if type(error) is UserError and batch.rows is None:
+                raise _RefusedRowsError(str(error)) from error
             if batch.bad_records:
                 box.empty(box.attempt)
             raise

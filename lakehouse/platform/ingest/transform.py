@@ -4,7 +4,8 @@
     check        rows without a record key are bad records, as for all sources
     deletes      rows of the table that the transform does not make any more (see `Views`)
 
-The rows are cached while they are counted, because the write reads them again.
+The rows are cached while they are counted, because the write reads them again. If bad records are not expected, the
+rows are neither cached nor counted: the write refuses a row without a key, and then the run starts again and counts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spark.bad_records import count_records, good_rows, pin, unpin
 from lakehouse.spark.sources import Frame
 from lakehouse.spark.table_changes import not_among, stored_in_groups, with_deletes
-from lakehouse.spark.transforms import marked_rows, run_function, run_query, selected_columns
+from lakehouse.spark.transforms import is_repeatable, marked_rows, run_function, run_query, selected_columns
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import TableSpec
 from lakehouse.spec.transform import BATCH
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def transformed(
-    batch: Batch | None, spec: TableSpec, table: Table | None, dead_letters: DeadLetterBox
+    batch: Batch | None, spec: TableSpec, table: Table | None, dead_letters: DeadLetterBox, *, expects_bad: bool = True
 ) -> Iterator[Batch | None]:
     """Return the batch with the rows to write, for the time of a `with` block.
 
@@ -43,6 +44,7 @@ def transformed(
         spec: The spec of the table.
         table: The table; None if it does not exist yet.
         dead_letters: The folder for bad records.
+        expects_bad: Whether to count records and to set bad ones aside, also if the rows need not be counted.
 
     Raises:
         UserError: The transform fails, its rows lack the key, or there are more bad records than the spec allows.
@@ -53,6 +55,12 @@ def transformed(
         return
     views = batch.views or Views(rows={BATCH: batch.frame})
     made = _made(section, views.rows)
+    if not expects_bad and _needs_no_count(batch, section, views, made):
+        rows = made
+        if views.marks_deletes:
+            rows = with_deletes(rows, _gone(section, views, rows, spec, table))
+        yield replace(batch, frame=rows, rows=None, views=None)
+        return
     marked = marked_rows(made, spec.record_key, section.source.description)
     pin(marked)
     try:
@@ -76,6 +84,18 @@ def transformed(
         )
     finally:
         unpin(marked)
+
+
+def _needs_no_count(batch: Batch, section: IngestSpec, views: Views, made: Frame) -> bool:
+    """Return whether the write may read the rows as they are: it commits also without rows, and replaces nothing.
+
+    The rows to delete are found by comparison with the rows to write, which are then computed twice. So the query must
+    give the same rows each time.
+    """
+    if not batch.commits_empty or views.replaces or section.deduplicate is not None or batch.columns is not None:
+        return False
+    is_query = section.transform is None or bool(section.transform.sql)
+    return is_query and (not views.marks_deletes or is_repeatable(made))
 
 
 def _made(section: IngestSpec, views: Mapping[str, Frame]) -> Frame:

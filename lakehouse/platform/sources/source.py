@@ -104,7 +104,7 @@ class Batch:
 
     Attributes:
         frame: The rows to write, or the view `batch` if the spec has a transform and `views` is None.
-        rows: The number of rows in `frame`.
+        rows: The number of rows in `frame`; None if they were not counted.
         bad_records: The number of records that were written to the dead letters.
         schema: The columns and types by which the source was read.
         duplicates: The number of rows that were dropped as duplicates.
@@ -119,7 +119,7 @@ class Batch:
     """
 
     frame: Frame
-    rows: int
+    rows: int | None
     bad_records: int
     schema: Schema
     duplicates: int = 0
