@@ -7,6 +7,7 @@ are counted; the CPU time of the reader alone is printed, too, because the serve
 
 from __future__ import annotations
 
+import subprocess
 import time
 from contextlib import closing
 from functools import partial
@@ -25,6 +26,7 @@ from lakehouse.spec.postgres_source import PostgresSourceSpec
 from tests.bench.measure import Comparison, Sample, Side, compare, interleave, show_lines
 from tests.bench.setting import Setting, spark
 from tests.support.postgres import PgDatabase, postgres_server
+from tests.support.postgresql import HOST, USER
 
 MOST_ROWS, MOST_CHANGES = 5_000_000, 200_000
 #: The chunks have at least this share of the rows per CPU second of a dump, and the decoder of that of the messages.
@@ -68,19 +70,22 @@ def run(setting: Setting) -> list[Comparison]:
             readers: dict[str, list[float]] = {}
             sides = [_timed(side, readers) for side in _logs(reader, tables, start, end, 2 * changes)]
             log = interleave(sides, setting.rounds)
-    _show("rows of the snapshot", snapshot, rows, "chunks")
+    for other in snapshot:
+        if other != "chunks":
+            pair = {name: snapshot[name] for name in ("chunks", other)}
+            _show(f"rows of the snapshot, {other}", pair, rows, "chunks")
     _show("changes of the log", log, 2 * changes, "decoder")
     alone = {name: [Sample(wall_s=cpu, cpu_s=cpu) for cpu in found[1:]] for name, found in readers.items()}
     _show("changes of the log, without the server", alone, 2 * changes, "decoder")
     what = f"snapshot of {rows:,} rows x 20 columns into Parquet"
     return [
-        *(compare(what, snapshot, "chunks", other) for other in ("copy to a file", "copy to a client")),
+        *(compare(what, snapshot, "chunks", other) for other in snapshot if other != "chunks"),
         compare(f"log of {2 * changes:,} changes x 20 columns to Arrow", log, "decoder", "messages", 1 / SHARE),
     ]
 
 
 def _dumps(setting: Setting, database: PgDatabase, reader: PostgresServer, rows: int) -> list[Side]:
-    """Return the reads in chunks, and two dumps."""
+    """Return the reads in chunks, and three dumps: of the database's own program, of the server, and of a client."""
 
     def chunks(number: int) -> None:
         table = reader.describe(["public.orders"])["public.orders"]
@@ -92,6 +97,14 @@ def _dumps(setting: Setting, database: PgDatabase, reader: PostgresServer, rows:
         )
         files, _, _ = parse_reports(stager.run(stager.task(work), len(work)))
         assert sum(file.rows for file in files) == rows
+
+    def own_program(number: int) -> None:
+        place = ["-h", HOST, "-p", str(database.port), "-U", USER, "-d", database.name]
+        path = setting.home / "dump.sql"
+        subprocess.run(
+            [database.running.programs / "pg_dump", *place, "--data-only", "-t", "orders", "-f", path], check=True
+        )
+        path.unlink()
 
     def server_file(number: int) -> None:
         path = Path(database.running.place) / f"copy-{number}.txt"
@@ -110,6 +123,7 @@ def _dumps(setting: Setting, database: PgDatabase, reader: PostgresServer, rows:
 
     return [
         Side(name="chunks", run=chunks),
+        Side(name="pg_dump", run=own_program),
         Side(name="copy to a file", run=server_file),
         Side(name="copy to a client", run=client_file),
     ]
