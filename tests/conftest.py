@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.support.extended import EXTENDED
+from tests.support.extended import extended_tests
 
 MISSING = "missing:"
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
@@ -75,8 +75,9 @@ def fail_if_missing(report: Report) -> Report:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that CI leaves out."""
+    extended = extended_tests(item.nodeid for item in items)
     for item in items:
-        if item.nodeid.startswith(EXTENDED):
+        if item.nodeid in extended:
             item.add_marker(pytest.mark.extended)
 
 

@@ -21,8 +21,12 @@ from tests.simulation.tables import Shape
 from tests.simulation.world import Process
 
 _IDS = re.compile(r"\d{17}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-#: By default only every fourth schedule with one switch is extended by a second one.
-EVERY = 1 if "LAKEHOUSE_EXAMPLES" in os.environ or "LAKEHOUSE_SWITCHES" in os.environ else 4
+#: By default only every fourth schedule with one switch is extended by a second one, with LAKEHOUSE_SHARE fewer.
+EVERY = (
+    1
+    if "LAKEHOUSE_EXAMPLES" in os.environ or "LAKEHOUSE_SWITCHES" in os.environ
+    else round(4 / float(os.environ.get("LAKEHOUSE_SHARE", "1")))
+)
 SWITCHES = int(os.environ.get("LAKEHOUSE_SWITCHES", "2"))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests import environments, stages
 from tests.stages import Stage
-from tests.support.extended import EXTENDED
+from tests.support.extended import EXTENDED, extended_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -95,6 +95,18 @@ def test_extended_tests_exist() -> None:
         path, _, name = entry.partition("::")
         text = (ROOT / path).read_text(encoding="utf-8")
         assert not name or f"def {name.partition('[')[0]}(" in text, entry
+
+
+def test_half_of_the_cases_of_a_function_are_extended_and_a_single_case_is_not() -> None:
+    module = "tests/property/test_archive.py::test_"
+    cases = {name: [f"{module}{name}[{number}]" for number in range(5)] for name in "abcdefgh"}
+    found = extended_tests(
+        [*(case for some in cases.values() for case in some), f"{module}single", "tests/unit/x.py::t"]
+    )
+    kept = {name: [number for number, case in enumerate(some) if case not in found] for name, some in cases.items()}
+    assert {tuple(numbers) for numbers in kept.values()} == {(0, 2, 4), (1, 3)}
+    assert found <= {case for some in cases.values() for case in some}
+    assert extended_tests([EXTENDED[0], "tests/unit/x.py::t"]) == {EXTENDED[0]}
 
 
 @pytest.mark.parametrize("made", [stages.sample_stages(ROOT), stages.all_stages()], ids=["sample", "all"])
