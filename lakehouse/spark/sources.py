@@ -163,8 +163,10 @@ def describe(schema: Schema) -> str:
 
 def storage_options_of(session: Session) -> dict[str, str]:
     """Return the session's file system settings `spark.hadoop.fs.*`, which core.storage supports too."""
-    settings = session.sparkContext.getConf().getAll()
-    return {key: value for key, value in settings if key.startswith("spark.hadoop.fs.")}
+    prefix = "spark.hadoop.fs."
+    # Each value is a call to the JVM, so those of all other settings would take 0.03 s.
+    found = session.sparkContext._jsc.sc().getConf().getAllWithPrefix(prefix)
+    return {f"{prefix}{pair._1()}": str(pair._2()) for pair in found}
 
 
 @contextmanager
