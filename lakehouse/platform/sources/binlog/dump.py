@@ -88,7 +88,10 @@ def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
             zero_dates=read.zero_dates,
         )
         decoder = Decoder(settings, read.start)
-        if read.until is not None and covers(read.start, read.until):
+        # A transaction is in the file before its GTID is among those of the server. Without a file of the start it is
+        # not known whether such a transaction is before `until`, so the log is read.
+        is_comparable = read.until is not None and bool(read.start.file or not read.until.file)
+        if read.until is not None and is_comparable and covers(read.start, read.until):
             yield decoder.take()
             return
         yield from _decoded(open_dump(connection, read), decoder, read)
