@@ -19,7 +19,18 @@ from lakehouse.spec.function import named_function
 _STEP = re.compile(r"[ :+|-]*(\w+)")
 #: Steps of plans whose results depend on their rows only, not on the order of the rows.
 _REPEATABLE = frozenset(
-    {"Aggregate", "Distinct", "Filter", "Join", "LocalRelation", "MapInArrow", "Project", "Range", "Relation", "Repartition"}
+    {
+        "Aggregate",
+        "Distinct",
+        "Filter",
+        "Join",
+        "LocalRelation",
+        "MapInArrow",
+        "Project",
+        "Range",
+        "Relation",
+        "Repartition",
+    }
     | {"SubqueryAlias", "Union", "View"}
 )
 #: Steps with expressions, and the end of a list that Spark shows in part.
