@@ -318,7 +318,7 @@ def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_p
 
 
 class _RefusedRowsError(Exception):
-    """The write refused rows of which nobody had looked for bad ones."""
+    """The write refused rows that were not searched for bad records."""
 
 
 def _ingested(
