@@ -1,6 +1,6 @@
 // The page Fleet: all tables, those that need attention first.
-import { h, UI, prefetch, useData, useQuery, query, count, size, seconds, Ago, pagePath } from './core.js';
-import { Frame, Card, PagedTable, Health, State, Spark, Go, Choice, Search, Waiting } from './ui.js';
+import { h, UI, Router, prefetch, useData, useQuery, query, count, size, seconds, Ago, pagePath } from './core.js';
+import { Frame, Card, PagedTable, Health, State, Spark, Choice, Search, Waiting } from './ui.js';
 
 const { Box, Flex, Text, Code } = UI;
 const LIMIT = 50;
@@ -59,18 +59,20 @@ const problemOf = (row) => {
   return row.problems.length ? row.problems[0].text : '';
 };
 
+const THREE_LINES = { marginTop: '0.25rem', overflow: 'hidden', display: '-webkit-box', WebkitBoxOrient: 'vertical', WebkitLineClamp: 3 };
+
 const columns = (now) => [
-  { name: 'table', label: 'table', order: 'table', cell: (r) => h(Go, { to: pagePath('table', r.table), fontWeight: 'medium' }, r.table) },
-  { name: 'health', label: 'health', order: 'attention', cell: (r) => h(Box, { maxW: '30rem' }, h(Health, r),
-    problemOf(r) ? h(Text, { fontSize: 'sm', mt: 1, lineClamp: 3 }, problemOf(r)) : null,
-    r.problems.length && r.problems[0].action ? h(Text, { fontSize: 'sm', color: 'fg.muted' }, `→ ${r.problems[0].action}`) : null) },
+  { name: 'table', label: 'table', order: 'table', cell: (r) => h(Router.Link, { to: pagePath('table', r.table) }, r.table) },
+  { name: 'health', label: 'health', order: 'attention', cell: (r) => h('div', { style: { maxWidth: '30rem' } }, h(Health, r),
+    problemOf(r) ? h('p', { style: THREE_LINES }, problemOf(r)) : null,
+    r.problems.length && r.problems[0].action ? h('p', { 'data-muted': true }, `→ ${r.problems[0].action}`) : null) },
   { name: 'fresh', label: 'last commit', order: 'freshness', cell: (r) => h(Ago, { ms: r.numbers.last_commit_ms ?? null, now }) },
   { name: 'small', label: 'small files', order: 'small_files', right: true, cell: (r) => small(r.numbers) },
   { name: 'logs', label: 'log backlog', order: 'log_bytes', right: true, cell: (r) => size(r.numbers.log_bytes) },
   { name: 'size', label: 'size', order: 'base_bytes', right: true, cell: (r) => size(r.numbers.base_bytes) },
   { name: 'plans', label: 'plans', right: true, cell: (r) => plans(r.numbers) },
-  { name: 'run', label: 'last service', cell: (r) => (r.last_run ? h(Flex, { gap: 2, align: 'center' }, h(State, { state: r.last_run.state }),
-    h(Text, { as: 'span', fontSize: 'sm' }, r.last_run.service, ' ', h(Ago, { ms: r.last_run.started_ms, now }))) : '-') },
+  { name: 'run', label: 'last service', cell: (r) => (r.last_run ? h('div', { style: { display: 'flex', gap: '0.5rem', alignItems: 'center' } }, h(State, { state: r.last_run.state }),
+    h('span', null, r.last_run.service, ' ', h(Ago, { ms: r.last_run.started_ms, now }))) : '-') },
   { name: 'growth', label: '7 days', cell: (r) => h(Spark, { values: r.history }) },
 ];
 
