@@ -182,6 +182,45 @@ def test_timeline_draws_instants_and_decodes_the_chosen_one(server: ApiServer, t
     assert "from=" in tab.run("location.search")
 
 
+def test_timeline_shows_the_decoded_commit_under_the_pointer(server: ApiServer, tab: Page) -> None:
+    bars = server.api("tables/sales.orders/timeline")
+    # The last write; services ran after it.
+    last = [name for name, action in zip(bars["instants"], bars["actions"], strict=True) if action == "deltacommit"][-1]
+    open_table(server, tab, tab="timeline", action="deltacommit")
+    tab.see("Newest instants of this range")
+    box = json.loads(tab.run("JSON.stringify(document.querySelector('canvas').getBoundingClientRect())"))
+    text = "(document.querySelector('[role=tooltip]') || {innerText: ''}).innerText"
+
+    def pointed() -> bool:
+        for x in range(int(box["width"]) - 1, 0, -2):
+            tab.send("Input.dispatchMouseEvent", type="mouseMoved", x=box["x"] + x, y=box["y"] + 37)
+            if last in tab.run(text):
+                return True
+        return False
+
+    assert until(pointed), tab.run(text)
+    assert until(lambda: "updates: 60" in tab.run(text)), tab.run(text)
+    assert "upsert" in tab.run(text) and "files: 4" in tab.run(text)
+
+
+def test_decoded_commit_names_its_retries_and_a_plan_its_lists(server: ApiServer, tab: Page) -> None:
+    tab.open(f"{server.url}/plugin/lakehouse")
+    tab.see("sales.orders")
+    (main,) = [url for url in tab.requests.urls if url.endswith("/main.js")]
+    commit = {
+        "operation": "BULK_INSERT",
+        "numbers": {"files": 3, "bytes": 2000, "deletes": 0, "conflicts": 2},
+        "plan": {},
+    }
+    plan = {"operation": "", "numbers": {}, "plan": {"operations": [{}] * 100, "partition_paths": ["a"]}}
+    module = json.dumps(main.replace("main.js", "timeline.js"))
+    script = f"import({module}).then((page) => JSON.stringify({json.dumps([commit, plan])}.map(page.decoded)))"
+    assert json.loads(tab.run(script)) == [
+        ["bulk insert", "files: 3", "2.0 kB", "2 retries after conflicts"],
+        ["plan: operations: 100 or more, partition paths: 1"],
+    ]
+
+
 def test_commit_of_an_ingestion_links_to_its_dag_run(server: ApiServer, tab: Page) -> None:
     bars = server.api("tables/sales.orders/timeline")
     last = [name for name, action in zip(bars["instants"], bars["actions"], strict=True) if action == "deltacommit"][-1]

@@ -20,6 +20,8 @@ from lakehouse.spec.function import named_function
 
 #: Extra metadata of a commit whose rows have only some columns: the names as a JSON array.
 COLUMNS_KEY = "lakehouse.columns"
+#: Extra metadata of a commit whose earlier attempts lost a conflict: their number.
+CONFLICTS_KEY = "lakehouse.conflicts"
 _BUCKET_DIGITS = 8
 Group = tuple[str, str]
 

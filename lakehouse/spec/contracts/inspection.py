@@ -46,7 +46,7 @@ class InstantDetail(Document):
         completed: Completion time, None for a pending instant.
         operation: Operation of a commit, empty for others.
         summary: The changes as one sentence.
-        numbers: Sums over the written files: rows, files and bytes.
+        numbers: Sums over the written files: rows, files and bytes; and the attempts that lost a conflict before.
         watermarks: Watermarks of the sources after a commit, in ISO 8601.
         watermarks_before: Watermarks after the write that completed before it.
         partitions: Partitions that the commit wrote, 100 at most.

@@ -74,7 +74,7 @@ function Chart({ bars, published, runs, table, data, may, reload, get, set, arch
       h('canvas', { ref: canvas, tabIndex: 0, role: 'img', 'aria-label': `Timeline of ${table}: ${count(visible.length)} instants from ${absolute(from)} to ${absolute(to)}`, 'data-boxes': boxes.length,
         style: { width: '100%', height, display: 'block', cursor: 'crosshair' }, onKeyDown: keys, onMouseMove: move, onMouseLeave: () => setHover(null), onMouseDown: (e) => { const f = at(e); drag.current = { begin: f.x, x: f.x }; },
         onMouseUp: up, onDoubleClick: () => set({ from: '', to: '' }) }),
-      hover && hover.box ? h(Tip, { hover, runs: byInstant, width }) : null),
+      hover && hover.box ? h(Tip, { key: `${hover.box.instant} ${hover.box.count}`, table, hover, runs: byInstant, width, archived }) : null),
     h(Flex, { gap: 4, mt: 2, fontSize: 'xs', color: 'fg.muted' }, LEGEND.map(([name, text]) => h('span', { key: name }, h('span', { style: { color: PALETTE[name] } }, '■ '), text))),
     chosen ? h(Detail, { table, instant: chosen, run: byInstant.get(chosen), may, reload, archived, close: () => setChosen('') }) : null,
     h(List, { rows: visible.slice(-LISTED).reverse(), total: visible.length, choose: setChosen }));
@@ -100,14 +100,33 @@ function draw(element, boxes, { from, to, width, height, lanes, now, chosen, hov
   g.restore();
 }
 
-function Tip({ hover, runs, width }) {
+// A rest of this time over an instant reads its plan or commit; a move over many instants reads none.
+const REST_MS = 400;
+
+function Tip({ table, hover, runs, width, archived }) {
   const b = hover.box; const run = runs.get(b.instant);
+  const [rested, setRested] = useState(false);
+  useEffect(() => { const timer = setTimeout(() => setRested(true), REST_MS); return () => clearTimeout(timer); }, []);
+  const readable = rested && b.count === 1 && b.action !== PUBLISH && !archived;
+  const { data } = useData(readable ? `tables/${encodeURIComponent(table)}/timeline/${encodeURIComponent(b.instant)}` : null);
   const text = b.count > 1 ? [`${count(b.count)} instants`, `${absolute(b.begin)} to ${absolute(b.end)}`]
     : b.action === PUBLISH ? [`published ${b.partition}`, `version ${b.instant}`, absolute(b.begin)]
     : [`${b.action} ${b.instant}`, b.state === 'completed' ? `${absolute(b.begin)}, ${seconds((b.end - b.begin) / 1000)}` : `${b.state} since ${absolute(b.begin)}${b.kind === 'failed' ? '; no heartbeat' : ''}`,
-      ...(run ? [`run ${run.run}, ${run.tries === 1 ? '1 try' : `${run.tries} tries`}${run.error ? `: ${run.error}` : ''}`] : [])];
-  return h(Box, { position: 'absolute', pointerEvents: 'none', top: `${hover.y + 14}px`, left: `${Math.min(hover.x + 10, width - 330)}px`, maxW: '20rem', bg: 'bg.panel', borderWidth: 1, borderRadius: 'md', p: 2, shadow: 'md', fontSize: 'xs', zIndex: 5 },
+      ...(run ? [`run ${run.run}, ${run.tries === 1 ? '1 try' : `${run.tries} tries`}${run.error ? `: ${run.error}` : ''}`] : []), ...(data ? decoded(data) : [])];
+  return h(Box, { role: 'tooltip', position: 'absolute', pointerEvents: 'none', top: `${hover.y + 14}px`, left: `${Math.min(hover.x + 10, width - 330)}px`, maxW: '20rem', bg: 'bg.panel', borderWidth: 1, borderRadius: 'md', p: 2, shadow: 'md', fontSize: 'xs', zIndex: 5 },
     text.map((t, i) => h(Text, { key: i, fontWeight: i ? 'normal' : 'semibold' }, t)));
+}
+
+// Lists of a decoded plan have at most this number of entries.
+const MOST = 100;
+
+// The decoded plan or commit in a few lines.
+export function decoded({ operation, numbers, plan }) {
+  const { bytes, conflicts, ...counts } = numbers;
+  const some = Object.entries(counts).filter(([, value]) => value).map(([name, value]) => `${name.replaceAll('_', ' ')}: ${count(value)}`);
+  const steps = Object.entries(plan).filter(([, value]) => Array.isArray(value) && value.length).map(([name, value]) => `${name.replaceAll('_', ' ')}: ${value.length < MOST ? value.length : `${MOST} or more`}`);
+  return [operation ? operation.toLowerCase().replaceAll('_', ' ') : '', some.join(', '), bytes ? size(bytes) : '',
+    conflicts ? `${count(conflicts)} ${conflicts === 1 ? 'retry' : 'retries'} after conflicts` : '', steps.length ? `plan: ${steps.join(', ')}` : ''].filter(Boolean);
 }
 
 function Detail({ table, instant, run, may, reload, archived, close }) {

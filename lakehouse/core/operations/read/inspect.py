@@ -13,6 +13,7 @@ from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.metadata.key_changes import instant_ms
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.conflict import CONFLICTS_KEY
 from lakehouse.core.planning.event_time import decode_watermarks
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import UserError
@@ -115,7 +116,7 @@ def _histogram(sizes: np.ndarray[Any, Any]) -> tuple[SizeBucket, ...]:
 
 def _commit(table: LoadedTable, instant: Instant) -> dict[str, Any]:
     metadata = table.store.commit(instant)
-    stats = metadata.stats
+    stats, lost = metadata.stats, metadata.extra.get(CONFLICTS_KEY, "")
     partitions = sorted({stat.partition for stat in stats} | set(metadata.replaced))
     return {
         "operation": metadata.operation,
@@ -128,6 +129,7 @@ def _commit(table: LoadedTable, instant: Instant) -> dict[str, Any]:
             "bytes": sum(stat.size_bytes for stat in stats),
             "replaced_file_groups": sum(map(len, metadata.replaced.values())),
             "partitions": len(partitions),
+            "conflicts": int(lost) if lost.isdecimal() else 0,
         },
         "watermarks": _watermarks(metadata),
         "watermarks_before": _watermarks_before(table, instant),

@@ -50,6 +50,7 @@ class WriteAttempt:
         heartbeat: The heartbeat of the instant.
         markers: The markers of the instant.
         staged: The staged rows. Attempts of one write share this list: the first one fills it, later ones reuse it.
+        lost: Number of earlier attempts of the write, which lost a conflict.
     """
 
     request: WriteRequest
@@ -60,6 +61,7 @@ class WriteAttempt:
     heartbeat: Heartbeat
     markers: WriteMarkers
     staged: list[StagedRun]
+    lost: int = 0
 
     @property
     def table(self) -> LoadedTable:

@@ -44,6 +44,7 @@ from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.staged import WrittenGroups, find_keys, stage, write_staged
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, RememberedDeletes, remembered_deletes
 from lakehouse.core.operations.write.writer_priority import WriterPriority
+from lakehouse.core.planning.conflict import CONFLICTS_KEY
 from lakehouse.core.planning.spread_history import SPREAD_KEY
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.storage.protocol import NotFoundError
@@ -156,6 +157,7 @@ def _request(
         heartbeat=heartbeat,
         markers=WriteMarkers(prepared.table, instant.requested, policies.write),
         staged=[],
+        lost=len(lost),
     )
 
 
@@ -344,7 +346,13 @@ def _commit_metadata(
         operation=attempt.request.operation.value,
         stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
         replaced=replaced,
-        extra={**attempt.request.extra, **extra, **event_times, **_spread_extra(attempt, stats, owners)},
+        extra={
+            **attempt.request.extra,
+            **extra,
+            **event_times,
+            **_spread_extra(attempt, stats, owners),
+            **({CONFLICTS_KEY: str(attempt.lost)} if attempt.lost else {}),
+        },
     )
 
 

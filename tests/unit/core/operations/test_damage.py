@@ -286,6 +286,7 @@ def test_write_is_tried_again_if_the_table_changed_while_it_was_listed(
     if many:
         outcome = table.upsert(batch([row("k", v="2", ts=2)]))
         assert isinstance(outcome, Committed) and outcome.conflicts == 1
+        assert table.inspection.instant(outcome.instant.requested).numbers["conflicts"] == 1
     else:
         with pytest.raises(RetryableError, match="run again"):
             table.upsert(batch([row("k", v="2", ts=2)]))
