@@ -91,6 +91,8 @@ files_drawn = st.lists(data_file(), max_size=30).map(unique)
 def test_columnar_view_equals_the_view_on_objects(
     files: list[DataFile], visible: VisibleTimeline, layout: int, names: st.DataObject
 ) -> None:
+    if names.draw(st.booleans()):
+        files = sorted(files, key=lambda file: (file.partition, file.file_id))
     several = names.draw(st.lists(st.sampled_from(files), max_size=4)) if files else []
     named: dict[tuple[str, str, str], frozenset[str]] = {}
     for file in several:

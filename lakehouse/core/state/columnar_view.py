@@ -148,7 +148,7 @@ def duplicate_instants(files: pa.Table, *, layout: int) -> frozenset[str]:
         files = files.filter(pc.invert(files.column("is_log")))
     if files.num_rows < 2:
         return frozenset()
-    if pc.count_distinct(files.column("file_id")).as_py() == files.num_rows:
+    if _has_no_repeated_instant(files):
         return frozenset()  # The keys below take more memory than the rest of the view.
     keys = pc.binary_join_element_wise(*_texts(files, "partition", "file_id", "instant"), "\0")
     if pc.count_distinct(keys).as_py() == len(keys):
@@ -163,6 +163,32 @@ def duplicate_instants(files: pa.Table, *, layout: int) -> frozenset[str]:
     differ = same & pc.not_equal(tokens[1:], tokens[:-1]).to_numpy(zero_copy_only=False).astype(bool)
     rows = order.take(pa.array(np.flatnonzero(differ)))
     return frozenset(pc.unique(one_array(files.column("instant")).take(rows)).to_pylist())
+
+
+def _has_no_repeated_instant(files: pa.Table) -> bool:
+    """Return whether no group has two files of one instant; False if the files of a group are not next to each other.
+
+    The files of a copy-on-write table are ordered by group if their listing is ordered by name.
+    """
+    group = _adjacent_groups(files)
+    if group is None:
+        return False
+    instants = one_array(files.column("instant")).dictionary_encode()
+    keys = group * max(len(instants.dictionary), 1) + instants.indices.to_numpy()
+    return len(np.unique(keys)) == len(keys)
+
+
+def _adjacent_groups(files: pa.Table) -> _Numbers | None:
+    """Return the number of the group of each file; None if they are not ordered by partition and file id."""
+    changes = np.zeros(files.num_rows, bool)
+    ordered = np.ones(max(files.num_rows - 1, 0), bool)
+    for name in ("partition", "file_id"):
+        column = one_array(files.column(name))
+        before, after = column[:-1], column[1:]
+        same = ~changes[1:]
+        ordered &= ~same | _flags(pc.less_equal(before, after))
+        changes[1:] |= _flags(pc.not_equal(before, after))
+    return np.cumsum(changes) if ordered.all() else None
 
 
 class _Ranks:
@@ -211,13 +237,14 @@ def _counts(files: pa.Table, visible: VisibleTimeline, layout: int, named: pa.Ta
 
 def _by_group(files: pa.Table) -> tuple[pa.Table, _Numbers]:
     """Return the files ordered by partition and file id, and the number of the group of each."""
+    group = _adjacent_groups(files)
+    if group is not None:
+        return files.combine_chunks(), group
     keys = pc.binary_join_element_wise(*_texts(files, "partition", "file_id"), "\0")
-    if len(keys) > 1 and pc.any(pc.less(keys[1:], keys[:-1])).as_py():
-        order = pc.array_sort_indices(keys)
-        files, keys = files.take(order), keys.take(order)
+    order = pc.array_sort_indices(keys)
+    files, keys = files.take(order), keys.take(order)
     group = np.zeros(len(keys), np.int64)
-    if len(keys) > 1:
-        group[1:] = np.cumsum(pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False).astype(np.int64))
+    group[1:] = np.cumsum(_flags(pc.not_equal(keys[1:], keys[:-1])))
     return files.combine_chunks(), group
 
 

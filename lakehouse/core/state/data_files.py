@@ -59,7 +59,13 @@ def data_files(listing: pa.Table) -> pa.Table:
     if listing.num_rows > _PARSED_AT_ONCE:
         # The expressions need several times the memory of their input.
         starts = range(0, listing.num_rows, _PARSED_AT_ONCE)
-        return pa.concat_tables([data_files(listing.slice(at, _PARSED_AT_ONCE)) for at in starts]).combine_chunks()
+        pieces = [data_files(listing.slice(at, _PARSED_AT_ONCE)) for at in starts]
+        if sum(piece.num_rows for piece in pieces) < listing.num_rows:
+            return pa.concat_tables(pieces).combine_chunks()
+        # Every file is a data file, so the columns of the listing are not copied.
+        parts = pa.concat_tables([piece.drop_columns(LISTING.names) for piece in pieces]).combine_chunks()
+        listed = listing.combine_chunks()
+        return pa.table([*listed.columns, *parts.columns], names=LISTING.names + parts.column_names).cast(DATA_FILES)
     listing = listing.combine_chunks()
     names = _column(listing, "name")
     base = pc.extract_regex(names, _BASE)

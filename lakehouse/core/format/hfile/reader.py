@@ -54,7 +54,7 @@ TAIL_BYTES = 1 << 18
 #: Blocks with at most this many bytes between them are read by one request.
 GAP_BYTES = 1 << 18
 #: Stored bytes that a scan decodes at once.
-SCAN_BYTES = 1 << 23
+SCAN_BYTES = 1 << 21
 #: Deflate does not compress better than this, so a larger raw size is wrong.
 _MAX_RATIO = 1100
 _GZIP = 31  # zlib's number for a stream with a header and trailer of gzip
@@ -385,13 +385,14 @@ class HFile:
     def _unpacked(self, data: U8, places: I64, offsets: I64, headers: Any) -> Payloads:
         view = data.data
         ends = places + HEADER_BYTES + headers["stored"]
-        pieces = [
-            self._raw(view[start:end], header)
-            for start, end, header in zip(places.tolist(), ends.tolist(), headers, strict=True)
-        ]
-        bounds = np.zeros(len(pieces) + 1, np.int64)
-        np.cumsum([len(piece) for piece in pieces], out=bounds[1:])
-        joined = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
+        bounds = np.zeros(len(headers) + 1, np.int64)
+        np.cumsum(headers["raw"], out=bounds[1:])
+        # Each block is copied when it is unpacked, so that no second copy of all of them exists.
+        joined = np.empty(max(int(bounds[-1]), 1), np.uint8)
+        blocks = zip(places.tolist(), ends.tolist(), bounds.tolist(), headers, strict=False)
+        for start, end, place, header in blocks:
+            raw = self._raw(view[start:end], header)
+            joined[place : place + len(raw)] = np.frombuffer(raw, np.uint8)
         return Payloads(joined, bounds[:-1], bounds[1:], offsets)
 
     def _stored(self, offsets: I64, sizes: I64) -> tuple[U8, I64]:

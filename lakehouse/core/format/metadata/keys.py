@@ -67,7 +67,9 @@ def identifiers(partitions: Texts) -> pa.Array:
 def paths(names: Texts) -> pa.Array:
     """Return the partition paths of names in keys, the inverse of `identifiers`."""
     array = _one(names)
-    return pc.if_else(pc.equal(array, NON_PARTITIONED), "", array)
+    is_root = pc.equal(array, NON_PARTITIONED)
+    # Without such a name, nothing is copied.
+    return pc.if_else(is_root, "", array) if pc.any(is_root, min_count=0).as_py() else array
 
 
 def column_stats_keys(columns: Texts, partitions: Texts, file_names: Texts) -> pa.Array:
@@ -157,7 +159,9 @@ def _joined(*parts: pa.Array) -> pa.Array:
 
 def _one(texts: Texts) -> pa.Array:
     """Return one array of plain strings or binaries."""
-    array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    array = texts
+    if isinstance(texts, pa.ChunkedArray):
+        array = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     return array.cast(pa.string()) if pa.types.is_large_string(array.type) or pa.types.is_null(array.type) else array

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.memory import release_unused
@@ -67,6 +68,8 @@ _VERSION_6 = 6
 _FEW_PARTITIONS = 256
 
 Merge = Callable[[Sequence[Layer]], pa.Table]
+#: Makes another table of the merged rows of one file group.
+Each = Callable[[pa.Table], pa.Table]
 
 
 class MetadataTable:
@@ -126,21 +129,24 @@ class MetadataTable:
                     (slice_,) = self._single(FILES)
                     return few_listing(self._layers.layers(slice_, self._validity.is_valid), wanted, LISTING)
             rows = self._files_of(wanted)
-            is_live = pc.and_(pc.invert(rows.column("deleted")), pc.not_equal(rows.column("key"), keys.ALL_PARTITIONS))
-            live = rows.filter(is_live)
+            is_live = _live(rows)
+            count = int(np.count_nonzero(is_live))
+            # The rows of the whole table begin with the live ones; a slice of them is no copy.
+            live = rows.slice(0, count) if is_live[:count].all() else rows.filter(pa.array(is_live))
             columns = [keys.paths(live.column("key")), live.column("name"), live.column("size_bytes")]
             return pa.table(columns, schema=LISTING)
 
-    def ranges(self, columns: Sequence[str], files: pa.Table | None = None) -> pa.Table:
+    def ranges(self, columns: Sequence[str], files: pa.Table | None = None, *, each: Each | None = None) -> pa.Table:
         """Return statistics of columns of files as `STAT_ROWS`; `typed_statistics` returns those of a column typed.
 
         Args:
             columns: Dotted paths of columns.
             files: The files, with the columns `partition` and `name`; None means all files of the table.
+            each: Without `files`: what replaces the statistics of each file group, so that only its result is kept.
         """
         with reading():
             if files is None:
-                return self._statistics(COLUMN_STATS, keys.hash64(pa.array(columns, pa.string())))
+                return self._statistics(COLUMN_STATS, keys.hash64(pa.array(columns, pa.string())), each)
             count = files.num_rows
             wanted = [
                 keys.column_stats_keys(
@@ -392,7 +398,7 @@ class MetadataTable:
 
     def _all_files(self, slice_: MetadataSlice) -> pa.Table:
         def made() -> tuple[pa.Table, int]:
-            rows = self._merged(FILES, [(slice_, Select())])
+            rows = _by_name(self._merged(FILES, [(slice_, Select())]))
             release_unused(after=rows)
             return rows, rows.nbytes
 
@@ -435,15 +441,15 @@ class MetadataTable:
         groups = self.slices(partition)
         return self._merged(partition, self._shard(groups, wanted, self._version(partition), partition))
 
-    def _statistics(self, partition: str, prefixes: pa.Array) -> pa.Table:
-        return self._with_prefix(partition, sorted_keys(prefixes))
+    def _statistics(self, partition: str, prefixes: pa.Array, each: Each | None = None) -> pa.Table:
+        return self._with_prefix(partition, sorted_keys(prefixes), each)
 
-    def _with_prefix(self, partition: str, prefixes: pa.Array) -> pa.Table:
+    def _with_prefix(self, partition: str, prefixes: pa.Array, each: Each | None = None) -> pa.Table:
         """Return the merged records whose keys begin with one of the prefixes, which are sorted binary values."""
         groups, version = self.slices(partition), self._version(partition)
         if partition.startswith(SECONDARY) and version == "V2":
             return self._merged(partition, self._shard(groups, prefixes, version, partition, prefixes=True))
-        return self._merged(partition, [(slice_, Select(prefixes=prefixes)) for slice_ in groups])
+        return self._merged(partition, [(slice_, Select(prefixes=prefixes)) for slice_ in groups], each=each)
 
     def _version(self, partition: str) -> str:
         """Return the version of an index definition, where it decides the shard of keys."""
@@ -472,9 +478,14 @@ class MetadataTable:
         ]
 
     def _merged(
-        self, partition: str, tasks: Sequence[tuple[MetadataSlice, Select]], *, check: bool = False
+        self,
+        partition: str,
+        tasks: Sequence[tuple[MetadataSlice, Select]],
+        *,
+        check: bool = False,
+        each: Each | None = None,
     ) -> pa.Table:
-        """Return the merged records that are selected in the layers of its slice."""
+        """Return the merged records that are selected in the layers of its slice, or what `each` makes of them."""
         decode, merge, schema = self._kind(partition)
         if partition == RECORD_INDEX and len(tasks) > 1 and all(select.keys is not None for _, select in tasks):
             found = self._joint_locations(tasks)
@@ -488,14 +499,18 @@ class MetadataTable:
             layers = [_decoded(file, decode, select, schema) for file in files]
             rows = merge(layers) if layers else schema.empty_table()
             del layers
-            release_unused(after=rows)
             if check:
                 self._check_shards(partition, slice_, rows, numbers[slice_.file_id], len(numbers))
+            if each is not None:
+                rows = each(rows)
+            release_unused(after=rows)
             return rows
 
         if len(tasks) <= 1 or self._store.inner.storage.root.startswith("/"):
             # The allocator keeps what threads have allocated, and files of a local disk are read without waiting.
-            return pa.concat_tables([merged(task) for task in tasks]) if tasks else schema.empty_table()
+            if not tasks:
+                return schema.empty_table() if each is None else each(schema.empty_table())
+            return pa.concat_tables([merged(task) for task in tasks])
         with ThreadPoolExecutor(min(_READERS, len(tasks))) as pool:
             return pa.concat_tables(list(pool.map(merged, tasks)))
 
@@ -572,6 +587,22 @@ class TaskFilters:
         """Return the filters of base files, as `MetadataTable.bloom_filters` does."""
         store = MetadataStore(Env(storage=self.storage), self.config)
         return MetadataTable(store, (BLOOM_FILTERS,), self.validity, {BLOOM_FILTERS: self.slices}).bloom_filters(files)
+
+
+def _live(rows: pa.Table) -> NDArray[np.bool_]:
+    """Return which rows of `files` are files of the table."""
+    deleted, of_files = rows.column("deleted"), pc.not_equal(rows.column("key"), keys.ALL_PARTITIONS)
+    return np.asarray(pc.and_(pc.invert(deleted), of_files)).astype(bool)
+
+
+def _by_name(rows: pa.Table) -> pa.Table:
+    """Return rows of `files` ordered by key and name, the live ones first.
+
+    In this order views of a table need no copy of the columns.
+    """
+    ranked = rows.select(["key", "name"]).append_column("dead", pa.array(~_live(rows)))
+    order = np.asarray(pc.sort_indices(ranked, [(name, "ascending") for name in ("dead", "key", "name")]))
+    return rows if np.array_equal(order, np.arange(len(order))) else rows.take(pa.array(order)).combine_chunks()
 
 
 def _decoded(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema) -> Layer:

@@ -113,11 +113,44 @@ def _in_whole_table(
     def read() -> tuple[tuple[pa.Table, ColumnRanges], int]:
         # The listing was built just before, and the allocator of Arrow keeps the memory that it took.
         release_unused(after=files)
-        found = _aligned(metadata.ranges([column]), column, kind, files)
+        found = _placed(metadata, column, kind, files)
+        if found is None:
+            found = _aligned(metadata.ranges([column]), column, kind, files)
         release_unused(after=files)
         return (files, found), found.nbytes
 
     return _kept(table, ("file ranges", column, str(kind), identity), files, read)
+
+
+class _UnclearNamesError(Exception):
+    """The names of files do not tell which statistics are theirs."""
+
+
+def _placed(metadata: MetadataTable, column: str, kind: pa.DataType, files: pa.Table) -> ColumnRanges | None:
+    """Return the ranges of a column in the order of files; None if names do not tell which statistics are theirs.
+
+    The statistics of each file group are reduced to bounds and places, because names and keys take most of the memory.
+    """
+    names = one_array(files.column("name"))
+
+    def placed(rows: pa.Table) -> pa.Table:
+        rows = _of_column(rows, column)
+        place = places_of_names(one_array(rows.column("name")), names)
+        if place is None:
+            raise _UnclearNamesError
+        return pa.table({"place": place.cast(pa.int64()), **_bounds(rows, kind)})
+
+    try:
+        found = metadata.ranges([column], each=placed)
+    except _UnclearNamesError:
+        return None
+    found = found.filter(pc.is_valid(found.column("place")))
+    place = np.asarray(one_array(found.column("place")))
+    row_of = np.full(files.num_rows, -1)
+    row_of[place] = np.arange(len(place))
+    if np.count_nonzero(row_of >= 0) < len(place):
+        return None
+    return _taken(found, pa.array(row_of, mask=row_of < 0))
 
 
 # parameters: where ranges are read and kept, and what they describe
@@ -184,13 +217,21 @@ def _of_column(rows: pa.Table, column: str) -> pa.Table:
 
 def _ranges(rows: pa.Table, kind: pa.DataType, place: pa.Array) -> ColumnRanges:
     """Return the rows at these places as ranges; a null place is an item without statistics."""
+    return _taken(_bounds(rows, kind), place)
+
+
+def _bounds(rows: pa.Table, kind: pa.DataType) -> dict[str, pa.Array]:
+    """Return the columns `low`, `high`, `nulls` and `values` of statistics; null where they prove nothing."""
     typed = typed_statistics(rows, kind)
     known = one_array(typed.column("known"))
-    numbers = [_where(known, one_array(typed.column(name))) for name in ("min", "max", "null_count", "value_count")]
-    low, high, nulls, values = (number.take(place) for number in numbers)
-    return ColumnRanges(
-        low=low, high=high, nulls=nulls.cast(pa.int64()), values=values.cast(pa.int64()), java_order=True
-    )
+    stored = {"low": "min", "high": "max", "nulls": "null_count", "values": "value_count"}
+    found = {name: _where(known, one_array(typed.column(column))) for name, column in stored.items()}
+    return found | {name: found[name].cast(pa.int64()) for name in ("nulls", "values")}
+
+
+def _taken(bounds: pa.Table | Mapping[str, pa.Array], place: pa.Array) -> ColumnRanges:
+    low, high, nulls, values = (one_array(bounds[name]).take(place) for name in ("low", "high", "nulls", "values"))
+    return ColumnRanges(low=low, high=high, nulls=nulls, values=values, java_order=True)
 
 
 def _where(known: pa.Array, values: pa.Array) -> pa.Array:

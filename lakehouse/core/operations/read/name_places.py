@@ -1,6 +1,7 @@
 """Find file names among other file names with little memory: by numbers that are computed from the names.
 
-A hash table of 200,000 names takes 60 MB, one of numbers 6 MB. Equal numbers are no proof, so the names are compared.
+A hash table of 200,000 names takes 60 MB, their sorted numbers 3 MB. Equal numbers prove nothing, so
+the names are compared.
 """
 
 from __future__ import annotations
@@ -27,9 +28,15 @@ def places_of_names(names: pa.Array, known: pa.Array) -> pa.Array | None:
     Returns None if that is not known, because a name is short, or occurs more than once in `known`.
     """
     numbers, known_numbers = _numbers(names), _numbers(known)
-    if numbers is None or known_numbers is None or len(np.unique(known_numbers)) < len(known_numbers):
+    if numbers is None or known_numbers is None:
         return None
-    place = pc.index_in(pa.array(numbers), value_set=pa.array(known_numbers))
+    order = np.argsort(known_numbers)
+    ordered = known_numbers[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        return None
+    near = np.minimum(np.searchsorted(ordered, numbers), max(len(ordered) - 1, 0))
+    is_found = ordered[near] == numbers if len(ordered) else np.zeros(len(numbers), bool)
+    place = pa.array(order[near] if len(ordered) else np.zeros(len(numbers), np.int64), mask=~is_found)
     for start in range(0, len(names), _COMPARED):
         some = place.slice(start, _COMPARED)
         same = pc.equal(known.take(some), names.slice(start, _COMPARED))
