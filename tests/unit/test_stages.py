@@ -97,14 +97,16 @@ def test_extended_tests_exist() -> None:
         assert not name or f"def {name.partition('[')[0]}(" in text, entry
 
 
-def test_half_of_the_cases_of_a_function_are_extended_and_a_single_case_is_not() -> None:
+def test_one_of_three_cases_of_a_function_runs_and_a_single_case_always() -> None:
     module = "tests/property/test_archive.py::test_"
-    cases = {name: [f"{module}{name}[{number}]" for number in range(5)] for name in "abcdefgh"}
+    cases = {name: [f"{module}{name}[{number}]" for number in range(6)] for name in "abcdefgh"}
     found = extended_tests(
         [*(case for some in cases.values() for case in some), f"{module}single", "tests/unit/x.py::t"]
     )
     kept = {name: [number for number, case in enumerate(some) if case not in found] for name, some in cases.items()}
-    assert {tuple(numbers) for numbers in kept.values()} == {(0, 2, 4), (1, 3)}
+    assert {tuple(numbers) for numbers in kept.values()} == {(0, 3), (1, 4), (2, 5)}
+    pair = [f"{module}pair[{number}]" for number in range(2)]
+    assert len(extended_tests(pair)) == 1
     assert found <= {case for some in cases.values() for case in some}
     assert extended_tests([EXTENDED[0], "tests/unit/x.py::t"]) == {EXTENDED[0]}
 
