@@ -14,10 +14,11 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS
-from lakehouse.core.metadata.read.table import LISTING, MetadataTable
+from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.load.table import LoadedTable, load_table
+from lakehouse.core.state.data_files import LISTING
 from lakehouse.core.state.file_system_view import DataFile
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.model.instant import Action

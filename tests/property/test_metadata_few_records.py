@@ -44,7 +44,7 @@ from lakehouse.core.metadata.partitions.protocol import Definition, MetadataComm
 from lakehouse.core.metadata.read.few import few_listing, few_statistics
 from lakehouse.core.metadata.read.layers import FileLayer
 from lakehouse.core.metadata.read.newest import newest_statistics
-from lakehouse.core.metadata.read.table import LISTING
+from lakehouse.core.state.data_files import LISTING
 from lakehouse.core.state.table_config import parse_table_config
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import UnsupportedError

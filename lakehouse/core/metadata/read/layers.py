@@ -20,11 +20,13 @@ from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.log.scan import lost_blocks, settle_blocks
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata.few_records import few_entries
+from lakehouse.core.format.metadata.merge import Layer
 from lakehouse.core.format.metadata.records import decode_blooms
 from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.metadata.hfiles import mapped_file, open_hfile
 from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.metadata.read.slices import MetadataSlice
+from lakehouse.core.metadata.read.unusable import MetadataUnusableError
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
@@ -331,6 +333,25 @@ class LayerReader:
 
     def _name(self, path: str) -> str:
         return f"{self._storage.root}/{path}"
+
+
+def decoded_layer(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema) -> Layer:
+    """Return the selected entries of a file, decoded; raise MetadataUnusableError, which names the file, for damage."""
+    if not file.has_entries:
+        return Layer(schema.empty_table(), file.deletes)
+    text = file.schema
+    if text is None:
+        if file.count == 0:
+            return Layer(schema.empty_table())
+        raise MetadataUnusableError(f"{file.path} has no schema in its file info", path=file.path)
+    try:
+        return Layer(select.rows(file, decode, text))
+    except MetadataUnusableError:
+        raise
+    except Exception as error:
+        if not hasattr(error, "message"):
+            raise
+        raise MetadataUnusableError(f"{file.path}: {error.message}", path=file.path) from error
 
 
 def _decoded_in_parts(decode: Decode, entries: pa.Table, schema: str) -> pa.Table:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.memory import release_unused
@@ -41,14 +40,17 @@ from lakehouse.core.metadata.read.layers import (
     FileLayer,
     LayerReader,
     Select,
+    decoded_layer,
     sorted_keys,
 )
+from lakehouse.core.metadata.read.listing_rows import listing_of_rows, ordered_rows
 from lakehouse.core.metadata.read.location_layers import Located, decoded_together, located_in_layers
 from lakehouse.core.metadata.read.newest import newest_statistics
 from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices, slices_by_partition
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
 from lakehouse.core.metadata.read.validity import Validity
 from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.state.data_files import LISTING
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
@@ -58,7 +60,6 @@ FILES, COLUMN_STATS, PARTITION_STATS = "files", "column_stats", "partition_stats
 RECORD_INDEX, BLOOM_FILTERS = "record_index", "bloom_filters"
 SECONDARY, EXPRESSION = "secondary_index_", "expr_index_"
 
-LISTING = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size_bytes", pa.int64())])
 BLOOMS = pa.schema([("partition", pa.string()), ("name", pa.string()), *list(BLOOM_ROWS)[1:]])
 MATCHES = pa.schema([("value", pa.string()), ("record_key", pa.string())])
 
@@ -128,13 +129,7 @@ class MetadataTable:
                 with suppress(UnusualRecordError):
                     (slice_,) = self._single(FILES)
                     return few_listing(self._layers.layers(slice_, self._validity.is_valid), wanted, LISTING)
-            rows = self._files_of(wanted)
-            is_live = _live(rows)
-            count = int(np.count_nonzero(is_live))
-            # The rows of the whole table begin with the live ones; a slice of them is no copy.
-            live = rows.slice(0, count) if is_live[:count].all() else rows.filter(pa.array(is_live))
-            columns = [keys.paths(live.column("key")), live.column("name"), live.column("size_bytes")]
-            return pa.table(columns, schema=LISTING)
+            return listing_of_rows(self._files_of(wanted))
 
     def ranges(self, columns: Sequence[str], files: pa.Table | None = None, *, each: Each | None = None) -> pa.Table:
         """Return statistics of columns of files as `STAT_ROWS`; `typed_statistics` returns those of a column typed.
@@ -398,7 +393,7 @@ class MetadataTable:
 
     def _all_files(self, slice_: MetadataSlice) -> pa.Table:
         def made() -> tuple[pa.Table, int]:
-            rows = _by_name(self._merged(FILES, [(slice_, Select())]))
+            rows = ordered_rows(self._merged(FILES, [(slice_, Select())]))
             release_unused(after=rows)
             return rows, rows.nbytes
 
@@ -413,7 +408,9 @@ class MetadataTable:
             if schema is STAT_ROWS:
                 parts = self._shard(self.slices(partition), wanted, "")
                 tasks = [(self._layers.layers(slice_, self._validity.is_valid), part.keys) for slice_, part in parts]
-                rows = newest_statistics(tasks, lambda file, held: _decoded(file, decode, Select(keys=held), schema))
+                rows = newest_statistics(
+                    tasks, lambda file, held: decoded_layer(file, decode, Select(keys=held), schema)
+                )
                 if rows is not None:
                     return rows
             return self._find(partition, wanted)
@@ -496,7 +493,7 @@ class MetadataTable:
         def merged(task: tuple[MetadataSlice, Select]) -> pa.Table:
             slice_, select = task
             files = self._layers.layers(slice_, self._validity.is_valid)
-            layers = [_decoded(file, decode, select, schema) for file in files]
+            layers = [decoded_layer(file, decode, select, schema) for file in files]
             rows = merge(layers) if layers else schema.empty_table()
             del layers
             if check:
@@ -587,40 +584,6 @@ class TaskFilters:
         """Return the filters of base files, as `MetadataTable.bloom_filters` does."""
         store = MetadataStore(Env(storage=self.storage), self.config)
         return MetadataTable(store, (BLOOM_FILTERS,), self.validity, {BLOOM_FILTERS: self.slices}).bloom_filters(files)
-
-
-def _live(rows: pa.Table) -> NDArray[np.bool_]:
-    """Return which rows of `files` are files of the table."""
-    deleted, of_files = rows.column("deleted"), pc.not_equal(rows.column("key"), keys.ALL_PARTITIONS)
-    return np.asarray(pc.and_(pc.invert(deleted), of_files)).astype(bool)
-
-
-def _by_name(rows: pa.Table) -> pa.Table:
-    """Return rows of `files` ordered by key and name, the live ones first.
-
-    In this order views of a table need no copy of the columns.
-    """
-    ranked = rows.select(["key", "name"]).append_column("dead", pa.array(~_live(rows)))
-    order = np.asarray(pc.sort_indices(ranked, [(name, "ascending") for name in ("dead", "key", "name")]))
-    return rows if np.array_equal(order, np.arange(len(order))) else rows.take(pa.array(order)).combine_chunks()
-
-
-def _decoded(file: FileLayer, decode: Decode, select: Select, schema: pa.Schema) -> Layer:
-    if not file.has_entries:
-        return Layer(schema.empty_table(), file.deletes)
-    text = file.schema
-    if text is None:
-        if file.count == 0:
-            return Layer(schema.empty_table())
-        raise MetadataUnusableError(f"{file.path} has no schema in its file info", path=file.path)
-    try:
-        return Layer(select.rows(file, decode, text))
-    except MetadataUnusableError:
-        raise
-    except Exception as error:
-        if not hasattr(error, "message"):
-            raise
-        raise MetadataUnusableError(f"{file.path}: {error.message}", path=file.path) from error
 
 
 def _repeated(text: str, count: int) -> pa.Array:
