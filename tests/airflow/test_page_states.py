@@ -95,9 +95,11 @@ def test_thousand_tables_load_one_page_with_few_requests(
             name, found = f"n{number % 10}.t{number:04d}", numbers(NOW, base_bytes=number)
             add_table(session, FleetTable(name=name, numbers=found, growth=growth), NOW)
     tab.send("Page.addScriptToEvaluateOnNewDocument", source=ROWS_PAINTED)
-    for origin in ("another page of Airflow", "a new process of the browser"):
+    for origin in ("another page of Airflow", "a new process of the browser", "a new process with an empty cache"):
         if origin.startswith("a new"):
             tab.open("about:blank")
+        if origin.endswith("empty cache"):
+            tab.send("Network.clearBrowserCache")
         tab.open(f"{airflow.url}/plugin/lakehouse")
         tab.see("1,000", "n0.t0000", "1 to 50 of 1,000")
         assert until(lambda: bool(tab.run("window.rowsPainted")))

@@ -27,6 +27,7 @@ _TESTS = (
     "tests/databases/test_postgres_stream.py::test_stream_follows_the_log_and_continues_after_sigkill",
 )
 
+#: CI runs one of this number of similar cases.
 _STEP = 3
 #: Tests with many similar cases: CI runs every third case of each test function, and one of two.
 _SAMPLED = (

@@ -108,11 +108,12 @@ function Tip({ table, hover, runs, width, archived }) {
   const [rested, setRested] = useState(false);
   useEffect(() => { const timer = setTimeout(() => setRested(true), REST_MS); return () => clearTimeout(timer); }, []);
   const readable = rested && b.count === 1 && b.action !== PUBLISH && !archived;
-  const { data } = useData(readable ? `tables/${encodeURIComponent(table)}/timeline/${encodeURIComponent(b.instant)}` : null);
+  const { data, error } = useData(readable ? `tables/${encodeURIComponent(table)}/timeline/${encodeURIComponent(b.instant)}` : null);
   const text = b.count > 1 ? [`${count(b.count)} instants`, `${absolute(b.begin)} to ${absolute(b.end)}`]
     : b.action === PUBLISH ? [`published ${b.partition}`, `version ${b.instant}`, absolute(b.begin)]
     : [`${b.action} ${b.instant}`, b.state === 'completed' ? `${absolute(b.begin)}, ${seconds((b.end - b.begin) / 1000)}` : `${b.state} since ${absolute(b.begin)}${b.kind === 'failed' ? '; no heartbeat' : ''}`,
-      ...(run ? [`run ${run.run}, ${run.tries === 1 ? '1 try' : `${run.tries} tries`}${run.error ? `: ${run.error}` : ''}`] : []), ...(data ? decoded(data) : [])];
+      ...(run ? [`run ${run.run}, ${run.tries === 1 ? '1 try' : `${run.tries} tries`}${run.error ? `: ${run.error}` : ''}`] : []), ...(data ? decoded(data) : []),
+      ...(error ? [`The plan or commit cannot be read: ${error.message}`] : [])];
   return h(Box, { role: 'tooltip', position: 'absolute', pointerEvents: 'none', top: `${hover.y + 14}px`, left: `${Math.min(hover.x + 10, width - 330)}px`, maxW: '20rem', bg: 'bg.panel', borderWidth: 1, borderRadius: 'md', p: 2, shadow: 'md', fontSize: 'xs', zIndex: 5 },
     text.map((t, i) => h(Text, { key: i, fontWeight: i ? 'normal' : 'semibold' }, t)));
 }

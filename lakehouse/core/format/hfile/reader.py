@@ -385,14 +385,13 @@ class HFile:
     def _unpacked(self, data: U8, places: I64, offsets: I64, headers: Any) -> Payloads:
         view = data.data
         ends = places + HEADER_BYTES + headers["stored"]
-        bounds = np.zeros(len(headers) + 1, np.int64)
-        np.cumsum(headers["raw"], out=bounds[1:])
-        # Each block is copied when it is unpacked, so that no second copy of all of them exists.
-        joined = np.empty(max(int(bounds[-1]), 1), np.uint8)
-        blocks = zip(places.tolist(), ends.tolist(), bounds.tolist(), headers, strict=False)
-        for start, end, place, header in blocks:
-            raw = self._raw(view[start:end], header)
-            joined[place : place + len(raw)] = np.frombuffer(raw, np.uint8)
+        pieces = [
+            self._raw(view[start:end], header)
+            for start, end, header in zip(places.tolist(), ends.tolist(), headers, strict=True)
+        ]
+        bounds = np.zeros(len(pieces) + 1, np.int64)
+        np.cumsum([len(piece) for piece in pieces], out=bounds[1:])
+        joined = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
         return Payloads(joined, bounds[:-1], bounds[1:], offsets)
 
     def _stored(self, offsets: I64, sizes: I64) -> tuple[U8, I64]:
