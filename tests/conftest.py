@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import pytest
 
+from lakehouse.demo.jvm import short_job_flags
 from tests.support.extended import extended_tests
 
 MISSING = "missing:"
@@ -24,8 +25,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-# JVMs of tests run for seconds, so the optimising compiler and parallel collectors cost more than they save.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JDK_JAVA_OPTIONS", short_job_flags(Path(__file__).resolve().parents[1] / ".venv"))
 
 if find_spec("hypothesis") is not None:
     from hypothesis import HealthCheck, settings

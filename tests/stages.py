@@ -127,7 +127,7 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
     """Return stages for all tests, each in one stage; `in_ci` leaves out the tests with the mark `extended`."""
     less = " and not extended" if in_ci else ""
     ordinary = ("-m", f"not jvm{less}")
-    histories = {"LAKEHOUSE_SHARE": "0.33", "LAKEHOUSE_SEEDS": "80", "LAKEHOUSE_KILLS": "80"} if in_ci else {}
+    histories = {"LAKEHOUSE_SHARE": "0.25", "LAKEHOUSE_SEEDS": "60", "LAKEHOUSE_KILLS": "60"} if in_ci else {}
     adoption = Stage(
         name="adoption",
         text="the path of a new user: wheel, pip, Airflow, documentation",
@@ -137,7 +137,7 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
         Stage(
             name="environments",
             text="virtual environments and jars",
-            command=make("venvs", "hudi", "s3a", "kafka", "mysql"),
+            command=make("venvs", "classes", "hudi", "s3a", "kafka", "mysql"),
         ),
         Stage(name="checks", text="lint, types, import rules, documentation", command=make("check")),
         Stage(

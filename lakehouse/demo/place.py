@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakehouse.demo.database import HOW_TO_INSTALL, Database
+from lakehouse.demo.jvm import short_job_flags
 from lakehouse.demo.processes import HOST
 from lakehouse.errors import UserError
 
@@ -83,8 +84,7 @@ class DemoPlace:
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(ports.trigger_log),
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(ports.worker_log),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
-            # Jobs run for seconds: the optimising compiler and parallel collectors cost more than they save.
-            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "JDK_JAVA_OPTIONS": short_job_flags(Path(sys.prefix)),
             "LAKEHOUSE_HOME": str(self.home),
             "LAKEHOUSE_SPARK_HOME": sys.prefix,
             "LAKEHOUSE_SPECS": str(self.specs),

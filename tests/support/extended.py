@@ -1,7 +1,7 @@
 """Tests that CI leaves out, because they take long; `make test-all` runs them.
 
 They start a whole Airflow for behaviour that cheaper tests show in parts, install environments with pip, or repeat a
-long test for another table type, index or operation. Of tests with many similar cases one in three runs.
+long test for another table type, index or operation. Of tests with many similar cases one in six runs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _TESTS = (
 )
 
 #: CI runs one of this number of similar cases.
-_STEP = 3
-#: Tests with many similar cases: CI runs every third case of each test function, and one of two.
+_STEP = 6
+#: Tests with many similar cases: CI runs every sixth case of each test function, and at least one.
 _SAMPLED = (
     "tests/contract/test_fleet_views.py",
     "tests/contract/test_lock",
@@ -44,12 +44,16 @@ _SAMPLED = (
     "tests/property/test_clustering_crashes.py",
     "tests/property/test_crashes.py",
     "tests/property/test_early_conflict.py",
+    "tests/property/test_ingest_kills.py",
     "tests/property/test_ingest_rewritten.py",
     "tests/property/test_kills.py",
     "tests/property/test_late_rows.py",
     "tests/property/test_located_writes.py",
+    "tests/property/test_many_writers.py",
+    "tests/property/test_metadata_service_crashes.py",
     "tests/property/test_mor_crashes.py",
     "tests/property/test_restore_crashes.py",
+    "tests/property/test_service_runs.py",
     "tests/property/test_storage_errors.py",
     "tests/property/test_ttl_crashes.py",
     "tests/reliability/test_soak.py",
@@ -59,6 +63,7 @@ _SAMPLED = (
     "tests/spark/test_filter_pushdown.py",
     "tests/spark/test_fixture_slices.py",
     "tests/spark/test_ingest_read.py",
+    "tests/spark/test_published.py",
     "tests/spark/test_schema_drift.py",
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,14 +98,14 @@ def test_extended_tests_exist() -> None:
         assert not name or f"def {name.partition('[')[0]}(" in text, entry
 
 
-def test_one_of_three_cases_of_a_function_runs_and_a_single_case_always() -> None:
+def test_one_of_six_cases_of_a_function_runs_and_a_single_case_always() -> None:
     module = "tests/property/test_archive.py::test_"
-    cases = {name: [f"{module}{name}[{number}]" for number in range(6)] for name in "abcdefgh"}
+    cases = {name: [f"{module}{name}[{number}]" for number in range(12)] for name in "abcdefghijklmnopqrst"}
     found = extended_tests(
         [*(case for some in cases.values() for case in some), f"{module}single", "tests/unit/x.py::t"]
     )
     kept = {name: [number for number, case in enumerate(some) if case not in found] for name, some in cases.items()}
-    assert {tuple(numbers) for numbers in kept.values()} == {(0, 3), (1, 4), (2, 5)}
+    assert {tuple(numbers) for numbers in kept.values()} == {(n, n + 6) for n in range(6)}
     pair = [f"{module}pair[{number}]" for number in range(2)]
     assert len(extended_tests(pair)) == 1
     assert found <= {case for some in cases.values() for case in some}
@@ -156,12 +157,33 @@ def test_phase_follows_the_output_of_pip(tmp_path: Path) -> None:
     assert (phase.name, phase.detail) == ("installing", "1 of 2 packages")
 
 
-def test_install_prints_the_end_of_the_output_of_a_failed_pip(tmp_path: Path) -> None:
+def script_at(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(("code", "installer"), [(0, "uv"), (2, "pip")])
+def test_install_uses_uv_and_after_its_failure_pip(
+    code: int, installer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     venv = tmp_path / "venv"
-    (venv / "bin").mkdir(parents=True)
-    python = venv / "bin" / "python"
-    python.write_text("#!/bin/sh\necho 'Collecting nothing-here'\necho 'ERROR: No matching distribution'\nexit 1\n")
-    python.chmod(0o755)
+    script_at(venv / "bin" / "python", "echo 'installed by pip' \"$@\"")
+    script_at(tmp_path / "bin" / "uv", f"echo 'installed by uv' \"$@\"; exit {code}")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    output = io.StringIO()
+    assert environments.install(venv, ["a==1"], output) == 0
+    assert output.getvalue().splitlines()[-1].startswith("    venv: ready after")
+    assert (venv / "pip.log").read_text().splitlines()[-1].startswith(f"installed by {installer} ")
+    assert (venv / "pip.log").read_text().splitlines()[-1].endswith(" a==1")
+
+
+def test_install_prints_the_end_of_the_output_of_a_failed_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv = tmp_path / "venv"
+    script_at(venv / "bin" / "python", "echo 'Collecting nothing-here'\necho 'ERROR: No matching distribution'\nexit 1")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     output = io.StringIO()
     assert environments.install(venv, ["nothing-here"], output) == 1
     shown = output.getvalue()
