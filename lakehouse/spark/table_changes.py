@@ -11,12 +11,16 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.format.log.cdc import AFTER, BEFORE
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.cdc import plan_change_read
 from lakehouse.core.operations.read.queries import SNAPSHOT, Changes, CompletedUpTo, Incremental, ScanRequest
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.table.scan import TableScan
+from lakehouse.errors import UserError, nearest
 from lakehouse.model.predicate import And, In, Predicate
+from lakehouse.spark.changes import rows_of_changes
 from lakehouse.spark.engine import is_small
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.scan import spark_schema
@@ -64,7 +68,8 @@ def changed_rows(session: Session, loaded: LoadedTable, begin: str, end: str) ->
 
 def rows_before(session: Session, loaded: LoadedTable, begin: str, end: str) -> Frame:
     """Return the versions of rows that the commits completed in (begin, end] replaced or deleted."""
-    return _changes(session, loaded, begin, end).where("before IS NOT NULL").select("before.*")
+    scan = plan_change_read(loaded, Changes(begin, end), _change_request(loaded, begin, end))
+    return _in_one_task(rows_of_changes(session, scan, (BEFORE,)))
 
 
 def changes_of(session: Session, loaded: LoadedTable, begin: str, end: str) -> Frame:
@@ -103,17 +108,20 @@ def no_rows(session: Session, loaded: LoadedTable) -> Frame:
 def images_of_changes(session: Session, loaded: LoadedTable, begin: str, end: str, columns: Sequence[str]) -> Frame:
     """Return columns of every row that the commits completed in (begin, end] wrote, replaced or deleted.
 
-    One scan of the changes yields the values before and after each of them.
+    One scan of the changes yields the values before and after each of them; equal rows may be returned once.
 
     Raises UserError for a column that the table does not have.
     """
-    sides = [
-        F.when(F.col(side).isNotNull(), F.struct(*[F.col(f"{side}.`{name}`").alias(name) for name in columns]))
-        for side in ("before", "after")
-    ]
-    with spark_failures(f"ingest.group_by {', '.join(columns)}"):
-        images = _changes(session, loaded, begin, end).select(F.explode(F.array(*sides)).alias("image"))
-        return images.where("image IS NOT NULL").select("image.*")
+    known = data_columns(loaded)
+    missing = next((name for name in columns if name not in known), None)
+    if missing is not None:
+        raise UserError(
+            f"ingest.group_by {', '.join(columns)}: the table has no column {missing!r}, its columns are "
+            f"{', '.join(known)}.{nearest(missing, known)}",
+            column=missing,
+        )
+    scan = plan_change_read(loaded, Changes(begin, end), _change_request(loaded, begin, end, tuple(columns)))
+    return _in_one_task(rows_of_changes(session, scan, (BEFORE, AFTER), distinct=True))
 
 
 def groups_of_rows(frames: Sequence[Frame], columns: Sequence[str]) -> RowGroups:
@@ -190,11 +198,19 @@ def _joined(rows: Frame, others: Frame, columns: Sequence[str], how: str) -> Fra
 
 
 def _changes(session: Session, loaded: LoadedTable, begin: str, end: str) -> Frame:
-    return _frame(session, loaded, ScanRequest(query=Changes(begin, end), columns=data_columns(loaded)))
+    return _frame(session, loaded, _change_request(loaded, begin, end))
+
+
+def _change_request(loaded: LoadedTable, begin: str, end: str, columns: tuple[str, ...] | None = None) -> ScanRequest:
+    return ScanRequest(query=Changes(begin, end), columns=data_columns(loaded) if columns is None else columns)
 
 
 def _frame(session: Session, loaded: LoadedTable, request: ScanRequest) -> Frame:
-    frame: Frame = TableScan(table=loaded, request=request).to_spark(session)
+    return _in_one_task(TableScan(table=loaded, request=request).to_spark(session))
+
+
+def _in_one_task(frame: Frame) -> Frame:
+    """Return a small frame in one task."""
     # Rows of one task are joined and grouped without a shuffle, which takes 0.1 s however few rows there are.
     return frame.coalesce(1) if is_small(frame) else frame
 

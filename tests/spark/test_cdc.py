@@ -10,6 +10,10 @@ import pyarrow as pa
 import pytest
 
 from lakehouse import Table
+from lakehouse.core.operations.read.cdc import plan_change_read
+from lakehouse.core.operations.read.queries import EARLIEST as EARLIEST_INSTANT
+from lakehouse.core.operations.read.queries import Changes, ScanRequest
+from lakehouse.spark.changes import rows_of_changes
 from lakehouse.spark.source import register
 
 pytestmark = pytest.mark.spark
@@ -85,6 +89,29 @@ def test_to_spark_returns_changes_with_structs(spark: Any, table: Table) -> None
     assert gone.after is None and gone.before.id == "c"
     upto_now = table.incremental(table.commits()[-1][0].completion, format="cdc").to_spark(spark)
     assert upto_now.columns == ["op", "ts_ms", "before", "after"] and upto_now.count() == 0
+
+
+@pytest.mark.parametrize("columns", [("id", "day", "ts", "tags"), ("id", "tags"), ("day",)])
+@pytest.mark.parametrize("sides", [("before",), ("after",), ("before", "after")])
+def test_rows_of_changes_are_the_images_of_the_changes(
+    spark: Any, table: Table, columns: tuple[str, ...], sides: tuple[str, ...]
+) -> None:
+    loaded = table.refresh()
+    end = table.commits()[-1][0].completion
+    query = Changes(EARLIEST_INSTANT, end)
+    scan = plan_change_read(loaded, query, ScanRequest(query=query, columns=columns))
+    images = [
+        tuple(change[side][name] for name in columns)
+        for change in table.incremental("earliest", format="cdc").to_arrow().to_pylist()
+        for side in sides
+        if change[side] is not None
+    ]
+    found = [tuple(row) for row in rows_of_changes(spark, scan, sides).collect()]
+    assert sorted(found, key=repr) == sorted(images, key=repr)
+    fewer = [tuple(row) for row in rows_of_changes(spark, scan, sides, distinct=True).collect()]
+    assert {*map(repr, fewer)} == {*map(repr, images)}
+    # Lists cannot be grouped, so those rows are all there.
+    assert len(fewer) <= len(images) if "tags" not in columns else len(fewer) == len(images)
 
 
 def test_writes_of_dataframes_log_changes(spark: Any, table: Table) -> None:

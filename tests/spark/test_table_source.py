@@ -97,6 +97,43 @@ def test_deletes_filters_and_changed_keys_of_source_rows_delete_rows(etl: Etl) -
     assert etl.rows("clean", "id", "fare") == [("c-Wien", 3), ("d-Lima", 4)]
 
 
+@pytest.mark.parametrize("changes", ["latest", "groups"])
+def test_deletes_reach_a_table_with_required_columns_an_ordering_and_partitions(etl: Etl, changes: str) -> None:
+    raw = etl.source("raw")
+    raw.upsert(rows(("a", "Rome", 5), ("b", "Rome", 6), ("c", "Oslo", 7)))
+    fields = [pa.field("id", pa.string()), pa.field("city", pa.string()), pa.field("fare", pa.int64())]
+    schema = pa.schema([*fields, pa.field("note", pa.string(), nullable=False), pa.field("more", pa.string())])
+    declared: dict[str, Any] = {"record_key": "id", "partition_by": "city", "ordering": "fare"}
+    Table.create(str(etl.root / "clean"), name="clean", schema=schema, **declared)
+    sql = "SELECT ID AS id, city, fare, concat('note ', id) AS note, upper(city) AS more FROM raw"
+    settings: dict[str, Any] = {"tables": {"raw": "raw"}, "transform": {"sql": sql}}
+    if changes == "groups":
+        settings |= {"changes": "groups", "group_by": "city"}
+    spec = etl.spec("clean", settings, partition_by="city", ordering="fare")
+    etl.run(spec)
+    raw.delete(["a"])
+    raw.upsert(rows(("b", "Oslo", 6)))
+    report = etl.run(spec)
+    assert report.deletes == 2
+    assert etl.rows("clean", "id", "city", "note", "more") == [
+        ("b", "Oslo", "note b", "OSLO"),
+        ("c", "Oslo", "note c", "OSLO"),
+    ]
+
+
+def test_group_by_of_a_column_that_the_source_lacks_is_refused(etl: Etl) -> None:
+    trips = etl.source("trips")
+    trips.upsert(rows(("a", "Rome", 1), ("b", "Oslo", 2)))
+    sql = "SELECT city AS town, sum(fare) AS fare FROM trips GROUP BY city"
+    settings = {"changes": "groups", "group_by": "town", "transform": {"sql": sql}}
+    spec = etl.spec("totals", {"tables": {"trips": "trips"}, **settings}, key="town")
+    etl.run(spec)
+    trips.upsert(rows(("b", "Rome", 2)))
+    with pytest.raises(UserError, match=r"ingest.group_by town: the table has no column 'town', .* id, city, fare"):
+        etl.run(spec)
+    assert etl.rows("totals", "town", "fare") == [("Oslo", 2), ("Rome", 1)]
+
+
 def test_deletes_are_kept_with_deletes_ignore_and_without_change_data(etl: Etl) -> None:
     raw = Table.create(str(etl.root / "raw"), name="raw", record_key="id")
     raw.upsert(rows(("a", "Rome", 1), ("b", "Oslo", 2)))

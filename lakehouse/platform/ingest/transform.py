@@ -113,7 +113,7 @@ def _gone(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table
         return None
     identity = _identity(spec, table)
     if views.removed is not None:
-        return not_among(_made(section, views.removed), rows, identity)
+        return _least(not_among(_made(section, views.removed), rows, identity), rows, spec, table)
     if views.groups is None:
         return None
     columns = table.schema.names
@@ -127,11 +127,26 @@ def _gone(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table
                     column=name,
                 )
     stored = stored_in_groups(rows.sparkSession, table.refresh(), columns, views.groups)
-    return not_among(stored, rows, identity)
+    return _least(not_among(stored, rows, identity), rows, spec, table)
+
+
+def _least(gone: Frame, rows: Frame, spec: TableSpec, table: Table) -> Frame:
+    """Return the columns that a delete needs: those that identify and order it, and those that may not be null.
+
+    Spark then neither reads nor computes the others.
+    """
+    required = [field.name for field in table.schema if not field.nullable]
+    required += [field.name for field in rows.schema if not field.nullable]
+    names = {name.lower() for name in (*spec.record_key, *_partition_columns(spec), *spec.ordering, *required)}
+    return gone.select(*[f"`{name}`" for name in gone.columns if name.lower() in names])
+
+
+def _partition_columns(spec: TableSpec) -> tuple[str, ...]:
+    return tuple(column.name for column in spec.partition_by)
 
 
 def _identity(spec: TableSpec, table: Table) -> tuple[str, ...]:
     """Return the columns that identify a row: the key, and the partition columns unless the key is global."""
     if stored_index_type({**table.config.raw, **spec.write_options()}).is_global:
         return spec.record_key
-    return (*spec.record_key, *(column.name for column in spec.partition_by if column.name not in spec.record_key))
+    return (*spec.record_key, *(name for name in _partition_columns(spec) if name not in spec.record_key))

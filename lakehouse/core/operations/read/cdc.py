@@ -77,6 +77,20 @@ class ChangeScan(Readable):
             if selected.num_rows:
                 yield from selected.combine_chunks().to_batches()
 
+    def rows(self, change: FileGroupChange, sides: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows before, after or both (`BEFORE`, `AFTER`) of one commit in one file group, as `row_schema`."""
+        for batch in self.read(change):
+            for side in sides:
+                image = batch.column(batch.schema.get_field_index(side))
+                there = image if image.null_count == 0 else image.drop_null()
+                if len(there):
+                    yield pa.RecordBatch.from_arrays(there.flatten(), schema=self.row_schema)
+
+    @property
+    def row_schema(self) -> pa.Schema:
+        """The columns of `rows`."""
+        return pa.schema([*image_type(self.images)])
+
     def _shown(self) -> Shown:
         line = f"planned change scan: {count_text(len(self.changes), 'changed file group')}"
         rows = [{"commit": c.instant, "partition": c.partition, "file_group": c.file_id} for c in self.changes]
