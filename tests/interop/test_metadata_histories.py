@@ -65,6 +65,10 @@ class History:
             getattr(self._table, action)(self._rows(20))
         self.actions.append(action)
 
+    def write(self) -> None:
+        """Upsert rows."""
+        self._table.upsert(self._rows(20))
+
     def _rows(self, count: int) -> pa.Table:
         rng = self._rng
         ids = [f"k{number}" for number in rng.sample(range(120), count)]
