@@ -24,8 +24,9 @@ DAYS = 100
 SHARE = 0.01
 #: An incremental run takes at most this share of the time of a recomputation.
 TARGET = 1 / 20
-#: Incremental runs before the measured ones: the JVM compiles the steps of such short runs for some rounds.
-COMPILED = 4
+#: Incremental runs before the measured ones, of the newest day and of all days: the JVM compiles the steps of short
+#: runs for some rounds.
+COMPILED, COMPILED_LONG = 14, 4
 #: What changes, and whether only the newest files have to be read.
 CHANGES = (("1 % of rows changed, the newest day", True), ("1 % of rows changed, all days", False))
 _BASE = {"hoodie.table.cdc.enabled": "true", "hoodie.parquet.compression.codec": "zstd"}
@@ -69,7 +70,7 @@ def run(setting: Setting) -> list[Comparison]:
         specs = [parse_spec(text, source="bench") for text in (_CLEAN, _DAILY)]
         _ingest(home, specs, False, 0)
         change = partial(_change, raw, setting.rows, is_local)
-        for number in range(COMPILED):
+        for number in range(COMPILED if is_local else COMPILED_LONG):
             change(number)
             _ingest(home, specs, False, number)
         sides = [
