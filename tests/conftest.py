@@ -18,6 +18,7 @@ import pytest
 
 from lakehouse.demo.jvm import short_job_flags
 from tests.support.extended import extended_tests
+from tests.support.longest import by_length
 
 MISSING = "missing:"
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
@@ -74,11 +75,12 @@ def fail_if_missing(report: Report) -> Report:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that CI leaves out."""
+    """Mark the tests that CI leaves out, and start the longest modules first."""
     extended = extended_tests(item.nodeid for item in items)
     for item in items:
         if item.nodeid in extended:
             item.add_marker(pytest.mark.extended)
+    items[:] = [items[number] for number in by_length([item.nodeid for item in items])]
 
 
 @pytest.hookimpl(wrapper=True)

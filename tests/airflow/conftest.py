@@ -26,23 +26,8 @@ os.environ |= {
 }
 
 
-#: The modules that take longest. They start first, so that no worker ends long after the others.
-LONGEST = (
-    "test_end_to_end.py",
-    "test_demo.py",
-    "test_faults.py",
-    "test_publish_scheduled.py",
-    "test_schedule.py",
-    "test_missing_pools.py",
-    "test_services.py",
-    "test_publish.py",
-)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order and mark the tests of this folder, and ignore the warnings of Airflow's own dependencies."""
-    order = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.name, len(LONGEST)))
+    """Mark the tests of this folder, and ignore the warnings of Airflow's own dependencies."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.airflow)

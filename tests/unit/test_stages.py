@@ -14,6 +14,7 @@ import pytest
 from tests import environments, stages
 from tests.stages import Stage
 from tests.support.extended import EXTENDED, extended_tests
+from tests.support.longest import LONGEST, by_length
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,6 +97,13 @@ def test_extended_tests_exist() -> None:
         path, _, name = entry.partition("::")
         text = (ROOT / path).read_text(encoding="utf-8")
         assert not name or f"def {name.partition('[')[0]}(" in text, entry
+
+
+def test_longest_modules_exist_and_start_first_in_their_order() -> None:
+    for path in LONGEST:
+        assert (ROOT / path).is_file(), path
+    tests = ["tests/a.py::t", f"{LONGEST[3]}::t[1]", "tests/b.py::t", f"{LONGEST[1]}::t", f"{LONGEST[3]}::s"]
+    assert by_length(tests) == [3, 1, 4, 0, 2]
 
 
 def test_one_of_six_cases_of_a_function_runs_and_a_single_case_always() -> None:
