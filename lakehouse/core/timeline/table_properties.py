@@ -8,31 +8,45 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.errors import CorruptTableError
 
 PROPERTIES = ".hoodie/hoodie.properties"
 PROPERTIES_BACKUP = f"{PROPERTIES}.backup"
 
 
+_NAME, _VERSION = "hoodie.table.name", "hoodie.table.version"
+
+
 def read_properties(storage: Storage) -> dict[str, str] | None:
-    """Return the properties, or those of the backup after an interrupted update (TL-2.2); None without a table."""
-    for path in (PROPERTIES, PROPERTIES_BACKUP):
-        try:
-            return parse_properties(storage.get(path))
-        except NotFoundError:
-            continue
-    return None
+    """Return the properties, or those of the backup if an update is not complete (TL-2.2); None without a table.
+
+    On file systems Hudi creates the new file empty and then writes it, so a reader may find a part of it.
+    """
+    data, _ = _stored(storage)
+    return None if data is None else parse_properties(data)
 
 
 def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
-    """Set properties, or remove those with value None, in the order of Hudi: backup, main, delete backup (TL-2.2)."""
+    """Set properties, or remove those with value None, in the order of Hudi: backup, main, delete backup (TL-2.2).
+
+    Raises:
+        NotFoundError: There is no table.
+        CorruptTableError: The stored properties have no table name, so the others may be lost too.
+    """
     storage = env.storage
-    try:
-        old = storage.get(PROPERTIES)
-    except NotFoundError:
-        # An update crashed between the two files: the backup is valid.
-        old = storage.get(PROPERTIES_BACKUP)
-        storage.put(PROPERTIES, old)
+    old, is_main = _stored(storage)
+    if old is None:
+        raise NotFoundError(f"{storage.root}/{PROPERTIES} does not exist", path=PROPERTIES)
     values = parse_properties(old)
+    if not values.get(_NAME):
+        raise CorruptTableError(
+            f"{storage.root}/{PROPERTIES} has no {_NAME}, and there is no backup of it. Restore the file before the "
+            "table is changed",
+            path=PROPERTIES,
+        )
+    if not is_main:
+        # An update crashed before it wrote the main file: the backup is valid.
+        storage.put(PROPERTIES, old)
     for key, value in changes.items():
         if value is None:
             values.pop(key, None)
@@ -41,3 +55,33 @@ def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
     storage.put(PROPERTIES_BACKUP, old)
     storage.put(PROPERTIES, render_properties(values, comments=("Updated by lakehouse",)))
     delete_leftovers(storage, [PROPERTIES_BACKUP])
+
+
+def _stored(storage: Storage) -> tuple[bytes | None, bool]:
+    """Return the main file if it is complete, otherwise the backup, and whether it is the main file."""
+    main = _get(storage, PROPERTIES)
+    if main is not None and _is_complete(main):
+        return main, True
+    backup = _get(storage, PROPERTIES_BACKUP)
+    if backup is not None and _is_complete(backup):
+        return backup, False
+    # An update deletes the backup after the main file is complete, so it may have ended since.
+    newest = _get(storage, PROPERTIES)
+    return (newest, True) if newest is not None else (backup, False)
+
+
+def _get(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.get(path)
+    except NotFoundError:
+        return None
+
+
+def _is_complete(data: bytes) -> bool:
+    """Return whether a file ends with a whole line and has the name and the version, which is one of the last keys."""
+    if not data.endswith(b"\n"):
+        return False
+    try:
+        return parse_properties(data).keys() >= {_NAME, _VERSION}
+    except CorruptTableError:
+        return False
