@@ -154,11 +154,11 @@ $(AIRFLOW_READY): pyproject.toml constraints-airflow.txt | preflight
 	@rm -rf $(EGG_INFO)
 	@touch $@
 
-classes: $(CLASSES) ## an archive of the classes of Spark: its JVMs start in half the CPU time (takes 45 s, 170 MB)
+classes: $(CLASSES) ## an archive of Spark's classes: short Spark jobs take a third less CPU time (45 s, 170 MB)
 
-$(CLASSES): tests/class_archive.py $(SPARK_READY)
+$(CLASSES): lakehouse/spark/class_archive.py $(SPARK_READY)
 	@echo "archive of the classes of Spark: $@"
-	@.venv/bin/python $< $@
+	@.venv/bin/python -m lakehouse.spark.class_archive $@
 
 $(HUDI_READY): Makefile | preflight
 	@echo "environment of the interoperability tests: .venv-hudi, with Spark $(HUDI_SPARK)"

@@ -103,7 +103,7 @@ def install(venv: Path, arguments: list[str], output: TextIO) -> int:
         if _run([uv, "pip", "install", "--python", python, *arguments], log, phase, line) == 0:
             line.end("ready")
             return 0
-        line.end("uv failed, so pip is used,")
+        line.end("uv failed and pip is used instead; uv ended")
     command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off", *arguments]
     code = _run(command, log, Phase(packages), line)
     if code == 0:

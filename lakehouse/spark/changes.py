@@ -34,7 +34,7 @@ def rows_of_changes(
 ) -> DataFrame:
     """Return the rows before, after or both of planned changes, with the columns of their images.
 
-    Spark would make a row with two structs of each change first, which takes longer than to decode it.
+    With `changes_to_spark`, Spark would first make a row with two structs of each change.
 
     Args:
         spark: The session.

@@ -14,13 +14,13 @@ from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.log.cdc import AFTER, BEFORE
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read.cdc import plan_change_read
+from lakehouse.core.operations.read.cdc import ChangeScan, plan_change_read
 from lakehouse.core.operations.read.queries import SNAPSHOT, Changes, CompletedUpTo, Incremental, ScanRequest
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.table.scan import TableScan
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.predicate import And, In, Predicate
-from lakehouse.spark.changes import rows_of_changes
+from lakehouse.spark.changes import changes_to_spark, rows_of_changes
 from lakehouse.spark.engine import is_small
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.scan import spark_schema
@@ -68,8 +68,7 @@ def changed_rows(session: Session, loaded: LoadedTable, begin: str, end: str) ->
 
 def rows_before(session: Session, loaded: LoadedTable, begin: str, end: str) -> Frame:
     """Return the versions of rows that the commits completed in (begin, end] replaced or deleted."""
-    scan = plan_change_read(loaded, Changes(begin, end), _change_request(loaded, begin, end))
-    return _in_one_task(rows_of_changes(session, scan, (BEFORE,)))
+    return _in_one_task(rows_of_changes(session, _change_scan(loaded, begin, end, data_columns(loaded)), (BEFORE,)))
 
 
 def changes_of(session: Session, loaded: LoadedTable, begin: str, end: str) -> Frame:
@@ -120,7 +119,7 @@ def images_of_changes(session: Session, loaded: LoadedTable, begin: str, end: st
             f"{', '.join(known)}.{nearest(missing, known)}",
             column=missing,
         )
-    scan = plan_change_read(loaded, Changes(begin, end), _change_request(loaded, begin, end, tuple(columns)))
+    scan = _change_scan(loaded, begin, end, tuple(columns))
     return _in_one_task(rows_of_changes(session, scan, (BEFORE, AFTER), distinct=True))
 
 
@@ -198,11 +197,12 @@ def _joined(rows: Frame, others: Frame, columns: Sequence[str], how: str) -> Fra
 
 
 def _changes(session: Session, loaded: LoadedTable, begin: str, end: str) -> Frame:
-    return _frame(session, loaded, _change_request(loaded, begin, end))
+    return _in_one_task(changes_to_spark(session, _change_scan(loaded, begin, end, data_columns(loaded))))
 
 
-def _change_request(loaded: LoadedTable, begin: str, end: str, columns: tuple[str, ...] | None = None) -> ScanRequest:
-    return ScanRequest(query=Changes(begin, end), columns=data_columns(loaded) if columns is None else columns)
+def _change_scan(loaded: LoadedTable, begin: str, end: str, columns: tuple[str, ...]) -> ChangeScan:
+    query = Changes(begin, end)
+    return plan_change_read(loaded, query, ScanRequest(query=query, columns=columns))
 
 
 def _frame(session: Session, loaded: LoadedTable, request: ScanRequest) -> Frame:

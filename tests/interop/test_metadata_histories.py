@@ -38,6 +38,23 @@ TEXTS = [None, "", "é", "plain", "😀", "x" * 500]
 STEPS = 14
 
 
+def after_history(location: Path, kind: str, index: str, seed: int) -> History:
+    """Create a table and run a random history on it."""
+    table = Table.create(
+        location,
+        name="t",
+        record_key="id",
+        partition_by="day",
+        table_type=kind,
+        schema=SCHEMA,
+        options={**OPTIONS, "hoodie.index.type": index},
+    )
+    history = History(table, kind, seed)
+    for _ in range(STEPS):
+        history.step()
+    return history
+
+
 class History:
     """Runs random actions on a table; each record key stays in one partition."""
 
@@ -92,18 +109,6 @@ class History:
 def test_metadata_table_equals_the_one_that_hudi_builds(
     kind: str, seed: int, metadata_referee: MetadataReferee, tmp_path: Path
 ) -> None:
-    index = "RECORD_INDEX" if seed else "SIMPLE"
-    table = Table.create(
-        tmp_path / "t",
-        name="t",
-        record_key="id",
-        partition_by="day",
-        table_type=kind,
-        schema=SCHEMA,
-        options={**OPTIONS, "hoodie.index.type": index},
-    )
-    history = History(table, kind, seed)
-    for _ in range(STEPS):
-        history.step()
+    history = after_history(tmp_path / "t", kind, "RECORD_INDEX" if seed else "SIMPLE", seed)
     found = metadata_referee.differences(str(tmp_path / "t"))
     assert not found, "\n".join([str(history.actions), *found])

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse import Table
-from tests.interop.test_metadata_histories import OPTIONS, SCHEMA, STEPS, History
+from tests.interop.test_metadata_histories import after_history
 from tests.support.hudi import Hudi, find_jar
 from tests.support.lock_bridge import compiled
 
@@ -30,7 +29,7 @@ VALIDATOR = "MetadataValidator"
 def validating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
     """Hudi with the validator."""
     if not JARS:
-        pytest.skip("LAKEHOUSE_HUDI_UTILITIES does not name the jars of hudi-utilities and jcommander")
+        pytest.skip("missing: the jars of hudi-utilities and jcommander; name them in LAKEHOUSE_HUDI_UTILITIES")
     home, bundle = tmp_path_factory.mktemp("validator"), find_jar()
     hudi = Hudi(bundle, home, {"spark.jars": ",".join(map(str, (bundle, *JARS)))})
     try:
@@ -40,30 +39,13 @@ def validating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
         hudi.close()
 
 
-def after_history(location: Path, kind: str, seed: int) -> History:
-    """Run a random history on a new table."""
-    index = ("RECORD_INDEX", "SIMPLE", "BLOOM" if kind == "COPY_ON_WRITE" else "SIMPLE")[seed % 3]
-    table = Table.create(
-        location,
-        name="t",
-        record_key="id",
-        partition_by="day",
-        table_type=kind,
-        schema=SCHEMA,
-        options={**OPTIONS, "hoodie.index.type": index},
-    )
-    history = History(table, kind, seed)
-    for _ in range(STEPS):
-        history.step()
-    return history
-
-
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_validator_of_hudi_passes_after_random_histories(
     kind: str, seed: int, validating: Hudi, tmp_path: Path
 ) -> None:
-    history = after_history(tmp_path / "t", kind, seed)
+    index = ("RECORD_INDEX", "SIMPLE", "BLOOM" if kind == "COPY_ON_WRITE" else "SIMPLE")[seed % 3]
+    history = after_history(tmp_path / "t", kind, index, seed)
     # A commit compacts the metadata table before it is complete, so its instant is older than the compaction's. Until
     # the next commit the validator reads the record index without that commit, on tables of Hudi too.
     history.write()
@@ -71,7 +53,7 @@ def test_validator_of_hudi_passes_after_random_histories(
 
 
 def test_validator_of_hudi_finds_a_file_that_the_metadata_table_lacks(validating: Hudi, tmp_path: Path) -> None:
-    after_history(tmp_path / "t", "COPY_ON_WRITE", 0)
+    after_history(tmp_path / "t", "COPY_ON_WRITE", "RECORD_INDEX", 0)
     newest = max((tmp_path / "t" / "a").glob("*.parquet"), key=lambda path: path.name[-25:])
     shutil.copy(newest, newest.with_name(f"00000000-0000-0000-0000-000000000000-0_{newest.name.partition('_')[2]}"))
     assert "in file system only" in validating.call(VALIDATOR, str(tmp_path / "t"))

@@ -110,8 +110,9 @@ def test_rows_of_changes_are_the_images_of_the_changes(
     assert sorted(found, key=repr) == sorted(images, key=repr)
     fewer = [tuple(row) for row in rows_of_changes(spark, scan, sides, distinct=True).collect()]
     assert {*map(repr, fewer)} == {*map(repr, images)}
-    # Lists cannot be grouped, so those rows are all there.
-    assert len(fewer) <= len(images) if "tags" not in columns else len(fewer) == len(images)
+    # Two rows of the first commit have the same day. Lists cannot be grouped, so rows with lists are all there.
+    if "after" in sides:
+        assert (len(fewer) < len(images)) == ("tags" not in columns)
 
 
 def test_writes_of_dataframes_log_changes(spark: Any, table: Table) -> None:

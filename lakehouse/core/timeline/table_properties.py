@@ -12,8 +12,6 @@ from lakehouse.errors import CorruptTableError
 
 PROPERTIES = ".hoodie/hoodie.properties"
 PROPERTIES_BACKUP = f"{PROPERTIES}.backup"
-
-
 _NAME, _VERSION = "hoodie.table.name", "hoodie.table.version"
 
 
@@ -22,7 +20,7 @@ def read_properties(storage: Storage) -> dict[str, str] | None:
 
     On file systems Hudi creates the new file empty and then writes it, so a reader may find a part of it.
     """
-    data, _ = _stored(storage)
+    data, _ = stored_properties(storage)
     return None if data is None else parse_properties(data)
 
 
@@ -34,7 +32,7 @@ def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
         CorruptTableError: The stored properties have no table name, so the others may be lost too.
     """
     storage = env.storage
-    old, is_main = _stored(storage)
+    old, is_main = stored_properties(storage)
     if old is None:
         raise NotFoundError(f"{storage.root}/{PROPERTIES} does not exist", path=PROPERTIES)
     values = parse_properties(old)
@@ -57,15 +55,18 @@ def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
     delete_leftovers(storage, [PROPERTIES_BACKUP])
 
 
-def _stored(storage: Storage) -> tuple[bytes | None, bool]:
-    """Return the main file if it is complete, otherwise the backup, and whether it is the main file."""
+def stored_properties(storage: Storage) -> tuple[bytes | None, bool]:
+    """Return the main file if it is complete, otherwise the backup, and whether it is the main file.
+
+    Without both files the first value is None.
+    """
     main = _get(storage, PROPERTIES)
     if main is not None and _is_complete(main):
         return main, True
     backup = _get(storage, PROPERTIES_BACKUP)
     if backup is not None and _is_complete(backup):
         return backup, False
-    # An update deletes the backup after the main file is complete, so it may have ended since.
+    # An update deletes the backup after it has written the main file, so it may have ended between the two reads.
     newest = _get(storage, PROPERTIES)
     return (newest, True) if newest is not None else (backup, False)
 

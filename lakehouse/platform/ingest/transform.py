@@ -111,9 +111,11 @@ def _gone(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table
     """Return the rows to delete: those that the transform made before the changes and does not make now."""
     if table is None or views.replaces or not len(table.schema):
         return None
-    identity = _identity(spec, table)
+    identity, needed = _identity(spec, table), _delete_columns(spec, table, rows)
     if views.removed is not None:
-        return _least(not_among(_made(section, views.removed), rows, identity), rows, spec, table)
+        gone = not_among(_made(section, views.removed), rows, identity)
+        # Spark resolves names without regard to case.
+        return gone.select(*[f"`{name}`" for name in gone.columns if name.lower() in needed])
     if views.groups is None:
         return None
     columns = table.schema.names
@@ -126,19 +128,18 @@ def _gone(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table
                     "the transform, or write deletes: ignore",
                     column=name,
                 )
-    stored = stored_in_groups(rows.sparkSession, table.refresh(), columns, views.groups)
-    return _least(not_among(stored, rows, identity), rows, spec, table)
+    columns = [name for name in columns if name.lower() in needed or name in views.groups.columns]
+    return not_among(stored_in_groups(rows.sparkSession, table.refresh(), columns, views.groups), rows, identity)
 
 
-def _least(gone: Frame, rows: Frame, spec: TableSpec, table: Table) -> Frame:
-    """Return the columns that a delete needs: those that identify and order it, and those that may not be null.
+def _delete_columns(spec: TableSpec, table: Table, rows: Frame) -> frozenset[str]:
+    """Return the columns that a delete needs, in lower case, so that the others are neither read nor computed.
 
-    Spark then neither reads nor computes the others.
+    These identify and order a row, or may not be null.
     """
-    required = [field.name for field in table.schema if not field.nullable]
-    required += [field.name for field in rows.schema if not field.nullable]
-    names = {name.lower() for name in (*spec.record_key, *_partition_columns(spec), *spec.ordering, *required)}
-    return gone.select(*[f"`{name}`" for name in gone.columns if name.lower() in names])
+    ordering = (*spec.ordering, *table.config.ordering_fields, *spec.column_groups)
+    required = [field.name for schema in (table.schema, rows.schema) for field in schema if not field.nullable]
+    return frozenset(n.lower() for n in (*spec.record_key, *_partition_columns(spec), *ordering, *required))
 
 
 def _partition_columns(spec: TableSpec) -> tuple[str, ...]:

@@ -42,9 +42,9 @@ from lakehouse.core.planning.validate import (
     check_timeline,
 )
 from lakehouse.core.state.file_system_view import visible_timeline
-from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
+from lakehouse.core.storage.protocol import FileInfo, is_temporary
 from lakehouse.core.timeline.heartbeat import active_writes
-from lakehouse.core.timeline.table_properties import PROPERTIES
+from lakehouse.core.timeline.table_properties import PROPERTIES, stored_properties
 from lakehouse.errors import CorruptTableError, LakehouseError, RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
@@ -154,10 +154,10 @@ def _inspect(table: LoadedTable, policies: Policies) -> Seen:
 
 def _check_properties(table: LoadedTable) -> Iterator[Finding]:
     yield from check_properties(table.config.raw)
-    try:
-        table.env.storage.get(PROPERTIES)
-    except NotFoundError:
-        yield Finding(invariant="properties.present", problem="missing; its backup is used", path=PROPERTIES)
+    _, is_main = stored_properties(table.env.storage)
+    if not is_main:
+        problem = "missing or incomplete; its backup is used"
+        yield Finding(invariant="properties.present", problem=problem, path=PROPERTIES)
 
 
 def _check_timeline(table: LoadedTable) -> Iterator[Finding]:

@@ -1,24 +1,24 @@
-"""Write an archive of the classes that Spark loads: `python tests/class_archive.py ARCHIVE`, with Spark's Python.
+"""Write an archive of the classes that Spark loads: `python -m lakehouse.spark.class_archive ARCHIVE`.
 
-A JVM that starts with the archive neither parses nor verifies these classes (JEP 350). make runs it; see
-`lakehouse.demo.jvm` for its use.
+A JVM that starts with the archive neither parses nor verifies these classes (JEP 350).
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 
 def work(place: Path) -> None:
     """Run a job that loads the classes of usual jobs: files, SQL, shuffles and tasks in Python."""
-    from pyspark.sql import SparkSession
-
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -26,7 +26,7 @@ def work(place: Path) -> None:
         .getOrCreate()
     )
 
-    def same(batches: Iterator[Any]) -> Iterator[Any]:
+    def same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
     numbers = spark.range(0, 1000, 1, 2).selectExpr("id", "id % 7 AS k", "cast(id AS string) AS s", "current_date() d")
@@ -42,32 +42,45 @@ def work(place: Path) -> None:
     spark.stop()
 
 
-def main(archive: Path) -> int:
-    """Run this file as a Spark job that ends with the archive, and return the exit code."""
+def main(words: Sequence[str]) -> int:
+    """Write the archive that the command line names, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m lakehouse.spark.class_archive", description=__doc__)
+    parser.add_argument("archive", type=Path, help="the file to write, about 170 MB")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args(words)
+    if given.work:
+        work(given.archive)
+        return 0
+    return write(given.archive)
+
+
+def write(archive: Path) -> int:
+    """Run this file as a Spark job whose JVM writes the archive at its end, and return the exit code."""
     submit = Path(sys.executable).with_name("spark-submit")
+    if not submit.is_file():
+        sys.stderr.write(f"{submit} does not exist; run this with the Python of an environment that has pyspark\n")
+        return 1
     written = archive.with_suffix(".tmp")
     written.unlink(missing_ok=True)
+    # A JVM that uses an archive cannot write one.
+    inherited = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
     with tempfile.TemporaryDirectory() as place:
         # Only the driver may write the archive. spark-class starts another JVM before it, which would too.
         flags = f"-XX:ArchiveClassesAtExit={written} -Xlog:disable -Xlog:all=error:stderr"
         done = subprocess.run(
             [str(submit), "--driver-java-options", flags, __file__, "--work", place],
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+            env={**inherited, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
         )
     if done.returncode != 0 or not written.is_file():
-        print(done.stdout, file=sys.stderr)
-        print(f"no archive of Spark's classes was written to {archive}", file=sys.stderr)
+        sys.stderr.write(f"{done.stdout}\nno archive of Spark's classes was written to {archive}\n")
         return 1
     written.replace(archive)
     return 0
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--work":
-        work(Path(sys.argv[2]))
-    else:
-        sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(sys.argv[1:]))
