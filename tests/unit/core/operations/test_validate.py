@@ -109,6 +109,12 @@ def move(storage: Storage, source: str, target: str) -> None:
     storage.delete(source)
 
 
+def empty_with_backup(storage: Storage) -> None:
+    """Leave what Hudi leaves if it ends after it has created the new properties and before it writes them."""
+    storage.put(f"{PROPERTIES}.backup", storage.get(PROPERTIES))
+    storage.put(PROPERTIES, b"")
+
+
 def rewrite(
     storage: Storage,
     change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
@@ -231,6 +237,7 @@ EMPTY_BLOOM = BloomFilter.build(pa.array([], pa.string()), entries=10, fpp=0.1)
 SHALLOW: list[tuple[str, Break, tuple[str, ...], frozenset[str]]] = [
     ("properties.checksum", lambda s: edit_properties(s, hoodie__table__checksum="1"), KINDS, frozenset()),
     ("properties.present", lambda s: move(s, PROPERTIES, f"{PROPERTIES}.backup"), KINDS, frozenset()),
+    ("properties.present", empty_with_backup, KINDS, frozenset()),
     (
         "timeline.unique",
         lambda s: s.put(completed_commits(s)[0].replace("_2", "_3"), s.get(completed_commits(s)[0])),
