@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,8 +38,19 @@ class Module:
 def modules(*folders: str) -> Iterator[Module]:
     """Yield the Python modules below `folders`, sorted by path."""
     for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield Module.of(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+        yield from _parsed(folder)
+
+
+@cache
+def _parsed(folder: str) -> tuple[Module, ...]:
+    # All tests of a process share the trees, and later collections of garbage do not visit them.
+    gc.disable()
+    try:
+        paths = sorted((ROOT / folder).rglob("*.py"))
+        return tuple(Module.of(p.relative_to(ROOT).as_posix(), p.read_text(encoding="utf-8")) for p in paths)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def tracked_files() -> tuple[str, ...]:
