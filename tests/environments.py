@@ -100,7 +100,8 @@ def install(venv: Path, arguments: list[str], output: TextIO) -> int:
     uv = shutil.which("uv")
     if uv is not None:
         phase = Phase(packages, "installing with uv")
-        if _run([uv, "pip", "install", "--python", python, *arguments], log, phase, line) == 0:
+        # Compiled once here, as pip does, and not by each process that may not write into the environment.
+        if _run([uv, "pip", "install", "--compile-bytecode", "--python", python, *arguments], log, phase, line) == 0:
             line.end("ready")
             return 0
         line.end("uv failed and pip is used instead; uv ended")

@@ -21,6 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build" / "tests"
+#: Set in some containers. Each of the hundreds of processes of a stage would then compile the modules again.
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _REPEAT_S, _POLL_S = 15.0, 0.5
 _TAIL_LINES, _WIDTH = 60, 100
 #: The last line of pytest, such as `=== 3 passed, 1 skipped in 2.1s ===` or `3 passed in 2.1s`.
@@ -208,9 +210,10 @@ def run(stage: Stage, label: str, *, echo: bool) -> Result:
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{stage.name}.log"
     started = time.monotonic()
+    inherited = {name: value for name, value in os.environ.items() if name != _NO_BYTECODE}
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
-            stage.command, cwd=ROOT, env={**os.environ, **stage.variables}, stdout=output, stderr=subprocess.STDOUT
+            stage.command, cwd=ROOT, env={**inherited, **stage.variables}, stdout=output, stderr=subprocess.STDOUT
         )
         _watch(process, log, started, echo=echo)
     seconds = time.monotonic() - started

@@ -58,6 +58,12 @@ def test_run_does_not_start_a_stage_with_a_reason_to_skip(logs: Path) -> None:
     assert not (logs / "unit.log").exists()
 
 
+def test_processes_of_a_stage_keep_the_bytecode_of_modules(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    stages.run(stage_of("import sys; print(sys.dont_write_bytecode)"), "[1 of 1]", echo=False)
+    assert (logs / "unit.log").read_text() == "False\n"
+
+
 def test_main_fails_if_a_stage_fails_and_prints_the_sums(
     logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
