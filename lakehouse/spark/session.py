@@ -11,8 +11,10 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.system.stop import before_stop
 from lakehouse.errors import UserError
+from lakehouse.spark.sockets import unix_sockets
 from lakehouse.spark.source import register
 from lakehouse.spark.stop import end_spark_call
+from lakehouse.spark.submitted import submitted_settings
 
 _CONF = {
     "spark.sql.session.timeZone": "UTC",
@@ -20,6 +22,8 @@ _CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
+#: Settings of a session that spark-submit did not start.
+_ALONE = {"spark.master": "local[*]", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
 
 
 def job_session(name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -30,9 +34,11 @@ def job_session(name: str, conf: Mapping[str, str] | None = None) -> SparkSessio
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
+    settings = {**_CONF, **(conf or {})}
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        builder = builder.master("local[*]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
-    for key, value in {**_CONF, **(conf or {})}.items():
+        settings = {**_ALONE, **settings}
+    settings |= unix_sockets({**submitted_settings(os.environ), **settings}, os.environ)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if spark.version != pyspark.__version__:

@@ -18,7 +18,12 @@ _PREFIX = "spark.hadoop.fs."
 
 
 def submitted_storage_options(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings `spark.hadoop.fs.*` that the session of this job will have, without starting it.
+    """Return the settings `spark.hadoop.fs.*` that the session of this job will have, without starting it."""
+    return {key: value for key, value in submitted_settings(environ).items() if key.startswith(_PREFIX)}
+
+
+def submitted_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that the user gave for the session of this job, without starting it.
 
     Under spark-submit the JVM holds them. Otherwise they come from `spark-defaults.conf` and from the variable
     LAKEHOUSE_STORAGE_SETTINGS, which an Airflow operator sets to its own `conf`.
@@ -26,10 +31,8 @@ def submitted_storage_options(environ: Mapping[str, str]) -> dict[str, str]:
     if "PYSPARK_GATEWAY_PORT" in environ:
         # This connects to the JVM of spark-submit and starts no Spark context.
         SparkContext._ensure_initialized()
-        settings = dict(SparkConf().getAll())
-    else:
-        settings = {**_defaults(environ), **_given(environ)}
-    return {key: value for key, value in settings.items() if key.startswith(_PREFIX)}
+        return dict(SparkConf().getAll())
+    return {**_defaults(environ), **_given(environ)}
 
 
 def _given(environ: Mapping[str, str]) -> dict[str, str]:

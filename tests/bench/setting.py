@@ -13,6 +13,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.core.table.table import Table
+from lakehouse.spark.sockets import unix_sockets
 from tests.bench.data import KEY, ORDERING, PARTITION, write_orders
 
 CODEC = "zstd"
@@ -43,9 +44,11 @@ def spark() -> SparkSession:
     """Return the Spark session: two cores, one JVM, and Python workers of this interpreter."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
+    builder = SparkSession.builder.master(f"local[{CORES}]")
+    for name, value in unix_sockets({"spark.master": "local"}, os.environ).items():
+        builder = builder.config(name, value)
     session = (
-        SparkSession.builder.master(f"local[{CORES}]")
-        .appName("lakehouse-bench")
+        builder.appName("lakehouse-bench")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
+from lakehouse.spark.sockets import unix_sockets
+
 #: Folder of the jars from `make s3a`, with which Spark's readers open s3a:// paths; the session loads all jars in it.
 S3A_JARS = Path(__file__).resolve().parents[2] / ".jars" / "s3a"
 _NUMBER = "number"
@@ -21,9 +24,11 @@ _NUMBER = "number"
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Run a local Spark session with two threads; tests that use it have the marker `spark`."""
     home: Path = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in unix_sockets({"spark.master": "local[2]"}, os.environ).items():
+        builder = builder.config(name, value)
     session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, sorted(S3A_JARS.glob("*.jar")))))
+        builder.config("spark.jars", ",".join(map(str, sorted(S3A_JARS.glob("*.jar")))))
         .appName("lakehouse-tests")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
