@@ -59,13 +59,21 @@ def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
                 f"There are: {', '.join(columns)}.",
                 column=name,
             ) from error
-    no_key = reduce(and_, (_is_empty(name) for name in key_fields)) if key_fields else F.lit(False)
     reason = (
         F.when(F.col(CORRUPT).isNotNull(), F.lit(NOT_PARSED))
-        .when(no_key, F.lit(f"no record key: {', '.join(key_fields)} is null or empty"))
+        .when(_lacks_key(key_fields), F.lit(f"no record key: {', '.join(key_fields)} is null or empty"))
         .otherwise(F.lit(None).cast("string"))
     )
     return frame.withColumn(REASON, reason)
+
+
+def rows_with_key(frame: Frame, key_fields: Sequence[str]) -> Frame:
+    """Return the rows of which at least one key field has a value; the others cannot be written."""
+    return frame.where(~_lacks_key(key_fields))
+
+
+def _lacks_key(key_fields: Sequence[str]) -> Column:
+    return reduce(and_, (_is_empty(name) for name in key_fields)) if key_fields else F.lit(False)
 
 
 def pin(frame: Frame) -> Frame:

@@ -22,6 +22,8 @@ _GROUPED = (
     pa.types.is_string,
     pa.types.is_large_string,
 )
+#: Bytes of changes that this process reads in less time than Spark starts a task.
+_BYTES_HERE = 16 * 1024 * 1024
 
 
 def changes_to_spark(spark: SparkSession, scan: ChangeScan) -> DataFrame:
@@ -45,21 +47,35 @@ def rows_of_changes(
 
     def read(change: FileGroupChange) -> Iterator[pa.RecordBatch]:
         found = scan.rows(change, sides)
-        return _fewer(found) if distinct and all(_is_grouped(field.type) for field in scan.row_schema) else found
+        return _fewer(found) if distinct and _is_grouped(scan.row_schema) else found
 
     return _read(spark, scan, scan.row_schema, read)
 
 
-def _is_grouped(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in _GROUPED)
+def distinct_rows(scan: ChangeScan, sides: Sequence[str]) -> pa.Table | None:
+    """Return the distinct rows of a few planned changes, read by this process; None if a task has to read them.
+
+    They are many, or have columns that Arrow does not group.
+    """
+    if scan.bytes > _BYTES_HERE or not _is_grouped(scan.row_schema):
+        return None
+    found = [batch for change in scan.changes for batch in _fewer(scan.rows(change, sides))]
+    return distinct(pa.Table.from_batches(found, schema=scan.row_schema))
+
+
+def distinct(rows: pa.Table) -> pa.Table:
+    """Return the distinct rows of a table whose columns Arrow groups."""
+    return rows.group_by(rows.schema.names, use_threads=False).aggregate([]).select(rows.schema.names).cast(rows.schema)
+
+
+def _is_grouped(schema: pa.Schema) -> bool:
+    return all(any(test(field.type) for test in _GROUPED) for field in schema)
 
 
 def _fewer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the distinct rows of each batch."""
     for batch in batches:
-        rows = pa.Table.from_batches([batch])
-        few = rows.group_by(rows.schema.names, use_threads=False).aggregate([])
-        yield from few.select(rows.schema.names).cast(rows.schema).to_batches()
+        yield from distinct(pa.Table.from_batches([batch])).to_batches()
 
 
 def _read(

@@ -20,7 +20,7 @@ from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.table.scan import TableScan
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.predicate import And, In, Predicate
-from lakehouse.spark.changes import changes_to_spark, rows_of_changes
+from lakehouse.spark.changes import changes_to_spark, distinct, distinct_rows, rows_of_changes
 from lakehouse.spark.engine import is_small
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.scan import spark_schema
@@ -104,10 +104,13 @@ def no_rows(session: Session, loaded: LoadedTable) -> Frame:
     return session.createDataFrame([], spark_schema(pa.schema(fields)))
 
 
-def images_of_changes(session: Session, loaded: LoadedTable, begin: str, end: str, columns: Sequence[str]) -> Frame:
+def images_of_changes(
+    session: Session, loaded: LoadedTable, begin: str, end: str, columns: Sequence[str]
+) -> Frame | pa.Table:
     """Return columns of every row that the commits completed in (begin, end] wrote, replaced or deleted.
 
-    One scan of the changes yields the values before and after each of them; equal rows may be returned once.
+    One scan of the changes yields the values before and after each of them; equal rows may be returned once. Few
+    changes are read by this process and returned as Arrow data.
 
     Raises UserError for a column that the table does not have.
     """
@@ -120,17 +123,23 @@ def images_of_changes(session: Session, loaded: LoadedTable, begin: str, end: st
             column=missing,
         )
     scan = _change_scan(loaded, begin, end, tuple(columns))
-    return _in_one_task(rows_of_changes(session, scan, (BEFORE, AFTER), distinct=True))
+    few = distinct_rows(scan, (BEFORE, AFTER))
+    return _in_one_task(rows_of_changes(session, scan, (BEFORE, AFTER), distinct=True)) if few is None else few
 
 
-def groups_of_rows(frames: Sequence[Frame], columns: Sequence[str]) -> RowGroups:
+def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns: Sequence[str]) -> RowGroups:
     """Return the distinct values of columns.
 
     Raises UserError for a column that a frame does not have.
     """
+    few = _distinct_here(images)
     with spark_failures(f"ingest.group_by {', '.join(columns)}"):
-        found = reduce(Frame.unionByName, [frame.select(*_quoted(columns)) for frame in frames]).distinct()
-        few = found.limit(_MOST_GROUPS + 1).toArrow()
+        if few is None:
+            frames = [one if isinstance(one, Frame) else _frame_of(session, one) for one in images]
+            found = reduce(Frame.unionByName, [frame.select(*_quoted(columns)) for frame in frames]).distinct()
+            few = found.limit(_MOST_GROUPS + 1).toArrow()
+        else:
+            found = _frame_of(session, few)
     if few.num_rows > _MOST_GROUPS:
         return RowGroups(columns=tuple(columns), rows=found)
     parts = []
@@ -142,10 +151,22 @@ def groups_of_rows(frames: Sequence[Frame], columns: Sequence[str]) -> RowGroups
     return RowGroups(
         columns=tuple(columns),
         # Spark knows the size of rows that it gets from Arrow, so it joins with them without a shuffle.
-        rows=found.sparkSession.createDataFrame(few, found.schema),
+        rows=session.createDataFrame(few, found.schema),
         where=And(tuple(parts)) if parts else None,
         is_exact=len(columns) == len(parts) == 1,
     )
+
+
+def _distinct_here(images: Sequence[Frame | pa.Table]) -> pa.Table | None:
+    """Return the distinct rows of Arrow data of equal types; None if Spark has to compare them."""
+    tables = [one for one in images if isinstance(one, pa.Table)]
+    if len(tables) < len(images) or any(one.schema != tables[0].schema for one in tables):
+        return None
+    return distinct(pa.concat_tables(tables))
+
+
+def _frame_of(session: Session, rows: pa.Table) -> Frame:
+    return session.createDataFrame(rows, spark_schema(rows.schema))
 
 
 def in_groups(rows: Frame, groups: RowGroups) -> Frame:

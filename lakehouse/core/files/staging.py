@@ -270,7 +270,7 @@ def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     if context.deletes_only:
         # Without ordering columns a batch of keys to delete has no other columns, so no version is preferred.
         rule = replace(rule, partial=PartialMode.NONE, merger=None) if context.ordered_deletes else _DELETES
-    return combine(rows, keys=keys, rule=rule, lacks=context.lacks)
+    return combine(rows, keys=keys, rule=rule, lacks=context.lacks, deletes_yield=context.deletes_yield)
 
 
 def _write_run(context: WriteContext, attempt: Attempt, number: int, pending: list[pa.Table]) -> StagedRun:

@@ -36,6 +36,7 @@ class WriteContext:
         deletes_only: The rows are keys to delete.
         ordered_deletes: Keys to delete have ordering columns; stored rows that are newer are kept.
         combine: Rows of one key in the batch are combined.
+        deletes_yield: Deletes are dropped if the batch has other rows of their key.
         buckets: The numbers of buckets per partition; None without the bucket index.
         hash_order: Staged rows are ordered by the hash of their keys, for consistent hashing.
         hash_fields: The key fields that the bucket index hashes; all if empty.
@@ -67,6 +68,7 @@ class WriteContext:
     deletes_only: bool = False
     ordered_deletes: bool = False
     combine: bool = True
+    deletes_yield: bool = False
     buckets: BucketRules | None = None
     hash_order: bool = False
     hash_fields: tuple[str, ...] = ()

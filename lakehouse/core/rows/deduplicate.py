@@ -17,13 +17,16 @@ from lakehouse.core.rows.absent_columns import LACKS, Groups, bits_of, bits_with
 from lakehouse.core.rows.delta_merge import merge_entries
 from lakehouse.core.rows.log_entries import ColumnSets, Control, record_entries
 from lakehouse.core.rows.ordering import ordering_columns
+from lakehouse.core.rows.record_merge import delete_flags
 from lakehouse.errors import UserError
 from lakehouse.model.merge import MergeMode, MergeRule
 
 _LOWEST = np.iinfo(np.int64).min
 
 
-def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Groups = ()) -> pa.Table:
+def combine(
+    rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Groups = (), deletes_yield: bool = False
+) -> pa.Table:
     """Return `rows` with one row for each distinct tuple of the string columns `keys`.
 
     Unmerged rows keep their order; rows merged from several versions follow them.
@@ -34,6 +37,7 @@ def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Gr
         rule: How versions are merged.
         lacks: Sets of columns that some rows lack (`rows.absent_columns`). Such a row takes the values of the next
             lower version that provides them.
+        deletes_yield: Whether rows that `_hoodie_is_deleted` marks are dropped if there are others with their key.
 
     Raises:
         UserError: A custom merger fails.
@@ -41,6 +45,13 @@ def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Gr
     codes, distinct = _codes(rows, keys)
     if distinct == rows.num_rows:
         return rows
+    deleted = delete_flags(rows) if deletes_yield else None
+    if deleted is not None and deleted.any():
+        kept = ~deleted
+        kept |= (np.bincount(codes[kept], minlength=distinct) == 0)[codes]
+        rows, codes = rows.filter(pa.array(kept)), codes[kept]
+        if distinct == rows.num_rows:
+            return rows
     counts = np.bincount(codes, minlength=distinct)
     keep = counts[codes] == 1
     greatest = None if rule.mixes or bits_of(rows).any() else _greatest(rows, codes, distinct, rule)

@@ -95,7 +95,8 @@ class WriteCall(TypedDict, total=False):
     `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
     `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
     commit; otherwise ConflictError is raised and nothing is committed. `columns` describes
-    which columns the source of the rows provides, if rows differ in their columns.
+    which columns the source of the rows provides, if rows differ in their columns. With `deletes_yield`, a delete by
+    `_hoodie_is_deleted` is dropped if an upsert has another row with its key.
     """
 
     commit_metadata: Mapping[str, str] | None
@@ -103,6 +104,7 @@ class WriteCall(TypedDict, total=False):
     allow_empty: bool
     precondition: Precondition | None
     columns: BatchColumns | None
+    deletes_yield: bool
 
 
 @checks_arguments
@@ -522,6 +524,7 @@ class Table(Readable):
             allow_empty=call.get("allow_empty", False),
             precondition=call.get("precondition"),
             columns=call.get("columns"),
+            deletes_yield=call.get("deletes_yield", False),
         )
         engine = frame_engine(rows, policies.write.memory_budget_bytes)
         return _settled(write(self.refresh(), engine, policies, request))

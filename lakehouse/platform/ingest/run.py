@@ -254,7 +254,12 @@ def write_batch(
         )
     # A commit without rows still records the checkpoint.
     return verbs[operation](
-        batch.frame, commit_metadata=extra, allow_empty=True, precondition=precondition, columns=batch.columns
+        batch.frame,
+        commit_metadata=extra,
+        allow_empty=True,
+        precondition=precondition,
+        columns=batch.columns,
+        deletes_yield=batch.deletes_yield,
     )
 
 

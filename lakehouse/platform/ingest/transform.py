@@ -2,7 +2,8 @@
 
     transform    SQL or function over the views of the source; `select` for the source `table`; else the rows themselves
     check        rows without a record key are bad records, as for all sources
-    deletes      rows of the table that the transform does not make any more (see `Views`)
+    deletes      rows of the table that the transform does not make any more (see `Views`): all rows that it made before
+                 the changes, and the write drops those whose key it makes now
 
 The rows are cached while they are counted, because the write reads them again. If bad records are not expected, the
 rows are neither cached nor counted: the write refuses a row without a key, and then the run starts again and counts.
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
+from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.drift import BatchColumns
@@ -22,7 +24,7 @@ from lakehouse.model.index_type import stored_index_type
 from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
 from lakehouse.platform.sources.source import Batch, Views
 from lakehouse.platform.sources.source_context import ingest_of
-from lakehouse.spark.bad_records import count_records, good_rows, pin, unpin
+from lakehouse.spark.bad_records import count_records, good_rows, pin, rows_with_key, unpin
 from lakehouse.spark.sources import Frame
 from lakehouse.spark.table_changes import not_among, stored_in_groups, with_deletes
 from lakehouse.spark.transforms import is_repeatable, marked_rows, run_function, run_query, selected_columns
@@ -56,10 +58,8 @@ def transformed(
     views = batch.views or Views(rows={BATCH: batch.frame})
     made = _made(section, views.rows)
     if not expects_bad and _needs_no_count(batch, section, views, made):
-        rows = made
-        if views.marks_deletes:
-            rows = with_deletes(rows, _gone(section, views, rows, spec, table))
-        yield replace(batch, frame=rows, rows=None, views=None)
+        rows, yields = _with_deletes(section, views, made, spec, table)
+        yield replace(batch, frame=rows, rows=None, views=None, deletes_yield=yields)
         return
     marked = marked_rows(made, spec.record_key, section.source.description)
     pin(marked)
@@ -69,9 +69,7 @@ def transformed(
         # The reader of the source writes its own bad records into the folder of the attempt.
         box = replace(dead_letters, attempt=f"{dead_letters.attempt}/transformed")
         set_aside(marked, bad, spec.table, box, allowed=max(0, section.max_bad_records - batch.bad_records))
-        rows = good_rows(marked)
-        if views.marks_deletes:
-            rows = with_deletes(rows, _gone(section, views, rows, spec, table))
+        rows, yields = _with_deletes(section, views, good_rows(marked), spec, table)
         yield replace(
             batch,
             frame=rows,
@@ -81,6 +79,7 @@ def transformed(
             columns=None if batch.columns is None else BatchColumns(rows=records - bad, drift=batch.columns.drift),
             views=None,
             replaces=views.replaces,
+            deletes_yield=yields,
         )
     finally:
         unpin(marked)
@@ -107,15 +106,34 @@ def _made(section: IngestSpec, views: Mapping[str, Frame]) -> Frame:
     return run_function(section.transform.function, views)
 
 
-def _gone(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table: Table | None) -> Frame | None:
-    """Return the rows to delete: those that the transform made before the changes and does not make now."""
-    if table is None or views.replaces or not len(table.schema):
+def _with_deletes(
+    section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table: Table | None
+) -> tuple[Frame, bool]:
+    """Return the rows and deletes of rows that the transform does not make any more.
+
+    The flag says that the deletes are of all rows that it made before the changes, and yield to the rows of their keys.
+    """
+    if not views.marks_deletes:
+        return rows, False
+    earlier = None if table is None else _earlier(section, views, rows, spec, table)
+    if table is None or earlier is None:
+        return with_deletes(rows, None), False
+    if DELETED_COLUMN in rows.columns or section.on_delete == "clear":
+        # Deletes of the transform itself do not yield, and cleared rows are no deletes for the write.
+        return with_deletes(rows, not_among(earlier, rows, _identity(spec, table))), False
+    return with_deletes(rows, earlier), True
+
+
+def _earlier(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table: Table) -> Frame | None:
+    """Return the columns that a delete needs of the rows that the transform made before the changes."""
+    if views.replaces or not len(table.schema):
         return None
-    identity, needed = _identity(spec, table), _delete_columns(spec, table, rows)
+    needed = _delete_columns(spec, table, rows)
     if views.removed is not None:
-        gone = not_among(_made(section, views.removed), rows, identity)
+        # Rows without a key were not written.
+        made = rows_with_key(_made(section, views.removed), spec.record_key)
         # Spark resolves names without regard to case.
-        return gone.select(*[f"`{name}`" for name in gone.columns if name.lower() in needed])
+        return made.select(*[f"`{name}`" for name in made.columns if name.lower() in needed])
     if views.groups is None:
         return None
     columns = table.schema.names
@@ -129,7 +147,7 @@ def _gone(section: IngestSpec, views: Views, rows: Frame, spec: TableSpec, table
                     column=name,
                 )
     columns = [name for name in columns if name.lower() in needed or name in views.groups.columns]
-    return not_among(stored_in_groups(rows.sparkSession, table.refresh(), columns, views.groups), rows, identity)
+    return stored_in_groups(rows.sparkSession, table.refresh(), columns, views.groups)
 
 
 def _delete_columns(spec: TableSpec, table: Table, rows: Frame) -> frozenset[str]:

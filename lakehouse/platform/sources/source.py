@@ -116,6 +116,7 @@ class Batch:
         metadata: Entries of the commit's extra metadata that follow from the records; they replace the plan's.
         lag: What the source has beyond the records that were read; None for the plan's.
         selected_from: The columns of the records before the `select` of the spec; None if they are not known.
+        deletes_yield: Whether deletes of `frame` are dropped if it has other rows with their key.
     """
 
     frame: Frame
@@ -131,6 +132,7 @@ class Batch:
     metadata: Mapping[str, str] = field(default_factory=dict)
     lag: tuple[SourceLag, ...] | None = None
     selected_from: Schema | None = None
+    deletes_yield: bool = False
 
 
 PlanT = TypeVar("PlanT", bound=SourcePlan)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
+
 from lakehouse.errors import CleanedHistoryError
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.source import Batch, KnownColumns, Views
@@ -77,12 +79,12 @@ def _group_views(session: Session, plan: TablesPlan, settings: TableSourceSpec, 
         whole = {one.view: rows_up_to(session, one.loaded, one.end) for one in plan.ranges}
         return Views(rows={**whole, **joined}, replaces=replaces, marks_deletes=marks)
     images = [_images(session, one, settings) for one in plan.ranges if one.commits]
-    groups = groups_of_rows(images, settings.group_by)
+    groups = groups_of_rows(session, images, settings.group_by)
     rows = {one.view: in_groups(rows_up_to(session, one.loaded, one.end, groups.where), groups) for one in plan.ranges}
     return Views(rows={**rows, **joined}, groups=groups if marks else None, marks_deletes=marks)
 
 
-def _images(session: Session, one: TableRange, settings: TableSourceSpec) -> Frame:
+def _images(session: Session, one: TableRange, settings: TableSourceSpec) -> Frame | pa.Table:
     """Return the group columns of changed rows; with deletes, also of the versions before."""
     assert one.begin is not None, "the table was read before"
     if settings.applies_deletes:

@@ -25,6 +25,7 @@ class WriteRequest:
         allow_empty: Commit even if no row changes.
         precondition: What must still hold at the commit; otherwise the write ends with a Conflict.
         columns: Which columns the source provided, if rows differ in that.
+        deletes_yield: Of the rows of a key, deletes are dropped if there are others, whatever their order.
     """
 
     operation: Operation
@@ -34,6 +35,7 @@ class WriteRequest:
     allow_empty: bool = False
     precondition: Precondition | None = None
     columns: BatchColumns | None = None
+    deletes_yield: bool = False
 
     @property
     def replaces(self) -> bool:

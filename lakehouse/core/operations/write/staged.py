@@ -52,6 +52,9 @@ from lakehouse.model.nothing_to_do import NothingToDoReason
 _LIGHT_BYTES = 4 * 1024 * 1024
 #: Staged rows that this process appends itself.
 _BYTES_HERE = 8 * 1024 * 1024
+#: Bytes of base files in which this process looks keys up, the number of keys, and bytes of base files and staged rows
+#: from which it writes base files.
+_SEARCHED_HERE, _KEYS_HERE, _REWRITTEN_HERE = 8 * 1024 * 1024, 100_000, 4 * 1024 * 1024
 #: Look-ups with filters that this process does itself: most of the files are excluded by their filters.
 _FILTERED_FILES, _FILTERED_KEYS, _FILTERED_BYTES = 256, 100_000, 512 * 1024 * 1024
 
@@ -170,8 +173,10 @@ def _write_groups(
     light = all(task.appends for task in tasks) and staged_bytes <= _LIGHT_BYTES * len(tasks)
     sizes = [0] * len(tasks)
     work = stage_of(attempt.prepared.table, "write", "file group", sizes)
-    # Appends that read no stored row take less time than the start of a task on Spark.
-    is_here = light and staged_bytes <= _BYTES_HERE and not (context.keeps or context.lacks or context.rule.mixes)
+    # Appends that read no stored row, and rewrites of small files, take less time than the start of tasks on Spark.
+    appends = light and staged_bytes <= _BYTES_HERE and not (context.keeps or context.lacks or context.rule.mixes)
+    rewritten = staged_bytes + sum(task.base.size_bytes for task in tasks if task.base is not None)
+    is_here = appends or (rewritten <= _REWRITTEN_HERE and not any(task.appends for task in tasks))
     engine = LocalEngine(THREADS) if is_here else attempt.engine
     with observed_stage(work) as running, running.tasks(sizes):
         written = engine.run(partial(_write_task, context, read), tasks, light=light)
@@ -209,7 +214,10 @@ def _look_up(
     filtered = [task for task in lookups if task.uses_filters and task.bases]
     if not _reads_little(filtered):
         filtered = []
-    here = [*trusted, *filtered]
+    plain = [task for task in lookups if task.bases and not (task.slices or task.uses_filters or task.located)]
+    if _bytes_of(plain) > _SEARCHED_HERE or _keys_of(plain) > _KEYS_HERE:
+        plain = []
+    here = [*trusted, *filtered, *plain]
     others = [task for task in lookups if not any(task is one for one in here)]
     found = [*LocalEngine(THREADS).run(tag, here), *engine.run(tag, others, light=True)]
     return [result for results in found for result in results]
@@ -217,10 +225,16 @@ def _look_up(
 
 def _reads_little(tasks: Sequence[TagTask]) -> bool:
     """Return whether look-ups that ask filters first take less time than tasks on Spark need to start."""
-    bases = [base for task in tasks for base in task.bases]
-    keys = sum(entry.rows for entry in {entry for task in tasks for entry in task.entries})
-    size = sum(base.size_bytes for base in bases)
-    return len(bases) <= _FILTERED_FILES and keys <= _FILTERED_KEYS and size <= _FILTERED_BYTES
+    files = sum(len(task.bases) for task in tasks)
+    return files <= _FILTERED_FILES and _keys_of(tasks) <= _FILTERED_KEYS and _bytes_of(tasks) <= _FILTERED_BYTES
+
+
+def _keys_of(tasks: Sequence[TagTask]) -> int:
+    return sum(entry.rows for entry in {entry for task in tasks for entry in task.entries})
+
+
+def _bytes_of(tasks: Sequence[TagTask]) -> int:
+    return sum(base.size_bytes for task in tasks for base in task.bases)
 
 
 def _tag(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:

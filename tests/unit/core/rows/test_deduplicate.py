@@ -34,6 +34,29 @@ def test_combine_breaks_ties_by_values_and_not_by_arrival() -> None:
         assert combine(equal.take(order), keys=("k",), rule=PLAIN).column("tags").to_pylist() == [[2]]
 
 
+def test_deletes_that_yield_are_dropped_whatever_the_order_if_their_key_has_another_row() -> None:
+    rows = pa.table(
+        {
+            "k": ["a", "a", "b", "b", "c", "d", "d", "d"],
+            "p": ["x", "x", "x", "y", "x", "x", "x", "x"],
+            "ts": [1, 9, 9, 1, 9, 9, 1, 2],
+            "_hoodie_is_deleted": [False, True, True, None, True, True, False, None],
+        }
+    )
+
+    def kept(keys: tuple[str, ...], order: list[int], *, yields: bool = True) -> list[tuple[str, str, int]]:
+        found = combine(rows.take(order), keys=keys, rule=BY_TS, deletes_yield=yields).to_pylist()
+        return sorted((row["k"], row["p"], row["ts"]) for row in found)
+
+    for order in (list(range(8)), list(reversed(range(8)))):
+        live = [("a", "x", 1), ("b", "x", 9), ("b", "y", 1), ("c", "x", 9), ("d", "x", 2)]
+        assert kept(("k", "p"), order) == live
+        assert kept(("k",), order) == [one for one in live if one != ("b", "x", 9)]
+        assert kept(("k",), order, yields=False) == [("a", "x", 9), ("b", "x", 9), ("c", "x", 9), ("d", "x", 9)]
+    plain = rows.drop_columns(["_hoodie_is_deleted"])
+    assert combine(plain, keys=("k",), rule=BY_TS, deletes_yield=True).column("ts").to_pylist() == [9, 9, 9, 9]
+
+
 def test_combine_compares_all_key_columns() -> None:
     rows = pa.table({"k": ["a", "a", "a"], "p": ["x", "y", "x"], "v": [1, 2, 3]})
     assert combine(rows, keys=("k", "p"), rule=PLAIN).column("v").to_pylist() == [2, 3]
