@@ -36,7 +36,8 @@ from lakehouse.spark.workers import prepare_for_reuse
 
 # Bytes of shuffled rows that fill at least one base file; Spark's default of 64 MB would make small files.
 _SHARD_BYTES = 256 * 1024 * 1024
-_SMALL_BYTES = 8 * 1024 * 1024
+#: One task reads a frame of this size faster than Spark starts several.
+SMALL_BYTES = 8 * 1024 * 1024
 # Compressed bytes of Parquet input that fill at least one base file.
 _PARQUET_BYTES = _SHARD_BYTES // 4
 # Spark measures the Arrow batch after each row, which takes about a third of the conversion, unless this option has its
@@ -220,7 +221,7 @@ def own_workers(spark: SparkSession, budget: int) -> Iterator[None]:
 
 def is_small(frame: DataFrame) -> bool:
     """Return whether one task reads the frame faster than Spark starts several."""
-    return _estimated_bytes(frame) <= _SMALL_BYTES
+    return _estimated_bytes(frame) <= SMALL_BYTES
 
 
 def _batch_options(frame: DataFrame) -> dict[str, str]:

@@ -15,20 +15,23 @@ from lakehouse.core.format.log.cdc import AFTER, BEFORE
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.cdc import ChangeScan, plan_change_read
+from lakehouse.core.operations.read.plan import plan_read
 from lakehouse.core.operations.read.queries import SNAPSHOT, Changes, CompletedUpTo, Incremental, ScanRequest
+from lakehouse.core.operations.read.scan import Scan, with_stored_schemas
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
-from lakehouse.core.table.scan import TableScan
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.predicate import And, In, Predicate
 from lakehouse.spark.changes import changes_to_spark, distinct, distinct_rows, rows_of_changes
-from lakehouse.spark.engine import is_small
+from lakehouse.spark.engine import SMALL_BYTES, is_small
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spark.scan import spark_schema
+from lakehouse.spark.scan import scan_to_spark, spark_schema
 from lakehouse.spark.sources import Frame, Schema, Session
 from lakehouse.spec.table_source import CHANGE_TYPE, COMMIT_TIME
 
 #: The largest number of groups that become a condition on the files to read.
 _MOST_GROUPS = 1_000
+#: Bytes of files whose rows this process reads in less time than Spark plans a read.
+_STORED_HERE = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +187,13 @@ def stored_in_groups(session: Session, loaded: LoadedTable, columns: Sequence[st
     # Values of another type than the column's are compared by Spark.
     same = all(groups.rows.schema[name] == schema_of(loaded, columns)[name] for name in groups.columns)
     request = ScanRequest(query=SNAPSHOT, columns=tuple(columns), where=groups.where if same else None)
-    return in_groups(_frame(session, loaded, request), groups if same else replace(groups, is_exact=False))
+    planned = plan_read(loaded, request)
+    assert isinstance(planned, Scan), "a snapshot has rows"
+    if planned.plan.slices.bytes <= _STORED_HERE:
+        rows = _frame_of(session, pa.Table.from_batches(planned.batches(), planned.schema))
+    else:
+        rows = _frame(session, loaded, request)
+    return in_groups(rows, groups if same else replace(groups, is_exact=False))
 
 
 def schema_of(loaded: LoadedTable, columns: Sequence[str]) -> Schema:
@@ -201,12 +210,14 @@ def not_among(rows: Frame, others: Frame, columns: Sequence[str]) -> Frame:
 
 def with_deletes(rows: Frame, gone: Frame | None) -> Frame:
     """Return the rows, and the rows of `gone` as deletes; columns of `gone` that `rows` lacks are dropped."""
-    mark = F.col(DELETED_COLUMN) if DELETED_COLUMN in rows.columns else F.lit(None).cast("boolean")
-    marked = rows.withColumn(DELETED_COLUMN, F.coalesce(mark, F.lit(False)))
+    is_marked = DELETED_COLUMN in rows.columns
+    mark = F.coalesce(F.col(DELETED_COLUMN), F.lit(False)) if is_marked else F.lit(False)
+    marked = rows.withColumn(DELETED_COLUMN, mark)
     if gone is None:
         return marked
-    deletes = gone.select(*_quoted([name for name in gone.columns if name in rows.columns and name != DELETED_COLUMN]))
-    deletes = deletes.withColumn(DELETED_COLUMN, F.lit(True))
+    names = [name for name in gone.columns if name in rows.columns and name != DELETED_COLUMN]
+    # Spark analyzes the whole query again at each call.
+    deletes = gone.select(*_quoted(names), F.lit(True).alias(DELETED_COLUMN))
     return marked.unionByName(deletes, allowMissingColumns=True)
 
 
@@ -227,7 +238,10 @@ def _change_scan(loaded: LoadedTable, begin: str, end: str, columns: tuple[str, 
 
 
 def _frame(session: Session, loaded: LoadedTable, request: ScanRequest) -> Frame:
-    return _in_one_task(TableScan(table=loaded, request=request).to_spark(session))
+    planned = plan_read(loaded, request)
+    assert isinstance(planned, Scan), "no query of this module asks for changes in this way"
+    frame = scan_to_spark(session, with_stored_schemas(loaded, planned))
+    return frame.coalesce(1) if planned.plan.slices.bytes <= SMALL_BYTES else frame
 
 
 def _in_one_task(frame: Frame) -> Frame:

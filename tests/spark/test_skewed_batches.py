@@ -25,7 +25,7 @@ def test_hot_keys_are_spread_over_tasks(spark: SparkSession, tmp_path: Path, mon
     by_key = [row["count"] for row in batch.repartition(TASKS, "k").groupBy(F.spark_partition_id()).count().collect()]
     assert max(by_key) > 2 * sum(by_key) / TASKS
 
-    monkeypatch.setattr(engine, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(engine, "SMALL_BYTES", 0)
     monkeypatch.setattr(staged_parts, "_LEAST_BYTES", 1)
     of_tasks: list[int] = []
 
@@ -58,7 +58,7 @@ def test_bulk_inserts_of_a_hot_partition_are_spread_over_tasks(
     # Nine of ten rows are in one of 16 partitions.
     part = F.when(F.col("id") % 10 > 0, 0).otherwise(F.col("id") % 160 + 1)
     batch = rows.select(F.col("id").alias("k"), F.sha2(F.col("id").cast("string"), 512).alias("v"), part.alias("p"))
-    monkeypatch.setattr(engine, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(engine, "SMALL_BYTES", 0)
     largest = {}
     for name, least in (("default", None), ("off", "0"), ("spread", "1")):
         options = {} if least is None else {"lakehouse.write.spread.min.bytes": least}

@@ -19,7 +19,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
 from lakehouse.platform.sources.tables import TABLES
-from lakehouse.spark import changes, engine
+from lakehouse.spark import changes, engine, table_changes
 from lakehouse.spark.transforms import is_repeatable
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.contracts.lineage import LINEAGE
@@ -126,10 +126,12 @@ def test_deletes_reach_a_table_with_required_columns_an_ordering_and_partitions(
 
 def test_deletes_of_large_inputs_yield_to_the_rows_of_their_keys(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
     # Several tasks read the batch, write the files, and read the changes, as for large inputs.
-    monkeypatch.setattr(engine, "_SMALL_BYTES", -1)
+    monkeypatch.setattr(engine, "SMALL_BYTES", -1)
     monkeypatch.setattr(staged, "_SEARCHED_HERE", -1)
     monkeypatch.setattr(staged, "_REWRITTEN_HERE", -1)
     monkeypatch.setattr(changes, "_BYTES_HERE", -1)
+    for name in ("_STORED_HERE", "SMALL_BYTES"):
+        monkeypatch.setattr(table_changes, name, -1)
     raw = etl.source("raw")
     raw.upsert(rows(*[(str(n), f"city {n % 3}", n) for n in range(60)]))
     declared: dict[str, Any] = {"tables": {"raw": "raw"}, "transform": {"sql": "SELECT * FROM raw WHERE fare >= 0"}}

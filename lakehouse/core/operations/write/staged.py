@@ -54,7 +54,7 @@ _LIGHT_BYTES = 4 * 1024 * 1024
 _BYTES_HERE = 8 * 1024 * 1024
 #: Bytes of base files in which this process looks keys up, the number of keys, and bytes of base files and staged rows
 #: from which it writes base files.
-_SEARCHED_HERE, _KEYS_HERE, _REWRITTEN_HERE = 8 * 1024 * 1024, 100_000, 4 * 1024 * 1024
+_SEARCHED_HERE, _KEYS_HERE, _REWRITTEN_HERE = 8 * 1024 * 1024, 100_000, 12 * 1024 * 1024
 #: Look-ups with filters that this process does itself: most of the files are excluded by their filters.
 _FILTERED_FILES, _FILTERED_KEYS, _FILTERED_BYTES = 256, 100_000, 512 * 1024 * 1024
 
