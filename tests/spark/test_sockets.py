@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,8 @@ print("found", conf.get("spark.master"), folder, sums, *found)
 
 
 def run_job(**environ: str) -> list[str]:
-    variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **environ}
+    inherited = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "JDK_JAVA_OPTIONS") if name in os.environ}
+    variables = {**inherited, "PYTHONPATH": str(ROOT), **environ}
     done = subprocess.run(
         [sys.executable, "-c", JOB], capture_output=True, text=True, timeout=120, check=True, env=variables
     )

@@ -169,8 +169,9 @@ def test_commit_keeps_the_files_of_one_try_of_a_repeated_task(
     table.upsert(partitions(5))
     with monkeypatch.context() as patch:
         patch.setattr(engine_module, "LocalEngine", RepeatingEngine)
-        # Small appends need no tasks, and are not repeated.
+        # Little work needs no tasks, and is not repeated.
         patch.setattr(staged, "_BYTES_HERE", -1)
+        patch.setattr(staged, "_REWRITTEN_HERE", -1)
         again, watch = watched(table.refresh().env.storage, **{TYPE: markers})
         again.upsert(partitions(5, ts=2))
         if type == "MERGE_ON_READ":
