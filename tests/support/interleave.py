@@ -80,6 +80,8 @@ def play(
         chosen = choices[len(could)] if len(could) < len(choices) else last if last in ready else ready[0]
         if any_numbers and len(could) < len(choices):
             chosen = ready[chosen % len(ready)]
+        if chosen not in ready:
+            raise AssertionError("\n".join([*taken, f"{chosen}: ended, although it had more steps in another order"]))
         could.append((chosen, *(number for number in ready if number != chosen)))
         taken.append(f"{chosen}: {players[chosen].at}")
         players[chosen].advance()

@@ -157,13 +157,13 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     operation, frame, columns = request.operation, request.frame, request.columns
     _check_writable(table)
     config = table.config
+    stored = table_schema(table)
     batch = _data_columns(engine.schema(frame)) if frame is not None else None
     deletes_only = operation is Operation.DELETE
-    index, buckets = policies.index, bucket_rules(table, policies.index)
-    resizes: tuple[PendingResize, ...] = ()
+    index, buckets, resizes = policies.index, bucket_rules(table, policies.index), tuple[PendingResize, ...]()
     if buckets is not None and table.config.is_merge_on_read and not request.replaces:
         buckets, resizes = staged_rules(buckets, table), numbered_resizes(table)
-    plan = _schema(table, policies, request, table_schema(table), batch)
+    plan = _schema(table, policies, request, stored, batch)
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     _check_times(table, policies, None if deletes_only else batch, event_time)
     keys = _encoded_keys(table, policies)

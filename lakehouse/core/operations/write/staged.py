@@ -176,7 +176,8 @@ def _write_groups(
     # Appends that read no stored row, and rewrites of small files, take less time than the start of tasks on Spark.
     appends = light and staged_bytes <= _BYTES_HERE and not (context.keeps or context.lacks or context.rule.mixes)
     rewritten = staged_bytes + sum(task.base.size_bytes for task in tasks if task.base is not None)
-    is_here = appends or (rewritten <= _REWRITTEN_HERE and not any(task.appends for task in tasks))
+    rewrites = _starts_slowly(attempt.engine) and not any(task.appends for task in tasks)
+    is_here = appends or (rewrites and rewritten <= _REWRITTEN_HERE)
     engine = LocalEngine(THREADS) if is_here else attempt.engine
     with observed_stage(work) as running, running.tasks(sizes):
         written = engine.run(partial(_write_task, context, read), tasks, light=light)
@@ -215,12 +216,16 @@ def _look_up(
     if not _reads_little(filtered):
         filtered = []
     plain = [task for task in lookups if task.bases and not (task.slices or task.uses_filters or task.located)]
-    if _bytes_of(plain) > _SEARCHED_HERE or _keys_of(plain) > _KEYS_HERE:
+    if not _starts_slowly(engine) or _bytes_of(plain) > _SEARCHED_HERE or _keys_of(plain) > _KEYS_HERE:
         plain = []
     here = [*trusted, *filtered, *plain]
     others = [task for task in lookups if not any(task is one for one in here)]
     found = [*LocalEngine(THREADS).run(tag, here), *engine.run(tag, others, light=True)]
     return [result for results in found for result in results]
+
+
+def _starts_slowly(engine: Engine) -> bool:
+    return not isinstance(engine, LocalEngine)
 
 
 def _reads_little(tasks: Sequence[TagTask]) -> bool:
