@@ -52,7 +52,7 @@ def rows_of_changes(
     return _read(spark, scan, scan.row_schema, read)
 
 
-def distinct_rows(scan: ChangeScan, sides: Sequence[str]) -> pa.Table | None:
+def few_distinct_rows(scan: ChangeScan, sides: Sequence[str]) -> pa.Table | None:
     """Return the distinct rows of a few planned changes, read by this process; None if a task has to read them.
 
     They are many, or have columns that Arrow does not group.
@@ -60,10 +60,10 @@ def distinct_rows(scan: ChangeScan, sides: Sequence[str]) -> pa.Table | None:
     if scan.bytes > _BYTES_HERE or not _is_grouped(scan.row_schema):
         return None
     found = [batch for change in scan.changes for batch in _fewer(scan.rows(change, sides))]
-    return distinct(pa.Table.from_batches(found, schema=scan.row_schema))
+    return distinct_rows(pa.Table.from_batches(found, schema=scan.row_schema))
 
 
-def distinct(rows: pa.Table) -> pa.Table:
+def distinct_rows(rows: pa.Table) -> pa.Table:
     """Return the distinct rows of a table whose columns Arrow groups."""
     return rows.group_by(rows.schema.names, use_threads=False).aggregate([]).select(rows.schema.names).cast(rows.schema)
 
@@ -75,7 +75,7 @@ def _is_grouped(schema: pa.Schema) -> bool:
 def _fewer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the distinct rows of each batch."""
     for batch in batches:
-        yield from distinct(pa.Table.from_batches([batch])).to_batches()
+        yield from distinct_rows(pa.Table.from_batches([batch])).to_batches()
 
 
 def _read(

@@ -1,7 +1,6 @@
 """Settings with which the JVM of a local session and its Python workers talk over Unix sockets.
 
-Over TCP a short task takes 40 to 50 ms more: the JVM sends it in several small packets, and the kernel holds the second
-until the worker's side acknowledges the first.
+Over TCP a short task takes 40 to 50 ms more, about the time for which Linux delays the acknowledgement of a packet.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from lakehouse.core.operations.read.scan import Scan, with_stored_schemas
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.predicate import And, In, Predicate
-from lakehouse.spark.changes import changes_to_spark, distinct, distinct_rows, rows_of_changes
+from lakehouse.spark.changes import changes_to_spark, distinct_rows, few_distinct_rows, rows_of_changes
 from lakehouse.spark.engine import SMALL_BYTES, is_small
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.scan import scan_to_spark, spark_schema
@@ -126,7 +126,7 @@ def images_of_changes(
             column=missing,
         )
     scan = _change_scan(loaded, begin, end, tuple(columns))
-    few = distinct_rows(scan, (BEFORE, AFTER))
+    few = few_distinct_rows(scan, (BEFORE, AFTER))
     return _in_one_task(rows_of_changes(session, scan, (BEFORE, AFTER), distinct=True)) if few is None else few
 
 
@@ -165,7 +165,7 @@ def _distinct_here(images: Sequence[Frame | pa.Table]) -> pa.Table | None:
     tables = [one for one in images if isinstance(one, pa.Table)]
     if len(tables) < len(images) or any(one.schema != tables[0].schema for one in tables):
         return None
-    return distinct(pa.concat_tables(tables))
+    return distinct_rows(pa.concat_tables(tables))
 
 
 def _frame_of(session: Session, rows: pa.Table) -> Frame:
@@ -187,12 +187,11 @@ def stored_in_groups(session: Session, loaded: LoadedTable, columns: Sequence[st
     # Values of another type than the column's are compared by Spark.
     same = all(groups.rows.schema[name] == schema_of(loaded, columns)[name] for name in groups.columns)
     request = ScanRequest(query=SNAPSHOT, columns=tuple(columns), where=groups.where if same else None)
-    planned = plan_read(loaded, request)
-    assert isinstance(planned, Scan), "a snapshot has rows"
+    planned = _planned(loaded, request)
     if planned.plan.slices.bytes <= _STORED_HERE:
         rows = _frame_of(session, pa.Table.from_batches(planned.batches(), planned.schema))
     else:
-        rows = _frame(session, loaded, request)
+        rows = _planned_frame(session, loaded, planned)
     return in_groups(rows, groups if same else replace(groups, is_exact=False))
 
 
@@ -238,8 +237,16 @@ def _change_scan(loaded: LoadedTable, begin: str, end: str, columns: tuple[str, 
 
 
 def _frame(session: Session, loaded: LoadedTable, request: ScanRequest) -> Frame:
+    return _planned_frame(session, loaded, _planned(loaded, request))
+
+
+def _planned(loaded: LoadedTable, request: ScanRequest) -> Scan:
     planned = plan_read(loaded, request)
-    assert isinstance(planned, Scan), "no query of this module asks for changes in this way"
+    assert isinstance(planned, Scan), "reads of changes are planned by `_change_scan`"
+    return planned
+
+
+def _planned_frame(session: Session, loaded: LoadedTable, planned: Scan) -> Frame:
     frame = scan_to_spark(session, with_stored_schemas(loaded, planned))
     return frame.coalesce(1) if planned.plan.slices.bytes <= SMALL_BYTES else frame
 

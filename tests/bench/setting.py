@@ -44,11 +44,10 @@ def spark() -> SparkSession:
     """Return the Spark session: two cores, one JVM, and Python workers of this interpreter."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
-    builder = SparkSession.builder.master(f"local[{CORES}]")
-    for name, value in unix_sockets({"spark.master": "local"}, os.environ).items():
-        builder = builder.config(name, value)
     session = (
-        builder.appName("lakehouse-bench")
+        SparkSession.builder.master(f"local[{CORES}]")
+        .config(map=unix_sockets({"spark.master": "local"}, os.environ))
+        .appName("lakehouse-bench")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")

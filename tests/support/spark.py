@@ -24,11 +24,10 @@ _NUMBER = "number"
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Run a local Spark session with two threads; tests that use it have the marker `spark`."""
     home: Path = tmp_path_factory.mktemp("spark")
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in unix_sockets({"spark.master": "local[2]"}, os.environ).items():
-        builder = builder.config(name, value)
     session = (
-        builder.config("spark.jars", ",".join(map(str, sorted(S3A_JARS.glob("*.jar")))))
+        SparkSession.builder.master("local[2]")
+        .config(map=unix_sockets({"spark.master": "local[2]"}, os.environ))
+        .config("spark.jars", ",".join(map(str, sorted(S3A_JARS.glob("*.jar")))))
         .appName("lakehouse-tests")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

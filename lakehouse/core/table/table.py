@@ -95,8 +95,8 @@ class WriteCall(TypedDict, total=False):
     `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
     `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
     commit; otherwise ConflictError is raised and nothing is committed. `columns` describes
-    which columns the source of the rows provides, if rows differ in their columns. With `deletes_yield`, a delete by
-    `_hoodie_is_deleted` is dropped if an upsert has another row with its key.
+    which columns the source of the rows provides, if rows differ in their columns. With `deletes_yield`, an upsert
+    drops a delete by `_hoodie_is_deleted` if there is another row with its key.
     """
 
     commit_metadata: Mapping[str, str] | None
@@ -517,6 +517,11 @@ class Table(Readable):
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
         policies = _overridden(self._policies, call.get("options") or {})
+        if call.get("deletes_yield") and operation is not Operation.UPSERT:
+            raise UserError(
+                f"deletes_yield=True is for upserts, and this is {operation.value.lower()}; remove it",
+                argument="deletes_yield",
+            )
         request = WriteRequest(
             operation=operation,
             frame=rows,

@@ -88,8 +88,8 @@ def transformed(
 def _needs_no_count(batch: Batch, section: IngestSpec, views: Views, made: Frame) -> bool:
     """Return whether the write may read the rows as they are: it commits also without rows, and replaces nothing.
 
-    The rows to delete are found by comparison with the rows to write, which are then computed twice. So the query must
-    give the same rows each time.
+    Rows to delete may be found by a join with the rows to write, which are then computed twice. So the query must give
+    the same rows each time.
     """
     if not batch.commits_empty or views.replaces or section.deduplicate is not None or batch.columns is not None:
         return False

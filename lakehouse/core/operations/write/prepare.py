@@ -182,7 +182,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         deletes_only=deletes_only,
         ordered_deletes=deletes_only and _provides_ordering(table, policies, batch),
         combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
-        deletes_yield=request.deletes_yield and operation is Operation.UPSERT,
+        deletes_yield=request.deletes_yield,
         buckets=buckets if used_index.hashes_keys else None,
         hash_order=used_index.has_ring,
         hash_fields=index.hashed_fields,

@@ -245,3 +245,13 @@ def test_checks_of_arguments_send_no_request(table: Table, tmp_path: Path) -> No
     for call in (lambda: made.scan(limit=1), lambda: made.upsert([1]), lambda: made.rollback(3)):
         refused(call)
     assert sum(storage.counts().values()) == 0
+
+
+def test_deletes_that_yield_are_for_upserts() -> None:
+    table = new()
+    marked = [ROWS.append_column("_hoodie_is_deleted", pa.array([deleted] * 3)) for deleted in (False, True)]
+    both = pa.concat_tables([marked[0], marked[1].set_column(2, "ts", pa.array([9, 9, 9]))])
+    table.upsert(both, deletes_yield=True)
+    assert sorted(table.scan("id").to_arrow().column("id").to_pylist()) == [1, 2, 3]
+    with pytest.raises(UserError, match="deletes_yield=True is for upserts, and this is insert; remove it"):
+        table.insert(both, deletes_yield=True)
