@@ -18,8 +18,9 @@ from lakehouse.core.table.table import Table
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import Setting
 
+# Multiples of ten, so that each measured side has one compaction in ten commits.
 COMMITS, WARM_UPS = 40, 5
-LARGE_FILES, LARGE_COMMITS = 1_000, 12
+LARGE_FILES, LARGE_COMMITS = 1_000, 20
 SMALL_TARGET, LARGE_TARGET = 1.3, 1.1
 _KEYS = 1_000
 _WITH, _WITHOUT = "true", "false"

@@ -7,7 +7,7 @@ integers, decimals as unscaled integers, texts as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -105,24 +105,33 @@ def footer_bounds(footers: Iterable[pq.FileMetaData], columns: Sequence[str]) ->
     """Return the bounds that footers state; `known` is False where a footer omits the bounds of present values."""
     wanted, found = set(columns), dict[str, ColumnBounds]()
     for footer in footers:
-        schema = footer.schema
-        leaves = [(number, schema.column(number)) for number in range(footer.num_columns)]
-        paths = [(number, leaf, leaf.path) for number, leaf in leaves]
-        kept = [one for one in paths if one[2] in wanted and one[1].max_repetition_level == 0]
+        kept = _kept_leaves(footer, wanted)
         for index in range(footer.num_row_groups):
             group = footer.row_group(index)
-            for number, leaf, path in kept:
-                added = _chunk_bounds(leaf, group.column(number))
+            for number, path, is_decimal in kept:
+                added = _chunk_bounds(group.column(number), is_decimal=is_decimal)
                 found[path] = united(found[path], added) if path in found else added
     return found
 
 
-def _chunk_bounds(leaf: Any, chunk: Any) -> ColumnBounds:
+def _kept_leaves(footer: pq.FileMetaData, wanted: Collection[str]) -> list[tuple[int, str, bool]]:
+    """Return number, dotted path and whether it is a decimal, of the wanted columns that are not in lists or maps."""
+    kept, schema = [], footer.schema
+    for number in range(footer.num_columns):
+        leaf = schema.column(number)
+        path = leaf.path
+        if path in wanted and leaf.max_repetition_level == 0:
+            kept.append((number, path, leaf.logical_type.type == "DECIMAL"))
+    return kept
+
+
+def _chunk_bounds(chunk: Any, *, is_decimal: bool) -> ColumnBounds:
     stats, values = chunk.statistics, chunk.num_values
     nulls = None if stats is None or not stats.has_null_count else stats.null_count
     has_bounds = stats is not None and stats.has_min_max
-    low = _physical(stats.min_raw, leaf) if has_bounds else None
-    high = _physical(stats.max_raw, leaf) if has_bounds else None
+    low, high = (stats.min_raw, stats.max_raw) if has_bounds else (None, None)
+    if is_decimal:
+        low, high = _unscaled_number(low), _unscaled_number(high)
     return ColumnBounds(
         low=low,
         high=high,
@@ -235,11 +244,9 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _physical(value: Any, leaf: Any) -> Any:
-    """Return a raw bound of a footer in physical form: an unscaled integer for decimals, bytes for texts."""
-    if isinstance(value, bytes) and leaf.logical_type.type == "DECIMAL":
-        return int.from_bytes(value, "big", signed=True)
-    return value
+def _unscaled_number(value: bytes | int | None) -> int | None:
+    """Return the raw bound of a decimal in a footer as an unscaled integer."""
+    return int.from_bytes(value, "big", signed=True) if isinstance(value, bytes) else value
 
 
 def _comparable(values: Any, kind: pa.DataType) -> Any:

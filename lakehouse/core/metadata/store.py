@@ -54,8 +54,10 @@ class MetadataStore:
         The number of groups is stored nowhere, so a folder is listed once after each build of a partition.
         """
         builds = _builds(timeline, data)
-        if builds != self._builds:
-            self._groups, self._builds = {}, builds
+        if not builds <= self._builds:
+            self._groups = {}
+        # Those that are missing now were archived.
+        self._builds = builds
         missing = [name for name in names if name not in self._groups]
         if missing:
             self._groups.update(zip(missing, send_all(self.inner.storage, self._listed, missing), strict=True))
@@ -69,25 +71,54 @@ class MetadataStore:
         """Forget the names of file groups and the definitions, because a partition was dropped or built."""
         self._groups, self._defined = {}, None
 
-    def keep_files(self, names: Iterable[str], before: Timeline, done: Instant, stats: Iterable[WriteStat]) -> None:
-        """Add the files of an instant that this process completed to the listings of folders that readers keep.
+    def folders(self, names: Sequence[str], completions: frozenset[tuple[str, str]]) -> list[list[FileInfo]]:
+        """Return the files of folders; one is listed if other instants were completed at its last listing.
+
+        Args:
+            names: Index partitions.
+            completions: The requested and the completion time of each completed instant of the metadata timeline.
+        """
+        held = {name: self.cache.peek(("folder", name)) for name in names}
+        missing = [name for name in names if held[name] is None or held[name][0] != completions]
+        listed = send_all(self.inner.storage, lambda name: self.inner.storage.list_dir(name)[0], missing)
+        for name, files in zip(missing, listed, strict=True):
+            held[name] = completions, files
+            self._put_folder(name, completions, files)
+        return [held[name][1] for name in names]
+
+    def keep_files(
+        self, names: Iterable[str], before: Timeline, done: Instant, stats: Iterable[WriteStat] = ()
+    ) -> None:
+        """Add the files of an instant that this process completed to the kept listings of folders.
 
         A listing is kept with the completed instants of its time (`before`); another one is not changed.
         """
-        state = _completions(before)
         written: dict[str, list[FileInfo]] = {}
         for stat in stats:
             info = FileInfo(path=stat.path, size_bytes=stat.size_bytes, modified_ms=0)
             written.setdefault(stat.partition, []).append(info)
+        state = completions_of(before)
+        after = state | {(done.requested, done.completion)}
         for name in names:
             held = self.cache.peek(("folder", name))
             if held is not None and held[0] == state:
-                files = [*held[1], *written.get(name, ())]
-                self.cache.put(("folder", name), (state | {(done.requested, done.completion)}, files), 200 * len(files))
+                self._put_folder(name, after, [*held[1], *written.get(name, ())])
+
+    def keep_archived(self, names: Iterable[str], before: Timeline, archived: Iterable[Instant]) -> None:
+        """Keep the listings of folders, as of `before`, for the timeline without instants that were archived."""
+        state = completions_of(before)
+        after = state - {(instant.requested, instant.completion) for instant in archived}
+        for name in names:
+            held = self.cache.peek(("folder", name))
+            if held is not None and held[0] == state:
+                self._put_folder(name, after, held[1])
+
+    def _put_folder(self, name: str, completions: frozenset[tuple[str, str]], files: list[FileInfo]) -> None:
+        self.cache.put(("folder", name), (completions, files), 200 * len(files))
 
     def keep_definitions(self, names: Sequence[str], before: Timeline, done: Instant, data: Timeline) -> None:
         """Remember that `definitions` are those of the listed partitions after an instant of this process."""
-        after = _completions(before) | {(done.requested, done.completion)}
+        after = completions_of(before) | {(done.requested, done.completion)}
         self._defined = (tuple(names), after, _indexings(data))
 
     def has_definitions(self, names: Sequence[str], timeline: Timeline, data: Timeline) -> bool:
@@ -96,7 +127,7 @@ class MetadataStore:
         An index is created by an indexing action and instants of the metadata table, dropped by a change of the listed
         partitions, and gets columns by a delta commit. Without a change of these, the definitions did not change.
         """
-        return self._defined == (tuple(names), _completions(timeline), _indexings(data))
+        return self._defined == (tuple(names), completions_of(timeline), _indexings(data))
 
     def keep_few(self, done: Instant, stat: WriteStat, few: Mapping[bytes, bytes], deletes: Sequence[bytes]) -> None:
         """Keep the records of a log file as `keep_log` does, from plain values."""
@@ -130,8 +161,13 @@ class MetadataStore:
         return LayerReader(self.inner.storage, self.cache, completions, version=self.config.version)
 
     def remove_files(self, paths: Iterable[str]) -> None:
-        """Delete files of the metadata table, by their paths relative to it."""
-        delete_leftovers(self.env.storage, [f"{METADATA}/{path}" for path in paths])
+        """Delete files of the metadata table, by their paths relative to it, and in the kept listings of folders."""
+        gone = dict.fromkeys(paths)
+        for name in {path.rpartition("/")[0] for path in gone}:
+            held = self.cache.peek(("folder", name))
+            if held is not None:
+                self._put_folder(name, held[0], [file for file in held[1] if file.path not in gone])
+        delete_leftovers(self.env.storage, [f"{METADATA}/{path}" for path in gone])
 
     def remove_unfinished(self, names: Iterable[str], requested: str) -> None:
         """Delete temporary files of the instant `requested`, which a killed process left in folders of partitions."""
@@ -159,7 +195,8 @@ class MetadataStore:
         return tuple(sorted({file.file_id for file in parsed if file is not None}))
 
 
-def _completions(timeline: Timeline) -> frozenset[tuple[str, str]]:
+def completions_of(timeline: Timeline) -> frozenset[tuple[str, str]]:
+    """Return the requested and the completion time of each completed instant."""
     return frozenset((instant.requested, instant.completion) for instant in timeline if instant.is_completed)
 
 

@@ -7,7 +7,7 @@ Each file is created if absent. The last one is the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -78,9 +78,13 @@ class TimelineStore:
             files, _ = self._env.storage.list_dir(self._directory)
             self.unfinished = tuple(file for file in files if is_temporary(file.name))
         known = self._parsed
-        parsed = {name: known[name] if name in known else parse_instant(name) for name in names}
-        if parsed.keys() != known.keys():
-            self._parsed, self._timeline = parsed, _furthest(parsed.values())
+        new = {name: parse_instant(name) for name in names if name not in known}
+        if len(known) + len(new) > len(names):
+            # Files were deleted, for example by an archive or a rollback.
+            self._parsed = {name: known[name] if name in known else new[name] for name in names}
+            self._timeline = _furthest(Timeline(), self._parsed.values())
+        elif new:
+            self._parsed, self._timeline = {**known, **new}, _furthest(self._timeline, new.values())
         return self._timeline
 
     def commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
@@ -495,16 +499,22 @@ class TimelineStore:
         return f"{self._directory}/{instant_name(instant, layout=self._config.layout)}"
 
 
-def _furthest(found: Iterable[Instant | None]) -> Timeline:
-    """Return each instant in the latest state that it has a file of."""
+def _furthest(before: Timeline, found: Collection[Instant | None]) -> Timeline:
+    """Return a timeline with more instants, each in the latest state that it has a file of."""
+    times = {instant.requested for instant in found if instant is not None}
     furthest: dict[tuple[str, Action], Instant] = {}
-    for instant in found:
+    for instant in (*(known for known in before if known.requested in times), *found):
         if instant is None:
             continue
         known = furthest.get(instant.key)
-        if known is None or instant.state > known.state:
+        if known is None or instant.state > known.state or (instant.state == known.state and _is_first(instant, known)):
             furthest[instant.key] = instant
-    return Timeline(tuple(furthest.values()))
+    return Timeline((*(known for known in before if known.requested not in times), *furthest.values()))
+
+
+def _is_first(instant: Instant, other: Instant) -> bool:
+    """Return whether an instant is the one of two in the same state that counts, whichever was found first."""
+    return (instant.completion, instant.action) < (other.completion, other.action)
 
 
 def _next(time: str) -> str:

@@ -26,6 +26,8 @@ from lakehouse.core.format.metadata.schema import WRAPPERS
 _HEAD = bytes(6)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _FLAGS = (b"\0", b"\1")
+#: Records of statistics that are kept with their rows, and the largest kept one in bytes.
+_KEPT_STATISTICS, _KEPT_BYTES = 4096, 4096
 #: Bytes of records of `files` that are decoded one by one; larger ones have many names.
 FEW_BYTES = 32_768
 
@@ -53,6 +55,10 @@ class Statistic(NamedTuple):
     tight: bool = False
     type_ordinal: int | None = None
     type_info: str | None = None
+
+
+#: Stored record -> row, for records that this process wrote or decoded.
+_statistics: dict[bytes, Statistic] = {}
 
 
 class UnusualRecordError(Exception):
@@ -88,6 +94,12 @@ def few_entries(keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
 
 def encode_statistic(row: Statistic) -> bytes:
     """Return the stored record of statistics."""
+    data = _encoded_statistic(row)
+    _remember(data, row)
+    return data
+
+
+def _encoded_statistic(row: Statistic) -> bytes:
     parts = [
         _HEAD,
         _long(row.type),
@@ -109,13 +121,29 @@ def encode_statistic(row: Statistic) -> bytes:
     return b"".join(parts)
 
 
-@lru_cache(maxsize=4096)
 def decode_statistic(data: bytes) -> Statistic:
     """Return the statistics of a stored record.
 
     Raises:
         UnusualRecordError: The record is not one of statistics, or it is damaged; `decode_statistics` tells which.
     """
+    known = _statistics.get(data)
+    if known is None:
+        known = _decoded_statistic(data)
+        _remember(data, known)
+    return known
+
+
+def _remember(data: bytes, row: Statistic) -> None:
+    """Keep a stored record with its row: the next commit and the next compaction read what a commit wrote."""
+    if len(data) > _KEPT_BYTES:
+        return
+    if len(_statistics) >= _KEPT_STATISTICS:
+        _statistics.clear()
+    _statistics[data] = row
+
+
+def _decoded_statistic(data: bytes) -> Statistic:
     source = _Source(data)
     source.expect(_HEAD)
     kind = source.long()

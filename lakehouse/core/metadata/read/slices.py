@@ -47,7 +47,7 @@ def metadata_slices(
         archived: Returns the completion times of instants that are older than the active timeline, for those that
             completed.
     """
-    parsed = [_parsed(file.name, partition, file.size_bytes) for file in files]
+    parsed = [metadata_file(file.name, partition, file.size_bytes) for file in files]
     bases = [file for file in parsed if isinstance(file, BaseFile)]
     held = [file for file in parsed if isinstance(file, LogFile)]
     instants = {base.instant for base in bases} | {log.instant for log in held}
@@ -67,8 +67,8 @@ def metadata_slices(
 
 
 @lru_cache(maxsize=4096)
-def _parsed(name: str, partition: str, size_bytes: int) -> BaseFile | LogFile | None:
-    """Return the file with a name. Each commit reads the names of its slices again."""
+def metadata_file(name: str, partition: str, size_bytes: int) -> BaseFile | LogFile | None:
+    """Return the file of the metadata table with a name; None for others. Each commit reads most names again."""
     base = parse_base_file(name, partition, size_bytes)
     if base is not None:
         return base if base.extension == "hfile" else None

@@ -287,15 +287,8 @@ class MetadataTable:
         return None if None in found else (partition, *found)
 
     def _listed(self, partition: str) -> tuple[MetadataSlice, ...]:
-        state = frozenset(self._validity.completions.items())
-        held = self._store.cache.peek(("folder", partition))
-        if held is None or held[0] != state:
-            with reading():
-                files, _ = self._store.inner.storage.list_dir(partition)
-            self._store.cache.put(("folder", partition), (state, files), 200 * len(files))
-        else:
-            files = held[1]
         with reading():
+            (files,) = self._store.folders([partition], frozenset(self._validity.completions.items()))
             found = metadata_slices(
                 files, partition, self._validity, version=self._store.config.version, archived=self._archived
             )

@@ -58,6 +58,7 @@ def archive(state: ServiceState, instants: Sequence[Instant], lock: TableLock) -
         actions = read_archived_actions(timelines, missing, state.store.inner.storage.root)
         history.append(actions, missing[0].requested, missing[-1].requested, lock.check)
     timelines.remove_archived(instants, lock.check)
+    state.store.keep_archived(state.names, state.timeline, instants)
     merges = history.merge(_MERGE_BATCH, lock.check)
     lock.check()
     history.clean(merges)

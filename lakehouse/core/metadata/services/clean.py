@@ -20,7 +20,6 @@ from lakehouse.core.metadata.services.group_files import (
     completed_writes,
     delta_commits_since,
     last_compaction,
-    list_groups,
 )
 from lakehouse.core.planning.clean import FILE_VERSIONS
 from lakehouse.core.timeline.file_deletions import check_data_files
@@ -53,7 +52,7 @@ def clean_is_due(timeline: Timeline) -> bool:
 def clean(state: ServiceState, lock: TableLock) -> Instant | None:
     """Plan and execute a clean; return None if all files are needed."""
     store = state.store
-    files = _unneeded(state, list_groups(store.inner.storage, state.names))
+    files = _unneeded(state, state.groups())
     if not files:
         return None
     last = max((write.requested for write in completed_writes(state.timeline).values()), default="")
@@ -95,6 +94,7 @@ def _execute(state: ServiceState, instant: Instant, plan: CleanPlan, lock: Table
     timeline = Timeline((*(known for known in state.timeline if known.key != instant.key), instant))
     lock.check()
     done = timelines.complete(instant, timeline, encode_clean_metadata(metadata), lock.below(METADATA))
+    store.keep_files(state.names, state.timeline, done)
     logger.info("%s: deleted %d files of old slices", store.inner.storage.root, len(plan.paths))
     return done
 

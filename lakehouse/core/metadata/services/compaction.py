@@ -34,11 +34,12 @@ from lakehouse.core.metadata.services.group_files import (
     GroupFiles,
     completed_writes,
     delta_commits_since,
+    groups_of,
     last_compaction,
     list_groups,
 )
 from lakehouse.core.metadata.services.slice_merge import LogLayer, UnorderedError, merged_batches, read_layers
-from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.metadata.store import MetadataStore, completions_of
 from lakehouse.core.metadata.write.files import base_name, few_base_bytes, new_token
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.timeline.table_lock import TableLock
@@ -82,6 +83,11 @@ class ServiceState:
         """Return the state with the present timeline of the metadata table; one listing."""
         return replace(self, timeline=self.store.timeline_store.load())
 
+    def groups(self) -> list[GroupFiles]:
+        """Return the file groups; their folders are listed if an instant of another process completed."""
+        listed = self.store.folders(self.names, completions_of(self.timeline))
+        return groups_of(zip(self.names, listed, strict=True))
+
 
 def compaction_time(state: ServiceState, max_delta_commits: int) -> str | None:
     """Return the instant time of a compaction if it is due now; "" stands for a new time.
@@ -111,8 +117,7 @@ def compaction_time(state: ServiceState, max_delta_commits: int) -> str | None:
 
 def compact(state: ServiceState, time: str, lock: TableLock) -> Instant:
     """Plan and execute a compaction with this instant time, or with a new one if it is ""."""
-    store = state.store
-    groups = list_groups(store.inner.storage, state.names)
+    store, groups = state.store, state.groups()
     lock.check()
     if time:
         plan = _plan(state, groups, time)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.metadata.read.slices import metadata_file
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.storage.protocol import FileInfo, Storage
 from lakehouse.model.files import BaseFile, LogFile
@@ -44,19 +44,23 @@ def list_groups(storage: Storage, partitions: Iterable[str]) -> list[GroupFiles]
     """Return the file groups of index partitions; one listing for each partition."""
     names = list(partitions)
     listed = send_all(storage, lambda name: storage.list_dir(name)[0], names)
-    return [group for name, files in zip(names, listed, strict=True) for group in _groups(name, files)]
+    return groups_of(zip(names, listed, strict=True))
+
+
+def groups_of(listings: Iterable[tuple[str, Iterable[FileInfo]]]) -> list[GroupFiles]:
+    """Return the file groups of index partitions with their files."""
+    return [group for name, files in listings for group in _groups(name, files)]
 
 
 def _groups(partition: str, files: Iterable[FileInfo]) -> list[GroupFiles]:
     bases: dict[str, list[BaseFile]] = {}
     logs: dict[str, list[LogFile]] = {}
     for file in files:
-        base = parse_base_file(file.name, partition, file.size_bytes)
-        log = None if base is not None else parse_log_file(file.name, partition, file.size_bytes)
-        if base is not None:
-            bases.setdefault(base.file_id, []).append(base)
-        elif log is not None:
-            logs.setdefault(log.file_id, []).append(log)
+        parsed = metadata_file(file.name, partition, file.size_bytes)
+        if isinstance(parsed, BaseFile):
+            bases.setdefault(parsed.file_id, []).append(parsed)
+        elif parsed is not None:
+            logs.setdefault(parsed.file_id, []).append(parsed)
     return [
         GroupFiles(
             partition=partition,

@@ -58,7 +58,7 @@ def compact_logs(state: ServiceState, blocks: int, lock: TableLock) -> Instant |
     """Plan and execute a log compaction of the groups with enough log files; None if there are none."""
     store = state.store
     operations = []
-    for group in list_groups(store.inner.storage, state.names):
+    for group in state.groups():
         base, logs = current_logs(state.timeline, group)
         if len(logs) >= blocks:
             operations.append(
@@ -115,6 +115,7 @@ def _execute(state: ServiceState, instant: Instant, plan: CompactionPlan, lock: 
     lock.check()
     timeline = Timeline((*(known for known in state.timeline if known.key != instant.key), instant))
     done = timelines.complete(instant, timeline, data, lock.below(METADATA))
+    store.keep_files(state.names, state.timeline, done, metadata.stats)
     logger.info("%s: compacted the logs of %d file groups", store.inner.storage.root, len(plan.operations))
     return done
 

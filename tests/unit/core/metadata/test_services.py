@@ -167,13 +167,19 @@ def test_failed_compaction_fails_the_write_unless_declared_otherwise() -> None:
     content = storage.get(f"{METADATA}/files/{log}")
     storage.put(f"{METADATA}/files/{log}", content[: len(content) // 2])
     due = {"hoodie.metadata.compact.max.delta.commits": "3"}
+
+    def another_process(**options: str) -> Table:
+        """Return the table without what this process keeps of the files that it wrote."""
+        env = Env(storage=storage)
+        return Table.open(storage.root, env=env, options={"hoodie.metadata.enable": "true", **due, **options})
+
     with pytest.raises(CorruptTableError, match=f"{log}.* has a damaged block"):
-        write(table.with_options(due), 3)
+        write(another_process(), 3)
     rows = len(data_rows(table))
-    write(table.with_options({**due, "hoodie.metadata.write.fail.on.table.service.failures": "false"}), 3)
+    write(another_process(**{"hoodie.metadata.write.fail.on.table.service.failures": "false"}), 3)
     assert len(data_rows(table)) == rows + 1
     storage.put(f"{METADATA}/files/{log}", content)
-    write(table.with_options(due), 4)
+    write(another_process(), 4)
     check_listing(storage)
     assert completed(storage)[Action.COMMIT] == 1
 
@@ -204,6 +210,33 @@ def test_commit_without_due_service_sends_no_request_for_services() -> None:
     assert max(costs["compaction"]) - plain[0] <= 9 + len(names) + 6 * groups, (costs, groups)
     # Plan, inflight, one request that deletes, commit, properties, timeline and archive; for each partition the folder.
     assert max(costs["clean"]) - plain[0] <= 17 + len(names), costs
+
+
+def test_services_list_no_folder_whose_files_this_process_wrote() -> None:
+    counting = CountingStorage(MemoryStorage())
+    table = make_table(Shape(options=EVERY_4), env=Env(storage=counting))
+    for number in range(6):
+        write(table, number)
+    before = completed(counting)
+    counting.reset()
+    for number in range(6, 40):
+        write(table, number)
+    done = completed(counting) - before
+    assert done[Action.COMMIT] >= 4
+    assert done[Action.CLEAN] >= 2
+    folders = [f"{METADATA}/{name}" for name in partitions(counting)]
+    assert [path for path in counting.listed() if path in folders] == []
+
+
+def test_services_list_the_folders_again_after_a_commit_of_another_process() -> None:
+    table = table_of()
+    storage = storage_of(table)
+    other = Table.open(storage.root, env=Env(storage=storage), options=EVERY_4)
+    for number in range(40):
+        write((table, other)[number % 3 == 1], number)
+        check_listing(storage)
+    assert completed(storage)[Action.COMMIT] >= 4
+    assert completed(storage)[Action.CLEAN] >= 2
 
 
 def test_checksum_files_of_hadoop_are_no_file_groups() -> None:
