@@ -187,8 +187,8 @@ def _bounds(low: str | int, high: str | int) -> ColumnBounds:
 
 
 def _file_id(number: int) -> str:
-    # Random ids are spread over all values; so are these.
-    return f"{uuid.UUID(int=number * _ODD % (1 << 128), version=4)}-0"
+    # Random ids are spread over all values; so are these. An id of zeros would be that of a bucket.
+    return f"{uuid.UUID(int=(number + 1) * _ODD % (1 << 128), version=4)}-0"
 
 
 def _patched(template: bytes, instant: str, number: int, partition: int) -> bytes:

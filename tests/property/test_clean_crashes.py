@@ -289,6 +289,55 @@ def test_write_loses_nothing_when_a_clean_runs_at_any_of_its_steps(monkeypatch: 
     assert turns.count(True) > len(turns) // 4
 
 
+@cache
+def with_empty_partition() -> Storage:
+    """Return a table whose three newest writes filled partition x, deleted it, and wrote elsewhere."""
+    storage = MemoryStorage()
+    table = create(storage, "SIMPLE")
+    table.bulk_insert(batch(BASE))
+    table.bulk_insert(batch({("x", "x1"): 1}))
+    table.delete_partitions(["x"])
+    table.upsert(batch({("a", "a0"): BASE["a", "a0"]}))
+    return storage
+
+
+def fill(table: Table) -> object:
+    return table.insert(batch({("x", "x2"): 2}))
+
+
+def clean_all(table: Table) -> object:
+    return table.with_options({"hoodie.clean.commits.retained": "1"}).services.clean.run(force=True)
+
+
+@pytest.mark.parametrize("first", [fill, clean_all])
+def test_partition_keeps_its_metadata_file_when_a_write_and_a_clean_run_at_once(
+    first: Callable[[Table], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write relies on a commit of the partition before the clean, which may delete the metadata file."""
+    second = clean_all if first is fill else fill
+    steps = FaultyStorage(copy_of(with_empty_partition()))
+    first(open_as(steps, CRASHED))
+    outcomes = set()
+    for number in range(1, steps.steps + 1):
+        storage = copy_of(with_empty_partition())
+        failed: list[str] = []
+
+        def rival(store: Storage, failed: list[str] = failed) -> None:
+            try:
+                second(open_as(store, SURVIVOR, **NO_WAIT))
+            except RetryableError:
+                failed.append("second")
+
+        try:
+            first(open_as(Interrupted(storage, number, rival, monkeypatch), CRASHED))
+        except RetryableError:
+            failed.append("first")
+        filled = ("first" if first is fill else "second") not in failed
+        assert rows_of(storage) == BASE | ({("x", "x2"): 2} if filled else {}), steps.trace[number - 1]
+        outcomes.add(tuple(failed))
+    assert () in outcomes
+
+
 def test_clean_loses_nothing_when_a_restore_runs_at_any_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     kind, turns = "LOGS_SIMPLE", list[bool]()
     target = open_as(base(kind), 1).commits()[-3][0].requested

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -219,3 +220,36 @@ def test_look_up_reads_the_end_of_the_file_and_the_block_of_the_key(monkeypatch:
         == [True] * 3
     )
     assert len(reads) == 3 and sum(length for _, length in reads[1:]) < 3 * 4200
+
+
+def test_ranges_that_were_read_are_kept_up_to_a_share_of_the_file() -> None:
+    data = written({b"key-%06d" % n: bytes(1000) for n in range(10_000)}, replace(RAW, block_bytes=4096))
+    reads: list[int] = []
+
+    def read(offset: int, length: int) -> bytes:
+        reads.append(length)
+        return data[offset : offset + length]
+
+    file = HFile(read, len(data))
+    reads.clear()
+    keys = [pa.array([f"key-{number:06d}"]) for number in range(0, 9_000, 100)]
+    for _ in range(3):
+        assert file.find(keys[0]).num_rows == 1
+    assert len(reads) == 1
+    for key in keys:
+        assert file.find(key).num_rows == 1
+        assert sum(map(len, file._ranges.values())) <= len(data) // 64
+    assert len(reads) == len(keys)
+
+
+def test_damaged_range_is_read_again() -> None:
+    numbers = random.Random(1)
+    data = bytearray(written({b"key-%06d" % n: numbers.randbytes(1000) for n in range(1_000)}, SCANNED))
+    file = HFile(lambda offset, length: bytes(data[offset : offset + length]), len(data))
+    keys = pa.array(["key-000000"])
+    position = 100
+    data[position] ^= 255
+    with pytest.raises(CorruptTableError):
+        file.find(keys)
+    data[position] ^= 255
+    assert file.find(keys).num_rows == 1

@@ -16,6 +16,7 @@ import pytest
 
 from lakehouse.core.env import Env, process_state
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME
 from lakehouse.core.metadata.place import DEFINITIONS_PATH, METADATA
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
 from lakehouse.core.storage.local import LocalStorage
@@ -270,10 +271,12 @@ def copy_of(storage: Storage) -> MemoryStorage:
 
 
 def rows_of(storage: Storage) -> Rows:
-    """Return the rows that a reader sees; fail if a key occurs twice."""
+    """Return the rows that a reader sees; fail if a key occurs twice, or if a partition has no metadata file."""
     found = open_as(storage, 999).scan(columns=["p", "id", "v"]).to_arrow().to_pydict()
     rows = dict(zip(zip(found["p"], found["id"], strict=True), found["v"], strict=True))
     assert len(rows) == len(found["v"]), f"a key occurs twice: {sorted(found['id'])}"
+    lost = [name for name in set(found["p"]) if storage.find(f"{name}/{PARTITION_METADATA_NAME}") is None]
+    assert not lost, f"Hudi does not find the partitions {lost}"
     return rows
 
 

@@ -277,6 +277,8 @@ def kept_schema(schema: pa.Schema) -> pa.Schema:
 
 def ensure_partition(context: WriteContext, partition: str) -> None:
     """Create the metadata file of a partition if it does not exist. Hudi does not find partitions without it."""
+    if partition in context.known_partitions:
+        return
     path = f"{partition}/.hoodie_partition_metadata" if partition else ".hoodie_partition_metadata"
     depth = partition.count("/") + 1 if partition else 0
     context.storage.create(path, render_partition_metadata(context.instant, depth))

@@ -53,6 +53,7 @@ class WriteContext:
         rounds: Numbers of the batch may lose digits in the types of the table.
         spread_column: The column whose values are counted, and whose large values are staged apart; empty for none.
         spread_large: The large values of that column.
+        known_partitions: Partitions whose metadata file exists.
     """
 
     storage: Storage
@@ -84,6 +85,7 @@ class WriteContext:
     rounds: bool = False
     spread_column: str = ""
     spread_large: tuple[str, ...] = ()
+    known_partitions: frozenset[str] = frozenset()
 
     @property
     def keeps(self) -> bool:

@@ -42,6 +42,7 @@ from lakehouse.core.format.hfile.layout import (
     corrupt,
     decode_trailer,
 )
+from lakehouse.errors import CorruptTableError
 
 I64: TypeAlias = NDArray[np.int64]
 U8: TypeAlias = NDArray[np.uint8]
@@ -61,6 +62,10 @@ _GZIP = 31  # zlib's number for a stream with a header and trailer of gzip
 #: Below this number of blocks it is faster to decode all their cells than to step over the cells of all blocks at once.
 #: A step takes about 25 us for any number of blocks, and a block of 64 KB has hundreds of cells.
 _STEPPED_BLOCKS = 64
+
+
+#: The share of a file on storage that is kept after it was read, as a power of two: 1 / 64.
+KEPT_SHIFT = 6
 
 
 def read_hfile(data: Any, *, name: str = "the file") -> HFile:
@@ -88,6 +93,9 @@ class HFile:
         self._whole: U8 | None = None if whole is None else np.frombuffer(whole, np.uint8)
         self._size = size
         self._read = read
+        # Ranges that were read from storage, and how many more bytes are kept.
+        self._ranges: dict[tuple[int, int], bytes] = {}
+        self._free_bytes = size >> KEPT_SHIFT
         if size < TRAILER_BYTES + 3 * HEADER_BYTES:
             raise corrupt(name, f"it has only {size} bytes")
         self._tail, self._tail_start = memoryview(b""), size
@@ -353,6 +361,14 @@ class HFile:
         offsets, sizes = self._index.offsets[numbers], self._index.sizes[numbers]
         if len(numbers) == 0:
             return Payloads(np.zeros(16, np.uint8), offsets, offsets, offsets), True
+        try:
+            return self._verified(offsets, sizes)
+        except CorruptTableError:
+            # The storage may have returned wrong bytes; the next call reads them again.
+            self._ranges, self._free_bytes = {}, self._size >> KEPT_SHIFT
+            raise
+
+    def _verified(self, offsets: I64, sizes: I64) -> tuple[Payloads, bool]:
         data, places = self._stored(offsets, sizes)
         headers = load(data, places, f"V{HEADER_BYTES}").view(HEADER_DTYPE)
         self._check_headers(headers, sizes, DATA)
@@ -416,10 +432,23 @@ class HFile:
         if offset >= self._tail_start:
             start = offset - self._tail_start
             return self._tail[start : start + length]
+        known = self._ranges.get((offset, length))
+        if known is not None:
+            return known
         data = self._read(offset, length)
         if len(data) != length:
             raise corrupt(self._name, f"it ends at byte {offset + len(data)}, {self._size} expected")
+        if self._whole is None:
+            self._keep(offset, data)
         return data
+
+    def _keep(self, offset: int, data: bytes) -> None:
+        """Keep a range that was read, because the next commit of a process looks the same files up."""
+        if len(data) > self._free_bytes:
+            self._ranges, self._free_bytes = {}, self._size >> KEPT_SHIFT
+        if len(data) <= self._free_bytes:
+            self._ranges[offset, len(data)] = data
+            self._free_bytes -= len(data)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.hfile.reader import HFile, read_hfile
+from lakehouse.core.format.hfile.reader import KEPT_SHIFT, HFile, read_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.log.scan import lost_blocks, settle_blocks
@@ -276,8 +276,9 @@ class LayerReader:
     def _base(self, base: BaseFile) -> FileLayer:
         def opened() -> tuple[FileLayer, int]:
             if base.size_bytes > SMALL_BYTES:
-                # The index has the first key of each block of at least 64 KB.
-                return FileLayer(base.path, open_hfile(self._storage, base.path)), base.size_bytes >> 8
+                # The index has the first key of each block of at least 64 KB; a share of the blocks is kept.
+                size = (base.size_bytes >> 8) + (base.size_bytes >> KEPT_SHIFT)
+                return FileLayer(base.path, open_hfile(self._storage, base.path)), size
             data = self._storage.get(base.path)
             layer = FileLayer(base.path, read_hfile(data, name=self._name(base.path)))
             return layer, len(data) + _ROW_BYTES * _decoded_rows(layer)

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.file_system_view import first_write
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.instant import Instant, Timeline
+from lakehouse.model.instant import Action, Instant, Timeline
 
 _ARCHIVED_BATCH = 64
+_MOST_NAMES = 1_000
 
 
 def latest_extra(table: LoadedTable, key: str) -> str | None:
@@ -55,6 +56,22 @@ def recent_files(table: LoadedTable, count: int = 3) -> list[pa.Table]:
     written = table.store.files(instants)
     of_instant = written.column("instant")
     return [written.filter(pc.equal(of_instant, instant.requested)) for instant in reversed(instants)]
+
+
+def recent_partitions(table: LoadedTable) -> frozenset[str]:
+    """Return partitions whose metadata file exists, as the newest completed writes show.
+
+    A write creates the metadata file of a partition before its first file there. Only a clean deletes it, if the
+    partition is empty and no write is pending. So the partitions of writes that are newer than all cleans have it.
+    """
+    removing = table.timeline.where(action=(Action.CLEAN, Action.RESTORE))
+    last = max((instant.requested for instant in removing), default="")
+    names = set[str]()
+    for files in recent_files(table):
+        if files.num_rows and files["instant"][0].as_py() > last:
+            names.update(pc.unique(files["partition"]).to_pylist())
+    # Tasks get the names.
+    return frozenset(names) if len(names) <= _MOST_NAMES else frozenset()
 
 
 def archived_writes(

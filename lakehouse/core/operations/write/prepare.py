@@ -21,7 +21,7 @@ from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.metadata.partitions.file_statistics import measured_columns
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.create.declare import require_ordered
-from lakehouse.core.operations.load.commits import latest_commit, recent_files
+from lakehouse.core.operations.load.commits import latest_commit, recent_files, recent_partitions
 from lakehouse.core.operations.load.resizes import numbered_resizes, staged_rules
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
@@ -193,6 +193,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         event_time=event_time,
         rounds=policies.schema.rounds,
         indexed=measured_columns(plan.schema, config, policies, table.metadata.definitions),
+        known_partitions=recent_partitions(table),
     )
     spread = None if batch is None or deletes_only else _spread(table, policies, plan.schema)
     template = _spreading(template, policies, spread)

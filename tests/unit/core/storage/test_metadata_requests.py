@@ -151,25 +151,46 @@ def test_commit_sends_a_fixed_number_of_requests_besides_those_of_file_groups(
         requests = storage.of_commit()
         files = [stat.path for stat in committed.metadata.stats]
         assert len(files) == 1
-        # A task cannot know whether the metadata file of a partition exists, so it creates the file if it is absent.
-        partition_metadata = [path for _, path in requests if path.endswith(".hoodie_partition_metadata")]
-        groups = len(files) + METADATA_GROUPS
-        assert len(requests) == COMMIT_REQUESTS + groups + len(partition_metadata), requests
+        assert len(requests) == COMMIT_REQUESTS + len(files) + METADATA_GROUPS, requests
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_bulk_insert_sends_requests_for_each_file_group_and_partition(
+def test_bulk_insert_sends_a_request_for_each_file_group(
     stored: tuple[Table, CountingStorage], partitions: int
 ) -> None:
     table, storage = stored
-    # A task cannot know whether the metadata file of a partition exists, so it creates the file if it is absent.
-    file_groups, partition_metadata = partitions + METADATA_GROUPS, partitions
     for number in range(3):
         storage.reset()
         table.bulk_insert(batch(PARTITIONS[:partitions], 3, start=20 + 10 * number))
         counts = storage.counts()
-        assert sum(counts.values()) - counts["LIST"] == COMMIT_REQUESTS + file_groups + partition_metadata
+        assert sum(counts.values()) - counts["LIST"] == COMMIT_REQUESTS + partitions + METADATA_GROUPS
         assert counts["HEAD"] == 0
+
+
+def test_metadata_file_of_a_partition_is_created_if_no_recent_commit_wrote_there(tmp_path: Path) -> None:
+    storage = Recorded(str(tmp_path / "table"))
+    table = Table.create(
+        storage.root, name="t", record_key="id", partition_by="p", ordering="ts", env=Env(storage=storage)
+    ).with_options(LOCK)
+
+    def created(partition: str, number: int) -> list[str]:
+        storage.requests.clear()
+        assert isinstance(table.bulk_insert(batch((partition,), 1, start=10 * number)), Committed)
+        return [path for _, path in storage.requests if path.endswith(".hoodie_partition_metadata")]
+
+    assert created("a", 0) == ["a/.hoodie_partition_metadata"]
+    assert created("a", 1) == []
+    assert [created("b", number) for number in range(3)] == [["b/.hoodie_partition_metadata"], [], []]
+    assert created("a", 2) == ["a/.hoodie_partition_metadata"]
+    # The newest commits wrote to both, but a clean deletes the metadata file of the empty partition.
+    table.delete_partitions(["a"])
+    assert created("b", 3) == []
+    table.with_options({"hoodie.clean.commits.retained": "1"}).services.clean.run(force=True)
+    assert storage.find("a/.hoodie_partition_metadata") is None
+    assert created("b", 4) == ["b/.hoodie_partition_metadata"]
+    assert created("b", 5) == []
+    assert created("a", 3) == ["a/.hoodie_partition_metadata"]
+    assert storage.find("a/.hoodie_partition_metadata") is not None
 
 
 def test_look_up_of_a_record_key_by_the_record_index_sends_at_most_four_requests(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def test_bulk_insert_lists_no_partition_and_stages_no_rows(tmp_path: Path, parti
     counts = requests_of(storage, lambda: table.bulk_insert(batch(PARTITIONS[:partitions], 3, start=20)))
     assert counts["LIST"] <= WRITE_LISTS - 1
     assert counts["HEAD"] == 0
-    # Four for heartbeat, requested, inflight and commit; two for markers; two for each file and its partition metadata.
-    assert counts["PUT"] == 4 + LOCKS * LOCK_PUTS + 2 + 2 * partitions
+    # Four for heartbeat, requested, inflight and commit; two for markers; one for each file.
+    assert counts["PUT"] == 4 + LOCKS * LOCK_PUTS + 2 + partitions
 
 
 def test_overwrite_and_delete_partitions_list_only_their_partitions(tmp_path: Path) -> None:
