@@ -19,6 +19,7 @@ from lakehouse.spark.workers import map_in_arrow
 
 _PREFIX = "_lakehouse_key_"
 _VALUE = "_lakehouse_value_"
+_TASKS_PER_CORE = 4
 #: The unavailable columns of rows whose key was changed: the value is that of the row of the old key.
 MOVED = "_moved"
 #: The number of the part of a window that rows are in.
@@ -58,9 +59,13 @@ class ChangeColumns:
 def run_tasks(
     session: Session, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], count: int
 ) -> list[str]:
-    """Run a function on the numbers from 0 to `count` - 1, each in a task, and return the texts of its output."""
+    """Run a function on the numbers from 0 to `count` - 1 in tasks, and return the texts of its output.
+
+    A task takes several adjacent numbers if there are many, because starting one costs as much as 20,000 rows.
+    """
+    tasks = max(1, min(count, _TASKS_PER_CORE * session.sparkContext.defaultParallelism))
     with spark_failures("reading the database"):
-        rows = map_in_arrow(session.range(0, count, 1, max(1, count)), task, "report string").collect()
+        rows = map_in_arrow(session.range(0, count, 1, tasks), task, "report string").collect()
     return [str(row[0]) for row in rows]
 
 

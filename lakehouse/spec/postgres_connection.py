@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from lakehouse.errors import SettingError
 from lakehouse.spec.secrets import connection_fields
 
 _PORT = 5432
 _TLS = ("sslmode", "sslrootcert")
-_TIMEOUT_S = 30
+#: Seconds within which a connection has to be made.
+CONNECT_S = 30
 #: Texts of values do not depend on the settings of the server, the database or the user. No statement of a run waits
 #: for standbys.
 SESSION = {
@@ -62,16 +62,11 @@ class PostgresAccess:
             "user": self.user,
             "password": self.password,
             "client_encoding": "UTF8",
-            "connect_timeout": str(_TIMEOUT_S),
+            "connect_timeout": str(CONNECT_S),
             "options": session,
             **self.tls,
         }
         return {name: value for name, value in given.items() if value}
-
-    @property
-    def url(self) -> str:
-        """The same parameters as a URL, for clients that take one; it has the password."""
-        return "postgresql:///?" + "&".join(f"{name}={quote(text, safe='')}" for name, text in self.parameters.items())
 
     @property
     def address(self) -> str:

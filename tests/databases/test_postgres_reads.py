@@ -12,14 +12,22 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.errors import CorruptLogError, LakehouseError, RetryableError, SnapshotNeededError, UserError
-from lakehouse.platform.sources.databases.server import CONTROL, Changes, Chunk, SchemaEvent, Seen, SourceTable
+from lakehouse.platform.sources.databases.server import (
+    CONTROL,
+    Changes,
+    Chunk,
+    SchemaEvent,
+    Seen,
+    SourceTable,
+    TableReads,
+)
 from lakehouse.platform.sources.postgres.server import PostgresServer
 from lakehouse.platform.sources.postgres.stream import SlotStream
 from lakehouse.spec.database_source import DatabaseSettings
 from lakehouse.spec.postgres_connection import postgres_access
 from lakehouse.spec.postgres_source import PostgresSourceSpec
 from tests.support.pg_types import MADE, TYPES, expected, matrix, plain, printed
-from tests.support.postgres import PgDatabase, PgServer
+from tests.support.postgres import READER, PgDatabase, PgServer
 from tests.support.postgresql import HOST
 from tests.support.proxy import proxy_to
 from tests.support.waiting import until
@@ -464,6 +472,50 @@ def test_chunks_whose_connection_is_cut_fail_and_have_each_row_once_if_repeated(
         for read in kinds:
             rows = pa.Table.from_batches([one for one in read() if isinstance(one, pa.RecordBatch)])
             assert sorted(rows["id"].to_pylist()) == [*range(1, 3001)]
+
+
+def test_read_without_the_right_names_the_table_and_is_not_repeated(
+    database: PgDatabase, server: PostgresServer
+) -> None:
+    database.run("create table other (id int primary key)", f"grant select on other to {READER}")
+    table = server.describe(["public.other"])["public.other"]
+    reads = server.reads
+    database.run(f"revoke select on other from {READER}")
+    for read in (reads.chunk(table, ("id",), Chunk()), reads.whole(table)):
+        with pytest.raises(UserError, match=r"42501.*permission denied for table other.*grant the user the right"):
+            list(read)
+
+
+def test_read_that_is_given_up_closes_its_connection(database: PgDatabase, server: PostgresServer) -> None:
+    database.sql("create table t (id int primary key, x text)")
+    database.sql("insert into t select n, repeat('x', 200) from generate_series(1, 100000) n")
+    (table,) = prepared(server, "public.t")
+    active = "select count(*) from pg_stat_activity where query like 'COPY%' and datname = current_database()"
+    for read in (server.reads.chunk(table, ("id",), Chunk()), server.reads.whole(table)):
+        rows = (one for one in read if isinstance(one, pa.RecordBatch))
+        assert 0 < next(rows).num_rows < 100_000
+        assert database.query(active) == [(1,)]
+        read.close()
+        assert until(lambda: database.query(active) == [(0,)])
+
+
+def test_chunks_of_a_task_share_a_connection_until_a_read_fails(database: PgDatabase, server: PostgresServer) -> None:
+    database.sql("create table t (id int primary key)", "insert into t select * from generate_series(1, 100)")
+    (table,) = prepared(server, "public.t")
+    chunks = [Chunk(after=None, upto=("50",)), Chunk(after=("50",), upto=None)]
+
+    def rows(reads: TableReads) -> int:
+        return sum(one.num_rows for part in chunks for one in reads.chunk(table, ("id",), part))
+
+    with proxy_to(f"{HOST}:{database.port}") as proxy:
+        through = replace(server.reads, access=replace(server.reads.access, port=proxy.port))
+        with through.connected() as reads:
+            assert rows(reads) == 100 and proxy.accepted == 1
+            database.run("alter table t rename to other")
+            with pytest.raises(RetryableError, match=r'relation "public.t" does not exist'):
+                rows(reads)
+            database.run("alter table other rename to t")
+            assert rows(reads) == 100 and proxy.accepted == 2
 
 
 def chunk(server: PostgresServer, one: Chunk, name: str = "public.t") -> list[pa.RecordBatch]:

@@ -7,6 +7,7 @@ changes of keys. A transaction is in the log before other sessions see it, as in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
@@ -215,6 +216,10 @@ class MemoryServer:
     def omits_unchanged(self) -> bool:
         """Whether changes lack long texts."""
         return self.has_texts
+
+    def connected(self) -> AbstractContextManager[MemoryServer]:
+        """Return the server itself."""
+        return nullcontext(self)
 
     def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk as others see them at one moment."""

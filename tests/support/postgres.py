@@ -125,7 +125,7 @@ class PgShop(Shop):
 
 def require_clients() -> None:
     """Skip the test if a client of the source is not installed."""
-    for name in ("psycopg", "adbc_driver_postgresql"):
+    for name in ("psycopg", "asyncpg"):
         if find_spec(name) is None:
             pytest.skip(f"missing: {name}; install lakehouse-tables[postgres]")
 

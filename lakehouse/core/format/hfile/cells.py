@@ -158,7 +158,7 @@ def _lengths_at(data: U8, positions: I64) -> tuple[I64, I64]:
     return pairs[:, 0], pairs[:, 1]
 
 
-def load(data: U8, positions: I64, dtype: str) -> NDArray[Any]:
+def load(data: U8, positions: I64, dtype: str | np.dtype[Any]) -> NDArray[Any]:
     """Return the item of a NumPy dtype at each position; positions need no alignment."""
     kind = np.dtype(dtype)
     if len(positions) == 0:

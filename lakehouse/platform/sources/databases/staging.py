@@ -130,10 +130,12 @@ class StagingTask:
     work: tuple[ChunkRead | LogRead, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                work = self.work[number]
-                yield pa.RecordBatch.from_pydict({"report": [json.dumps(self._report(work))]})
+        with self.reads.connected() as reads:
+            task = replace(self, reads=reads)
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    report = task._report(self.work[number])
+                    yield pa.RecordBatch.from_pydict({"report": [json.dumps(report)]})
 
     def _report(self, work: ChunkRead | LogRead) -> dict[str, Any]:
         if isinstance(work, LogRead):
@@ -219,6 +221,7 @@ class _Writer:
         self._moved = False
         self._last = 0
         self._buffer: list[pa.Table] = []
+        self._buffered_rows = self._buffered_bytes = 0
         self._output = storage.open_output(self.path)
         # The file is read once, as a whole. Snappy and statistics would double the CPU time of writing it.
         self._parquet = pq.ParquetWriter(
@@ -226,7 +229,10 @@ class _Writer:
         )
 
     def write(self, rows: pa.Table) -> None:
-        self._buffer.append(stored(rows, self._key))
+        kept = stored(rows, self._key)
+        self._buffer.append(kept)
+        self._buffered_rows += kept.num_rows
+        self._buffered_bytes += kept.nbytes
         self.rows += rows.num_rows
         if POSITION in rows.column_names:
             self._last = max(self._last, pc.max(rows.column(POSITION)).as_py() or 0)
@@ -234,7 +240,7 @@ class _Writer:
             self._unavailable |= {*pc.unique(pc.list_flatten(rows.column(UNAVAILABLE))).to_pylist()}
             lacking = pc.greater(pc.fill_null(pc.list_value_length(rows.column(UNAVAILABLE)), 0), 0)
             self._moved |= pc.any(pc.and_(lacking, pc.equal(rows.column(CHANGE), INSERT))).as_py() or False
-        if sum(one.num_rows for one in self._buffer) >= _BUFFERED_ROWS or self._bytes() >= _BUFFERED_BYTES:
+        if self._buffered_rows >= _BUFFERED_ROWS or self._buffered_bytes >= _BUFFERED_BYTES:
             self._flush()
 
     def close(self) -> None:
@@ -270,13 +276,10 @@ class _Writer:
         else:
             self.abort()
 
-    def _bytes(self) -> int:
-        return sum(one.nbytes for one in self._buffer)
-
     def _flush(self) -> None:
         if self._buffer:
             self._parquet.write_table(pa.concat_tables(self._buffer))
-            self._buffer = []
+            self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
 
 
 def with_marks(one: Changes, *, omits_unchanged: bool = False) -> pa.Table:

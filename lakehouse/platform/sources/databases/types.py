@@ -22,7 +22,7 @@ INTEGER_DIGITS = 18
 
 def decimals(digits: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return int64 values as decimals whose digits they are: 1250 becomes 12.50."""
-    values = np.asarray(digits.fill_null(0))
+    values = np.asarray(digits.fill_null(0) if digits.null_count else digits)
     words = np.empty((len(values), 2), dtype=np.int64)
     words[:, 0], words[:, 1] = values, values >> 63
     made = pa.Array.from_buffers(pa.decimal128(kind.precision, kind.scale), len(values), [None, pa.py_buffer(words)])

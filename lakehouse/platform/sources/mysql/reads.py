@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -62,6 +62,10 @@ class MysqlReads:
     def omits_unchanged(self) -> bool:
         """False: images of rows are whole."""
         return False
+
+    def connected(self) -> AbstractContextManager[MysqlReads]:
+        """Return these reads: each query of connectorx has its own connection."""
+        return nullcontext(self)
 
     def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk (see `TableReads.chunk`)."""

@@ -1,16 +1,14 @@
-"""Reads in tasks: chunks with ADBC, and the log with the decoder of `lakehouse.platform.sources.pgoutput`."""
+"""Reads in tasks: chunks with binary COPY, and the log with the decoder of `lakehouse.platform.sources.pgoutput`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from adbc_driver_manager import Error as AdbcError
-from adbc_driver_postgresql import dbapi
 
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import RetryableError
 from lakehouse.platform.sources.databases.server import (
     Changes,
     Chunk,
@@ -22,8 +20,8 @@ from lakehouse.platform.sources.databases.server import (
 )
 from lakehouse.platform.sources.pgoutput.columns import PgColumn
 from lakehouse.platform.sources.pgoutput.decoder import TAKE_BYTES, Decoder
+from lakehouse.platform.sources.postgres.copying import CopySession, SharedSession
 from lakehouse.platform.sources.postgres.keys import condition, listed, quoted_table
-from lakehouse.platform.sources.postgres.projection import arranged, projected
 from lakehouse.platform.sources.postgres.stream import SlotStream
 from lakehouse.spec.postgres_connection import PostgresAccess
 
@@ -43,6 +41,7 @@ class PostgresReads:
         columns: The columns of the tables.
         partitioned: The names of the tables that have partitions.
         domains: What each domain is made of.
+        shared: The connection that the chunks of a task share.
     """
 
     access: PostgresAccess = field(repr=False)
@@ -52,29 +51,30 @@ class PostgresReads:
     columns: Mapping[str, tuple[PgColumn, ...]] = field(repr=False)
     partitioned: frozenset[str] = frozenset()
     domains: Mapping[int, tuple[int, int]] = field(default_factory=dict, repr=False)
+    shared: SharedSession | None = field(default=None, repr=False, compare=False)
 
     @property
     def omits_unchanged(self) -> bool:
         """True: the log has no values that are stored out of line (TOAST) and that an update left as they were."""
         return True
 
+    @contextmanager
+    def connected(self) -> Iterator[PostgresReads]:
+        """Return these reads for one task, whose chunks share a connection (see `TableReads.connected`)."""
+        with closing(SharedSession(self.access)) as shared:
+            yield replace(self, shared=shared)
+
     def chunk(self, table: SourceTable, key: Sequence[str], chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a chunk (see `TableReads.chunk`)."""
         by_name = {column.name: column for column in self.columns[table.name]}
-        columns = tuple(by_name[column.name] for column in table.columns)
-        select_rows = self._select(table, columns)
+        columns, source = tuple(by_name[column.name] for column in table.columns), self._from(table)
         key_columns = [by_name[name] for name in key]
         wheres = [condition(key, chunk)]
         if chunk.keys:
             wheres = [listed(key_columns, chunk.keys[at : at + _LISTED]) for at in range(0, len(chunk.keys), _LISTED)]
-        try:
-            with dbapi.connect(self.access.url) as connection, connection.cursor() as cursor:
-                for where in wheres:
-                    cursor.execute(f"{select_rows} where {where}" if where else select_rows)
-                    for rows in cursor.fetch_record_batch():
-                        yield arranged(rows, columns)
-        except (AdbcError, pa.ArrowException, OSError) as error:
-            raise self._failure(error) from None
+        with CopySession(self.access) if self.shared is None else self.shared.session() as session:
+            for where in wheres:
+                yield from session.rows(columns, f"{source} where {where}" if where else source)
 
     def whole(self, table: SourceTable) -> Iterator[Seen | pa.RecordBatch]:
         """Yield the transactions that a snapshot sees, then the rows of the table in it (see `TableReads.whole`).
@@ -84,19 +84,11 @@ class PostgresReads:
         """
         by_name = {column.name: column for column in self.columns[table.name]}
         columns = tuple(by_name[column.name] for column in table.columns)
-        try:
-            with dbapi.connect(self.access.url) as connection, connection.cursor() as cursor:
-                cursor.execute("set transaction isolation level repeatable read, read only")
-                cursor.execute(f"lock table {self._from(table)} in access share mode")
-                cursor.execute("select pg_current_snapshot()::text")
-                found = cursor.fetchone()
-                assert found is not None, "a query without a table has a row"
-                yield Seen(order=0, transactions=str(found[0]))
-                cursor.execute(self._select(table, columns))
-                for rows in cursor.fetch_record_batch():
-                    yield arranged(rows, columns)
-        except (AdbcError, pa.ArrowException, OSError) as error:
-            raise self._failure(error) from None
+        with CopySession(self.access) as session:
+            session.run("begin isolation level repeatable read, read only")
+            session.run(f"lock table {self._from(table)} in access share mode")
+            yield Seen(order=0, transactions=str(session.value("select pg_current_snapshot()::text")))
+            yield from session.rows(columns, self._from(table))
 
     def log(
         self, start: LogPosition, end: LogPosition, tables: Sequence[SourceTable]
@@ -124,13 +116,3 @@ class PostgresReads:
     def _from(self, table: SourceTable) -> str:
         """Return a table without the rows of tables that inherit from it; partitions are its own."""
         return f"{'' if table.name in self.partitioned else 'only '}{quoted_table(table.name)}"
-
-    def _select(self, table: SourceTable, columns: Sequence[PgColumn]) -> str:
-        selected = ", ".join(f"{projected(column)} as c{number}" for number, column in enumerate(columns))
-        return f"select {selected} from {self._from(table)}"
-
-    def _failure(self, error: Exception) -> Exception:
-        text = str(error).replace(self.access.password, "...") if self.access.password else str(error)
-        if isinstance(error, pa.ArrowException):
-            return UserError(f"the client cannot read a value of a chunk: {text[:500]}")
-        return RetryableError(f"reading a chunk from {self.access.address}: {text[:500]}")
