@@ -33,8 +33,10 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.files import BaseFile, LogFile
 
 _VERSION_6 = 6
-#: Files up to this size are read by one request and kept in memory. Larger ones of a local storage are mapped.
+#: Files up to this size are read by one request and kept in memory.
 SMALL_BYTES = 4 << 20
+#: The same for a local storage, whose larger files are mapped: a look-up needs only some pages of them.
+MAPPED_BYTES = 256 << 10
 
 #: Files up to this number of entries are decoded once, as a whole.
 DECODED_ROWS = 2000
@@ -193,6 +195,7 @@ class LayerReader:
     def __init__(self, storage: Storage, cache: MetadataCache, completions: Mapping[str, str], *, version: int) -> None:
         self._storage, self._cache, self._version = storage, cache, version
         self._completions = completions
+        self._small = SMALL_BYTES if "://" in storage.root else MAPPED_BYTES
 
     def identity(self, file: BaseFile | LogFile) -> tuple[str, int, str]:
         """Return what identifies the content of a file. A metadata table that is built again has the same names."""
@@ -275,7 +278,7 @@ class LayerReader:
 
     def _base(self, base: BaseFile) -> FileLayer:
         def opened() -> tuple[FileLayer, int]:
-            if base.size_bytes > SMALL_BYTES:
+            if base.size_bytes > self._small:
                 # The index has the first key of each block of at least 64 KB; a share of the blocks is kept.
                 size = (base.size_bytes >> 8) + (base.size_bytes >> KEPT_SHIFT)
                 return FileLayer(base.path, open_hfile(self._storage, base.path)), size
@@ -287,9 +290,9 @@ class LayerReader:
 
     def _log(self, log: LogFile) -> _Log:
         def opened() -> tuple[_Log, int]:
-            data = mapped_file(self._storage, log.path) if log.size_bytes > SMALL_BYTES else None
+            data = mapped_file(self._storage, log.path) if log.size_bytes > self._small else None
             is_mapped = data is not None
-            if log.size_bytes <= SMALL_BYTES:
+            if log.size_bytes <= self._small:
                 data = memoryview(self._storage.get(log.path))
             if data is None:
                 with self._storage.open_input(log.path) as file:

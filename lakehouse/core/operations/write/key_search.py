@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.files.hash_ranges import divide_run
@@ -106,14 +107,21 @@ def _reads_all_keys(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> bool:
         return False
     partitions = None if attempt.prepared.index_type.is_global else sorted({entry.partition for entry in entries})
     slices = load_listing(table, partitions, on_storage=attempt.policies.write.skips_damage).slices
-    if count * _KEYS_READ_FOR_ONE <= _rows_of(context, slices):
+    if count * _KEYS_READ_FOR_ONE <= _rows_of(table, slices):
         return False
     return not _groups_with_changed_keys(table, context, slices)
 
 
-def _rows_of(context: WriteContext, slices: FileSlices) -> float:
-    """Return about how many rows the base files have."""
-    return float(slices.base_sizes.sum()) / context.bytes_per_row
+def _rows_of(table: LoadedTable, slices: FileSlices) -> float:
+    """Return about how many rows the base files have, by the footer of the largest one."""
+    sizes = slices.base_sizes
+    if not sizes.any():
+        return 0.0
+    largest = slices[int(sizes.argmax())].base
+    assert largest is not None, "a slice with a size has a base file"
+    with table.env.storage.open_input(largest.path) as source:
+        rows = int(pq.read_metadata(source).num_rows)
+    return float(sizes.sum()) * rows / largest.size_bytes
 
 
 def _search_locations(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch | None:

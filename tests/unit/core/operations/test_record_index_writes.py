@@ -10,6 +10,7 @@ import pytest
 from lakehouse.core.files import key_lookup
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.metadata import metadata_of
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.write import key_search
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UnsupportedError, UserError
@@ -84,7 +85,7 @@ def test_large_batch_reads_the_keys_of_all_files_on_a_local_disk(
         return located(attempt, runs)
 
     monkeypatch.setattr(key_search, "_search_locations", recorded)
-    monkeypatch.setattr(key_search, "_rows_of", lambda context, slices: 40.0)
+    monkeypatch.setattr(key_search, "_rows_of", lambda table, slices: 40.0)
     table.upsert(batch(row(f"k{number:02d}", p="ab"[number % 2], ts=2, v="new") for number in range(4)))
     assert searched == [4]
     changed = [row(f"k{number:02d}", p="ab"[number % 2], ts=3, v="all") for number in range(45)]
@@ -160,3 +161,14 @@ def test_bloom_filters_have_a_record_for_each_base_file_until_it_is_cleaned() ->
     bases = listed.filter(pa.compute.ends_with(listed.column("name"), ".parquet"))
     assert sorted(metadata.bloom_filters(bases).column("name").to_pylist()) == sorted(bases.column("name").to_pylist())
     assert metadata.records("bloom_filters").num_rows == bases.num_rows
+
+
+def test_rows_of_small_files_are_estimated_by_the_largest_file(tmp_path: Path) -> None:
+    table = make_table(Shape(rows_per_file=200, fills_small_files=False), env=make_env(str(tmp_path / "table")))
+    assert key_search._rows_of(table.refresh(), load_slices(table.refresh())) == 0
+    for start in range(0, 1000, 200):
+        table.bulk_insert(batch(row(f"k{number}", p="ab"[number % 2]) for number in range(start, start + 200)))
+    loaded = table.refresh()
+    slices = load_slices(loaded)
+    assert len(slices) == 10
+    assert 800 <= key_search._rows_of(loaded, slices) <= 1200
