@@ -156,8 +156,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     """
     operation, frame, columns = request.operation, request.frame, request.columns
     _check_writable(table)
-    config = table.config
-    stored = table_schema(table)
+    config, stored = table.config, table_schema(table)
     batch = _data_columns(engine.schema(frame)) if frame is not None else None
     deletes_only = operation is Operation.DELETE
     index, buckets, resizes = policies.index, bucket_rules(table, policies.index), tuple[PendingResize, ...]()

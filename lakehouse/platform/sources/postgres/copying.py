@@ -179,7 +179,7 @@ def _failure(access: PostgresAccess, error: BaseException) -> LakehouseError:
     state = str(getattr(error, "sqlstate", None) or "")
     if state[:2] in _SIGN_IN or state == _RIGHTS:
         return failure_of(access, state, str(error))
-    text = str(error) or type(error).__name__
+    text = str(error) or ("it does not answer" if isinstance(error, asyncio.TimeoutError) else type(error).__name__)
     if access.password:
         text = text.replace(access.password, "...")
     return RetryableError(f"reading a chunk from {access.address}: {text[:500]}")
