@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,3 +51,22 @@ def test_timeline_after_changes_equals_a_first_load(changes: list[tuple[bool, li
         assert kept.load() == first.load()
         for instant in changed:
             assert sorted(kept.pending_files(instant), key=str) == sorted(first.pending_files(instant), key=str)
+
+
+def test_threads_that_load_one_store_lose_no_instant() -> None:
+    storage = MemoryStorage()
+    kept = TimelineStore(Env(storage=storage), CONFIG)
+    times = [f"2026010100000{number:04d}" for number in range(300)]
+
+    def write() -> None:
+        for requested in times:
+            for state, completed in ((State.REQUESTED, None), (State.COMPLETED, f"{requested[:-4]}9999")):
+                instant = Instant(requested=requested, action=Action.COMMIT, state=state, completed=completed)
+                storage.put(f".hoodie/timeline/{instant_name(instant, layout=CONFIG.layout)}", b"")
+
+    with ThreadPoolExecutor(5) as pool:
+        writing = pool.submit(write)
+        loads = [pool.submit(lambda: [kept.load() for _ in range(400)]) for _ in range(4)]
+        for one in (writing, *loads):
+            one.result()
+    assert [instant.requested for instant in kept.load() if instant.is_completed] == times

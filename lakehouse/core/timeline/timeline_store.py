@@ -59,9 +59,9 @@ class TimelineStore:
         self._archived: set[str] = set()
         self._extras: dict[tuple[str, str], str] = {}
         self._extras_size = 0
-        # File name -> instant of the last listing. The next listing has most of the names again.
-        self._parsed: dict[str, Instant | None] = {}
-        self._timeline = Timeline()
+        # File name -> instant of the last listing, of which the next one has most names again, and its timeline. Both
+        # are replaced at once, because threads share a store.
+        self._listed: tuple[dict[str, Instant | None], Timeline] = ({}, Timeline())
         history = config.raw.get("hoodie.timeline.history.path", "history")
         #: The archived timeline. None for layout 1, whose archive is not read.
         self.archived_timeline = (
@@ -77,15 +77,17 @@ class TimelineStore:
         if any(is_temporary(name) for name in names if name[0] == "."):
             files, _ = self._env.storage.list_dir(self._directory)
             self.unfinished = tuple(file for file in files if is_temporary(file.name))
-        known = self._parsed
+        known, timeline = self._listed
         new = {name: parse_instant(name) for name in names if name not in known}
         if len(known) + len(new) > len(names):
             # Files were deleted, for example by an archive or a rollback.
-            self._parsed = {name: known[name] if name in known else new[name] for name in names}
-            self._timeline = _furthest(Timeline(), self._parsed.values())
+            parsed = {name: known[name] if name in known else new[name] for name in names}
+            timeline = _furthest(Timeline(), parsed.values())
+            self._listed = parsed, timeline
         elif new:
-            self._parsed, self._timeline = {**known, **new}, _furthest(self._timeline, new.values())
-        return self._timeline
+            timeline = _furthest(timeline, new.values())
+            self._listed = {**known, **new}, timeline
+        return timeline
 
     def commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
         """Return completed instants with their metadata, in the order of `instants`."""
@@ -291,7 +293,7 @@ class TimelineStore:
     def pending_files(self, instant: Instant) -> list[Instant]:
         """Return an instant in each pending state that it has a file of, as of the last load, in order."""
         requested, key = instant.requested, instant.key
-        found = [i for i in self._parsed.values() if i is not None and i.requested == requested and i.key == key]
+        found = [i for i in self._listed[0].values() if i is not None and i.requested == requested and i.key == key]
         return sorted((known for known in found if not known.is_completed), key=lambda known: known.state)
 
     def remove_archived(self, instants: Iterable[Instant], check: Callable[[], None]) -> None:
@@ -435,7 +437,8 @@ class TimelineStore:
 
     def completions(self, instant: Instant) -> list[Instant]:
         """Return an instant for each of its completed files as of the last load; several exist after a lost lock."""
-        return [known for known in self._parsed.values() if known and known.key == instant.key and known.is_completed]
+        listed = self._listed[0].values()
+        return [known for known in listed if known and known.key == instant.key and known.is_completed]
 
     def remove_pending(self, instant: Instant) -> None:
         """Delete the inflight and requested files of an instant that was rolled back, the inflight first."""
