@@ -61,7 +61,7 @@ def run_tasks(
 ) -> list[str]:
     """Run a function on the numbers from 0 to `count` - 1 in tasks, and return the texts of its output.
 
-    A task takes several adjacent numbers if there are many, because starting one costs as much as 20,000 rows.
+    A task takes several adjacent numbers if there are many. To start one takes 24 ms of CPU time, as 13,000 rows do.
     """
     tasks = max(1, min(count, _TASKS_PER_CORE * session.sparkContext.defaultParallelism))
     with spark_failures("reading the database"):

@@ -206,7 +206,8 @@ def _commit_lines(places: Mapping[str, str]) -> list[tuple[str, ...]]:
                 counts, groups = storage.counts(), _groups(outcome) + (_METADATA_GROUPS if side == WITH else 0)
                 beside = sum(counts.values()) - counts["LIST"]
                 found.append((beside, groups, counts, storage.listed_data(), storage.row_files))
-            others, groups, counts, listed, row_files = min(found, key=itemgetter(0))
+            others, groups, counts, _, row_files = min(found, key=itemgetter(0))
+            listed = [path for one in found for path in one[3]]
             allowed = _REQUESTS + groups
             misses = [f"> {allowed}"] if others > allowed else []
             misses += [f"LIST of {path!r}" for path in sorted(set(listed))]

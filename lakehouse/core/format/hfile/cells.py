@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lakehouse.core.format.hfile.cell_marks import cells_by_suffix
 from lakehouse.core.format.hfile.layout import KEY_SUFFIX, corrupt
+from lakehouse.core.format.unaligned import load
 
 I64: TypeAlias = NDArray[np.int64]
 U8: TypeAlias = NDArray[np.uint8]
@@ -156,17 +157,6 @@ def _check(is_valid: NDArray[np.bool_], facts: tuple[I64, I64, I64, I64], name: 
 def _lengths_at(data: U8, positions: I64) -> tuple[I64, I64]:
     pairs = load(data, positions, "V8").view(">i4").astype(np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
-
-
-def load(data: U8, positions: I64, dtype: str | np.dtype[Any]) -> NDArray[Any]:
-    """Return the item of a NumPy dtype at each position; positions need no alignment."""
-    kind = np.dtype(dtype)
-    if len(positions) == 0:
-        return np.empty(0, kind)
-    # NumPy gathers void items of the same width without regard to their alignment.
-    shape = (len(data) - kind.itemsize + 1,)
-    items: NDArray[Any] = np.ndarray(shape, f"V{kind.itemsize}", buffer=data, strides=(1,))
-    return items[positions].view(kind)
 
 
 def _cells_at(data: U8, positions: I64, name: str) -> Cells:

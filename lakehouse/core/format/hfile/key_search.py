@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lakehouse.core.format.hfile.cells import load
 from lakehouse.core.format.hfile.layout import CELL_BYTES, KEY_SUFFIX, corrupt
+from lakehouse.core.format.unaligned import load
 
 I64: TypeAlias = NDArray[np.int64]
 U8: TypeAlias = NDArray[np.uint8]

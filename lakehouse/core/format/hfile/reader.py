@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lakehouse.core.format.hfile.cells import Cells, Payloads, decode_cells, load
+from lakehouse.core.format.hfile.cells import Cells, Payloads, decode_cells
 from lakehouse.core.format.hfile.index import BlockIndex, decode_info, decode_leaf, decode_root, slices
 from lakehouse.core.format.hfile.key_order import has_two_orders, is_ascending, java_ranks
 from lakehouse.core.format.hfile.key_search import BareKeysError, Wanted, search, wanted_keys
@@ -42,6 +42,7 @@ from lakehouse.core.format.hfile.layout import (
     corrupt,
     decode_trailer,
 )
+from lakehouse.core.format.unaligned import load
 from lakehouse.errors import CorruptTableError
 
 I64: TypeAlias = NDArray[np.int64]

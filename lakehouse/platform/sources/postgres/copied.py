@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lakehouse.core.format.hfile.cells import load
+from lakehouse.core.format.unaligned import load
 from lakehouse.errors import RetryableError
 from lakehouse.platform.sources.databases.types import INTEGER_DIGITS, decimals
 from lakehouse.platform.sources.pgoutput.columns import (
@@ -84,8 +84,8 @@ class CopyDecoder:
 
     def __init__(self, columns: Sequence[PgColumn], token: str) -> None:
         self._columns = tuple(columns)
-        self._fixed = tuple(column for column in columns if column.oid in _FIXED)
-        self._others = tuple(column for column in columns if column.oid not in _FIXED)
+        self._fixed = tuple(column for column in columns if column.oid in FIXED)
+        self._others = tuple(column for column in columns if column.oid not in FIXED)
         self.selected = (*self._fixed, *self._others)
         random = bytes.fromhex(token.replace("-", ""))[: _MARK_BYTES - 1]
         self.mark = int.from_bytes(bytes([_RARE]) + random, "big", signed=True)
@@ -179,7 +179,7 @@ def _broken(why: str) -> RetryableError:
 
 def _fixed_arrays(buffer: Bytes, at: I64, columns: tuple[PgColumn, ...]) -> tuple[list[pa.Array], I64]:
     """Return columns of fixed width up to the first one that has NULL, and where the fields behind them begin."""
-    kind = _fields_of(tuple(_FIXED[column.oid][0] for column in columns))
+    kind = _fields_of(tuple(FIXED[column.oid][0] for column in columns))
     items, arrays, passed = load(buffer, at, kind), list[pa.Array](), 0
     for number, column in enumerate(columns):
         values, sizes = items[f"value{number}"], items[f"size{number}"]
@@ -188,7 +188,7 @@ def _fixed_arrays(buffer: Bytes, at: I64, columns: tuple[PgColumn, ...]) -> tupl
         has_all = bool(valid.all())
         if not has_all and (sizes[~valid] != -1).any():
             raise _broken(f"a value of {column.name!r} has not {width} bytes")
-        arrays.append(_FIXED[column.oid][1](column, values.astype(values.dtype.newbyteorder("=")), valid))
+        arrays.append(FIXED[column.oid][1](column, values.astype(values.dtype.newbyteorder("=")), valid))
         if not has_all:
             return arrays, at + (passed + _LENGTH) + width * valid
         passed += _LENGTH + width
@@ -232,7 +232,7 @@ def _timestamp(column: PgColumn, values: NDArray[Any], valid: Flags) -> pa.Array
 
 
 #: The NumPy type of the values of each type of fixed width, and what makes them an array.
-_FIXED: Mapping[int, tuple[str, Callable[[PgColumn, NDArray[Any], Flags], pa.Array]]] = {
+FIXED: Mapping[int, tuple[str, Callable[[PgColumn, NDArray[Any], Flags], pa.Array]]] = {
     BOOL: ("u1", _boolean),
     INT2: (">i2", _plain),
     INT4: (">i4", _plain),
