@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lakehouse.cli.arguments import job_command
@@ -16,6 +17,7 @@ from lakehouse.cli.table import catalog_name
 from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.stop import JobStop
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
@@ -63,13 +65,13 @@ def _stream_work(command: JobCommand) -> JobReport:
     spec, warning = _spec_of(command)
     session = job_session(f"lakehouse ingest stream {spec.table}")
     env = Env(storage=open_storage(stream_location(spec, os.environ), storage_options_of(session)))
-    stop = Stop()
+    stop, tables = Stop(), OpenedTables()
     with metrics() as measures, stop_by_signal(stop):
         report = run_stream(
             Stream(
                 table=spec.ingestion_name,
                 settings=_stream_settings(spec, command),
-                run=lambda run_id: _recorded(spec, _one_run(command, run_id), measures),
+                run=lambda run_id: _recorded(spec, _one_run(command, run_id), measures, tables),
                 done=lambda one: print_report(command, one),
                 env=env,
                 lock=open_lease(env, spec.input),
@@ -138,7 +140,8 @@ def _spec_of(command: JobCommand) -> tuple[TableSpec, str]:
     return replace(entry.spec, location=entry.location).of_input(command.input), warning
 
 
-def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobReport:
+def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics, tables: OpenedTables | None = None) -> JobReport:
+    """Run once and record the run; the runs of a stream share the tables that stay open."""
     sync = _sync(spec, command)
     run_id = command.run_id or "ingest by hand"
     catalog, table_id = _begin(spec, run_id)
@@ -146,7 +149,7 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
         for note in _checked(spec, command):
             logger.info("%s", note)
         session = job_session(f"lakehouse ingest {spec.table}")
-        run = run_replay if command.action == REPLAY else run_ingest
+        run = run_replay if command.action == REPLAY else partial(run_ingest, tables=tables)
         report = run(session, spec, command, environ=os.environ)
         # Also after a run without new data, because an earlier sync may have failed.
         report = report if sync is None else sync(report, session)

@@ -189,8 +189,9 @@ def _write_parts(storage: Storage, folder: str, batches: Iterator[pa.RecordBatch
 
 
 def _is_empty(name: str) -> Column:
-    column = F.col(name)
-    return column.isNull() | (column.cast("string") == F.lit(""))
+    column = ".".join(f"`{part}`" for part in name.split("."))
+    # The text of the condition takes fewer calls to the JVM than its parts.
+    return F.expr(f"{column} IS NULL OR CAST({column} AS STRING) = ''")
 
 
 def _select_error(frame: Frame, select: Sequence[str], error: PySparkException) -> UserError:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobStatus
@@ -29,6 +30,7 @@ TARGET = 1 / 20
 COMPILED, COMPILED_LONG = 14, 4
 #: What changes, and whether only the newest files have to be read.
 CHANGES = (("1 % of rows changed, the newest day", True), ("1 % of rows changed, all days", False))
+_TABLES = OpenedTables()
 _BASE = {"hoodie.table.cdc.enabled": "true", "hoodie.parquet.compression.codec": "zstd"}
 _CLEAN = """
 table: clean
@@ -95,7 +97,7 @@ def _ingest(home: Path, specs: list[TableSpec], full_refresh: bool, number: int)
     del number
     for spec in specs:
         command = JobCommand(verb="ingest", action="run", table=spec.table, full_refresh=full_refresh)
-        report = run_ingest(spark(), spec, command, environ={"LAKEHOUSE_HOME": str(home)})
+        report = run_ingest(spark(), spec, command, environ={"LAKEHOUSE_HOME": str(home)}, tables=_TABLES)
         assert report.status is JobStatus.COMMITTED, report.reason
 
 

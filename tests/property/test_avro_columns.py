@@ -171,6 +171,30 @@ def test_sliced_and_dictionary_columns_are_encoded_like_plain_columns(
 
 
 @given(written(), st.data())
+@examples(120)
+def test_chosen_fields_of_nestedare_those_of_whole_records(
+    case: tuple[str, list[Any], bytes], data: st.DataObject
+) -> None:
+    schema, _, content = case
+    whole = decode_avro_rows(content, schema)
+    structs = [field for field in whole.schema if pa.types.is_struct(field.type)]
+    nested = {field.name: [one.name for one in field.type] for field in structs}
+    known = sorted({name for names in nested.values() for name in names})
+    fields = data.draw(st.sets(st.sampled_from(known)) if known else st.just(set()))
+    found = decode_avro_rows(content, schema, fields=fields)
+    found.validate(full=True)
+    for name, column in zip(whole.column_names, whole.columns, strict=True):
+        if name not in nested:
+            assert found.column(name).equals(column)
+            continue
+        # A record without any of the fields keeps its first one, so that null and a record differ.
+        kept = [one for one in nested[name] if one in fields] or nested[name][:1]
+        assert [one.name for one in found.column(name).type] == kept
+        values = [row and {one: row[one] for one in kept} for row in column.to_pylist()]
+        assert found.column(name).to_pylist() == values
+
+
+@given(written(), st.data())
 @examples(80)
 def test_requested_columns_decode_like_all_columns(case: tuple[str, list[Any], bytes], data: st.DataObject) -> None:
     schema, _, content = case
@@ -208,7 +232,7 @@ def test_damaged_blocks_are_decoded_or_corrupt(case: tuple[str, list[Any], bytes
 
 @given(written(), st.binary(max_size=200))
 @examples(80)
-def test_random_records_are_decoded_or_corrupt(case: tuple[str, list[Any], bytes], datum: bytes) -> None:
+def test_random_nestedare_decoded_or_corrupt(case: tuple[str, list[Any], bytes], datum: bytes) -> None:
     schema = case[0]
     content = struct.pack(">iii", 3, 1, len(datum)) + datum
     try:

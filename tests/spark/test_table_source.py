@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.core.operations.write import staged
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
@@ -33,6 +35,8 @@ class Etl:
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.spark, self.root = spark, root
+        #: The tables that stay open between runs.
+        self.tables: OpenedTables | None = None
 
     def source(self, name: str, *, key: str = "id", **declared: Any) -> Table:
         """Create a source table with change data."""
@@ -46,7 +50,7 @@ class Etl:
     def run(self, spec: TableSpec, **command: Any) -> JobReport:
         """Run the ingestion of a derived table once."""
         wanted = JobCommand(verb="ingest", action="run", table=spec.table, **command)
-        return run_ingest(self.spark, spec, wanted, environ={"LAKEHOUSE_HOME": str(self.root)})
+        return run_ingest(self.spark, spec, wanted, environ={"LAKEHOUSE_HOME": str(self.root)}, tables=self.tables)
 
     def table(self, name: str) -> Table:
         """Open a table."""
@@ -379,6 +383,32 @@ def test_full_refresh_replaces_the_rows_after_the_source_was_restored(etl: Etl) 
     raw.upsert(rows(("c", "Bern", 3)))
     etl.run(spec)
     assert etl.rows("clean", "id", "fare") == [("a", 1), ("c", 3)]
+
+
+def test_runs_that_keep_their_tables_open_see_what_other_processes_did(etl: Etl) -> None:
+    etl.tables = OpenedTables()
+    raw = etl.source("raw", ordering="fare", table_type="MERGE_ON_READ")
+    spec = etl.spec("clean", {"tables": {"raw": "raw"}, "operation": "upsert"}, ordering="fare")
+    for fare in range(4):
+        raw.upsert(rows(("a", "Rome", fare), (f"k{fare}", "Oslo", fare)))
+        assert etl.run(spec).status is JobStatus.COMMITTED
+        assert etl.rows("clean", "id", "fare") == etl.rows("raw", "id", "fare")
+        # Other processes service both tables between the runs.
+        etl.table("raw").services.compaction.run(force=True)
+        etl.table("clean").services.clean.run()
+        assert etl.run(spec).status is JobStatus.NOTHING_TO_DO
+    # A commit of another writer to the target keeps the checkpoint.
+    etl.table("clean").upsert(rows(("own", "Bern", 1)))
+    raw.delete(["k1"])
+    etl.run(spec)
+    assert etl.rows("clean", "id", "fare") == [("a", 3), ("k0", 0), ("k2", 2), ("k3", 3), ("own", 1)]
+    shutil.rmtree(etl.root / "raw")
+    etl.source("raw", ordering="fare", table_type="MERGE_ON_READ").upsert(rows(("new", "Lima", 9)))
+    with pytest.raises(UserError, match=r"created again.*--full-refresh"):
+        etl.run(spec)
+    shutil.rmtree(etl.root / "clean")
+    assert etl.run(spec).status is JobStatus.COMMITTED
+    assert etl.rows("clean", "id", "fare") == [("new", 9)]
 
 
 def test_cleaned_history_is_refused_with_the_way_out(etl: Etl) -> None:

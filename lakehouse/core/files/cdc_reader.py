@@ -11,7 +11,7 @@ row after, and so on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,8 @@ from lakehouse.errors import CleanedHistoryError, CorruptTableError
 from lakehouse.model.files import FileSlice, LogFile
 
 _COMMIT_TIME, _SEQNO = META_COLUMNS[0], META_COLUMNS[1]
+#: The images of a change.
+SIDES = (BEFORE, AFTER)
 #: The meta columns that differ between a row that was written again and one that was kept.
 _VERSION = (_COMMIT_TIME, _SEQNO)
 _MIN_SIDE_BYTES = 64 * 1024
@@ -64,15 +66,20 @@ class ChangeContext:
         return min(max(self.slices.budget_bytes // 16 // width, _MIN_ROWS), _MAX_ROWS)
 
 
-def read_changes(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Table]:
+def read_changes(context: ChangeContext, change: FileGroupChange, sides: Collection[str] = SIDES) -> Iterator[pa.Table]:
     """Yield the changes as tables of `change_schema(context.images)`, within the memory budget.
+
+    Args:
+        context: The settings.
+        change: The changes of one commit in one file group.
+        sides: The images that are used, BEFORE, AFTER or both; the other one may be null in all rows.
 
     Raises:
         CleanedHistoryError: Files that the changes are computed from were cleaned.
         CorruptTableError: The change log is damaged.
     """
     if change.case is ChangeCase.AS_IS:
-        yield from _logged(context, change)
+        yield from _logged(context, change, sides)
     elif change.case is ChangeCase.BASE_FILE_INSERT:
         for rows in _rows(context, change.after):
             yield _changes(context, change, Op.INSERT, after=rows)
@@ -81,16 +88,16 @@ def read_changes(context: ChangeContext, change: FileGroupChange) -> Iterator[pa
             yield _changes(context, change, Op.DELETE, before=rows)
     else:
         keys = _keys_of_logs(context, change.logs) if change.case is ChangeCase.LOG_FILE else None
-        sides = (_rows(context, change.before), _rows(context, change.after))
-        yield from _paired(context, change, keys, sides)
+        images = (_rows(context, change.before), _rows(context, change.after))
+        yield from _paired(context, change, keys, images)
 
 
-def _logged(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Table]:
+def _logged(context: ChangeContext, change: FileGroupChange, sides: Collection[str]) -> Iterator[pa.Table]:
     blocks = _blocks(context, change.change_logs)
     held = {name for _, block in blocks for name in avro_to_arrow(block.schema or "").names}
     if AFTER in held or not blocks:
         for path, block in blocks:
-            yield from _whole_records(context, change, path, block)
+            yield from _whole_records(context, change, (path, block), sides)
         return
     if change.after is None or (BEFORE not in held and change.before is None):
         raise CleanedHistoryError(
@@ -104,20 +111,27 @@ def _logged(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Tabl
     yield from _paired(context, change, keys, (before, _rows(context, change.after)), always=True)
 
 
-def _whole_records(context: ChangeContext, change: FileGroupChange, path: str, block: LogBlock) -> Iterator[pa.Table]:
+def _whole_records(
+    context: ChangeContext, change: FileGroupChange, block: tuple[str, LogBlock], sides: Collection[str]
+) -> Iterator[pa.Table]:
     schema = change_schema(context.images)
-    for records in _records(context, [(path, block)], [OP, BEFORE, AFTER]):
-        images = []
-        for name in (BEFORE, AFTER):
-            column = records.column(name)
-            position = np.cumsum(np.asarray(pc.is_valid(column))) - 1
-            rows = align(rows_of(column), context.images)
-            taken = pa.array(position, mask=np.asarray(pc.is_null(column)))
-            images.append(image(rows, schema.field(name).type, taken))
+    used = [name for name in SIDES if name in sides]
+    for records in _records(context, [block], [OP, *used], context.images.names):
+        images = {name: _image_of(context, records.column(name), schema.field(name).type) for name in used}
+        columns = [images.get(name, pa.nulls(records.num_rows, schema.field(name).type)) for name in SIDES]
         times = pa.repeat(change.instant, records.num_rows)
-        made = pa.Table.from_arrays([records.column(OP), times, *images], schema=schema)
+        made = pa.Table.from_arrays([records.column(OP), times, *columns], schema=schema)
         for start in range(0, made.num_rows, context.rows_at_once):
             yield made.slice(start, context.rows_at_once)
+
+
+def _image_of(context: ChangeContext, column: pa.ChunkedArray, kind: pa.StructType) -> pa.StructArray:
+    """Return an image column of a change log in the columns of the result."""
+    rows = align(rows_of(column), context.images)
+    if not column.null_count:
+        return image(rows, kind)
+    position = np.cumsum(np.asarray(pc.is_valid(column))) - 1
+    return image(rows, kind, pa.array(position, mask=np.asarray(pc.is_null(column))))
 
 
 def _images_before(context: ChangeContext, blocks: list[tuple[str, LogBlock]]) -> Iterator[pa.Table]:
@@ -151,14 +165,22 @@ def _blocks(context: ChangeContext, logs: Iterable[LogFile]) -> list[tuple[str, 
     return found
 
 
-def _records(context: ChangeContext, blocks: list[tuple[str, LogBlock]], columns: list[str]) -> Iterator[pa.Table]:
-    """Yield the records of each block. The whole block is in memory, as it was in its writer."""
+def _records(
+    context: ChangeContext,
+    blocks: list[tuple[str, LogBlock]],
+    columns: list[str],
+    fields: Collection[str] | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the records of each block, with some fields of their images.
+
+    The whole block is in memory, as it was in its writer.
+    """
     for path, block in blocks:
         assert block.schema is not None, "blocks without schema were refused"
         with context.slices.storage.open_input(path) as source:
             source.seek(block.offset)
             content = source.read(block.length)
-        yield decode_avro_rows(content, block.schema, columns)
+        yield decode_avro_rows(content, block.schema, columns, fields)
 
 
 def _rows(context: ChangeContext, file_slice: FileSlice | None) -> Iterator[pa.Table]:

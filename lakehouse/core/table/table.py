@@ -246,6 +246,11 @@ class Table(Readable):
         """Return the completed writes of the archived timeline."""
         return archived_writes(self.refresh())
 
+    @property
+    def loaded(self) -> LoadedTable:
+        """The state of the table at its last load."""
+        return self._loaded
+
     def refresh(self) -> LoadedTable:
         """Load properties and timeline again and return the table; metadata of commits already read is kept."""
         self._loaded = self._loaded.refresh()

@@ -8,8 +8,8 @@ from typing import Any
 from lakehouse.core.env import Env
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
 from lakehouse.core.state.table_config import TableConfig
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import UserError
 from lakehouse.model.column_groups import declared_groups, groups_text
 from lakehouse.model.keys import TimestampFormat
@@ -17,22 +17,24 @@ from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.table import TableSpec
 
 
-def open_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table | None:
+def open_declared_table(
+    spec: TableSpec, options: Mapping[str, str], env: Env, tables: OpenedTables | None = None
+) -> Table | None:
     """Open the table at the resolved location of a spec; return None if there is none.
 
     Args:
         spec: the spec, with its location resolved.
         options: the options of the spec and of the run.
         env: the environment of the table.
+        tables: the tables that stay open between runs; None to open the table anew.
 
     Raises:
         UserError: the table contradicts the spec, for example by other keys.
     """
-    directory, _, name = PROPERTIES.rpartition("/")
-    if not any(file.name.startswith(name) for file in env.storage.list_dir(directory)[0]):
+    found = (tables or OpenedTables()).find(env, allowed_functions=spec.functions)
+    if found is None:
         return None
-    call_options = {key: value for key, value in options.items() if key not in CREATE_OPTIONS}
-    table = Table.open(spec.location, options=call_options, allowed_functions=spec.functions, env=env)
+    table = found.with_options({key: value for key, value in options.items() if key not in CREATE_OPTIONS})
     _check_agreement(spec, table.config)
     return table
 

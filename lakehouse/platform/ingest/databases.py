@@ -21,6 +21,7 @@ from functools import partial
 from lakehouse.core.env import Env
 from lakehouse.core.operations.load.commits import latest_commit
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, OpenTransactionsError, SnapshotNeededError, UserError
 from lakehouse.model.merge import PartialMode
@@ -90,6 +91,7 @@ class DatabaseRun:
         server: The server.
         attempt: The id of the run; every try of a run of Airflow has the same one.
         access: Options of storages.
+        tables: The tables that stay open between runs.
         commit: Commits the rows of a source into the table of a spec.
     """
 
@@ -100,6 +102,7 @@ class DatabaseRun:
     server: DatabaseServer
     attempt: str
     access: Mapping[str, str]
+    tables: OpenedTables
     commit: Callable[[TableSpec, StagedSource], JobReport]
 
 
@@ -299,9 +302,9 @@ def _target(run: DatabaseRun, spec: TableSpec, name: str, found: SourceTable | N
         if not key:
             _check_append(run.settings, name)
         spec = replace(spec, record_key=key or (_APPEND_KEY,))
-    env = Env(storage=open_storage(spec.location, run.access))
+    env = run.tables.env(spec.location, run.access)
     options = {**spec.write_options(), **run.command.options}
-    table = open_declared_table(spec, options, env) if found is not None else _existing(spec, options, env)
+    table = open_declared_table(spec, options, env, run.tables) if found is not None else _existing(spec, options, env)
     if table is None:
         new = _filling(spec) if run.server.reads.omits_unchanged else spec
         return None if found is None else Target(source=source, spec=new, key=key, exists=True)

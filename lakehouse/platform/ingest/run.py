@@ -41,6 +41,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.system.ids import RandomIds
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError, UserError
 from lakehouse.model.drift import Drift
@@ -104,6 +105,7 @@ class IngestContext:
         options: The write options.
         env: The environment of the table.
         open: Opens the storage of the dead letters.
+        tables: The tables that stay open between runs.
     """
 
     source: Source[Any]
@@ -112,6 +114,7 @@ class IngestContext:
     options: Mapping[str, str]
     env: Env
     open: Callable[[str], Storage]
+    tables: OpenedTables = field(default_factory=OpenedTables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +139,7 @@ def run_ingest(
     *,
     environ: Mapping[str, str],
     storage_options: Mapping[str, str] | None = None,
+    tables: OpenedTables | None = None,
 ) -> JobReport:
     """Ingest the records that the spec's source has and the table does not have, and report the result.
 
@@ -145,6 +149,7 @@ def run_ingest(
         command: The command with the data interval and the run id.
         environ: Environment variables: values of `${VAR}` in the spec, and `LAKEHOUSE_HOME`.
         storage_options: Storage options beside the session's `spark.hadoop.fs.*`.
+        tables: The tables that stay open between the runs of this process; None if it has one run.
 
     Raises:
         UserError: The input is wrong; nothing was committed.
@@ -152,10 +157,11 @@ def run_ingest(
     """
     access = {**storage_options_of(session), **(storage_options or {})}
     placed = replace(spec, location=location_of(spec, environ))
+    tables = tables or OpenedTables()
     if ingest_of(placed).database is not None:
         server = open_server(placed, environ)
-        return run_database(placed, command, server, SparkTasks(session=session), access=access)
-    context = SourceContext(session=session, spec=placed, environ=environ, storage_options=access)
+        return run_database(placed, command, server, SparkTasks(session=session), access=access, tables=tables)
+    context = SourceContext(session=session, spec=placed, environ=environ, storage_options=access, tables=tables)
     run = ingest_context(context, command, open_source(context))
     report = timed(run, session, ingest)
     return replace(report, interval=command.interval_name)
@@ -169,8 +175,9 @@ def ingest_context(context: SourceContext, command: JobCommand, source: Source[A
         spec=spec,
         command=command,
         options={**spec.write_options(), **command.options},
-        env=Env(storage=open_storage(spec.location, access)),
+        env=context.tables.env(spec.location, access),
         open=partial(open_storage, options=access),
+        tables=context.tables,
     )
 
 
@@ -184,8 +191,15 @@ def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], 
     return replace(report, seconds=(clock.now_ms() - started_ms) / 1000)
 
 
+# parameters: those of a run, whose source is the server
 def run_database(
-    spec: TableSpec, command: JobCommand, server: DatabaseServer, tasks: SparkTasks, *, access: Mapping[str, str]
+    spec: TableSpec,
+    command: JobCommand,
+    server: DatabaseServer,
+    tasks: SparkTasks,
+    *,
+    access: Mapping[str, str],
+    tables: OpenedTables | None = None,
 ) -> JobReport:
     """Run an ingestion whose source is a database, which has one or several tables.
 
@@ -195,7 +209,9 @@ def run_database(
         server: The server, which is closed at the end.
         tasks: The Spark session, and how tasks are run.
         access: Options of storages.
+        tables: The tables that stay open between the runs of this process; None if it has one run.
     """
+    opened = tables or OpenedTables()
     settings = ingest_of(spec).database
     assert settings is not None, "the caller looked"
     if command.interval is not None:
@@ -214,8 +230,9 @@ def run_database(
                 spec=target,
                 command=command,
                 options={**target.write_options(), **command.options},
-                env=Env(storage=open_storage(target.location, access)),
+                env=opened.env(target.location, access),
                 open=partial(open_storage, options=access),
+                tables=opened,
             )
         )
 
@@ -229,6 +246,7 @@ def run_database(
                 server=server,
                 attempt=command.run_id or RandomIds().uuid(),
                 access=access,
+                tables=opened,
                 commit=commit,
             )
         )
@@ -286,7 +304,7 @@ def skip_reason(interval: Interval | None, committed_at: str | None, *, repeat: 
 
 
 def _run_once(run: IngestContext) -> JobReport:
-    table = open_declared_table(run.spec, run.options, run.env)
+    table = open_declared_table(run.spec, run.options, run.env, run.tables)
     plan = _plan(run, table)
     if plan.source is None:
         return nothing_to_do(run, plan.reason, JobReason.INTERVAL_INGESTED, instant=_own_commit(run, table))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.errors import UserError
 from lakehouse.spark.sources import Session
 from lakehouse.spec.ingest import IngestSpec
@@ -20,12 +21,14 @@ class SourceContext:
         spec: The spec of the table.
         environ: Environment variables, for `${VAR}` in settings and for connections.
         storage_options: Options of file systems and object stores.
+        tables: The tables that stay open between runs.
     """
 
     session: Session
     spec: TableSpec
     environ: Mapping[str, str]
     storage_options: Mapping[str, str]
+    tables: OpenedTables = field(default_factory=OpenedTables)
 
 
 def ingest_of(spec: TableSpec) -> IngestSpec:

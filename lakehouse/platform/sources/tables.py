@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol
@@ -24,6 +24,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.commit_range import commits_in_range
 from lakehouse.core.operations.read.queries import instant_text
 from lakehouse.core.planning.cdc import UNCHANGING
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import SourceChangedError, UserError
 from lakehouse.model.index_type import stored_index_type
@@ -61,6 +62,7 @@ class TablesSource:
         locations: The paths or URLs of all tables by view, with `${VAR}` replaced.
         storage_options: Options of the storage that holds the tables.
         reader: Reads chosen commits.
+        tables: The tables that stay open between runs.
     """
 
     spec: TableSpec
@@ -68,6 +70,7 @@ class TablesSource:
     locations: Mapping[str, str]
     storage_options: Mapping[str, str]
     reader: TableReader
+    tables: OpenedTables = field(default_factory=OpenedTables)
 
     def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> TablesPlan:
         """Choose the commits to read of each table (see `Source.plan`)."""
@@ -122,7 +125,7 @@ class TablesSource:
                 )
 
     def _load(self, view: str) -> LoadedTable:
-        return Table.open(self.locations[view], storage_options=self.storage_options).refresh()
+        return self.tables.open(self.tables.env(self.locations[view], self.storage_options)).loaded
 
     def _since(self, view: str, loaded: LoadedTable, begin: str | None) -> TableRange:
         if begin is None:
@@ -168,6 +171,7 @@ def open_tables_source(context: SourceContext) -> TablesSource:
         locations=resolved_locations(settings, context.environ),
         storage_options=context.storage_options,
         reader=partial(open_tables, context.session),
+        tables=context.tables,
     )
 
 

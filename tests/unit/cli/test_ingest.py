@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from lakehouse import Table, load_catalog
 from lakehouse.cli import ingest as command
 from lakehouse.cli.main import main
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.metastore.memory import MemoryMetastore
@@ -77,6 +79,24 @@ def test_failed_sync_is_a_warning_of_a_successful_ingest(
     assert found.status is JobStatus.COMMITTED
     assert found.warning.startswith("metastore sync: RetryableError: thrift://127.0.0.1:1")
     assert "the sync to the metastore failed" in caplog.text
+
+
+def test_runs_of_a_stream_share_the_tables_that_stay_open(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def ingested(*args: Any, tables: Any, **kwargs: Any) -> JobReport:
+        seen.append(tables)
+        return JobReport(status=JobStatus.NOTHING_TO_DO, table="orders", reason="no new files")
+
+    monkeypatch.setattr(command, "run_ingest", ingested)
+    monkeypatch.setattr(command, "_checked", lambda *args: ())
+    monkeypatch.setattr(command, "storage_options_of", lambda session: {})
+    assert main(["ingest", "stream", "--table", str(spec), "--every", "1s", "--run-for", "2s"]) == 0
+    assert len(seen) > 1 and isinstance(seen[0], OpenedTables)
+    assert all(one is seen[0] for one in seen)
+    seen.clear()
+    main(["ingest", "run", "--table", str(spec)])
+    assert seen == [None]
 
 
 def test_ingest_with_sync_updates_the_metastore(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

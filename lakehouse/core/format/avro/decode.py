@@ -15,7 +15,8 @@ one step per item. While many lists have items left, a step reads one item of ea
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from itertools import repeat
 from typing import Any, NoReturn, TypeAlias
 
@@ -24,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lakehouse.core.format.avro.nodes import MAX_RECORD_BYTES, AvroNode, avro_nodes
+from lakehouse.core.format.avro.nodes import MAX_RECORD_BYTES, AvroNode, avro_nodes, with_fields
 from lakehouse.core.format.avro.varints import I64, MARGIN, U8, Window
 from lakehouse.core.format.avro.walk import item_starts
 from lakehouse.core.format.spread import spread
@@ -46,7 +47,10 @@ Read: TypeAlias = tuple[Any, I64]
 
 
 def decode_avro_rows(
-    content: bytes | memoryview | pa.Buffer, schema: str, columns: Sequence[str] | None = None
+    content: bytes | memoryview | pa.Buffer,
+    schema: str,
+    columns: Sequence[str] | None = None,
+    fields: Collection[str] | None = None,
 ) -> pa.Table:
     """Return the records of an AVRO_DATA or CDC_DATA block as a table with the types that `avro_to_arrow` returns.
 
@@ -55,6 +59,7 @@ def decode_avro_rows(
         schema: Avro JSON, the block's SCHEMA header.
         columns: Names of the columns to return, in the order of the schema; None means all. Other columns are parsed
             but not built.
+        fields: Names of the fields to return of columns that are records; None means all. Each has at least one field.
 
     Raises:
         CorruptTableError: The lengths do not add up, or a record is shorter or longer than its length; the message
@@ -62,7 +67,7 @@ def decode_avro_rows(
         UserError: `columns` has an unknown name or is empty.
         UnsupportedError: As for `avro_nodes`.
     """
-    root = avro_nodes(schema)
+    root = avro_nodes(schema) if fields is None else _reduced_nodes(schema, frozenset(fields))
     names = _column_names(root, columns)
     data = np.frombuffer(content, np.uint8)
     starts, ends = _records(data)
@@ -94,6 +99,11 @@ def decode_avro_values(values: pa.Array, root: AvroNode, columns: Sequence[str])
         reader = _Reader(data[starts[first] : ends[last - 1]], starts[first:last], ends[first:last], first)
         batches.append(pa.RecordBatch.from_arrays(reader.columns(root, frozenset(columns)), schema=result))
     return pa.Table.from_batches(batches, schema=result)
+
+
+@lru_cache(maxsize=64)
+def _reduced_nodes(schema: str, fields: frozenset[str]) -> AvroNode:
+    return with_fields(avro_nodes(schema), fields)
 
 
 def _column_names(root: AvroNode, columns: Sequence[str] | None) -> frozenset[str]:
@@ -257,8 +267,9 @@ class _Reader:
     def _record(self, node: AvroNode, at: I64, end: I64, build: bool) -> Read:
         fields = []
         for child in node.children:
-            values, at = self._value(child, at, end, build)
-            fields.append(values)
+            values, at = self._value(child, at, end, build and not child.is_skipped)
+            if not child.is_skipped:
+                fields.append(values)
         return (pa.StructArray.from_arrays(fields, fields=list(node.arrow)) if build else None), at
 
     def _union(self, node: AvroNode, at: I64, end: I64, build: bool) -> Read:

@@ -7,6 +7,7 @@ of its bytes. Named types are resolved, so a node is complete without its parent
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -33,7 +34,8 @@ class AvroNode:
     value without a union has neither. `children` are the fields of a record, the item of an array, or key and value of
     a map. `size` is the number of bytes of each value without its union, 0 if it varies. A union of several types has
     the kind "union": `children` are its types, `branches` their branches, and `arrow` is a struct with one nullable
-    field for each of them. `avro_nodes` does not return such nodes; the schema of metadata records has them.
+    field for each of them. `avro_nodes` does not return such nodes; the schema of metadata records has them. A field of
+    a record that `is_skipped` is parsed but not built (see `with_fields`).
     """
 
     path: str
@@ -45,6 +47,7 @@ class AvroNode:
     size: int = 0
     symbols: tuple[str, ...] = field(default=(), repr=False)
     branches: tuple[int, ...] = ()
+    is_skipped: bool = False
 
     @property
     def width(self) -> int | None:
@@ -86,6 +89,30 @@ def avro_nodes(schema: str) -> AvroNode:
         return _Compiler().node(declared, pa.struct(list(arrow)), "", "")
     except (KeyError, TypeError, AttributeError, ValueError, StopIteration) as error:
         raise CorruptTableError(f"the Avro schema is malformed: {type(error).__name__}: {error}") from error
+
+
+def with_fields(root: AvroNode, names: Collection[str]) -> AvroNode:
+    """Return the node with columns that are records reduced to some of their fields, at least one each.
+
+    The other fields are skipped. Columns that are no records are not changed.
+    """
+    return _with_children(root, [_reduced(column, names) for column in root.children])
+
+
+def _reduced(column: AvroNode, names: Collection[str]) -> AvroNode:
+    if column.kind != "record":
+        return column
+    kept = {number for number, field in enumerate(column.arrow) if field.name in names} or {0}
+    children = [replace(child, is_skipped=number not in kept) for number, child in enumerate(column.children)]
+    fields = [field for number, field in enumerate(column.arrow) if number in kept]
+    return replace(column, children=tuple(children), arrow=pa.struct(fields))
+
+
+def _with_children(root: AvroNode, children: Sequence[AvroNode]) -> AvroNode:
+    pairs = zip(root.arrow, children, strict=True)
+    return replace(
+        root, children=tuple(children), arrow=pa.struct([field.with_type(one.arrow) for field, one in pairs])
+    )
 
 
 def _refuse_unions(declared: Any, path: str) -> None:

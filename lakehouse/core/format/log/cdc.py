@@ -96,7 +96,7 @@ def image(rows: pa.Table, kind: pa.StructType, position: pa.Array | None = None)
 def rows_of(images: pa.StructArray | pa.ChunkedArray) -> pa.Table:
     """Return the images that are not null as a table with one column per field."""
     whole = images.combine_chunks() if isinstance(images, pa.ChunkedArray) else images
-    valid = whole.drop_null()
+    valid = whole.drop_null() if whole.null_count else whole
     columns = [pc.struct_field(valid, [number]) for number in range(valid.type.num_fields)]
     return pa.Table.from_arrays(columns, schema=pa.schema(list(valid.type)))
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.cdc_reader import ChangeContext, read_changes
+from lakehouse.core.files.cdc_reader import SIDES, ChangeContext, read_changes
 from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.json_rows import json_objects
 from lakehouse.core.format.log.cdc import AFTER, BEFORE, change_schema, image_type
@@ -70,16 +70,16 @@ class ChangeScan(Readable):
         for change in self.changes:
             yield from self.read(change)
 
-    def read(self, change: FileGroupChange) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of one commit in one file group."""
-        for rows in read_changes(self.context, change):
+    def read(self, change: FileGroupChange, sides: Collection[str] = SIDES) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of one commit in one file group; images that are not in `sides` may be null."""
+        for rows in read_changes(self.context, change, sides if self.where is None else SIDES):
             selected = self._selected(rows)
             if selected.num_rows:
                 yield from selected.combine_chunks().to_batches()
 
     def rows(self, change: FileGroupChange, sides: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows before, after or both (`BEFORE`, `AFTER`) of one commit in one file group, as `row_schema`."""
-        for batch in self.read(change):
+        for batch in self.read(change, sides):
             for side in sides:
                 image = batch.column(batch.schema.get_field_index(side))
                 there = image if image.null_count == 0 else image.drop_null()

@@ -218,6 +218,17 @@ def test_requested_columns_are_returned_in_schema_order() -> None:
         decode_avro_rows(content, schema, [])
 
 
+def test_fields_of_record_columns_are_chosen_and_the_others_are_checked() -> None:
+    inner = [{"name": "x", "type": "int"}, {"name": "y", "type": "string"}]
+    schema = schema_of(["null", {"type": "record", "name": "r", "fields": inner}], "int")
+    content = block("02" + "02" + "0261" + "04", "00" + "06")
+    table = decode_avro_rows(content, schema, fields=["y", "not there"])
+    assert table.to_pylist() == [{"a": {"y": "a"}, "b": 2}, {"a": None, "b": 3}]
+    assert decode_avro_rows(content, schema, ["a"], []).to_pylist() == [{"a": {"x": 1}}, {"a": None}]
+    with pytest.raises(CorruptTableError, match="past the end of its record"):
+        decode_avro_rows(block("02" + "02" + "7e61" + "04"), schema, fields=["x"])
+
+
 @pytest.mark.parametrize(
     ("kind", "datum", "message"),
     [

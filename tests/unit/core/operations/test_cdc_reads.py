@@ -54,6 +54,25 @@ def cases(table: Table, begin: str | None = None) -> list[ChangeCase]:
 
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("columns", [["id", "v"], ["v"], ["ts"]])
+def test_rows_of_one_side_are_those_of_the_changes(mode: str, table_type: str, columns: list[str]) -> None:
+    table = make(mode, table_type=table_type)
+    table.upsert(batch([row(f"k{i}", v=f"v{i}") for i in range(3)]))
+    table.upsert(batch([row("k0", ts=2, v="new"), row("k2", ts=5) | {DELETED: True}, row("k7", v="more")]))
+    table.insert_overwrite(batch([row("k9", v="over")]))
+    for where in (None, "v != 'v1'"):
+        found = table.incremental("earliest", format="cdc", columns=columns, where=where)
+        scan = found.plan()
+        assert isinstance(scan, ChangeScan)
+        expected = found.to_arrow().to_pylist()
+        for sides in (("before",), ("after",), ("before", "after")):
+            rows = [one for change in scan.changes for part in scan.rows(change, sides) for one in part.to_pylist()]
+            wanted = [change[side] for change in expected for side in sides if change[side] is not None]
+            assert sorted(map(repr, rows)) == sorted(map(repr, wanted))
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("mode", MODES)
 def test_changes_contain_the_rows_of_each_write_method(mode: str, table_type: str) -> None:
     table = make(mode, table_type=table_type)
     table.upsert(batch([row(f"k{i}", v=f"v{i}") for i in range(3)]))
