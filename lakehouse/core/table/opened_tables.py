@@ -18,7 +18,7 @@ from lakehouse.errors import UserError
 #: The number of tables that are kept. Each remembers at most 256 MB of its metadata table
 #: (`lakehouse.core.metadata.read.cache`).
 KEPT_TABLES = 4
-#: A table is opened anew after so many uses, which bounds the number of commits that it remembers.
+#: A table is opened again after so many uses, which bounds the number of commits that it remembers.
 KEPT_USES = 100
 
 
@@ -32,13 +32,13 @@ class _Kept:
     uses: int = 0
 
     def opened(self, allowed: tuple[str, ...]) -> Table:
-        """Open the table anew."""
+        """Open the table again."""
         self.table = Table.open(self.env.storage.root, allowed_functions=allowed, env=self.env)
         self.allowed, self.uses = allowed, 1
         return self.table
 
     def current(self, allowed: tuple[str, ...]) -> Table | None:
-        """Load the current state of the table, and return it; None if it has to be opened anew."""
+        """Load the current state of the table, and return it; None if it has to be opened again."""
         table, self.table = self.table, None
         if table is None or self.allowed != allowed or self.uses >= KEPT_USES:
             return None
@@ -47,7 +47,7 @@ class _Kept:
         try:
             now = table.refresh()
         except UserError:
-            # The table was deleted, or it cannot be read any more; opening it anew says which.
+            # The table was deleted, or it cannot be read any more; opening it again says which.
             return None
         if not newest or newest[0] not in now.timeline.instants or now.config != before.config:
             return None
@@ -58,7 +58,7 @@ class _Kept:
 class OpenedTables:
     """The tables that one process opened last. Not thread-safe: the runs that share it follow one another.
 
-    A table is opened anew if it may not be the one of its last use: its properties changed, or the newest instant that
+    A table is opened again if it may not be the one of its last use: its properties changed, or the newest instant that
     was completed then left the active timeline, because the table was created again, restored or archived.
     """
 

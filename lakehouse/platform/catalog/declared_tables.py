@@ -26,7 +26,7 @@ def open_declared_table(
         spec: the spec, with its location resolved.
         options: the options of the spec and of the run.
         env: the environment of the table.
-        tables: the tables that stay open between runs; None to open the table anew.
+        tables: the tables that stay open between runs; None to open the table again.
 
     Raises:
         UserError: the table contradicts the spec, for example by other keys.

@@ -132,6 +132,7 @@ class IngestPlan:
     previous: Mapping[str, str] = field(default_factory=dict)
 
 
+# parameters: those of a run, and what the process of the run keeps
 def run_ingest(
     session: Session,
     spec: TableSpec,

@@ -1,4 +1,4 @@
-"""Tables that stay open between runs: which state they show, and when they are opened anew."""
+"""Tables that stay open between runs: which state they show, and when they are opened again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_kept_table_shows_the_commits_of_other_writers(tmp_path: Path) -> None:
     assert again.loaded.timeline == other.refresh().timeline
 
 
-def test_kept_table_sends_fewer_requests_than_one_that_is_opened_anew(
+def test_kept_table_sends_fewer_requests_than_one_that_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = str(tmp_path / "t")
@@ -60,7 +60,7 @@ def test_kept_table_sends_fewer_requests_than_one_that_is_opened_anew(
     assert requests(kept) < first == requests(OpenedTables())
 
 
-def test_other_storage_options_and_functions_open_the_table_anew(tmp_path: Path) -> None:
+def test_other_storage_options_and_functions_open_the_table_again(tmp_path: Path) -> None:
     create(tmp_path / "t").upsert(rows("a"))
     place, tables = str(tmp_path / "t"), OpenedTables()
     env = tables.env(place, {"s3.access-key-id": "old"})
@@ -98,7 +98,7 @@ def test_deleted_table_is_not_found_and_a_new_one_at_its_place_is_read(tmp_path:
     assert after is not None and after is not before and keys(after) == ["d"]
 
 
-def test_changed_properties_open_the_table_anew(tmp_path: Path) -> None:
+def test_changed_properties_open_the_table_again(tmp_path: Path) -> None:
     table, tables = create(tmp_path / "t"), OpenedTables()
     table.upsert(rows("a"))
     env = tables.env(str(tmp_path / "t"), {})
@@ -109,7 +109,7 @@ def test_changed_properties_open_the_table_anew(tmp_path: Path) -> None:
     assert again.config.raw["hoodie.cleaner.commits.retained"] == "7"
 
 
-def test_table_whose_newest_commit_was_undone_is_opened_anew(tmp_path: Path) -> None:
+def test_table_whose_newest_commit_was_undone_is_opened_again(tmp_path: Path) -> None:
     table, tables = create(tmp_path / "t"), OpenedTables()
     table.upsert(rows("a"))
     kept = table.savepoint()
@@ -121,7 +121,7 @@ def test_table_whose_newest_commit_was_undone_is_opened_anew(tmp_path: Path) -> 
     assert again is not first and keys(again) == ["a"]
 
 
-def test_table_is_opened_anew_after_many_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_is_opened_again_after_many_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened_tables, "KEPT_USES", 3)
     create(tmp_path / "t").upsert(rows("a"))
     tables = OpenedTables()
