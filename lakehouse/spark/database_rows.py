@@ -19,7 +19,9 @@ from lakehouse.spark.workers import map_in_arrow
 
 _PREFIX = "_lakehouse_key_"
 _VALUE = "_lakehouse_value_"
-_TASKS_PER_CORE = 4
+#: Tasks for each core: the least number that keeps all cores busy to the end, and the one for many reads. Between them,
+#: a task takes at least so many reads.
+_LEAST_TASKS, _MOST_TASKS, _READS_PER_TASK = 2, 4, 10
 #: The unavailable columns of rows whose key was changed: the value is that of the row of the old key.
 MOVED = "_moved"
 #: The number of the part of a window that rows are in.
@@ -61,9 +63,11 @@ def run_tasks(
 ) -> list[str]:
     """Run a function on the numbers from 0 to `count` - 1 in tasks, and return the texts of its output.
 
-    A task takes several adjacent numbers if there are many. To start one takes 24 ms of CPU time, as 13,000 rows do.
+    A task takes several adjacent numbers if there are many. To start one takes 37 ms of CPU time, as 20,000 rows do.
     """
-    tasks = max(1, min(count, _TASKS_PER_CORE * session.sparkContext.defaultParallelism))
+    cores = session.sparkContext.defaultParallelism
+    wanted = max(_LEAST_TASKS * cores, min(count // _READS_PER_TASK, _MOST_TASKS * cores))
+    tasks = max(1, min(count, wanted))
     with spark_failures("reading the database"):
         rows = map_in_arrow(session.range(0, count, 1, tasks), task, "report string").collect()
     return [str(row[0]) for row in rows]

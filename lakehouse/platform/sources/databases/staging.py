@@ -50,6 +50,8 @@ CHUNK, KEYS, LOG = "chunk", "keys", "log"
 FETCHED = "fetched"
 _BUFFERED_ROWS = 100_000
 _BUFFERED_BYTES = 64 << 20
+#: Bytes of a column that are compressed to find out how much smaller they get, and the share from which they stay.
+_SAMPLE_BYTES, _DENSE = 64 << 10, 0.9
 _MARKS = pa.schema([(CHANGE, pa.string()), (POSITION, pa.int64()), (COMMITTED, pa.timestamp("us", "UTC"))])
 
 
@@ -223,10 +225,7 @@ class _Writer:
         self._buffer: list[pa.Table] = []
         self._buffered_rows = self._buffered_bytes = 0
         self._output = storage.open_output(self.path)
-        # The file is read once, as a whole. Snappy and statistics would double the CPU time of writing it.
-        self._parquet = pq.ParquetWriter(
-            self._output, self.schema, compression="lz4", use_dictionary=False, write_statistics=False
-        )
+        self._parquet: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.Table) -> None:
         kept = stored(rows, self._key)
@@ -245,12 +244,15 @@ class _Writer:
 
     def close(self) -> None:
         self._flush()
+        if self._parquet is None:
+            self._parquet = self._opened(self.schema.empty_table())
         self._parquet.close()
         self._output.close()
 
     def abort(self) -> None:
         # Otherwise the writer writes the end of the file when it is collected.
-        self._parquet.is_open = False
+        if self._parquet is not None:
+            self._parquet.is_open = False
         self._output.abort()
 
     def report(self) -> dict[str, Any]:
@@ -278,8 +280,39 @@ class _Writer:
 
     def _flush(self) -> None:
         if self._buffer:
-            self._parquet.write_table(pa.concat_tables(self._buffer))
+            rows = pa.concat_tables(self._buffer)
+            if self._parquet is None:
+                self._parquet = self._opened(rows)
+            self._parquet.write_table(rows)
             self._buffer, self._buffered_rows, self._buffered_bytes = [], 0, 0
+
+    def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
+        """Open the file for rows, of which these are the first."""
+        # The file is read once, as a whole. Snappy and statistics would double the CPU time of writing it.
+        return pq.ParquetWriter(
+            self._output, self.schema, compression=_codecs(rows), use_dictionary=False, write_statistics=False
+        )
+
+
+def _codecs(rows: pa.Table) -> dict[str, str]:
+    """Return the codec of each column by its path.
+
+    To compress texts that do not get smaller, such as hashes, takes as long as to write the other columns.
+    """
+    codecs: dict[str, str] = {}
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        path = f"{name}.list.element" if pa.types.is_list(column.type) else name
+        codecs[path] = "none" if _is_dense(column) else "lz4"
+    return codecs
+
+
+def _is_dense(column: pa.ChunkedArray) -> bool:
+    """Return whether the first values of a column of texts or bytes do not get smaller when they are compressed."""
+    if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)) or not column.num_chunks:
+        return False
+    data = column.chunk(0).buffers()[2]
+    sample = data.slice(0, min(data.size, _SAMPLE_BYTES)) if data is not None else b""
+    return len(sample) > 0 and pa.compress(sample, codec="lz4_raw").size > _DENSE * len(sample)
 
 
 def with_marks(one: Changes, *, omits_unchanged: bool = False) -> pa.Table:

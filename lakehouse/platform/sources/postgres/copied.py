@@ -258,20 +258,45 @@ def _number(column: PgColumn, field: Values) -> pa.Array:
         raise _broken(f"a value of {column.name!r} has a wrong length")
     assert digits is not None, "numerics without declared digits are read as texts"
     values = np.zeros(len(counts), np.int64)
-    powers = _BASE_DIGITS * head["weight"].astype(np.int64) + digits[1]
-    stored = load(field.data, field.places + _NUMERIC_HEAD, f"V{2 * most}").view(">u2") if most else None
-    for number in range(most):
-        assert stored is not None, "there are digits"
-        digit = np.where(counts > number, stored[number::most], 0).astype(np.int64)
-        power = np.where(digit > 0, powers - _BASE_DIGITS * number, 0)
-        up, down = np.maximum(power, 0), np.maximum(-power, 0)
-        if max(up.max() - INTEGER_DIGITS, down.max() - _BASE_DIGITS) > 0 or (digit > _LARGEST[up]).any():
+    if most:
+        stored = load(field.data, field.places + _NUMERIC_HEAD, f"V{2 * most}").view(">u2").reshape(-1, most)
+        parts = [np.where(counts > number, stored[:, number], 0).astype(np.int64) for number in range(most)]
+        values = _sums(parts, head["weight"], digits[1])
+        values[counts == 0] = 0
+        if (values < 0).any():
             raise _broken(f"a value of {column.name!r} has more digits than its type")
-        # The last digit of base 10,000 may have zeros behind the scale.
-        values += digit * _POWERS[up] // _POWERS[down]
     np.negative(values, out=values, where=signs == _NEGATIVE)
     plain = pa.Array.from_buffers(pa.int64(), len(values), [_bitmap(valid), pa.py_buffer(values)])
     return decimals(plain, arrow_type(column))
+
+
+def _sums(digits: Sequence[I64], weights: NDArray[np.int16], scale: int) -> I64:
+    """Return the sums of digits of base 10,000 as integers; -1 for a value with too many digits.
+
+    Args:
+        digits: The first digit of each value, the second one and so on.
+        weights: The power of 10,000 of each value's first digit.
+        scale: The number of decimal digits behind the point of the integer.
+    """
+    sums = np.full(len(weights), -1, np.int64)
+    # The first digit is worth at least one and at most as much as the largest integer.
+    least, most = -((scale + _BASE_DIGITS - 1) // _BASE_DIGITS), (INTEGER_DIGITS - scale) // _BASE_DIGITS
+    # Few values of a batch differ in their weights, so each is a constant for the rows that have it.
+    for weight in range(max(int(weights.min()), least), min(int(weights.max()), most) + 1):
+        rows = weights == weight
+        found, is_wrong = np.zeros(len(weights), np.int64), np.zeros(len(weights), np.bool_)
+        for number, digit in enumerate(digits):
+            power = _BASE_DIGITS * (weight - number) + scale
+            if power <= -_BASE_DIGITS or power > INTEGER_DIGITS:
+                is_wrong |= digit > 0
+            elif power < 0:
+                # The last digit may have zeros behind the scale.
+                found += digit // _POWERS[-power]
+            else:
+                is_wrong |= digit > _LARGEST[power]
+                found += digit * _POWERS[power]
+        np.copyto(sums, np.where(is_wrong, -1, found), where=rows)
+    return sums
 
 
 def _text(column: PgColumn, field: Values) -> pa.Array:
