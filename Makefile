@@ -26,6 +26,7 @@ HUDI_JAR := .jars/$(HUDI_BUNDLE)-$(HUDI_VERSION).jar
 S3A_READY := .jars/s3a/.ready
 KAFKA_READY := .jars/kafka/.ready
 MYSQL_READY := .jars/mysql/.ready
+HUDI_KAFKA_READY := .jars/hudi-kafka/.ready
 # An archive of the classes of Spark, with which JVMs start faster.
 CLASSES := .venv/spark.jsa
 # The server of MySQL 8.0.15 for Linux, packed for tests.
@@ -46,7 +47,7 @@ EGG_INFO := lakehouse_tables.egg-info
 .NOTPARALLEL:
 
 .PHONY: help env wheel demo ui test test-all check unit airflow-tests interop bench reliability source-kills docs docs-links reference venvs \
-	classes hudi s3a kafka mysql postgresql preflight clean distclean
+	classes hudi hudi-kafka s3a kafka mysql postgresql preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +127,8 @@ endif
 
 hudi: $(HUDI_READY) $(HUDI_JAR)
 
+hudi-kafka: hudi $(HUDI_KAFKA_READY) ## the jars with which `bench kafka` also measures Apache Hudi (needs mvn)
+
 bench: $(SPARK_READY) ## ratios against plain Spark, deltalake and Hudi, measured side by side
 	.venv/bin/python -m tests.bench
 
@@ -182,6 +185,12 @@ $(KAFKA_READY): tests/kafka/kafka.pom.xml
 	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the jars of Kafka" >&2; exit 1; }
 	mvn -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/kafka
+	@touch $@
+
+$(HUDI_KAFKA_READY): tests/bench/hudi_kafka.pom.xml
+	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the jars" >&2; exit 1; }
+	mvn -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/hudi-kafka
 	@touch $@
 
 $(MYSQL_READY): Makefile

@@ -17,6 +17,8 @@ from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import INTERNAL, FileSet, Frame, Session, read_files, schema_of_arrow
 from lakehouse.spark.workers import map_in_arrow
 
+#: The estimated size of a value.
+_VALUE_BYTES = 8
 _PREFIX = "_lakehouse_key_"
 _VALUE = "_lakehouse_value_"
 #: Tasks for each core: the least number that keeps all cores busy to the end, and the one for many reads. Between them,
@@ -73,16 +75,25 @@ def run_tasks(
     return [str(row[0]) for row in rows]
 
 
-def staged_rows(session: Session, storage: Storage, groups: Sequence[Sequence[str]], columns: pa.Schema) -> Frame:
+def staged_rows(session: Session, storage: Storage, groups: Sequence[Mapping[str, int]], columns: pa.Schema) -> Frame:
     """Return the rows of staged files with exactly these columns; a column that a file lacks is null.
 
-    The files of a group have the same columns.
+    Each group has the numbers of rows by the paths of files with the same columns.
     """
     schema = schema_of_arrow(columns)
     if not groups:
         return session.createDataFrame([], schema)
     options = {"mergeSchema": "false"}
-    sets = [FileSet(storage=storage, paths=tuple(paths), format="parquet", options=options) for paths in groups]
+    sets = [
+        FileSet(
+            storage=storage,
+            paths=tuple(sizes),
+            format="parquet",
+            options=options,
+            bytes=sum(sizes.values()) * len(columns) * _VALUE_BYTES,
+        )
+        for sizes in groups
+    ]
     return read_files(session, sets, schema).drop(*INTERNAL)
 
 

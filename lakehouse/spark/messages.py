@@ -20,7 +20,7 @@ from lakehouse.spark.bad_records import REASON
 from lakehouse.spark.debezium import event_columns, image_of, json_rows
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import CORRUPT, FILE_SET, RAW, SOURCE_FILE, Frame, Schema, Session
-from lakehouse.spark.workers import map_in_arrow
+from lakehouse.spark.workers import map_in_arrow, task_numbers
 
 #: The columns of messages as tasks read them.
 MESSAGES = pa.schema(
@@ -35,6 +35,9 @@ MESSAGES = pa.schema(
 )
 #: The columns that decoders add after the record: why it is bad, and at the end of a range the unread fields.
 DECODED = (pa.field("problem", pa.string()), pa.field("unread", pa.string()))
+#: The estimated size of a row with all columns of a message. Spark estimates that the columns of a record, which
+#: remain of it, are about a quarter of it.
+_MESSAGE_BYTES = 400
 _PREFIX = "_kafka_"
 _JSON_OPTIONS = {"timeZone": "UTC", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 
@@ -76,15 +79,23 @@ class TimeBounds:
     watermarks: Mapping[int, int] = field(default_factory=dict)
 
 
-def read_messages(session: Session, read: RangeFunction, ranges: int, *, record: Schema | None = None) -> Frame:
+def read_messages(
+    session: Session, read: RangeFunction, ranges: int, *, most: int, record: Schema | None = None
+) -> Frame:
     """Return the messages of all ranges; a task reads one range.
 
-    If `read` decodes values, `record` is their type, and there are the columns `record`, `problem` and `unread`.
+    Args:
+        session: The session.
+        read: Reads ranges.
+        ranges: The number of ranges.
+        most: The largest number of messages. Their estimated size decides how many tasks write them.
+        record: The type of the values if `read` decodes them; there are then the columns `record`, `problem` and
+            `unread`.
     """
     columns = list(from_arrow_schema(MESSAGES))
     if record is not None:
         columns += [StructField("record", record), *from_arrow_schema(pa.schema(DECODED))]
-    return map_in_arrow(session.range(0, ranges, 1, max(ranges, 1)), read, StructType(columns))
+    return map_in_arrow(task_numbers(session, ranges, most * _MESSAGE_BYTES), read, StructType(columns))
 
 
 def json_records(messages: Frame, schema: Schema, topic: str) -> Frame:

@@ -29,7 +29,7 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.lines import line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
-from lakehouse.spark.workers import map_in_arrow
+from lakehouse.spark.workers import map_in_arrow, task_numbers
 from lakehouse.spec.file_source import TYPED
 
 #: Types for callers outside of lakehouse.spark, which do not import pyspark.
@@ -65,7 +65,7 @@ class FileSet:
     """Files that one reader can read together: of one format and, for CSV, with one header.
 
     `header` has the column names; it is empty for other formats and for CSV without a header. `paths` are relative to
-    the storage.
+    the storage. `bytes` is about the size of all files, 0 if it is unknown: it decides how many tasks write their rows.
     """
 
     storage: Storage
@@ -73,6 +73,7 @@ class FileSet:
     format: str
     header: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    bytes: int = 0
 
     @property
     def is_native(self) -> bool:
@@ -351,7 +352,7 @@ def _lines(session: Session, files: FileSet) -> Frame:
 
 def per_file(session: Session, files: FileSet) -> Frame:
     """Return one row per file, its position in `paths`; a task gets consecutive rows."""
-    return session.range(0, len(files.paths), 1, min(len(files.paths), 1000))
+    return task_numbers(session, len(files.paths), files.bytes, tasks=min(len(files.paths), 1000))
 
 
 def _stored_schema(files: FileSet) -> Schema:

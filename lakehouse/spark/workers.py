@@ -14,6 +14,8 @@ from pyspark.sql.types import StructType
 
 #: Spark's size of a number of a range.
 _NUMBER_BYTES = 8
+#: The largest estimate for the result of a number. A larger one would change nothing but the time of the filter.
+_MOST_BYTES = 64 << 20
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
@@ -26,8 +28,8 @@ def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType |
     return frame.mapInArrow(_InWorker(function), schema)
 
 
-def task_numbers(spark: SparkSession, tasks: int, result_bytes: int) -> DataFrame:
-    """Return the numbers 0 to `tasks` - 1, one in each partition, as input of `map_in_arrow`.
+def task_numbers(spark: SparkSession, numbers: int, result_bytes: int, *, tasks: int | None = None) -> DataFrame:
+    """Return the numbers from 0 to `numbers` - 1, divided among tasks in order, as input of `map_in_arrow`.
 
     Spark takes the size of the input of `mapInArrow` for the size of its result. For a few numbers that is a few bytes:
     Spark would broadcast a whole table in a join, and one task would write it. The numbers are therefore multiples that
@@ -35,16 +37,22 @@ def task_numbers(spark: SparkSession, tasks: int, result_bytes: int) -> DataFram
 
     Args:
         spark: The session.
-        tasks: The number of tasks, at least 1.
-        result_bytes: About how many bytes the results of all tasks have; the estimate is at least half of it.
+        numbers: How many numbers there are.
+        result_bytes: About how many bytes the results of all tasks have; the estimate is at least half of it, and at
+            most 64 MB for each number.
+        tasks: The number of tasks, at least 1; by default there is one for each number.
     """
+    parts = max(numbers, 1) if tasks is None else tasks
     # The step is a power of two: a mask takes a task of 64 MB about 10 ms, a division 60 ms.
-    bits = max(1, result_bytes // (_NUMBER_BYTES * tasks)).bit_length() - 1
+    estimate = min(result_bytes // max(numbers, 1), _MOST_BYTES)
+    bits = max(1, estimate // _NUMBER_BYTES).bit_length() - 1
     if not bits:
-        return spark.range(0, tasks, 1, tasks)
+        return spark.range(0, numbers, 1, parts)
     step = 1 << bits
     return (
-        spark.range(0, tasks * step, 1, tasks).where(f"id & {step - 1} = 0").selectExpr(f"shiftright(id, {bits}) AS id")
+        spark.range(0, numbers * step, 1, parts)
+        .where(f"id & {step - 1} = 0")
+        .selectExpr(f"shiftright(id, {bits}) AS id")
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +37,28 @@ def run(setting: Setting) -> list[Comparison]:
     return comparisons
 
 
-def start() -> Hudi | None:
-    """Return a process that runs Apache Hudi; print a message and return None if Hudi is not installed."""
-    jars = sorted((ROOT / ".jars").glob("hudi-spark3.5-bundle*.jar"))
+def start(folder: str = "") -> Hudi | None:
+    """Return a process that runs Apache Hudi; print a message and return None if Hudi is not installed.
+
+    `folder` has more jars of the session; it is named as the target of `make` that fetches them.
+    """
+    jars = sorted((ROOT / ".jars").glob("hudi-spark3.5-bundle*.jar"))[-1:]
+    more = sorted((ROOT / ".jars" / folder).glob("*.jar")) if folder else []
     python = ROOT / ".venv-hudi/bin/python"
-    if jars and python.exists():
-        return Hudi(python, jars[-1])
-    print("  skipped: Apache Hudi is not installed; run `make interop` to install it")
+    if jars and python.exists() and (more or not folder):
+        return Hudi(python, [*jars, *more])
+    print(f"  skipped: Apache Hudi is not installed; run `make {folder or 'hudi'}` to install it")
     return None
 
 
 class Hudi:
     """The process that runs Apache Hudi; it stays warm for the whole benchmark."""
 
-    def __init__(self, python: Path, jar: Path) -> None:
+    def __init__(self, python: Path, jars: Sequence[Path]) -> None:
         environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
         environment |= {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
         self._process = subprocess.Popen(
-            [str(python), str(Path(__file__).with_name("hudi_side.py")), str(jar), str(CORES)],
+            [str(python), str(Path(__file__).with_name("hudi_side.py")), ",".join(map(str, jars)), str(CORES)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -6,7 +6,8 @@ The process runs in .venv-hudi. That environment has only pyspark, so this modul
 import json
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
 
 BASE = {
     "hoodie.table.name": "orders",
@@ -29,10 +30,10 @@ BASE = {
 
 def main() -> None:
     """Answer requests until the input ends."""
-    jar, cores = sys.argv[1:]
+    jars, cores = sys.argv[1:]
     spark = (
         SparkSession.builder.master(f"local[{cores}]")
-        .config("spark.jars", jar)
+        .config("spark.jars", jars)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
@@ -51,6 +52,10 @@ def main() -> None:
         request = json.loads(line)
         if request["operation"] == "count":
             answer = {"rows": spark.read.format("hudi").load(request["path"]).count()}
+        elif request["operation"] == "kafka":
+            frame = messages(spark, **json.loads(request["source"]))
+            frame.write.format("hudi").options(**request["options"]).mode("append").save(request["path"])
+            answer = {"done": "kafka"}
         else:
             frame = spark.read.parquet(request["source"])
             writer = frame.write.format("hudi").options(**BASE).options(**request["options"])
@@ -60,6 +65,13 @@ def main() -> None:
             writer.option("hoodie.datasource.write.operation", operation).mode(mode).save(request["path"])
             answer = {"done": request["operation"]}
         print(json.dumps({"answer": answer}), flush=True)
+
+
+def messages(spark: SparkSession, broker: str, topic: str, schema: str) -> DataFrame:
+    """Return the JSON messages of a topic as rows."""
+    source = spark.read.format("kafka").option("kafka.bootstrap.servers", broker).option("subscribe", topic)
+    rows = source.option("startingOffsets", "earliest").load()
+    return rows.select(from_json(col("value").cast("string"), schema).alias("row")).select("row.*")
 
 
 if __name__ == "__main__":

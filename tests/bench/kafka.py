@@ -1,8 +1,13 @@
-"""Ingestion of a Kafka topic end to end, beside reading and parsing the same messages with the same reader."""
+"""Ingestion of a Kafka topic end to end, beside reading and parsing the same messages with the same reader.
+
+Apache Hudi reads the same topic with Spark's source of Kafka, and writes a table of the same kind with its default
+options. Its streamer is not measured: no jar of it is published for this version.
+"""
 
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +24,7 @@ from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.table import IndexSpec, TableSpec
+from tests.bench.hudi import Hudi, start
 from tests.bench.measure import Comparison, Side, compare, interleave, show_lines
 from tests.bench.setting import Setting, spark
 from tests.support.kafka import Broker, Message, broker_at
@@ -27,6 +33,19 @@ from tests.support.kafka import Broker, Message, broker_at
 MOST_MESSAGES = 500_000
 PARTITIONS = 4
 TARGET = 2.0
+#: Apache Hudi takes at least so many times our time.
+HUDI_TARGET = 1 / 3
+_HUDI = {
+    "hoodie.table.name": "orders",
+    "hoodie.datasource.write.operation": "upsert",
+    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "",
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.bucket.index.num.buckets": "4",
+}
 _SCHEMA = {"id": "bigint", "city": "string", "fare": "double", "note": "string", "ts": "bigint"}
 
 
@@ -59,19 +78,35 @@ def run(setting: Setting) -> list[Comparison]:
             reader = RangeReader(topic=topic, settings=settings, parts=split(ranges, 250_000))
             schema = declared_schema(_SCHEMA)
             parser = JsonDecoder(messages=reader, target=pa.struct(list(to_arrow(schema))))
-            messages = read_messages(spark(), parser, len(reader.parts), record=schema)
+            messages = read_messages(spark(), parser, len(reader.parts), most=count, record=schema)
             json_records(messages, schema, topic).write.format("noop").mode("overwrite").save()
 
         sides = [Side(name="ingest", run=ingest), Side(name="read and parse", run=parse)]
-        # The JVM compiles the steps of a run for some rounds.
-        samples = interleave(sides, setting.rounds, warmup=3)
+        with start("hudi-kafka") or nullcontext() as hudi:
+            if hudi is not None:
+                sides.append(_hudi_side(hudi, broker, topic, setting.fresh("kafka-hudi")))
+            # The JVM compiles the steps of a run for some rounds.
+            samples = interleave(sides, setting.rounds, warmup=3)
+            if hudi is not None:
+                found = hudi.request("count", str(setting.home / "kafka-hudi"))["rows"]
+                assert found == count, f"Apache Hudi has {found} of {count} rows"
     lines = [("side", "rows/s of CPU", "MB/s of CPU")]
     for name, found in samples.items():
         cpu = sorted(one.cpu_s for one in found)[len(found) // 2]
         lines.append((name, f"{count / cpu:,.0f}", f"{size / cpu / 1e6:.1f}"))
     show_lines(lines)
     what = f"ingest {count:,} JSON messages into merge-on-read by bucket"
-    return [compare(what, samples, "ingest", "read and parse", TARGET)]
+    others = {"read and parse": TARGET, "Hudi": HUDI_TARGET}
+    return [compare(what, samples, "ingest", name, others[name]) for name in samples if name in others]
+
+
+def _hudi_side(hudi: Hudi, broker: Broker, topic: str, path: str) -> Side:
+    source = {
+        "broker": broker.address,
+        "topic": topic,
+        "schema": ", ".join(f"{n} {kind}" for n, kind in _SCHEMA.items()),
+    }
+    return Side(name="Hudi", run=lambda _: hudi.request("kafka", path, json.dumps(source), **_HUDI))
 
 
 def filled(broker: Broker, count: int) -> tuple[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -175,3 +176,19 @@ def test_registry_with_a_login_is_asked_with_it(topic: Topic) -> None:
         topic.connection["schema.registry.basic.auth.user.info"] = registry.login
         run_until_done(topic)
     assert topic.keys() == [0]
+
+
+def test_client_asks_for_more_messages_while_its_queue_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Opened(Exception):
+        """The settings of a client."""
+
+    def consumer(settings: dict[str, Any]) -> None:
+        raise Opened(settings["fetch.queue.backoff.ms"])
+
+    monkeypatch.setattr(kafka_client, "Consumer", consumer)
+    part = OffsetRange(partition=0, first=0, end=1)
+    for given, expected in (({}, 10), ({"fetch.queue.backoff.ms": "500"}, "500")):
+        reader = RangeReader(topic="t", settings={"bootstrap.servers": "127.0.0.1:1", **given}, parts=(part,))
+        with pytest.raises(Opened) as opened:
+            list(reader([pa.record_batch({"id": [0]})]))
+        assert opened.value.args == (expected,)

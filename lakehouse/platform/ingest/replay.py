@@ -200,13 +200,13 @@ def _files(folders: Sequence[str], access: Mapping[str, str]) -> FileSet:
         )
     (root,) = roots
     storage: Storage = open_storage(root, access)
-    paths = [
-        file.path
+    sizes = {
+        file.path: file.size_bytes
         for folder in folders
         for file in storage.list(folder.removeprefix(root).strip("/"))
         if file.path.endswith(".json") and _TRANSFORMED not in file.path
-    ]
-    return FileSet(storage=storage, paths=tuple(sorted(paths)), format="json")
+    }
+    return FileSet(storage=storage, paths=tuple(sorted(sizes)), format="json", bytes=sum(sizes.values()))
 
 
 def _root(folder: str) -> str:

@@ -221,6 +221,7 @@ def _file_sets(storage: Storage, probes: Sequence[Probe], settings: FileSourceSp
             format=settings.format,
             header=names if is_csv else (),
             options=settings.options,
+            bytes=sum(file.size_bytes for file in files),
         )
         for names, files in groups.items()
     )

@@ -29,6 +29,9 @@ _POLL_S = 1.0
 _BATCH = 10_000
 #: The client logs to standard error; failures come as exceptions, so only critical lines are logged.
 _QUIET = {"log_level": "2"}
+#: By default the client waits 1 s before it asks for more messages when 100,000 are in its queue, although a task takes
+#: them within 0.2 s. A connection may set another value.
+_READING = {"fetch.queue.backoff.ms": 10}
 _CLOCK = SystemClock()
 _NOT_FOUND = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _DENIED = (
@@ -146,6 +149,7 @@ def _consumer(settings: Mapping[str, str]) -> Iterator[Consumer]:
     consumer = Consumer(
         {
             **_QUIET,
+            **_READING,
             **client_settings(settings),
             "group.id": "lakehouse",
             "enable.auto.commit": False,

@@ -160,7 +160,8 @@ class _Reading:
             storage_options=access.storage_options,
             interval_ms=bounds.interval,
         )
-        messages = read_messages(access.session, given.read, len(parts), record=given.record)
+        most = sum(one.end - one.first for one in parts)
+        messages = read_messages(access.session, given.read, len(parts), most=most, record=given.record)
         records = given.records(messages)
         self.records = records.schema
         selected = without_metadata(select_columns(records, ingest_of(spec).select), settings.metadata)

@@ -291,16 +291,16 @@ class StagedSource:
 
     def _read(self, files: Sequence[StagedFile], columns: pa.Schema) -> Frame:
         # Files with other columns are read apart, because Spark cannot merge every two types.
-        groups: dict[pa.Schema, list[str]] = {}
+        groups: dict[pa.Schema, dict[str, int]] = {}
         for one in files:
-            groups.setdefault(one.columns, []).append(one.path)
+            groups.setdefault(one.columns, {})[one.path] = one.rows
         read = partial(staged_rows, self.session, self.window.staged.storage)
-        frames = [read([paths for found, paths in groups.items() if not unreadable(found, columns)], columns)]
-        for found, paths in groups.items():
+        frames = [read([sizes for found, sizes in groups.items() if not unreadable(found, columns)], columns)]
+        for found, sizes in groups.items():
             # Values of another type are older than the change of the type, after which the table is read again.
             if names := unreadable(found, columns):
                 rest = pa.schema([column for column in columns if column.name not in names])
-                frames.append(read([paths], rest))
+                frames.append(read([sizes], rest))
         return reduce(with_more, frames)
 
     def _state(self, plan: DatabasePlan, events: TableEvents) -> DatabaseCheckpoint:
