@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import partial, reduce
-from operator import and_
+from functools import partial
 
 import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse.core.rows.absent_columns import LACKS
@@ -60,8 +59,8 @@ def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
                 column=name,
             ) from error
     reason = (
-        F.when(F.col(CORRUPT).isNotNull(), F.lit(NOT_PARSED))
-        .when(_lacks_key(key_fields), F.lit(f"no record key: {', '.join(key_fields)} is null or empty"))
+        F.when(F.expr(f"{CORRUPT} IS NOT NULL"), F.lit(NOT_PARSED))
+        .when(F.expr(_lacks_key(key_fields)), F.lit(f"no record key: {', '.join(key_fields)} is null or empty"))
         .otherwise(F.lit(None).cast("string"))
     )
     return frame.withColumn(REASON, reason)
@@ -69,11 +68,12 @@ def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
 
 def rows_with_key(frame: Frame, key_fields: Sequence[str]) -> Frame:
     """Return the rows of which at least one key field has a value; the others cannot be written."""
-    return frame.where(~_lacks_key(key_fields))
+    return frame.where(f"NOT ({_lacks_key(key_fields)})")
 
 
-def _lacks_key(key_fields: Sequence[str]) -> Column:
-    return reduce(and_, (_is_empty(name) for name in key_fields)) if key_fields else F.lit(False)
+def _lacks_key(key_fields: Sequence[str]) -> str:
+    """Return the condition that no key field has a value. Its text takes fewer calls to the JVM than columns."""
+    return " AND ".join(_is_empty(name) for name in key_fields) if key_fields else "false"
 
 
 def pin(frame: Frame) -> Frame:
@@ -116,7 +116,7 @@ def good_rows(marked: Frame, *, without: Iterable[str] = (), bits: Sequence[int]
         bits: For each set of files, a bit mask of the columns that its rows lack (see core.rows.absent_columns). If all
             masks are zero, the result has no column with the mask.
     """
-    good = marked.where(F.col(REASON).isNull())
+    good = marked.where(f"{REASON} IS NULL")
     if any(bits):
         lacks = F.element_at(F.array(*(F.lit(number).cast("long") for number in bits)), F.col(FILE_SET) + 1)
         good = good.withColumn(LACKS, lacks)
@@ -188,10 +188,9 @@ def _write_parts(storage: Storage, folder: str, batches: Iterator[pa.RecordBatch
         yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows])], names=["rows"])
 
 
-def _is_empty(name: str) -> Column:
+def _is_empty(name: str) -> str:
     column = ".".join(f"`{part}`" for part in name.split("."))
-    # The text of the condition takes fewer calls to the JVM than its parts.
-    return F.expr(f"{column} IS NULL OR CAST({column} AS STRING) = ''")
+    return f"({column} IS NULL OR CAST({column} AS STRING) = '')"
 
 
 def _select_error(frame: Frame, select: Sequence[str], error: PySparkException) -> UserError:

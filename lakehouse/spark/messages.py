@@ -38,6 +38,8 @@ DECODED = (pa.field("problem", pa.string()), pa.field("unread", pa.string()))
 #: The estimated size of a row with all columns of a message. Spark estimates that the columns of a record, which
 #: remain of it, are about a quarter of it.
 _MESSAGE_BYTES = 400
+#: The fields of `RAW`, and those of them that are only kept of bad messages.
+_RAW_FIELDS, _BYTES = ("partition", "offset", "time", "key", "value", "is_end", "unread"), ("key", "value")
 _PREFIX = "_kafka_"
 _JSON_OPTIONS = {"timeZone": "UTC", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 
@@ -165,11 +167,13 @@ def without_metadata(records: Frame, keep: Sequence[str]) -> Frame:
 
 def keep_bytes_of_bad(marked: Frame) -> Frame:
     """Drop bytes and place of messages that became records, so that the cache does not hold them."""
-    is_bad = F.col(REASON).isNotNull()
-    raw = F.col(RAW)
-    return marked.withColumn(SOURCE_FILE, F.when(is_bad, F.col(SOURCE_FILE))).withColumn(
-        RAW, raw.withField("key", F.when(is_bad, raw["key"])).withField("value", F.when(is_bad, raw["value"]))
+    fields = ", ".join(
+        f"'{name}', " + (f"IF({REASON} IS NULL, NULL, {RAW}.`{name}`)" if name in _BYTES else f"{RAW}.`{name}`")
+        for name in _RAW_FIELDS
     )
+    # Texts of expressions take fewer calls to the JVM than columns.
+    place = F.expr(f"IF({REASON} IS NULL, NULL, {SOURCE_FILE})")
+    return marked.withColumns({SOURCE_FILE: place, RAW: F.expr(f"named_struct({fields})")})
 
 
 def kept_rows(marked: Frame) -> Frame:
@@ -201,22 +205,19 @@ def materialised(marked: Frame) -> Frame:
 
 def facts_of(marked: Frame, bounds: TimeBounds) -> dict[int, PartitionFacts]:
     """Return what was read of each partition."""
-    raw = F.col(RAW)
-    is_message = ~raw["is_end"]
-    kept = is_message & _inside(bounds)
+    is_message = f"NOT {RAW}.`is_end`"
+    kept = f"{is_message} AND {_inside(bounds)}"
+    found = {
+        "records": f"count_if({kept})",
+        "bad": f"count_if({kept} AND {REASON} IS NOT NULL)",
+        "late": f"count_if({is_message} AND {_late(bounds)})",
+        "newest": f"max(IF({is_message}, unix_millis({RAW}.`time`), NULL))",
+        "ends": f"sort_array(collect_list(IF({RAW}.`is_end`, {RAW}.`offset`, NULL)))",
+        "unread": f"collect_list({RAW}.`unread`)",
+    }
     with spark_failures("reading the messages"):
-        rows = (
-            marked.groupBy(raw["partition"].alias("partition"))
-            .agg(
-                F.count(F.when(kept, 1)).alias("records"),
-                F.count(F.when(kept & F.col(REASON).isNotNull(), 1)).alias("bad"),
-                F.count(F.when(is_message & _late(bounds), 1)).alias("late"),
-                F.max(F.when(is_message, F.unix_millis(raw["time"]))).alias("newest"),
-                F.sort_array(F.collect_list(F.when(raw["is_end"], raw["offset"]))).alias("ends"),
-                F.collect_list(raw["unread"]).alias("unread"),
-            )
-            .collect()
-        )
+        groups = marked.groupBy(F.expr(f"{RAW}.`partition`").alias("partition"))
+        rows = groups.agg(*[F.expr(f"{text} AS {name}") for name, text in found.items()]).collect()
     return {
         row["partition"]: PartitionFacts(
             records=row["records"],
@@ -232,24 +233,24 @@ def facts_of(marked: Frame, bounds: TimeBounds) -> dict[int, PartitionFacts]:
 
 def kept_messages(marked: Frame, bounds: TimeBounds) -> Frame:
     """Return the messages that belong to the run, without the rows with the ends of ranges."""
-    return marked.where(~F.col(RAW)["is_end"] & _inside(bounds))
+    return marked.where(f"NOT {RAW}.`is_end` AND {_inside(bounds)}")
 
 
-def _inside(bounds: TimeBounds) -> Column:
+def _inside(bounds: TimeBounds) -> str:
+    """Return the condition that a message belongs to the run."""
     if bounds.interval is None:
-        return F.lit(True)
-    moment = F.unix_millis(F.col(RAW)["time"])
-    return (moment >= bounds.interval[0]) & (moment < bounds.interval[1])
+        return "true"
+    moment = f"unix_millis({RAW}.`time`)"
+    return f"({moment} >= {bounds.interval[0]} AND {moment} < {bounds.interval[1]})"
 
 
-def _late(bounds: TimeBounds) -> Column:
-    moment, partition = F.unix_millis(F.col(RAW)["time"]), F.col(RAW)["partition"]
+def _late(bounds: TimeBounds) -> str:
+    """Return the condition that a message is older than the run's bound."""
+    moment = f"unix_millis({RAW}.`time`)"
     if bounds.interval is not None:
-        return moment < bounds.interval[0]
-    late = F.lit(False)
-    for number, newest in bounds.watermarks.items():
-        late = late | ((partition == number) & (moment < newest))
-    return late
+        return f"{moment} < {bounds.interval[0]}"
+    older = [f"({RAW}.`partition` = {n} AND {moment} < {newest})" for n, newest in bounds.watermarks.items()]
+    return f"({' OR '.join(older)})" if older else "false"
 
 
 def _metadata(topic: str) -> list[Column]:
@@ -266,7 +267,7 @@ def _metadata(topic: str) -> list[Column]:
 def _internal(topic: str, unread: str = "") -> list[Column]:
     place = F.concat(F.lit(f"{topic}["), F.col("partition"), F.lit("]@"), F.col("offset"))
     text = F.col(unread) if unread else F.lit(None).cast("string")
-    raw = F.struct("partition", "offset", "time", "key", F.col("value"), "is_end", text.alias("unread"))
+    raw = F.struct(*(text.alias(name) if name == "unread" else F.col(name) for name in _RAW_FIELDS))
     return [place.alias(SOURCE_FILE), F.lit(0).alias(FILE_SET), raw.alias(RAW)]
 
 
