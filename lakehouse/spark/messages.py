@@ -36,7 +36,7 @@ MESSAGES = pa.schema(
 #: The columns that decoders add after the record: why it is bad, and at the end of a range the unread fields.
 DECODED = (pa.field("problem", pa.string()), pa.field("unread", pa.string()))
 #: The estimated size of a row with all columns of a message. Spark estimates that the columns of a record, which
-#: remain of it, are about a quarter of it.
+#: remain of it, are about a fifth of it.
 _MESSAGE_BYTES = 400
 #: The fields of `RAW`, and those of them that are only kept of bad messages.
 _RAW_FIELDS, _BYTES = ("partition", "offset", "time", "key", "value", "is_end", "unread"), ("key", "value")

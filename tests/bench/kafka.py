@@ -24,6 +24,7 @@ from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.table import IndexSpec, TableSpec
+from tests.bench.hudi import TARGET as HUDI_TARGET
 from tests.bench.hudi import Hudi, start
 from tests.bench.measure import Comparison, Side, compare, interleave, show_lines
 from tests.bench.setting import Setting, spark
@@ -33,8 +34,6 @@ from tests.support.kafka import Broker, Message, broker_at
 MOST_MESSAGES = 500_000
 PARTITIONS = 4
 TARGET = 2.0
-#: Apache Hudi takes at least so many times our time.
-HUDI_TARGET = 1 / 3
 _HUDI = {
     "hoodie.table.name": "orders",
     "hoodie.datasource.write.operation": "upsert",

@@ -232,7 +232,7 @@ def _paired(
         for piece in keys or ():
             wanted.add(pa.table({KEY: piece}))
         known = None if keys is None else wanted.in_memory()
-        sides = [_Side(Path(directory), name, context.stored, limit) for name in (BEFORE, AFTER)]
+        sides = [_Side(Path(directory), name, context.stored, limit) for name in SIDES]
         for side, rows in zip(sides, versions, strict=True):
             for piece in rows:
                 side.add(piece if known is None else _of_keys(piece, known))

@@ -98,12 +98,12 @@ class ChangeScan(Readable):
 
     def _selected(self, rows: pa.Table) -> pa.Table:
         if self.where is not None:
-            meets = [_meets(rows.column(name), self.where) for name in (BEFORE, AFTER)]
+            meets = [_meets(rows.column(name), self.where) for name in SIDES]
             rows = rows.filter(pa.array(meets[0] | meets[1]))
         if rows.schema.equals(self.schema):
             return rows
         kind = image_type(self.images)
-        for name in (BEFORE, AFTER):
+        for name in SIDES:
             whole = rows.column(name).combine_chunks()
             columns = [pc.struct_field(whole, field.name) for field in kind]
             image = pa.StructArray.from_arrays(columns, fields=list(kind), mask=pc.is_null(whole))
@@ -159,7 +159,7 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
 
 def as_json(changes: pa.RecordBatch) -> pa.RecordBatch:
     """Return changes with the rows before and after as JSON text."""
-    images = [json_objects(changes.column(name)) for name in (BEFORE, AFTER)]
+    images = [json_objects(changes.column(name)) for name in SIDES]
     return pa.RecordBatch.from_arrays([changes.column(0), changes.column(1), *images], schema=JSON_SCHEMA)
 
 
