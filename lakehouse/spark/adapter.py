@@ -28,5 +28,5 @@ def frame_engine(frame: DataFrame, memory_budget_bytes: int) -> Engine:
 def scan_to_frame(session: SparkSession, scan: Scan | ChangeScan) -> DataFrame:
     """Return the rows of a planned read as a DataFrame."""
     if isinstance(scan, ChangeScan):
-        return changes_to_spark(session, scan)
+        return changes_to_spark(session, scan.in_order())
     return scan_to_spark(session, scan)

@@ -207,7 +207,7 @@ def _tasks(scan: Scan | ChangeScan, columns: tuple[str, ...]) -> list[InputParti
     At least one task is returned: without any, Spark would start one and pass no partition to it.
     """
     if isinstance(scan, ChangeScan):
-        changes: tuple[FileGroupChange | None, ...] = scan.changes or (None,)
+        changes: tuple[FileGroupChange | None, ...] = scan.in_order().changes or (None,)
         return [_ChangeTask(scan=replace(scan, changes=()), change=change, columns=columns) for change in changes]
     slices = scan.plan.slices
     alone = replace(scan, plan=scan.plan.without_slices(), stored_schemas={})

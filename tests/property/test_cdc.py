@@ -82,10 +82,12 @@ def snapshot(table: Table, **scan: Any) -> Counter[Row]:
 
 
 def by_commit(changes: pa.Table) -> dict[str, list[dict[str, Any]]]:
-    """Group the changes by commit, and assert that the changes of one commit are adjacent."""
+    """Group the changes by commit; assert that those of a commit are adjacent and begin with its deletes."""
     found: dict[str, list[dict[str, Any]]] = {}
     for change in changes.to_pylist():
         assert change["ts_ms"] not in list(found)[:-1], "the changes of a commit are not adjacent"
+        if change["op"] == "d":
+            assert all(earlier["op"] == "d" for earlier in found.get(change["ts_ms"], [])), "a delete follows an upsert"
         found.setdefault(change["ts_ms"], []).append(change)
     return found
 

@@ -6,7 +6,7 @@
 
 Rows that wait to be paired stay in memory while they fit a share of the budget. Otherwise they are split by key hash
 into local files, and paired file by file. If several rows share a key, the first row before is paired with the first
-row after, and so on.
+row after, and so on. Deletes precede inserts and updates, so that a replay by key does not delete a new row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
 from lakehouse.core.format.json_rows import json_objects
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.cdc import AFTER, BEFORE, OP, RECORD_KEY, Op, change_schema, image, image_type, rows_of
-from lakehouse.core.planning.cdc import ChangeCase, FileGroupChange
+from lakehouse.core.planning.cdc import ChangeCase, ChangePart, FileGroupChange
 from lakehouse.core.rows.log_entries import ColumnSets
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.core.storage.protocol import NotFoundError
@@ -69,6 +69,8 @@ class ChangeContext:
 def read_changes(context: ChangeContext, change: FileGroupChange, sides: Collection[str] = SIDES) -> Iterator[pa.Table]:
     """Yield the changes as tables of `change_schema(context.images)`, within the memory budget.
 
+    Only those of `change.part` are returned. Of a key that has several, deletes come first.
+
     Args:
         context: The settings.
         change: The changes of one commit in one file group.
@@ -81,10 +83,10 @@ def read_changes(context: ChangeContext, change: FileGroupChange, sides: Collect
     if change.case is ChangeCase.AS_IS:
         yield from _logged(context, change, sides)
     elif change.case is ChangeCase.BASE_FILE_INSERT:
-        for rows in _rows(context, change.after):
+        for rows in _rows(context, change.after) if change.part.has_upserts else ():
             yield _changes(context, change, Op.INSERT, after=rows)
     elif change.case in (ChangeCase.BASE_FILE_DELETE, ChangeCase.REPLACE_COMMIT):
-        for rows in _rows(context, change.before):
+        for rows in _rows(context, change.before) if change.part.has_deletes else ():
             yield _changes(context, change, Op.DELETE, before=rows)
     else:
         keys = _keys_of_logs(context, change.logs) if change.case is ChangeCase.LOG_FILE else None
@@ -117,12 +119,25 @@ def _whole_records(
     schema = change_schema(context.images)
     used = [name for name in SIDES if name in sides]
     for records in _records(context, [block], [OP, *used], context.images.names):
+        records = _ordered(records, change.part)
         images = {name: _image_of(context, records.column(name), schema.field(name).type) for name in used}
         columns = [images.get(name, pa.nulls(records.num_rows, schema.field(name).type)) for name in SIDES]
         times = pa.repeat(change.instant, records.num_rows)
         made = pa.Table.from_arrays([records.column(OP), times, *columns], schema=schema)
         for start in range(0, made.num_rows, context.rows_at_once):
             yield made.slice(start, context.rows_at_once)
+
+
+def _ordered(records: pa.Table, part: ChangePart) -> pa.Table:
+    """Return the records of a change log that belong to the part, deletes first."""
+    deletes = pc.fill_null(pc.equal(records.column(OP), Op.DELETE.value), False)
+    pieces = [records.filter(deletes)] if part.has_deletes else []
+    if pieces and not pieces[0].num_rows:
+        # Most logs have updates only, which need no copy.
+        return records if part.has_upserts else pieces[0]
+    if part.has_upserts:
+        pieces.append(records.filter(pc.invert(deletes)))
+    return pa.concat_tables(pieces)
 
 
 def _image_of(context: ChangeContext, column: pa.ChunkedArray, kind: pa.StructType) -> pa.StructArray:
@@ -305,7 +320,7 @@ class _Side:
 def _pairs(
     context: ChangeContext, change: FileGroupChange, old: pa.Table, new: pa.Table, *, always: bool
 ) -> Iterator[pa.Table]:
-    """Yield the changes from the rows `old` to the rows `new`: first inserts and updates, then deletes."""
+    """Yield the changes from the rows `old` to the rows `new`: first deletes, then inserts and updates."""
     ids = _identities(old.column(KEY), new.column(KEY))
     _, old_row, new_row = np.intersect1d(ids[: old.num_rows], ids[old.num_rows :], True, True)
     came_from = np.full(new.num_rows, -1)
@@ -315,8 +330,10 @@ def _pairs(
         shows[new_row] = _differ(context, old.take(pa.array(old_row)), new.take(pa.array(new_row)))
     gone = np.ones(old.num_rows, bool)
     gone[old_row] = False
-    after = np.concatenate([np.flatnonzero(shows), np.full(int(gone.sum()), -1)])
-    before = np.concatenate([came_from[shows], np.flatnonzero(gone)])
+    shows &= change.part.has_upserts
+    gone &= change.part.has_deletes
+    after = np.concatenate([np.full(int(gone.sum()), -1), np.flatnonzero(shows)])
+    before = np.concatenate([np.flatnonzero(gone), came_from[shows]])
     schema = change_schema(context.images)
     ops = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
     for start in range(0, len(after), context.rows_at_once):

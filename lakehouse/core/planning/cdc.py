@@ -9,13 +9,17 @@
     REPLACE_COMMIT     no file          all rows of the slice before, as deletes
 
 The slice before a commit contains exactly the commits that completed earlier.
+
+Within a commit, deletes come before inserts and updates. A key can be deleted in one file group and inserted in another
+one, by an overwrite or by a move between partitions, and a replay by key would otherwise lose its row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+from itertools import groupby
 
 from lakehouse.core.format.file_names import parse_cdc_file
 from lakehouse.core.planning.restore import slice_paths
@@ -40,6 +44,24 @@ class ChangeCase(StrEnum):
     REPLACE_COMMIT = "REPLACE_COMMIT"
 
 
+class ChangePart(Enum):
+    """The changes of a file group that a read returns."""
+
+    ALL = "all"
+    DELETES = "deletes"
+    UPSERTS = "upserts"
+
+    @property
+    def has_deletes(self) -> bool:
+        """Whether deletes are returned."""
+        return self is not ChangePart.UPSERTS
+
+    @property
+    def has_upserts(self) -> bool:
+        """Whether inserts and updates are returned."""
+        return self is not ChangePart.DELETES
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroupChange:
     """The changes of one commit in one file group.
@@ -50,6 +72,9 @@ class FileGroupChange:
         after: The slice after the commit; None if there is none or its files were cleaned.
         logs: Log files of the commit.
         change_logs: Change logs (`.cdc` files) of the commit.
+        may_delete: Whether the commit counts deletes in this file group.
+        may_upsert: Whether the commit may contain inserts or updates in this file group.
+        part: The changes that a read returns.
     """
 
     instant: str
@@ -60,6 +85,9 @@ class FileGroupChange:
     after: FileSlice | None = None
     logs: tuple[LogFile, ...] = ()
     change_logs: tuple[LogFile, ...] = ()
+    may_delete: bool = True
+    may_upsert: bool = True
+    part: ChangePart = ChangePart.ALL
 
     @property
     def bytes(self) -> int:
@@ -77,7 +105,7 @@ def plan_changes(
     layout: int,
     cleaned_paths: Collection[str] = (),
 ) -> tuple[FileGroupChange, ...]:
-    """Return the changes of commits, ordered by commit and file group.
+    """Return the changes of commits, ordered by commit and file group; `in_order` orders them for a replay.
 
     Args:
         commits: The commits with their metadata.
@@ -101,6 +129,30 @@ def plan_changes(
         of_commit += [_replaced(states, (path, name)) for path, names in metadata.replaced.items() for name in names]
         changes += sorted(of_commit, key=lambda change: (change.partition, change.file_id))
     return tuple(changes)
+
+
+def in_order(changes: Iterable[FileGroupChange], *, rows_delete: bool) -> tuple[FileGroupChange, ...]:
+    """Return changes in the order of a replay by key: within each commit, all deletes before inserts and updates.
+
+    A file group with both kinds of changes is returned twice, and each of the two is a read of one kind.
+
+    Args:
+        changes: Changes as `plan_changes` returns them; those of one commit are adjacent.
+        rows_delete: Whether data rows of a log can be deletes. The statistics of a commit do not count these.
+    """
+    ordered: list[FileGroupChange] = []
+    for _, of_commit in groupby(changes, key=lambda change: change.instant):
+        upserts: list[FileGroupChange] = []
+        for change in of_commit:
+            if (change.may_delete and change.may_upsert) or (rows_delete and change.logs):
+                ordered.append(replace(change, part=ChangePart.DELETES))
+                upserts.append(replace(change, part=ChangePart.UPSERTS))
+            elif change.may_delete:
+                ordered.append(change)
+            else:
+                upserts.append(change)
+        ordered += upserts
+    return tuple(ordered)
 
 
 class _States:
@@ -180,7 +232,13 @@ def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> FileG
         after=after if has_all else None,
         logs=logs,
         change_logs=tuple(sorted(change_logs, key=lambda log: (log.version, log.write_token))),
+        may_delete=case is ChangeCase.BASE_FILE_DELETE or any(stat.num_deletes for stat in stats),
+        may_upsert=case is not ChangeCase.BASE_FILE_DELETE and not _only_deletes(stats),
     )
+
+
+def _only_deletes(stats: Iterable[WriteStat]) -> bool:
+    return all(stat.num_deletes and not stat.num_inserts and not stat.num_updates for stat in stats)
 
 
 def _follows(before: FileSlice, stats: Sequence[WriteStat]) -> bool:
@@ -200,6 +258,7 @@ def _replaced(states: _States, group: Group) -> FileGroupChange:
         file_id=file_id,
         case=ChangeCase.REPLACE_COMMIT,
         before=before,
+        may_upsert=False,
     )
 
 

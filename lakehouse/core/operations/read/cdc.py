@@ -2,14 +2,15 @@
 
     op string | ts_ms string | before struct<columns> | after struct<columns>
 
-Changes are ordered by the completion of their commits, then by partition and file id. A row that moves to another
-partition is deleted in one file group and inserted in another.
+Changes are ordered by the completion of their commits. Within a commit, deletes come before inserts and updates: a row
+that moves to another partition is deleted in one file group and inserted in another, and an overwrite deletes the keys
+that it inserts again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +29,10 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.commit_range import loaded_commits_in_range, with_archived_range
 from lakehouse.core.operations.read.queries import EARLIEST, Changes, ScanRequest, instant_text
 from lakehouse.core.operations.read.scan import is_cleaning, slice_context
-from lakehouse.core.planning.cdc import UNCHANGING, FileGroupChange, plan_changes
+from lakehouse.core.planning.cdc import UNCHANGING, FileGroupChange, in_order, plan_changes
 from lakehouse.core.planning.partitions import partition_filter
 from lakehouse.core.planning.predicate import check_columns, matching, parse_predicate
+from lakehouse.core.rows.record_merge import DELETED_COLUMN, OPERATION_COLUMN
 from lakehouse.core.state.data_files import file_paths, files_table, members, one_array
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import CDC_ENABLED, require_mergeable
@@ -48,12 +50,21 @@ JSON_SCHEMA = pa.schema([(name, pa.string()) for name in ("op", "ts_ms", BEFORE,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeScan(Readable):
-    """A planned read of changes; `images` are the columns of the rows before and after in the result."""
+    """A planned read of changes.
+
+    Attributes:
+        changes: The changes by commit and file group, for readers that need no order within a commit.
+        context: The settings for reading them.
+        images: The columns of the rows before and after in the result.
+        where: A condition that the row before or the row after meets.
+        rows_delete: Whether data rows of a log can be deletes.
+    """
 
     changes: tuple[FileGroupChange, ...]
     context: ChangeContext
     images: pa.Schema
     where: Predicate | None = None
+    rows_delete: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,9 +76,13 @@ class ChangeScan(Readable):
         """The size of the files with the changes in bytes: change logs, or else the slices that are compared."""
         return sum(change.bytes for change in self.changes)
 
+    def in_order(self) -> ChangeScan:
+        """Return the scan with its changes in the order of a replay by key; some file groups are read twice."""
+        return replace(self, changes=in_order(self.changes, rows_delete=self.rows_delete))
+
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of all commits and file groups, in order."""
-        for change in self.changes:
+        """Yield the changes in the order of their commits, and within a commit deletes first."""
+        for change in self.in_order().changes:
             yield from self.read(change)
 
     def read(self, change: FileGroupChange, sides: Collection[str] = SIDES) -> Iterator[pa.RecordBatch]:
@@ -154,7 +169,9 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
     slices = slice_context(table, full, budget=request.memory_budget_bytes)
     needed = set(full.names) if slices.mixes_versions else {*images.names, *(columns_of(where) if where else ())}
     context = ChangeContext(slices=slices, images=pa.schema([field for field in full if field.name in needed]))
-    return ChangeScan(changes=changes, context=context, images=images, where=where)
+    return ChangeScan(
+        changes=changes, context=context, images=images, where=where, rows_delete=_rows_delete(table, full)
+    )
 
 
 def as_json(changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -194,6 +211,13 @@ def _chosen(full: pa.Schema, columns: Sequence[str]) -> pa.Schema:
                 column=name,
             )
     return pa.schema([full.field(name) for name in columns])
+
+
+def _rows_delete(table: LoadedTable, schema: pa.Schema) -> bool:
+    """Return whether a data row of a log can be a delete: by a column of the table, or by its merger."""
+    rule = table.config.merge_rule
+    marks = {DELETED_COLUMN, OPERATION_COLUMN, rule.delete_field}
+    return rule.merger is not None or not marks.isdisjoint(schema.names)
 
 
 def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[FileGroupChange, ...]:

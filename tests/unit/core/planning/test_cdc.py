@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.planning.cdc import ChangeCase, FileGroupChange, plan_changes
+from lakehouse.core.planning.cdc import ChangeCase, ChangePart, FileGroupChange, in_order, plan_changes
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata, WriteStat
@@ -162,3 +162,48 @@ def test_changes_are_sorted_by_commit_partition_and_group() -> None:
     ]
     found = plan_changes([(C1, commit(*stats))], files, Timeline((C1,)), layout=2)
     assert [(change.partition, change.file_id) for change in found] == [("p", "b"), ("p", "z"), ("q", "a")]
+
+
+def test_changes_are_split_and_ordered_by_kind_within_each_commit() -> None:
+    def change(instant: str, file_id: str, *, deletes: bool, upserts: bool) -> FileGroupChange:
+        return FileGroupChange(
+            instant=instant,
+            partition="p",
+            file_id=file_id,
+            case=ChangeCase.AS_IS,
+            may_delete=deletes,
+            may_upsert=upserts,
+        )
+
+    changes = [
+        change("0010", "a", deletes=False, upserts=True),
+        change("0010", "b", deletes=True, upserts=True),
+        change("0010", "c", deletes=True, upserts=False),
+        change("0020", "a", deletes=True, upserts=False),
+    ]
+    assert [(c.instant, c.file_id, c.part) for c in in_order(changes, rows_delete=False)] == [
+        ("0010", "b", ChangePart.DELETES),
+        ("0010", "c", ChangePart.ALL),
+        ("0010", "a", ChangePart.ALL),
+        ("0010", "b", ChangePart.UPSERTS),
+        ("0020", "a", ChangePart.ALL),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({"num_updates": 1}, (False, True)),
+        ({"num_deletes": 1}, (True, False)),
+        ({"num_deletes": 1, "num_inserts": 1}, (True, True)),
+        ({}, (False, True)),
+    ],
+)
+def test_kinds_of_log_changes_follow_from_the_counts_of_the_commit(
+    counts: dict[str, int], expected: tuple[bool, bool]
+) -> None:
+    files = slices((base(10), (log(20),)))
+    (change,) = plan_changes([(C2, commit(stat(log(20), **counts)))], files, Timeline((C2, C1)), layout=2)
+    assert (change.may_delete, change.may_upsert) == expected
+    # Rows that delete without being counted may be in any log.
+    assert [part.part for part in in_order([change], rows_delete=True)] == [ChangePart.DELETES, ChangePart.UPSERTS]
