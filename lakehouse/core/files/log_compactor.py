@@ -2,6 +2,9 @@
 
 Its blocks name the instants that they replace (COMPACTED_BLOCK_TIMES), and readers skip the blocks of those instants.
 The base file is not read. A slice whose logs grow faster than compactions run stays fast to read.
+
+Partial updates that have to be merged with their base row one after another are written as they are, each version of a
+key in a file of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +20,7 @@ from lakehouse.core.files.compactor import CompactionContext, slice_of
 from lakehouse.core.files.log_reader import KEY
 from lakehouse.core.files.log_writer import LogWriter, delete_ordering
 from lakehouse.core.files.markers import TaskMarkers, compaction_markers
-from lakehouse.core.files.slice_log_merge import LogMerge
+from lakehouse.core.files.slice_log_merge import LogMerge, LogPart
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.log.blocks import BlockType, LogBlock
 from lakehouse.core.rows.log_entries import COLUMNS, CONTROL, DEFAULT, DELETE, KIND, RECORD, ColumnSets
@@ -36,15 +40,21 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
     markers = TaskMarkers(context.write, attempt, compaction_markers(context.write, attempt, operation, logs=True))
     writer = LogWriter(markers, operation.partition, operation.file_id, is_new=False)
     writer.replace_blocks(instants)
-    count = 0
     seen: list[LogBlock] = []
     try:
         with scratch_directory("lakehouse-logs-") as directory:
             merge = LogMerge(context.read, columns, sets, Path(directory), seen=seen)
-            for part in merge.parts(file_slice.logs, iter(())):
-                count += part.entries.num_rows
-                for start in range(0, part.entries.num_rows, _BATCH_ROWS):
-                    _append(context, writer, part.entries.slice(start, _BATCH_ROWS), sets)
+            parts = merge.parts(file_slice.logs, iter(()))
+            count = sum(part.entries.num_rows for part in parts)
+            for part in parts:
+                _append(context, writer, _merged_alone(part), sets)
+            versions = [part.versions for part in parts if part.versions is not None]
+            for number in range(max((several.most for several in versions), default=0)):
+                if number:
+                    # A file has its deletes behind its rows, so each version of a key needs a file of its own.
+                    writer.roll()
+                for several in versions:
+                    _append(context, writer, several.version(number), sets)
         stats = writer.finish()
     finally:
         writer.discard()
@@ -61,7 +71,20 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
     return [first, *stats[1:]]
 
 
+def _merged_alone(part: LogPart) -> pa.Table:
+    """Return the entries that readers need no older versions of."""
+    if part.versions is None:
+        return part.entries
+    single = part.versions.counts(np.arange(part.entries.num_rows)) == 0
+    return part.entries.filter(pa.array(single))
+
+
 def _append(context: CompactionContext, writer: LogWriter, entries: pa.Table, sets: ColumnSets) -> None:
+    for start in range(0, entries.num_rows, _BATCH_ROWS):
+        _append_batch(context, writer, entries.slice(start, _BATCH_ROWS), sets)
+
+
+def _append_batch(context: CompactionContext, writer: LogWriter, entries: pa.Table, sets: ColumnSets) -> None:
     deletes = entries.filter(pc.equal(entries.column(KIND), DELETE))
     default = deletes.column(DEFAULT)
     writer.add_deletes(deletes.column(KEY).filter(default), None)

@@ -8,6 +8,8 @@ files:
 
 If several base rows have the same key, only the first one is matched with the entry (DATA-5.2). Logs of Hudi may name
 base rows by their positions; then the named rows are matched.
+
+The result of partial updates depends on the order of merging. Their keys have all versions, too (`KeyVersions`).
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock
 from lakehouse.core.format.log.record_positions import decode_positions
 from lakehouse.core.index.bucket import bucket_ids
 from lakehouse.core.rows.delta_merge import merge_entries
-from lakehouse.core.rows.log_entries import ColumnSets
+from lakehouse.core.rows.log_entries import RECORD, ColumnSets, Control
 from lakehouse.model.files import LogFile
+from lakehouse.model.merge import MergeRule, PartialMode
 
 NamedRows: TypeAlias = Callable[[], np.ndarray | None]
 
@@ -38,13 +41,53 @@ _MAX_WAYS = 256
 _EXPANSION = 8
 
 
+@dataclass(frozen=True, slots=True)
+class KeyVersions:
+    """The entries of keys with several of them, which a base row must be merged with one after another.
+
+    Attributes:
+        entries: The entries. Those of one key are adjacent, oldest first.
+        starts: By merged entry, the position of its first version; `starts[n + 1] - starts[n]` is the number of
+            versions, 0 if the merged entry is enough.
+    """
+
+    entries: pa.Table
+    starts: np.ndarray
+
+    @property
+    def most(self) -> int:
+        """The greatest number of versions of a key."""
+        return int(np.diff(self.starts).max(initial=0))
+
+    def counts(self, entry: np.ndarray) -> np.ndarray:
+        """Return the number of versions of each merged entry."""
+        numbers: np.ndarray = self.starts[entry + 1] - self.starts[entry]
+        return numbers
+
+    def of(self, entry: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+        """Return the versions of merged entries that have some, and for each the position in `entry`."""
+        counts = self.counts(entry)
+        records = np.repeat(np.arange(len(entry)), counts)
+        within = np.arange(len(records)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self.entries.take(pa.array(self.starts[entry[records]] + within)), records
+
+    def version(self, number: int) -> pa.Table:
+        """Return version `number` (from 0) of the keys that have as many."""
+        at = np.flatnonzero(np.diff(self.starts) > number)
+        return self.entries.take(pa.array(self.starts[at] + number))
+
+
 @dataclass(slots=True)
 class LogPart:
-    """Merged entries of some keys and their matches: `base_row`, ascending, and the matching positions in `entries`."""
+    """Merged entries of some keys and their matches: `base_row`, ascending, and the matching positions in `entries`.
+
+    `versions` are those of keys whose merged entry is not enough to merge them with a base row; None without such keys.
+    """
 
     entries: pa.Table
     base_row: np.ndarray
     entry: np.ndarray
+    versions: KeyVersions | None = None
 
     def between(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the matched base rows in [start, stop) and the positions of their entries; None if there are none."""
@@ -96,8 +139,12 @@ class LogMerge:
             if size > limit:
                 break
         else:
-            merged = merge_entries(pa.concat_tables(pending), context.rule, self.sets) if pending else None
-            return [] if merged is None else [_matched(merged, _numbered(stored_keys), self._named_rows)]
+            if not pending:
+                return []
+            merged, versions = self._merged(pa.concat_tables(pending))
+            part = _matched(merged, _numbered(stored_keys), self._named_rows)
+            part.versions = versions
+            return [part]
         total = _stored_bytes(context, logs)
         # Logs are compressed, so entries take several times the size of their files.
         ways = min(max(_EXPANSION * total // limit, 4), _MAX_WAYS)
@@ -118,18 +165,47 @@ class LogMerge:
             if path is None:
                 continue
             with pa.OSFile(str(path)) as source:
-                merged = merge_entries(pa.ipc.open_stream(source).read_all(), self.context.rule, self.sets)
+                merged, versions = self._merged(pa.ipc.open_stream(source).read_all())
             path.unlink()
             mapped = _mapped(directory / f"merged-{number}.arrow", merged)
             base = base_files[number]
             part = _matched(mapped, _read_pieces(base) if base is not None else iter(()), self._named_rows)
             part.base_row = _mapped_numbers(directory / f"rows-{number}", part.base_row)
             part.entry = _mapped_numbers(directory / f"entries-{number}", part.entry)
+            if versions is not None:
+                several = _mapped(directory / f"versions-{number}.arrow", versions.entries)
+                part.versions = KeyVersions(several, _mapped_numbers(directory / f"starts-{number}", versions.starts))
             parts.append(part)
         return parts
 
+    def _merged(self, entries: pa.Table) -> tuple[pa.Table, KeyVersions | None]:
+        """Return the merged entries, and the versions of the keys that a base row is merged with one after another."""
+        rule = self.context.rule
+        has_partial = rule.partial is not PartialMode.NONE or bool(Control.of(entries).columns.any())
+        merged = merge_entries(entries, rule, self.sets)
+        if rule.merger is not None or not has_partial or merged.num_rows == entries.num_rows:
+            return merged, None
+        codes = pc.index_in(entries.column(KEY), value_set=merged.column(KEY).combine_chunks()).to_numpy()
+        counts = np.bincount(codes, minlength=merged.num_rows)
+        counts[~_depends_on_order(codes, counts, Control.of(entries), rule)] = 0
+        at = np.argsort(codes, kind="stable")
+        at = at[counts[codes[at]] > 0]
+        return merged, KeyVersions(entries.take(pa.array(at)), np.concatenate([[0], np.cumsum(counts)]))
+
     def _named_rows(self) -> np.ndarray | None:
         return _named_rows(self.seen, self.base_instant)
+
+
+def _depends_on_order(codes: np.ndarray, counts: np.ndarray, control: Control, rule: MergeRule) -> np.ndarray:
+    """Return the mask of the keys for which merging the versions first gives another row than the base row first.
+
+    Without ordering columns the newest value of each column wins in any order of merging, unless a delete lies between.
+    """
+    several: np.ndarray = counts > 1
+    if not rule.compared:
+        deleted = np.bincount(codes, weights=control.kind != RECORD, minlength=len(counts)) > 0
+        several &= deleted
+    return several
 
 
 def _stored_bytes(context: SliceContext, logs: Sequence[LogFile]) -> int:

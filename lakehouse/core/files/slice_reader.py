@@ -4,11 +4,12 @@ DATA-0.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +19,15 @@ from lakehouse.core.files.base_reader import REPEATED, REPEATING, BaseFileReader
 from lakehouse.core.files.log_reader import COMMIT_TIME, KEY, SliceContext
 from lakehouse.core.files.slice_log_merge import LogMerge, LogPart
 from lakehouse.core.format.log.blocks import BlockType
-from lakehouse.core.rows.final_merge import inserted_rows, merge_base
+from lakehouse.core.rows.final_merge import fold_into_base, inserted_rows, merge_base
 from lakehouse.core.rows.keys import record_keys
 from lakehouse.core.rows.log_entries import CONTROL, RECORD, ColumnSets, Control
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.model.files import FileSlice
 
 _KEY_BYTES = 64
+#: Merges stored rows at some positions with entries: masks of those replaced and removed, and the replacing rows.
+_Merge: TypeAlias = Callable[[pa.Table, np.ndarray, pa.Table, np.ndarray], tuple[np.ndarray, np.ndarray, pa.Table]]
 
 
 class RowOrigin(Enum):
@@ -172,18 +175,33 @@ class _BaseMerge:
                 if matched is None:
                     continue
                 position = matched[0] - start
-                replaced, removed, rows = merge(stored, position, part.entries, matched[1])
-                gone = np.zeros(stored.num_rows, bool) if gone is None else gone
-                gone[position[replaced | removed]] = True
-                self.counts.deleted += int(removed.sum())
-                if rows.num_rows:
-                    self.counts.updated += rows.num_rows
-                    yield RowOrigin.UPDATED, rows
+                for place, replaced, removed, rows in self._merges(merge, stored, position, part, matched[1]):
+                    gone = np.zeros(stored.num_rows, bool) if gone is None else gone
+                    gone[place[replaced | removed]] = True
+                    self.counts.deleted += int(removed.sum())
+                    if rows.num_rows:
+                        self.counts.updated += rows.num_rows
+                        yield RowOrigin.UPDATED, rows
             kept = stored.select(columns.names)
             kept = kept if gone is None else kept.filter(pa.array(~gone))
             if kept.num_rows:
                 yield RowOrigin.KEPT, align(kept, columns)
             start = stop
+
+    def _merges(
+        self, merge: _Merge, stored: pa.Table, position: np.ndarray, part: LogPart, entry: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, pa.Table]]:
+        """Yield positions of stored rows, masks of those that are replaced and removed, and the replacing rows."""
+        versions = part.versions
+        several = np.zeros(len(entry), bool) if versions is None else versions.counts(entry) > 0
+        single = ~several
+        if single.any():
+            yield position[single], *merge(stored, position[single], part.entries, entry[single])
+        if versions is not None and several.any():
+            place, (entries, records) = position[several], versions.of(entry[several])
+            folded = fold_into_base(stored.take(pa.array(place)), entries, records, self.context.rule, self.sets)
+            rows = align(folded.rows.select(self.columns.names), self.columns)
+            yield place, folded.replaced, folded.removed, rows
 
     def _replaced(
         self, stored: pa.Table, position: np.ndarray, entries: pa.Table, entry: np.ndarray

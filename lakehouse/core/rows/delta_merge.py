@@ -9,7 +9,9 @@ older entries and loses to the next record, even if its ordering value is low.
                            the number of the row that its value comes from; values are read once, at the end.
     custom merger          the same rounds, on the rows themselves.
 
-Keys with one version need no merge.
+Keys with one version need no merge. Versions that are merged with partial updates must not be merged before a base row
+that is older than all of them (`final_merge.fold_into_base`): a version that fills a column is then taken for as new as
+the version that it fills, and would win over the base row.
 """
 
 from __future__ import annotations
@@ -64,9 +66,9 @@ def merge_entries(
         return entries.filter(pa.array(keep))
     versions = entries.take(pa.array(at))
     if rule.merger is None:
-        merged = _merge_partial(versions, _rounds(codes), _ranks(entries, at, rule), rule, sets)
+        merged = _merge_partial(versions, rounds_of(codes), _ranks(entries, at, rule), rule, sets)
     else:
-        merged = _merge_by_function(versions, _rounds(codes), rule, sets)
+        merged = _merge_by_function(versions, rounds_of(codes), rule, sets)
     return pa.concat_tables([entries.filter(pa.array(~repeated)), merged])
 
 
@@ -118,7 +120,7 @@ def _counting(codes: np.ndarray, distinct: int, control: Control) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rounds:
+class Rounds:
     """The versions of each key in order of time. Keys with many versions come first, so that a round is a prefix."""
 
     order: np.ndarray
@@ -135,17 +137,46 @@ class _Rounds:
         return found
 
 
-def _rounds(codes: np.ndarray) -> _Rounds:
+def rounds_of(codes: np.ndarray) -> Rounds:
+    """Return the versions of each key; `codes` are the numbers of the keys of versions in order of time."""
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     lengths = np.diff(starts, append=len(codes))
     by_length = np.argsort(-lengths, kind="stable")
-    return _Rounds(order, starts[by_length], lengths[by_length])
+    return Rounds(order, starts[by_length], lengths[by_length])
 
 
-def _merge_partial(
-    versions: pa.Table, rounds: _Rounds, rank: np.ndarray | None, rule: MergeRule, sets: ColumnSets
-) -> pa.Table:
+@dataclass(frozen=True, slots=True)
+class FoldedVersions:
+    """The versions of each key, merged one after another, in the order of `Rounds.versions(0)`.
+
+    Attributes:
+        row: The position of the version that survives.
+        source: By column with gaps, the position of the version that provides the value.
+        columns: The numbers of the sets of columns that the merged versions provide.
+    """
+
+    row: np.ndarray
+    source: dict[str, np.ndarray]
+    columns: np.ndarray
+
+    def column(self, versions: pa.Table, name: str) -> pa.ChunkedArray:
+        """Return the merged values of a column."""
+        return versions.column(name).take(pa.array(self.source.get(name, self.row)))
+
+
+def fold_versions(
+    versions: pa.Table, rounds: Rounds, rank: np.ndarray | None, rule: MergeRule, sets: ColumnSets
+) -> FoldedVersions:
+    """Merge the versions of each key, oldest first.
+
+    Args:
+        versions: Entries.
+        rounds: Which entries are versions of one key.
+        rank: The order of the ordering values of the entries; None if the rule compares none.
+        rule: How versions of a record are merged.
+        sets: The sets of columns that partial rows provide; gets their unions.
+    """
     control = Control.of(versions)
     holes = gaps(versions, control.columns, rule, sets)
     row = rounds.versions(0).copy()
@@ -162,21 +193,27 @@ def _merge_partial(
             had = source[name][keys]
             high, low = np.where(wins, new, had), np.where(wins, had, new)
             source[name][keys] = np.where(from_lower(hole.of(high), hole.of(low), both), low, high)
-        known = columns[keys]
+        provided = columns[keys]
         columns[keys] = merged_columns(
-            np.where(wins, newer.columns, known), np.where(wins, known, newer.columns), both, sets
+            np.where(wins, newer.columns, provided), np.where(wins, provided, newer.columns), both, sets
         )
         row[keys] = np.where(wins, new, old)
+    return FoldedVersions(row, source, columns)
+
+
+def _merge_partial(
+    versions: pa.Table, rounds: Rounds, rank: np.ndarray | None, rule: MergeRule, sets: ColumnSets
+) -> pa.Table:
+    folded = fold_versions(versions, rounds, rank, rule, sets)
     data = without_control(versions.schema)
-    gathered = [versions.column(name).take(pa.array(source.get(name, row))) for name in data.names]
-    survivors = control.take(row)
+    survivors = Control.of(versions).take(folded.row)
     return with_control(
-        pa.table(gathered, schema=data),
-        Control(kind=survivors.kind, default=survivors.default, columns=columns),
+        pa.table([folded.column(versions, name) for name in data.names], schema=data),
+        Control(kind=survivors.kind, default=survivors.default, columns=folded.columns),
     )
 
 
-def _merge_by_function(versions: pa.Table, rounds: _Rounds, rule: MergeRule, sets: ColumnSets) -> pa.Table:
+def _merge_by_function(versions: pa.Table, rounds: Rounds, rule: MergeRule, sets: ColumnSets) -> pa.Table:
     state = versions.take(pa.array(rounds.versions(0)))
     done = []
     for number in range(1, len(rounds)):

@@ -2,6 +2,15 @@
 
 The base row is the older version. A base row that stays unchanged is neither replaced nor removed, so that a caller can
 copy it. Entries without a base row are inserts; deletes among them have no effect.
+
+Partial updates are not associative. If the versions of a key were merged before the base row, a result would depend on
+the commits that a compaction has merged already:
+
+    base ts=9 v=x    log ts=22 v=null    log ts=3 v=y
+    base + first log = (22, x), + second log = (22, x)     as copy-on-write tables, and with a compaction in between
+    both logs = (22, y), + base = (22, y)                  as readers of Hudi before a compaction
+
+So `fold_into_base` merges the versions of a key with its base row one after another.
 """
 
 from __future__ import annotations
@@ -12,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.rows.custom_merger import merge_records
+from lakehouse.core.rows.delta_merge import fold_versions, rounds_of
 from lakehouse.core.rows.log_entries import RECORD, ColumnSets, Control, with_control
-from lakehouse.core.rows.ordering import at_least, ordering_columns
+from lakehouse.core.rows.ordering import at_least, ordering_columns, ranks
 from lakehouse.core.rows.partial_update import from_lower, gaps
 from lakehouse.core.rows.record_pairs import both_records, newer_wins
 from lakehouse.model.merge import MergeRule, PartialMode, require_runnable
@@ -59,6 +69,38 @@ def merge_base(base: pa.Table, entries: pa.Table, rule: MergeRule, sets: ColumnS
     else:
         replaced, rows = _completed(base, entries, wins, rule, sets)
     return BaseMergeResult(replaced=replaced, removed=removed, rows=_conform(rows, base.schema))
+
+
+def fold_into_base(
+    base: pa.Table, versions: pa.Table, records: np.ndarray, rule: MergeRule, sets: ColumnSets
+) -> BaseMergeResult:
+    """Merge each row of `base` with several entries, oldest first.
+
+    Args:
+        base: Rows of the base file.
+        versions: Entries, with the columns of `base` and the control columns. Those of one row are in order of time.
+        records: The row of `base` of each entry; each row has at least one.
+        rule: How versions of a record are merged; it has no custom merger.
+        sets: The sets of columns that partial rows provide; gets their unions.
+    """
+    schema, size = _plain(base.schema), base.num_rows
+    newer = with_control(_conform(versions, schema), Control.of(versions))
+    rows = pa.concat_tables([with_control(_conform(base, schema), Control.of_records(size)), newer])
+    compared = ordering_columns(rows, rule)
+    rounds = rounds_of(np.concatenate([np.arange(size), records]))
+    folded = fold_versions(rows, rounds, None if compared is None else ranks(compared), rule, sets)
+    # The first version of each key is its base row.
+    place = np.argsort(rounds.versions(0))
+    changed = folded.row >= size
+    for source in folded.source.values():
+        changed |= source >= size
+    is_record = Control.of(rows).kind[folded.row] == RECORD
+    replaced, removed = (is_record & changed)[place], (~is_record)[place]
+    chosen = pa.array(place[replaced])
+    columns = [folded.column(rows, name).take(chosen) for name in schema.names]
+    return BaseMergeResult(
+        replaced=replaced, removed=removed, rows=_conform(pa.table(columns, schema=schema), base.schema)
+    )
 
 
 def inserted_rows(entries: pa.Table, schema: pa.Schema) -> pa.Table:
