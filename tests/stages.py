@@ -159,8 +159,10 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
         ),
         Stage(
             name="spark",
-            text="Spark, Kafka, databases, hudi-rs",
-            command=pytest(*ordinary, "tests/spark", "tests/kafka", "tests/databases", "tests/interop"),
+            text="Spark, Kafka, databases, hudi-rs, public bug reports",
+            command=pytest(
+                *ordinary, *(f"tests/{name}" for name in ("spark", "kafka", "databases", "interop", "reports"))
+            ),
         ),
         Stage(
             name="airflow",

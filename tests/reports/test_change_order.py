@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,14 +12,15 @@ from hypothesis import strategies as st
 
 from lakehouse import Table
 from lakehouse.core.format.log.cdc import CdcMode
+from lakehouse.spark.source import register
 from tests.support.tables import examples, make_env
 
 TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
 GLOBAL = {"hoodie.index.type": "GLOBAL_SIMPLE", "hoodie.simple.index.update.partition.path": "true"}
 
 
-def make(table_type: str, mode: str = "DATA_BEFORE_AFTER", **options: str) -> Table:
-    env = make_env()
+def make(table_type: str, mode: str = "DATA_BEFORE_AFTER", location: str | None = None) -> Table:
+    env = make_env(location)
     return Table.create(
         env.storage.root,
         name="orders",
@@ -26,7 +28,7 @@ def make(table_type: str, mode: str = "DATA_BEFORE_AFTER", **options: str) -> Ta
         partition_by=["p"],
         table_type=table_type,
         cdc=mode,
-        options={**GLOBAL, **options},
+        options=GLOBAL,
         env=env,
     )
 
@@ -90,6 +92,27 @@ def test_replay_of_changes_gives_the_table_when_flagged_rows_delete_and_others_a
     ops = [change["op"] for change in changes(table)][3:]
     # "a" moves, "b" is deleted, "c" moves and "d" is new.
     assert (ops.count("d"), ops[: ops.count("d")]) == (3, ["d"] * 3)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("table_type", TYPES)
+def test_rows_of_change_frames_have_the_order_of_a_replay(spark: Any, tmp_path: Path, table_type: str) -> None:
+    """apache/iceberg#4870: a frame of changes has the rows of each commit with its deletes first."""
+    table = make(table_type, location=str(tmp_path / "orders"))
+    table.upsert(rows("abcdef", "112233", 1))
+    table.upsert(rows("acx", "219", 2))
+    table.insert_overwrite(rows("ay", "22", 3))
+    expected = [(change["op"], change["ts_ms"]) for change in changes(table)]
+    structs = table.incremental("earliest", format="cdc").to_spark(spark).collect()
+    assert [(row["op"], row["ts_ms"]) for row in structs] == expected
+    register(spark)
+    options = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.query.incremental.format": "cdc",
+        "hoodie.datasource.read.begin.instanttime": "earliest",
+    }
+    texts = spark.read.format("lakehouse").options(**options).load(table.location).collect()
+    assert [(row["op"], row["ts_ms"]) for row in texts] == expected
 
 
 @pytest.mark.parametrize("table_type", TYPES)
