@@ -10,8 +10,22 @@ Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 
 
 @dataclass(frozen=True, slots=True)
+class TimeLiteral:
+    """The literal `DATE 'text'`, `TIMESTAMP 'text'` or `TIME 'text'`."""
+
+    type: Literal["DATE", "TIMESTAMP", "TIME"]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.type} '{self.text}'"
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """`column operator value`; the value is a Python value, never None."""
+    """`column operator value`; the value is a literal or a typed value of Arrow, never None.
+
+    Numbers with a fraction or an exponent are `decimal.Decimal`, so that no digit is lost.
+    """
 
     column: str
     operator: Operator

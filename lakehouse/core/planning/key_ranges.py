@@ -15,7 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.core.planning.predicate import Range, literal
+from lakehouse.core.planning.literals import literal
+from lakehouse.core.planning.predicate import Range
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.document import parse_json

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
-from lakehouse.core.planning.predicate import check_columns, literal
+from lakehouse.core.planning.literals import literal, typed_comparison, typed_list
+from lakehouse.core.planning.predicate import check_columns
 from lakehouse.core.planning.ranges import ColumnRanges, Flags, may_match
 from lakehouse.core.rows.partition_path import DEFAULT_PARTITION, parse_partition_path, segment, unescape
 from lakehouse.errors import UserError
@@ -26,6 +27,8 @@ from lakehouse.model.predicate import And, Comparison, In, Predicate, columns_of
 
 #: Directories that are listed by their computed names; with more of them the level above is listed instead.
 _MAX_DIRECTORIES = 64
+# Types whose texts in paths depend on the writer.
+_WITHOUT_TEXT = (pa.types.is_timestamp, pa.types.is_time, pa.types.is_floating, pa.types.is_boolean)
 # The character after `/`: all texts that begin with `a/` are between `a` and `a0`.
 _AFTER_SLASH = "0"
 
@@ -77,8 +80,8 @@ class PartitionFilter:
                 continue
             if not pa.types.is_string(kind):
                 break
-            values = _allowed(self.where, field)
-            if values is not None and not any("/" in str(value) for value in values):
+            values = values_of(self.where, field, kind)
+            if values is not None and not any("/" in value.as_py() for value in values):
                 ranges[field] = ColumnRanges.of_values(_typed_values(text, kind, self.keys))
                 continue
             text = _without_default(text)
@@ -110,10 +113,10 @@ class PartitionFilter:
         if not _is_simple(self.keys, number) or field not in self.schema.names:
             return None
         kind = self.schema.field(field).type
-        allowed = _allowed(self.where, field)
-        if allowed is None or not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+        if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
             return None
-        return [str(literal(value, kind)) for value in allowed]
+        allowed = values_of(self.where, field, kind)
+        return None if allowed is None else [str(value.as_py()) for value in allowed]
 
 
 def partition_filter(where: Predicate | None, table: pa.Schema, keys: KeyConfig) -> PartitionFilter | None:
@@ -177,7 +180,7 @@ def _parsed(path: str, keys: KeyConfig) -> tuple[str | None, ...]:
 
 def _typed_values(text: pa.Array, kind: pa.DataType, keys: KeyConfig) -> pa.Array:
     """Return texts of paths as values of a column; null for the null partition and for a text that is not a value."""
-    if pa.types.is_timestamp(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+    if any(has_no_text(kind) for has_no_text in _WITHOUT_TEXT):
         return pa.nulls(len(text), kind)
     encoded = _without_default(text).dictionary_encode()
     values = encoded.dictionary
@@ -221,18 +224,20 @@ def _has_one_level(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind))
 
 
-def _allowed(where: Predicate, column: str) -> list[Any] | None:
-    """Return the only values of a column with which the condition can hold, as it writes them; None if unknown."""
+def values_of(where: Predicate | None, column: str, kind: pa.DataType) -> list[pa.Scalar] | None:
+    """Return the only values of a column of a type with which the condition can hold; None if it names none.
+
+    A literal that no value of the type equals is left out. Floats have several representations of zero and NaN, so
+    their values are never named.
+    """
     if isinstance(where, And):
-        found = [values for part in where.parts if (values := _allowed(part, column)) is not None]
-        return min(found, key=len) if found else None
+        named = [values for part in where.parts if (values := values_of(part, column, kind)) is not None]
+        return min(named, key=len) if named else None
+    if pa.types.is_floating(kind):
+        return None
     if isinstance(where, Comparison) and where.column == column and where.operator == "=":
-        return [where.value]
+        compared = typed_comparison(where, kind)
+        return [compared.value] if isinstance(compared, Comparison) else []
     if isinstance(where, In) and where.column == column:
-        return list(where.values)
+        return list(typed_list(where, kind).values)
     return None
-
-
-def values_of(where: Predicate | None, column: str) -> list[Any] | None:
-    """Return the only values of a column with which the condition can hold; None if the condition names none."""
-    return None if where is None else _allowed(where, column)

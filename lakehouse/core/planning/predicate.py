@@ -1,23 +1,28 @@
 """Parse predicates and translate them to Arrow expressions; `ranges` evaluates them on column ranges.
 
 Grammar: comparisons (= == != <> < <= > >=), IN (...), BETWEEN a AND b, IS [NOT] NULL, LIKE 'prefix%', NOT, AND, OR,
-parentheses; literals are numbers, 'text', true, false, and DATE '...' or TIMESTAMP '...'. Names may be in backquotes;
-`a.b` names the field `b` of the struct `a`. In place of a column a condition may have a function of one, such as
-`hour(at)` or `from_unixtime(at, 'yyyy-MM-dd')`: the functions of `rows.index_functions`, with times in UTC.
+parentheses; literals are numbers, 'text', true, false, and DATE '...', TIMESTAMP '...' or TIME '...'. Names may be in
+backquotes; `a.b` names the field `b` of the struct `a`. In place of a column a condition may have a function of one,
+such as `hour(at)` or `from_unixtime(at, 'yyyy-MM-dd')`: the functions of `rows.index_functions`, with times in UTC.
+
+Rows are compared as in Spark: literals exactly in the type of their column (see `literals`), NaN equals NaN and is
+greater than all numbers, and -0.0 equals 0.0.
 """
 
 from __future__ import annotations
 
-import datetime as dt
+import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.planning.column_path import expression_of, path_of, type_of
+from lakehouse.core.planning.literal_texts import MOST_DIGITS, parse_moment, parse_time
+from lakehouse.core.planning.literals import typed_comparison, typed_list
 from lakehouse.core.rows.index_functions import IndexFunction, called_function, index_function
 from lakehouse.errors import UserError
 from lakehouse.model.predicate import (
@@ -31,18 +36,17 @@ from lakehouse.model.predicate import (
     Or,
     Predicate,
     StartsWith,
+    TimeLiteral,
     calls_of,
     columns_of,
 )
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)"
+    r"\s*(?:(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)"
     r"|(?P<symbol><=|>=|<>|!=|==|=|<|>|\(|\)|,)|(?P<word>[A-Za-z_][\w.]*))"
 )
 _OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _MOST_LEVELS = 60
-#: Maximum number of digits of a literal; decimals have at most 76.
-_MOST_DIGITS = 100
 _SHOWN = 40
 Range = tuple[Any, Any, int]
 
@@ -109,60 +113,52 @@ def to_arrow(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
             raise UserError(f"column {predicate.column!r} is {kind}; LIKE needs text", column=predicate.column)
         return pc.starts_with(field, predicate.prefix)
     if isinstance(predicate, In):
-        is_in = field.isin(pa.array([literal(value, kind) for value in predicate.values], kind))
-        # In SQL a null is neither in a list nor outside it; Arrow's is_in returns false for a null.
-        return pc.if_else(field.is_valid(), is_in, pa.scalar(None, pa.bool_()))
-    value = pa.scalar(literal(predicate.value, kind), kind)
-    return {
+        return _is_in(field, typed_list(predicate, kind).values, kind)
+    compared = typed_comparison(predicate, kind)
+    if not isinstance(compared, Comparison):
+        return to_arrow(compared, schema)
+    return _compared(field, compared, kind)
+
+
+def _is_in(field: pc.Expression, values: tuple[pa.Scalar, ...], kind: pa.DataType) -> pc.Expression:
+    listed = pa.array(values, kind)
+    if not pa.types.is_floating(kind):
+        is_in = field.isin(listed)
+    else:
+        # Arrow's is_in compares the bits of floats: signs of zeros and payloads of NaN.
+        if pc.any(pc.equal(listed, 0.0)).as_py():
+            listed = pa.concat_arrays([listed, pa.array([0.0, -0.0], kind)])
+        is_in = field.isin(listed)
+        if pc.any(pc.is_nan(listed)).as_py():
+            is_in = is_in | field.is_nan()
+    # In SQL a null is neither in a list nor outside it; Arrow's is_in returns false for a null.
+    return pc.if_else(field.is_valid(), is_in, pa.scalar(None, pa.bool_()))
+
+
+def _compared(field: pc.Expression, where: Comparison, kind: pa.DataType) -> pc.Expression:
+    """Return a comparison with a typed literal as an expression."""
+    is_floating = pa.types.is_floating(kind)
+    if is_floating and math.isnan(where.value.as_py()):
+        # NaN is the greatest value.
+        every = field.is_nan() | ~field.is_nan()
+        return {
+            "=": field.is_nan(),
+            "!=": ~field.is_nan(),
+            "<": ~field.is_nan(),
+            "<=": every,
+            ">": ~every,
+            ">=": field.is_nan(),
+        }[where.operator]
+    value = where.value
+    compared: pc.Expression = {
         "=": field == value,
         "!=": field != value,
         "<": field < value,
         "<=": field <= value,
         ">": field > value,
         ">=": field >= value,
-    }[predicate.operator]
-
-
-def literal(value: Any, kind: pa.DataType) -> Any:
-    """Return a literal as a Python value of an Arrow type; raise UserError if the type cannot represent it exactly."""
-    try:
-        typed = _typed(value, kind)
-        # Floats are rounded to the type. Any other value must not change.
-        stored = pa.scalar(typed, kind)
-        return stored.as_py() if pa.types.is_floating(kind) else typed
-    except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
-        raise UserError(f"{value!r} is not a value of type {kind}: {error}") from None
-
-
-def _typed(value: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_timestamp(kind):
-        return _timestamp(value, kind)
-    if pa.types.is_date(kind) and not isinstance(value, dt.date):
-        return dt.date.fromisoformat(str(value)[:10])
-    if isinstance(value, bool) and not pa.types.is_boolean(kind) and not pa.types.is_string(kind):
-        raise ValueError("it is a boolean")
-    if pa.types.is_decimal(kind):
-        return Decimal(str(value))
-    if pa.types.is_integer(kind):
-        if isinstance(value, float) and not value.is_integer():
-            raise ValueError("it has a fraction")
-        return int(value)
-    if pa.types.is_floating(kind):
-        return float(value)
-    if pa.types.is_string(kind):
-        return value if isinstance(value, str) else str(value)
-    if pa.types.is_binary(kind) and isinstance(value, str):
-        return value.encode()
-    return value
-
-
-def _timestamp(value: Any, kind: pa.TimestampType) -> dt.datetime:
-    moment: dt.datetime = value
-    if not isinstance(value, dt.datetime):
-        moment = dt.datetime.fromisoformat(str(value))
-    if kind.tz:
-        return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
-    return moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment
+    }[where.operator]
+    return compared | field.is_nan() if is_floating and where.operator in (">", ">=") else compared
 
 
 def _fold(
@@ -292,16 +288,41 @@ class _Parser:
     def _literal(self) -> Any:
         kind, token = self._pop()
         if kind == "number":
-            if len(token) > _MOST_DIGITS:
-                raise UserError(f"the number {token[:_SHOWN]}... has more than {_MOST_DIGITS} digits")
-            return float(token) if any(c in token for c in ".eE") else int(token)
+            return self._number(token)
         if kind == "text":
             return token[1:-1].replace("''", "'")
         if kind == "word" and token.lower() in ("true", "false"):
             return token.lower() == "true"
-        if kind == "word" and token.upper() in ("DATE", "TIMESTAMP"):
-            return self._literal()
+        if kind == "word" and token.upper() in ("DATE", "TIMESTAMP", "TIME"):
+            return self._time(token.upper())
         raise self._error(1)
+
+    def _number(self, token: str) -> int | Decimal:
+        if len(token) > MOST_DIGITS:
+            raise UserError(f"the number {token[:_SHOWN]}... has more than {MOST_DIGITS} digits")
+        try:
+            return Decimal(token) if any(c in token for c in ".eE") else int(token)
+        except ArithmeticError:
+            raise UserError(f"the exponent of the number {token} is too large: write a smaller one") from None
+
+    def _time(self, keyword: str) -> TimeLiteral:
+        kind, token = self._pop()
+        if kind != "text":
+            raise self._error(1)
+        found = TimeLiteral(cast(Any, keyword), token[1:-1].replace("''", "'"))
+        try:
+            if keyword == "TIME":
+                parse_time(found.text)
+                return found
+            moment = parse_moment(found.text)
+        except ValueError as error:
+            raise UserError(f"cannot read the condition {self._text!r}: {found}: {error}") from None
+        if keyword == "DATE" and (moment.has_time or moment.has_zone):
+            raise UserError(
+                f"cannot read the condition {self._text!r}: {found} has a time of day, which a date does not have. "
+                f"Write TIMESTAMP '{found.text}' to compare with it"
+            )
+        return found
 
     def _take(self, word: str) -> bool:
         if self._next < len(self._tokens):

@@ -7,6 +7,7 @@ pass per condition, no loop over items. An item is excluded only if its ranges p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.planning.column_path import type_of
-from lakehouse.core.planning.predicate import function_of, literal, result_field
+from lakehouse.core.planning.literals import typed_comparison, typed_list
+from lakehouse.core.planning.predicate import function_of, result_field
 from lakehouse.core.rows.result_values import NoValuesError
 from lakehouse.model.predicate import And, Applied, Call, Comparison, In, IsNull, Not, Or, Predicate, StartsWith
 
@@ -37,6 +39,8 @@ class ColumnRanges:
         nulls: The number of nulls; null if unknown.
         values: The number of values, nulls included; null if unknown.
         java_order: Whether the bounds of text may be in the order of UTF-16 code units.
+        ignores_nan: Whether the bounds of floats may be those of the numbers only. Else they are unknown for an item
+            with NaN.
     """
 
     low: pa.Array
@@ -44,6 +48,7 @@ class ColumnRanges:
     nulls: pa.Array
     values: pa.Array
     java_order: bool = False
+    ignores_nan: bool = False
 
     @classmethod
     def unknown(cls, kind: pa.DataType, rows: int) -> ColumnRanges:
@@ -70,6 +75,7 @@ class ColumnRanges:
             nulls=self.nulls.take(rows),
             values=self.values.take(rows),
             java_order=self.java_order,
+            ignores_nan=self.ignores_nan,
         )
 
 
@@ -101,7 +107,13 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
         return np.ones(rows, bool) if inverse is None else may_match(inverse, ranges, schema, rows)
     if where.column not in ranges:
         return np.ones(rows, bool)
-    return _leaf(where, ranges[where.column], type_of(where.column, schema))
+    kind = type_of(where.column, schema)
+    if isinstance(where, Comparison):
+        compared = typed_comparison(where, kind)
+        if not isinstance(compared, Comparison):
+            return may_match(compared, ranges, schema, rows)
+        return _compared(compared, ranges[where.column], kind) & ~_only_nulls(ranges[where.column])
+    return _leaf(where, ranges[where.column], kind)
 
 
 def matches_of_leaves(where: Predicate, schema: pa.Schema, rows: int, of_leaf: Callable[[Predicate], Flags]) -> Flags:
@@ -149,21 +161,18 @@ def _inverse(part: Predicate, schema: pa.Schema) -> Predicate | None:
         return Or(found) if isinstance(part, And) else And(found)
     if isinstance(part, IsNull | Applied):
         return Not(part)
-    # NaN is neither less than a number nor greater, so NOT (f > 1) holds for it and f <= 1 does not.
-    if isinstance(part, Comparison) and not pa.types.is_floating(type_of(part.column, schema)):
+    if isinstance(part, Comparison):
         return Comparison(part.column, _NEGATED[part.operator], part.value)
     return None
 
 
-def _leaf(where: Comparison | In | IsNull | StartsWith, ranges: ColumnRanges, kind: pa.DataType) -> Flags:
+def _leaf(where: In | IsNull | StartsWith, ranges: ColumnRanges, kind: pa.DataType) -> Flags:
     if isinstance(where, IsNull):
         return _true_or_unknown(pc.greater(ranges.nulls, 0))
     if isinstance(where, StartsWith):
         found = _starts(where.prefix, ranges, kind)
-    elif isinstance(where, In):
-        found = _one_of([literal(value, kind) for value in where.values], ranges, kind)
     else:
-        found = _compared(where, literal(where.value, kind), ranges, kind)
+        found = _one_of(typed_list(where, kind).values, ranges, kind)
     return found & ~_only_nulls(ranges)
 
 
@@ -173,29 +182,36 @@ def _only_nulls(ranges: ColumnRanges) -> Flags:
     return _flags(all_null.fill_null(False))
 
 
-def _compared(where: Comparison, value: Any, ranges: ColumnRanges, kind: pa.DataType) -> Flags:
-    rows = len(ranges.low)
-    if _is_reordered(value, ranges) or (where.operator == "!=" and pa.types.is_floating(kind)):
-        # Bounds do not include NaN, and NaN is unequal to every value.
+def _compared(where: Comparison, ranges: ColumnRanges, kind: pa.DataType) -> Flags:
+    """Return for each item whether it may have a value that meets a comparison with a typed literal."""
+    rows, value = len(ranges.low), where.value
+    if _is_reordered(value, ranges) or (pa.types.is_floating(kind) and _may_hold_for_nan(where, ranges)):
         return np.ones(rows, bool)
-    scalar = pa.scalar(value, kind)
     if where.operator == "!=":
-        same = pc.and_(pc.equal(ranges.low, scalar), pc.equal(ranges.high, scalar))
+        same = pc.and_(pc.equal(ranges.low, value), pc.equal(ranges.high, value))
         return ~_flags(same.fill_null(False))
     if where.operator in ("<", "<="):
-        return _true_or_unknown((pc.less if where.operator == "<" else pc.less_equal)(ranges.low, scalar))
+        return _true_or_unknown((pc.less if where.operator == "<" else pc.less_equal)(ranges.low, value))
     if where.operator in (">", ">="):
-        return _true_or_unknown((pc.greater if where.operator == ">" else pc.greater_equal)(ranges.high, scalar))
-    low, high = pc.less_equal(ranges.low, scalar), pc.greater_equal(ranges.high, scalar)
+        return _true_or_unknown((pc.greater if where.operator == ">" else pc.greater_equal)(ranges.high, value))
+    low, high = pc.less_equal(ranges.low, value), pc.greater_equal(ranges.high, value)
     return _true_or_unknown(low) & _true_or_unknown(high)
 
 
-def _one_of(values: Sequence[Any], ranges: ColumnRanges, kind: pa.DataType) -> Flags:
+def _may_hold_for_nan(where: Comparison, ranges: ColumnRanges) -> bool:
+    """Whether a comparison of floats may hold for NaN, which is the greatest value and unequal to all numbers."""
+    if where.operator in (">", ">="):
+        return ranges.ignores_nan or _is_nan(where.value)
+    return where.operator == "!=" or _is_nan(where.value)
+
+
+def _is_nan(value: pa.Scalar) -> bool:
+    return bool(pa.types.is_floating(value.type) and math.isnan(value.as_py()))
+
+
+def _one_of(values: Sequence[pa.Scalar], ranges: ColumnRanges, kind: pa.DataType) -> Flags:
     rows = len(ranges.low)
-    if any(_is_reordered(value, ranges) for value in values):
-        return np.ones(rows, bool)
-    if pa.types.is_floating(kind) and any(value != value for value in values):
-        # Bounds do not include NaN.
+    if any(_is_reordered(value, ranges) or _is_nan(value) for value in values):
         return np.ones(rows, bool)
     ordered = pa.array(values, kind)
     ordered = ordered.take(pc.array_sort_indices(ordered))
@@ -222,19 +238,21 @@ def _values_below(ordered: pa.Array, items: pa.Array) -> Flags:
 
 
 def _starts(prefix: str, ranges: ColumnRanges, kind: pa.DataType) -> Flags:
-    if _is_reordered(prefix, ranges):
+    value = pa.scalar(prefix, kind)
+    if _is_reordered(value, ranges):
         return np.ones(len(ranges.low), bool)
-    value = pa.scalar(literal(prefix, kind), kind)
     reaches = _true_or_unknown(pc.greater_equal(ranges.high, value))
     begins = pc.or_(pc.less_equal(ranges.low, value), pc.starts_with(ranges.low, prefix))
     return reaches & _true_or_unknown(begins)
 
 
-def _is_reordered(value: Any, ranges: ColumnRanges) -> bool:
+def _is_reordered(value: pa.Scalar, ranges: ColumnRanges) -> bool:
     """Whether the order of the bounds may differ from that of the values of the column at this literal."""
     if not ranges.java_order:
         return False
-    return isinstance(value, bytes) or (isinstance(value, str) and any(c >= _FIRST_REORDERED for c in value))
+    if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
+        return any(character >= _FIRST_REORDERED for character in value.as_py())
+    return bool(pa.types.is_binary(value.type) or pa.types.is_large_binary(value.type))
 
 
 def _true_or_unknown(flags: pa.Array) -> Flags:

@@ -131,7 +131,7 @@ def files_that_may_match(
 def recorded_ranges(
     files: pa.Table, ranges: Mapping[str, Mapping[str, Range]], where: Predicate, schema: pa.Schema
 ) -> dict[str, ColumnRanges]:
-    """Return the ranges that commits state by path, as columns in the order of the files."""
+    """Return the ranges that commits state by path, as columns in the order of the files; they ignore NaN."""
     if not ranges:
         return {}
     of_files = [ranges.get(path, {}) for path in file_paths(files).to_pylist()]
@@ -145,6 +145,7 @@ def recorded_ranges(
             high=typed_bounds(highs, kind),
             nulls=pa.array(nulls, pa.int64()),
             values=pa.nulls(len(bounds), pa.int64()),
+            ignores_nan=True,
         )
     return found
 
@@ -158,6 +159,7 @@ def _first_known(recorded: ColumnRanges, other: ColumnRanges) -> ColumnRanges:
         nulls=pc.if_else(known, recorded.nulls, other.nulls),
         values=pc.if_else(known, recorded.values, other.values),
         java_order=recorded.java_order,
+        ignores_nan=recorded.ignores_nan,
     )
 
 

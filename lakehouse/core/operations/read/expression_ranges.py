@@ -34,8 +34,9 @@ from lakehouse.core.metadata.read.table import COLUMN_STATS, EXPRESSION, Metadat
 from lakehouse.core.operations.load.metadata import from_metadata, metadata_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.column_path import type_of
+from lakehouse.core.planning.literals import typed_list
 from lakehouse.core.planning.predicate import function_of as called_function
-from lakehouse.core.planning.predicate import literal, result_field
+from lakehouse.core.planning.predicate import result_field
 from lakehouse.core.planning.ranges import ColumnRanges, Flags, matches_of_leaves, may_match
 from lakehouse.core.state.data_files import one_array
 from lakehouse.core.state.file_slices import FileSlices
@@ -266,7 +267,7 @@ def _by_filters(
     if not isinstance(leaf, Applied) or not is_equality:
         return keep
     values = _literals(leaf)
-    texts = pa.array([literal(value, kind) for value in values], kind).cast(pa.string())
+    texts = pa.array(typed_list(In(leaf.call.text, values), kind).values, kind).cast(pa.string())
     is_plain = pc.all(pc.string_is_ascii(texts), min_count=0).as_py()
     if not is_plain or any(called_function(leaf.call).is_doubtful(value) for value in values):
         return keep

@@ -30,7 +30,6 @@ from lakehouse.core.operations.read.metadata_ranges import ranges_of_partitions
 from lakehouse.core.planning.column_path import type_of
 from lakehouse.core.planning.explain import PlanStep
 from lakehouse.core.planning.partitions import PartitionFilter, values_of
-from lakehouse.core.planning.predicate import literal
 from lakehouse.core.planning.ranges import may_match
 from lakehouse.core.rows.keys import record_keys
 from lakehouse.errors import UserError
@@ -176,14 +175,13 @@ def _indexed_texts(given: PartitionInput, name: str) -> tuple[str, pa.Array] | N
         return None
     (column,) = definition.source_fields
     assert given.where is not None
-    values = values_of(given.where, column) if column in given.schema.names else None
-    if values is None or len(values) > _MOST_KEYS:
+    if column not in given.schema.names:
         return None
     kind = given.schema.field(column).type
-    if text_refusal(kind) is not None:
+    values = values_of(given.where, column, kind) if text_refusal(kind) is None else None
+    if values is None or len(values) > _MOST_KEYS:
         return None
-    typed = pa.array([literal(value, kind) for value in values], kind)
-    return column, value_texts(pa.chunked_array([typed])).combine_chunks()
+    return column, value_texts(pa.chunked_array([pa.array(values, kind)])).combine_chunks()
 
 
 #: Indexes that find file groups, in order.
@@ -195,19 +193,18 @@ LOCATORS: tuple[tuple[str, Locator], ...] = (
 
 def keys_of(table: LoadedTable, where: Predicate, schema: pa.Schema) -> pa.Array | None:
     """Return the only record keys with which a condition can hold; None if it does not name all key columns."""
-    stored = values_of(where, _RECORD_KEY)
+    stored = values_of(where, _RECORD_KEY, pa.string())
     if stored is not None:
-        return pa.array(sorted({str(value) for value in stored}), pa.string())
+        return pa.array(sorted({value.as_py() for value in stored}), pa.string())
     fields = table.config.keys.record_key_fields
-    allowed = {name: values_of(where, name) for name in fields}
-    if not fields or any(
-        values is None or not _has_stable_text(table, name, schema) for name, values in allowed.items()
-    ):
+    if not fields or not all(_has_stable_text(table, name, schema) for name in fields):
+        return None
+    allowed = {name: values_of(where, name, type_of(name, schema)) for name in fields}
+    if any(values is None for values in allowed.values()):
         return None
     rows = [dict[str, object]()]
     for name, values in allowed.items():
-        kind = type_of(name, schema)
-        rows = [{**row, name: literal(value, kind)} for row in rows for value in values or ()]
+        rows = [{**row, name: value.as_py()} for row in rows for value in values or ()]
         if len(rows) > _MOST_KEYS:
             return None
     columns = pa.schema([(name, type_of(name, schema)) for name in fields])

@@ -335,8 +335,13 @@ def _last_request(table: LoadedTable, completed_up_to: str) -> str | None:
 
 
 def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None) -> PartitionFilter | None:
+    """Return the filter of partitions of a condition; raise UserError if the columns do not admit the condition."""
+    if schema is None:
+        return None
+    if where is not None:
+        check_columns(where, with_meta_fields(schema))
     # With a global index a row may stay in its partition although the value of its partition column changed.
-    if schema is None or stored_index_type(table.config.raw).is_global:
+    if stored_index_type(table.config.raw).is_global:
         return None
     return partition_filter(where, schema, table.config.keys)
 

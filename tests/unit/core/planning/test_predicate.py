@@ -9,11 +9,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.planning.predicate import Range, check_columns, literal, parse_predicate, to_arrow
+from lakehouse.core.planning.literals import literal
+from lakehouse.core.planning.predicate import Range, check_columns, parse_predicate, to_arrow
 from lakehouse.core.planning.ranges import ColumnRanges
 from lakehouse.core.planning.ranges import may_match as items_that_may_match
 from lakehouse.errors import UserError
-from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
+from lakehouse.model.predicate import (
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    TimeLiteral,
+    columns_of,
+)
 
 ROWS = pa.table(
     {
@@ -31,11 +43,16 @@ ROWS = pa.table(
     ("text", "parsed"),
     [
         ("n = 1", Comparison("n", "=", 1)),
-        ("n == -1.5e2", Comparison("n", "=", -150.0)),
+        ("n == -1.5e2", Comparison("n", "=", Decimal("-1.5e2"))),
+        ("n = 123456789012345678.91", Comparison("n", "=", Decimal("123456789012345678.91"))),
         ("`n` <> 1", Comparison("n", "!=", 1)),
         ("s = 'it''s'", Comparison("s", "=", "it's")),
         ("ok = TRUE", Comparison("ok", "=", True)),
-        ("day >= DATE '2026-01-02'", Comparison("day", ">=", "2026-01-02")),
+        ("day >= DATE '2026-01-02'", Comparison("day", ">=", TimeLiteral("DATE", "2026-01-02"))),
+        (
+            "at < timestamp '2026-01-02 12:00:00Z'",
+            Comparison("at", "<", TimeLiteral("TIMESTAMP", "2026-01-02 12:00:00Z")),
+        ),
         ("n in (1, 2)", In("n", (1, 2))),
         ("n NOT IN (1)", Not(In("n", (1,)))),
         ("n IS NOT NULL", Not(IsNull("n"))),
@@ -66,6 +83,16 @@ def test_condition_is_parsed_with_sql_precedence(text: str, parsed: Predicate) -
         ("1 = n", "did not expect '1'"),
         ("n IN ()", r"did not expect '\)'"),
         ("n BETWEEN 1, 2", "did not expect ','"),
+        ("n = 1_000", "did not expect '_000'"),
+        ("n = ١", "from"),
+        ("n = 1e99999999999999999999", "the exponent"),
+        ("day = DATE 20260101", "did not expect '20260101'"),
+        ("day = DATE '2026-01-01junk'", "it is not a date"),
+        ("day = DATE '2026-02-30'", "this date does not exist"),
+        ("day = DATE '2026-01-01 12:00:00'", "Write TIMESTAMP '2026-01-01 12:00:00'"),
+        ("at = TIMESTAMP '2026-01-01 24:00:00'", "it is not a time of day"),
+        ("at = TIMESTAMP '2026-01-01 12:00:00+19:00'", "its time zone does not exist"),
+        ("at = TIME '12:00:00Z'", "it is not a time"),
     ],
 )
 def test_parse_error_names_the_position(text: str, place: str) -> None:
@@ -89,6 +116,17 @@ def test_parse_error_names_the_position(text: str, place: str) -> None:
         ("ok = true AND n != 4", [0]),
         ("money >= 2", [1, 3]),
         ("money = 1.1", [0]),
+        ("money = 1.001", []),
+        ("money <= 9.985 AND money != 1.001", [0, 1]),
+        ("NOT money < 1e30", []),
+        ("n > 1.5", [1, 3]),
+        ("n < 99999999999", [0, 1, 3]),
+        ("n NOT IN (1, 2.5)", [1, 3]),
+        ("n = '4'", [3]),
+        ("ok = 'true'", [0, 3]),
+        ("day < TIMESTAMP '2026-01-02 00:00:00.000000001'", [0, 1]),
+        ("at > DATE '2026-01-03'", [2, 3]),
+        ("at = '2026-01-01 12:00:00.0000000001'", []),
         ("s != 'b'", [0, 3]),
     ],
 )
@@ -106,17 +144,28 @@ def test_empty_and_is_true_and_empty_or_is_false() -> None:
     "text",
     [
         "n = 'x'",
-        "n > 1.5",
-        "n = 99999999999",
+        "n = '1.5'",
         "n = true",
         "ok = 1",
         "ok = 'x'",
         "day = 'yesterday'",
         "at = 'x'",
-        "money = 1.001",
+        "day = '2026'",
+        "day = '2026-01-01junk'",
+        "day = '2026-01-01 12:00:00'",
+        "day = '20260101'",
+        "day = 20260101",
+        "day = TIME '12:00:00'",
+        "at = '2026-01-01 12:00:00 junk'",
+        "at = '2026-01-01,12:00:00'",
+        "at = 1767268800",
+        "at = '2026-01-01T12:00:00 Europe/Berlin'",
         "money = 'x'",
+        "money = '1_000'",
         "n LIKE '1%'",
-        "n IN (1, 2.5)",
+        "s = 1",
+        "s = true",
+        "s = DATE '2026-01-01'",
     ],
 )
 def test_literal_of_another_type_than_its_column_is_refused(text: str) -> None:
@@ -136,7 +185,6 @@ def test_columns_of_returns_all_columns_of_a_predicate() -> None:
 @pytest.mark.parametrize(
     ("value", "kind", "typed"),
     [
-        (1, pa.string(), "1"),
         ("7", pa.int64(), 7),
         (2.0, pa.int32(), 2),
         ("2026-01-31", pa.date32(), dt.date(2026, 1, 31)),
@@ -212,7 +260,7 @@ def test_range_of_one_value_excludes_not_equal_except_for_floats() -> None:
     schema = pa.schema([("n", pa.int32()), ("f", pa.float64())])
     ranges = {"n": (2, 2, 0), "f": (2.0, 2.0, 0)}
     assert not may_match(parse_predicate("n != 2"), ranges, schema)
-    # Ranges do not include NaN, and NaN differs from 2.
+    # NaN differs from 2.
     assert may_match(parse_predicate("f != 2"), ranges, schema)
 
 
