@@ -13,31 +13,19 @@ from heapq import heapreplace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.operations.read.scan import Scan, read_rows, stored_data_schema
-from lakehouse.core.planning.column_path import path_of, root_of, type_of
-from lakehouse.core.planning.predicate import literal
+from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.storage.local_links import require_no_links
-from lakehouse.model.predicate import (
-    And,
-    Applied,
-    Comparison,
-    In,
-    IsNull,
-    Not,
-    Or,
-    Predicate,
-    StartsWith,
-    calls_of,
-    columns_of,
-)
+from lakehouse.model.predicate import calls_of, columns_of
+from lakehouse.spark.conditions import condition
 from lakehouse.spark.engine import own_workers
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
@@ -109,45 +97,6 @@ def _shares(slices: FileSlices, cores: int) -> list[FileSlices]:
 def spark_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema of an Arrow schema."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
-
-
-def condition(predicate: Predicate, schema: pa.Schema) -> Column:
-    """Return a predicate as a boolean Spark column."""
-    if isinstance(predicate, And):
-        return reduce(Column.__and__, [condition(p, schema) for p in predicate.parts], F.lit(True))
-    if isinstance(predicate, Or):
-        return reduce(Column.__or__, [condition(p, schema) for p in predicate.parts], F.lit(False))
-    if isinstance(predicate, Not):
-        return ~condition(predicate.part, schema)
-    assert not isinstance(predicate, Applied), "slices of conditions with functions are read by workers"
-    column = F.col(".".join(f"`{name}`" for name in path_of(predicate.column, schema)))
-    if isinstance(predicate, IsNull):
-        return column.isNull()
-    if isinstance(predicate, StartsWith):
-        return column.startswith(predicate.prefix)
-    kind = type_of(predicate.column, schema)
-    if isinstance(predicate, In):
-        compared = column.isin([literal(value, kind) for value in predicate.values])
-    else:
-        compared = _compare(predicate, column, F.lit(literal(predicate.value, kind)))
-    if not pa.types.is_floating(kind):
-        return compared
-    # In Spark NaN is greater than all numbers, in Arrow it is not. Bounds in Parquet footers ignore NaN. With the test
-    # for NaN, Spark does not compare them for a condition that NaN meets.
-    is_other = isinstance(predicate, Comparison) and predicate.operator == "!="
-    return compared | F.isnan(column) if is_other else compared & ~F.isnan(column)
-
-
-def _compare(predicate: Comparison, column: Column, value: Column) -> Column:
-    compared: Column = {
-        "=": column == value,
-        "!=": column != value,
-        "<": column < value,
-        "<=": column <= value,
-        ">": column > value,
-        ">=": column >= value,
-    }[predicate.operator]
-    return compared
 
 
 def _stored(scan: Scan, instant: str, schema: pa.Schema) -> pa.Schema:
