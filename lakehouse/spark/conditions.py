@@ -15,7 +15,19 @@ from pyspark.sql import functions as F
 
 from lakehouse.core.planning.column_path import path_of, type_of
 from lakehouse.core.planning.literals import typed_comparison, typed_list
-from lakehouse.model.predicate import And, Applied, Comparison, In, IsNull, Not, Or, Predicate, StartsWith
+from lakehouse.model.predicate import (
+    And,
+    Applied,
+    Comparison,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    calls_of,
+    columns_of,
+)
 
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _DAY_MICROS, _HOUR_MICROS, _MINUTE_MICROS, _SECOND_MICROS = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
@@ -29,7 +41,7 @@ def condition(predicate: Predicate, schema: pa.Schema) -> Column:
         return reduce(Column.__or__, [condition(p, schema) for p in predicate.parts], F.lit(False))
     if isinstance(predicate, Not):
         return ~condition(predicate.part, schema)
-    assert not isinstance(predicate, Applied), "slices of conditions with functions are read by workers"
+    assert not isinstance(predicate, Applied), "workers evaluate functions, see is_evaluated_by_workers"
     column = F.col(".".join(f"`{name}`" for name in path_of(predicate.column, schema)))
     if isinstance(predicate, IsNull):
         return column.isNull()
@@ -42,6 +54,15 @@ def condition(predicate: Predicate, schema: pa.Schema) -> Column:
     if not isinstance(compared, Comparison):
         return condition(compared, schema)
     return _float_compared(compared, column) if pa.types.is_floating(kind) else _compared(compared, column)
+
+
+def is_evaluated_by_workers(predicate: Predicate, schema: pa.Schema) -> bool:
+    """Return whether Arrow evaluates a condition: one with a function of a column, or on a time of day.
+
+    Spark evaluates functions of times in the zone of its session, and Spark 4.1 has no type for times of day.
+    """
+    has_calls = any(True for _ in calls_of(predicate))
+    return has_calls or any(pa.types.is_time(type_of(name, schema)) for name in columns_of(predicate))
 
 
 def _is_in(column: Column, values: tuple[pa.Scalar, ...], kind: pa.DataType) -> Column:
@@ -92,8 +113,6 @@ def _literal(value: pa.Scalar) -> Column:
         return F.timestamp_micros(F.lit(micros)) if kind.tz else F.expr(_local_time(micros))
     if pa.types.is_date32(kind):
         return F.date_from_unix_date(F.lit(value.value))
-    if pa.types.is_time(kind):
-        return F.expr(f"TIME '{value.as_py().isoformat()}'")
     return F.lit(value.as_py()).cast("float") if pa.types.is_float32(kind) else F.lit(value.as_py())
 
 

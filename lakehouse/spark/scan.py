@@ -24,8 +24,8 @@ from lakehouse.core.planning.column_path import root_of
 from lakehouse.core.state.data_files import file_paths
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.storage.local_links import require_no_links
-from lakehouse.model.predicate import calls_of, columns_of
-from lakehouse.spark.conditions import condition
+from lakehouse.model.predicate import columns_of
+from lakehouse.spark.conditions import condition, is_evaluated_by_workers
 from lakehouse.spark.engine import own_workers
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
@@ -41,11 +41,10 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
     names = [*columns, *(name for name in extra if name not in columns)]
     schema = pa.schema([scan.table_schema.field(name) for name in names])
     groups: dict[pa.Schema, list[pa.Table]] = {}
-    # Spark evaluates functions of times in the zone of its session; workers evaluate them in UTC.
-    has_calls = scan.plan.residual is not None and any(True for _ in calls_of(scan.plan.residual))
-    has_logs = (scan.plan.slices.log_counts > 0) | has_calls
-    merged = scan.plan.slices.filter(has_logs)
-    plain = scan.plan.slices.filter(~has_logs).files
+    by_workers = scan.plan.residual is not None and is_evaluated_by_workers(scan.plan.residual, scan.table_schema)
+    is_merged = (scan.plan.slices.log_counts > 0) | by_workers
+    merged = scan.plan.slices.filter(is_merged)
+    plain = scan.plan.slices.filter(~is_merged).files
     for instant in pc.unique(plain.column("instant")).to_pylist():
         files = plain.filter(pc.equal(plain.column("instant"), instant))
         groups.setdefault(_stored(scan, instant, schema), []).append(files)

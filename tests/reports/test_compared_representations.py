@@ -136,3 +136,14 @@ def test_scan_in_spark_keeps_the_rows_of_plain_parquet_with_pushed_filters(
     found = collected([table.scan(["id"], where).to_spark(spark) for where in PUSHED])
     scanned = {w: sorted(rows.column(0).to_pylist()) for w, rows in zip(PUSHED, found, strict=True)}
     assert scanned == {where: referee[where] for where in PUSHED}
+
+
+def test_scan_in_spark_compares_times_of_day_which_spark_does_not_support(spark: Any, tmp_path: Path) -> None:
+    """prestodb/presto#24091."""
+    clock = pa.array([0, 43_200_000_000, 86_399_999_999, None], pa.int64()).cast(pa.time64("us"))
+    rows = pa.table({"id": ["a", "b", "c", "n"], "clock": clock})
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id", schema=rows.schema)
+    table.bulk_insert(rows)
+    wheres = ("clock >= TIME '12:00:00'", "NOT clock > '00:00:00.0000001'", "clock IN ('23:59:59.999999')")
+    found = collected([table.scan(["id"], where).to_spark(spark) for where in wheres])
+    assert [sorted(rows.column(0).to_pylist()) for rows in found] == [["b", "c"], ["a"], ["c"]]

@@ -184,7 +184,7 @@ def _number(value: Any, *, is_whole: bool = False) -> Fraction:
     if isinstance(value, str):
         number = parse_number(value)
         if is_whole and set(value) & set(".eE"):
-            raise ValueError("the column has whole numbers; write a number with a fraction without quotes")
+            raise ValueError("the column is an integer; write a number with a fraction without quotes")
         return number
     if isinstance(value, Integral):
         return Fraction(int(value))
@@ -215,7 +215,7 @@ def _days(value: Any) -> Fraction:
     if isinstance(value, str):
         moment = parse_moment(value)
         if moment.has_zone or moment.seconds % DAY_SECONDS:
-            raise ValueError(f"the column has dates; write TIMESTAMP {value!r} to compare with a time of day")
+            raise ValueError(f"the column is a date; write TIMESTAMP {value!r} to compare with a time of day")
     return _seconds(value) / DAY_SECONDS
 
 
@@ -248,13 +248,13 @@ def _other(value: Any, kind: pa.DataType) -> Any:
     """Return a literal of a type without numbers and times; raise ValueError for another one."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         if not isinstance(value, str):
-            raise ValueError(f"the column has texts; write it in quotes, such as {str(value)!r}")
+            raise ValueError(f"the column is a string; write the literal in quotes, such as {str(value)!r}")
         return value
     if pa.types.is_boolean(kind):
         return _boolean(value)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         if not isinstance(value, str | bytes):
-            raise ValueError("the column has bytes; write text in quotes")
+            raise ValueError("the column is binary; write the literal in quotes")
         return value.encode() if isinstance(value, str) else value
     raise ValueError("values of this type cannot be compared; name a field of it, such as `column.field`")
 
