@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 from lakehouse.core.files.missing_file import committed_file
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
+from lakehouse.core.rows.casting import entries_of, rebased_offsets
 from lakehouse.core.rows.key_values import value_text
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError, UserError
@@ -190,16 +190,16 @@ def _convert(array: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array:
     if pa.types.is_struct(kind) and pa.types.is_struct(source):
         return _convert_struct(array, kind, exact)
     if pa.types.is_map(kind) and pa.types.is_map(source):
-        offsets = _rebased(array)
+        offsets = rebased_offsets(array)
         return pa.MapArray.from_arrays(
             offsets,
-            _convert(_values(array, array.keys), kind.key_type, exact),
-            _convert(_values(array, array.items), kind.item_type, exact),
+            _convert(entries_of(array, array.keys), kind.key_type, exact),
+            _convert(entries_of(array, array.items), kind.item_type, exact),
             kind,
         )
     if pa.types.is_list(kind) and (pa.types.is_list(source) or pa.types.is_large_list(source)):
         values = _convert(array.flatten(), kind.value_type, exact)
-        return pa.ListArray.from_arrays(_rebased(array), values, type=kind)
+        return pa.ListArray.from_arrays(rebased_offsets(array), values, type=kind)
     if pa.types.is_string(kind) and pa.types.is_floating(source):
         return pc.cast(value_text(array, name=""), kind)
     # Nanoseconds are truncated. Long integers of files become the nearest double, as in Spark. Other casts must be
@@ -216,26 +216,6 @@ def _convert_struct(array: pa.StructArray, kind: pa.StructType, exact: bool) -> 
         for field in kind
     ]
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=pc.is_null(array))
-
-
-def _values(array: pa.MapArray, values: pa.Array) -> pa.Array:
-    # Keys and items of a sliced map contain the entries of the whole map. The offsets delimit those of the slice.
-    offsets = array.offsets
-    start, stop = (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (0, 0)
-    return values.slice(start, stop - start)
-
-
-def _rebased(array: pa.ListArray | pa.MapArray) -> pa.Array:
-    """Return offsets that begin at zero, and are null if the row is null."""
-    lengths = (
-        pc.subtract(array.offsets[1:], array.offsets[:-1])
-        if pa.types.is_map(array.type)
-        else pc.list_value_length(array)
-    )
-    sizes = pc.fill_null(pc.cast(lengths, pa.int32()), 0)
-    offsets = np.concatenate([[0], np.cumsum(sizes.to_numpy(zero_copy_only=False))]).astype(np.int32)
-    nulls = np.append(np.asarray(pc.is_null(array)), False)
-    return pa.array(offsets, mask=nulls) if nulls.any() else pa.array(offsets)
 
 
 def _chunks(total: int, size: int) -> Sequence[int]:

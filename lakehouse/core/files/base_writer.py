@@ -25,6 +25,7 @@ from lakehouse.core.format.avro.schema import META_COLUMNS, with_meta_fields
 from lakehouse.core.format.partition_metadata import render_partition_metadata
 from lakehouse.core.planning.key_ranges import MAX_COLUMNS, json_range
 from lakehouse.core.planning.predicate import Range
+from lakehouse.core.rows.casting import writable
 from lakehouse.core.rows.event_time import EventTimes
 from lakehouse.core.storage.protocol import OutputFile
 from lakehouse.model.commit import ColumnBounds, WriteStat
@@ -176,7 +177,7 @@ class BaseFileWriter:
         """Encode the pending rows as one row group."""
         if not self._pending:
             return
-        rows = pa.concat_tables([table.cast(self._schema) for table in self._pending])
+        rows = pa.concat_tables([writable(table, self._schema) for table in self._pending])
         in_memory, before = self.pending_bytes, self._encoded_bytes
         self._pending, self.pending_bytes = [], 0
         if self._writer is None:

@@ -37,6 +37,7 @@ from lakehouse.core.format.log.delete_values import written_as
 from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.absent_columns import bits_of, lacking_columns
+from lakehouse.core.rows.casting import writable
 from lakehouse.core.rows.event_time import EventTimes
 from lakehouse.core.rows.ordering import without_ordering
 from lakehouse.core.rows.record_merge import says_deleted
@@ -398,7 +399,7 @@ class _DataBlock:
     def write(self, rows: pa.Table) -> None:
         """Append rows with meta columns as one row group."""
         with translated(tempfile.gettempdir(), writing=True):
-            plain = rows.select(self._schema.names).cast(self._schema)
+            plain = writable(rows.select(self._schema.names), self._schema)
             self._writer.write_table(plain, row_group_size=rows.num_rows)
         if self._examined is not None:
             self._examined.add(plain)

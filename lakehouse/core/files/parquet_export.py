@@ -16,6 +16,7 @@ from lakehouse.core.files.external_sort import RunSorter
 from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.files.memory_budget import Budget
 from lakehouse.core.files.slice_reader import read_slice
+from lakehouse.core.rows.casting import writable
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.attempt import Attempt
@@ -95,10 +96,10 @@ def _written(context: CopyContext, task: CopyTask, rows: Iterator[pa.Table]) -> 
                     count += piece.num_rows
                     piece = next(pieces, None)
                     if piece is None or sum(p.nbytes for p in held) >= context.budget_bytes // 4:
-                        writer.write_table(pa.concat_tables(held).cast(context.columns), row_group_size=1 << 20)
+                        writer.write_table(writable(pa.concat_tables(held), context.columns), row_group_size=1 << 20)
                         held = []
                 if held:
-                    writer.write_table(pa.concat_tables(held).cast(context.columns), row_group_size=1 << 20)
+                    writer.write_table(writable(pa.concat_tables(held), context.columns), row_group_size=1 << 20)
             size = sink.tell()
         yield Copied(path=path, rows=count, size_bytes=size)
 

@@ -20,6 +20,7 @@ from lakehouse.core.files.slice_reader import read_slice
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.rows.absent_columns import lacked
+from lakehouse.core.rows.casting import cast_columns
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.model.files import FileSlice
 
@@ -93,7 +94,7 @@ class PartialRows:
             for _, rows in read_slice(self.read, self.file_slice, columns):
                 found = pc.index_in(rows.column(KEY), value_set=value_set)
                 positions.append(found.drop_null().to_numpy().astype(np.int64))
-                pieces.append(rows.filter(found.is_valid()).cast(columns))
+                pieces.append(cast_columns(rows.filter(found.is_valid()), columns))
         # If a base file has a key twice, its first row is used.
         found, first = np.unique(np.concatenate(positions), return_index=True)
         return found, pa.concat_tables(pieces).take(pa.array(first))

@@ -24,6 +24,7 @@ from lakehouse.core.index.bucket import bucket_ids
 from lakehouse.core.index.consistent_hashing import key_hashes
 from lakehouse.core.index.write_tasks import StagedEntry, StagedRun
 from lakehouse.core.rows.absent_columns import LACKS, bits_of, bits_without
+from lakehouse.core.rows.casting import writable
 from lakehouse.core.rows.deduplicate import combine
 from lakehouse.core.rows.keys import (
     partition_paths,
@@ -140,7 +141,7 @@ def _aligned(table: pa.Table, schema: pa.Schema, context: WriteContext) -> pa.Ta
                 "rows are",
                 column=field.name,
             )
-    return data
+    return writable(data, schema)
 
 
 def staged_schema(context: WriteContext) -> pa.Schema:

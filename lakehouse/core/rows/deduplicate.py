@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.rows.absent_columns import LACKS, Groups, bits_of, bits_without, lacking_columns
+from lakehouse.core.rows.casting import cast_columns
 from lakehouse.core.rows.delta_merge import merge_entries
 from lakehouse.core.rows.log_entries import ColumnSets, Control, record_entries
 from lakehouse.core.rows.ordering import ordering_columns
@@ -161,7 +162,7 @@ def _folded(rows: pa.Table, codes: np.ndarray, order: np.ndarray, rule: MergeRul
     data = versions.drop_columns([LACKS]) if LACKS in versions.column_names else versions
     entries = record_entries(data, rule, provided_sets(versions, lacks, sets), table=data.schema)
     merged = merge_entries(entries, rule, sets, records=records)
-    found = merged.select(data.schema.names).cast(data.schema)
+    found = cast_columns(merged.select(data.schema.names), data.schema)
     if data is not versions:
         bits = np.array([bits_without(lacks, names) for names in sets.sets], np.int64)
         found = found.append_column(LACKS, pa.array(bits[Control.of(merged).columns]))

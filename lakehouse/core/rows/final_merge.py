@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from lakehouse.core.rows.casting import cast_columns
 from lakehouse.core.rows.custom_merger import merge_records
 from lakehouse.core.rows.delta_merge import fold_versions, rounds_of
 from lakehouse.core.rows.log_entries import RECORD, ColumnSets, Control, with_control
@@ -149,6 +150,4 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = (rows.column(field.name) for field in schema)
-    cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
-    return pa.table(cast, schema=schema)
+    return cast_columns(rows.select(schema.names), schema)
