@@ -25,12 +25,17 @@ from lakehouse.core.rows.keys import record_keys
 from lakehouse.core.rows.record_merge import incoming_wins
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.attempt import Attempt
+from lakehouse.model.display import some
 from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.model.index_type import BLOOM_MOVES, RECORD_MOVES, SIMPLE_MOVES
+from lakehouse.spec.options.schema import MISSING_COLUMN
 
 __all__ = ["IN_PLACE", "KEY", "LOST", "MOVED_OUT", "Matches", "read_matches"]
 
 KEY = META_COLUMNS[2]
 _KEY_BYTES = 64
+#: The number of columns that an error names.
+_SHOWN = 10
 #: The words of the keys that filters hash, and the first hashes of a key (64 bytes), take more memory than the keys.
 FILTERED_KEY_FACTOR = 2.5
 _SAMPLE_KEYS = 1_000
@@ -234,13 +239,20 @@ def _kinds(
 
 def refuse_moves(context: WriteContext, rows: int) -> None:
     """Raise UnsupportedError if rows that move to another partition would have to be merged with stored ones."""
-    if context.rule.mixes or context.keeps:
-        raise UnsupportedError(
-            f"{context.storage.root}: {rows} stored rows would move to another partition, and this write merges "
-            "values of the stored row into the new one, which is not supported across partitions. Set "
-            "hoodie.simple.index.update.partition.path=false (bloom for simple with the index GLOBAL_BLOOM) to update "
-            "rows where they are, or write complete rows to a table without merger and partial updates."
-        )
+    if not (context.rule.mixes or context.keeps):
+        return
+    if context.rule.mixes:
+        cause = "the table merges values of both versions of a record"
+        complete = "use a table without merger and partial updates"
+    else:
+        cause = f"the batch lacks {some(sorted(context.missing_columns), _SHOWN)}, whose stored values are kept"
+        complete = f"add the columns, or write null to them with {MISSING_COLUMN}=null"
+    raise UnsupportedError(
+        f"{context.storage.root}: {rows} stored rows would move to another partition, and {cause}; a write does not "
+        f"carry values from partition to partition. To update rows where they are, set {SIMPLE_MOVES}=false "
+        f"({BLOOM_MOVES} or {RECORD_MOVES} with that index). To move them, {complete}.",
+        columns=sorted(context.missing_columns),
+    )
 
 
 def _stored(context: WriteContext, reader: BaseFileReader, name: str, rows: np.ndarray) -> pa.ChunkedArray:

@@ -33,7 +33,7 @@ from lakehouse.core.rows.keys import (
     refuse_long_keys,
     required_columns,
 )
-from lakehouse.core.rows.record_merge import says_deleted
+from lakehouse.core.rows.record_merge import says_deleted, with_delete_flags
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.errors import UserError
 from lakehouse.model.attempt import Attempt
@@ -102,6 +102,7 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     Raises UserError for rows without a valid key or partition path, before any row of the batch is written.
     """
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    table = table if context.deletes_only else with_delete_flags(table, context.schema)
     # Keys are built from converted values. An int32 and an int64, or times of different units, must give one key.
     data = _aligned(table, _named_columns(context, table) if context.deletes_only else context.schema, context)
     if context.deletes_only and KEY in table.column_names:

@@ -93,6 +93,12 @@ class WriteContext:
         return self.provided_columns is not None or bool(self.lacks)
 
     @property
+    def missing_columns(self) -> frozenset[str]:
+        """The columns that some rows do not provide."""
+        provided = frozenset(self.schema.names if self.provided_columns is None else self.provided_columns)
+        return frozenset(self.schema.names).difference(provided).union(*self.lacks)
+
+    @property
     def hashes_keys(self) -> bool:
         """Whether the hash of a key determines its file group."""
         return self.buckets is not None or self.hash_order

@@ -60,6 +60,7 @@ def evolve(
     missing: str | None = None,
     fixed: Mapping[str, frozenset[Role]] | None = None,
     partly: Collection[str] = (),
+    marks: Collection[str] = (),
 ) -> SchemaPlan:
     """Plan the schema after a write of `batch` (normalised, without meta columns) to `table`.
 
@@ -70,6 +71,7 @@ def evolve(
         missing: The rule for missing columns, if the operation cannot follow the policy.
         fixed: Columns with a role, by dotted name.
         partly: Columns that some rows of the batch lack.
+        marks: Columns that mark rows as deletes. They are not ignored, because deleted rows would be written.
 
     Raises:
         UserError: The policy refuses a change; the message names the first such column.
@@ -85,7 +87,7 @@ def evolve(
             merge.lacks(column, tuple(batch.names))
             fields.append(column)
     for column in batch:
-        if column.name not in table.names and merge.adds(column.name, tuple(table.names)):
+        if column.name not in table.names and merge.adds(column.name, tuple(table.names), marks):
             fields.append(column.with_nullable(True))
     schema = pa.schema(fields)
     _check_names(schema)
@@ -289,7 +291,7 @@ class _Merge:
             column=name,
         )
 
-    def adds(self, name: str, names: tuple[str, ...]) -> bool:
+    def adds(self, name: str, names: tuple[str, ...], marks: Collection[str] = ()) -> bool:
         """Record a column that the table lacks; return whether it is added. Raise UserError if it is refused."""
         if self.policy.new_column == "fail":
             last = name.rpartition(".")[2]
@@ -298,7 +300,7 @@ class _Merge:
                 f"{NEW_COLUMN}=add to add it to the table, or {NEW_COLUMN}=ignore to drop its values.",
                 column=name,
             )
-        added = self.policy.new_column == "add"
+        added = self.policy.new_column == "add" or name in marks
         self.drift.append(ColumnDrift(column=name, change=Drift.ADDED if added else Drift.IGNORED))
         return added
 

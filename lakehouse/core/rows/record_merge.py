@@ -12,6 +12,8 @@ from lakehouse.model.merge import MergeRule, require_runnable
 
 DELETED_COLUMN = "_hoodie_is_deleted"
 OPERATION_COLUMN = "_hoodie_operation"
+#: Columns by which a row of a batch says that it is a delete. A batch without them has no deletes.
+ROW_MARKS = frozenset({DELETED_COLUMN, OPERATION_COLUMN})
 
 
 def delete_flags(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
@@ -39,6 +41,30 @@ def check_delete_column(schema: pa.Schema) -> None:
             column=DELETED_COLUMN,
             type=str(kind),
         )
+
+
+def with_row_marks(batch: pa.Schema, stored: pa.Schema) -> pa.Schema:
+    """Return the columns of a batch and the `ROW_MARKS` of the table that it lacks.
+
+    These columns describe the rows of a batch. A row without them is no delete, whatever the stored row has there, so
+    such a batch is not a partial update.
+    """
+    return pa.schema([*batch, *(f for f in stored if f.name in ROW_MARKS and f.name not in batch.names)])
+
+
+def with_delete_flags(rows: pa.Table, table: pa.Schema) -> pa.Table:
+    """Return rows of a batch with the column `_hoodie_is_deleted` if `table` has it; false where it is missing.
+
+    Null becomes false only if the table requires a value; it marks no delete either.
+    """
+    if DELETED_COLUMN not in table.names or not _is_boolean(table.field(DELETED_COLUMN).type):
+        return rows
+    if DELETED_COLUMN not in rows.column_names:
+        return rows.append_column(DELETED_COLUMN, pa.repeat(False, rows.num_rows))
+    if table.field(DELETED_COLUMN).nullable or not rows.column(DELETED_COLUMN).null_count:
+        return rows
+    flags = pc.fill_null(rows.column(DELETED_COLUMN).cast(pa.bool_()), False)
+    return rows.set_column(rows.schema.get_field_index(DELETED_COLUMN), DELETED_COLUMN, flags)
 
 
 def _is_boolean(kind: pa.DataType) -> bool:

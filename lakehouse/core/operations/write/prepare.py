@@ -36,7 +36,7 @@ from lakehouse.core.rows.column_groups import check_groups
 from lakehouse.core.rows.deduplicate import check_orderable
 from lakehouse.core.rows.event_time import check_event_time
 from lakehouse.core.rows.keys import required_columns
-from lakehouse.core.rows.record_merge import DELETED_COLUMN, check_delete_column
+from lakehouse.core.rows.record_merge import DELETED_COLUMN, ROW_MARKS, check_delete_column, with_row_marks
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_mergeable, require_writable
 from lakehouse.core.storage.protocol import NotFoundError
@@ -159,6 +159,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     config, stored = table.config, table_schema(table)
     batch = _data_columns(engine.schema(frame)) if frame is not None else None
     deletes_only = operation is Operation.DELETE
+    if batch is not None and stored is not None and not deletes_only:
+        batch = with_row_marks(batch, stored)
     index, buckets, resizes = policies.index, bucket_rules(table, policies.index), tuple[PendingResize, ...]()
     if buckets is not None and table.config.is_merge_on_read and not request.replaces:
         buckets, resizes = staged_rules(buckets, table), numbered_resizes(table)
@@ -395,8 +397,9 @@ def _schema(
     if missing == "keep" and operation is not Operation.UPSERT:
         # Inserted records have no stored values, and an overwrite does not read the stored values.
         missing = "null" if operation in (Operation.INSERT, Operation.BULK_INSERT) else "fail"
-    partly = () if columns is None else columns.lacking_rows
-    plan = evolve(stored, incoming, policies.schema, missing=missing, fixed=_roles(keys, rule), partly=partly)
+    partly = () if columns is None else columns.lacking_rows.keys() - ROW_MARKS
+    fixed, marks = _roles(keys, rule), ROW_MARKS | ({rule.delete_field} if rule.delete_field else set())
+    plan = evolve(stored, incoming, policies.schema, missing=missing, fixed=fixed, partly=partly, marks=marks)
     return _without_other_groups(plan, rule, incoming)
 
 
@@ -422,6 +425,7 @@ def _keeping(template: WriteContext, columns: BatchColumns | None, batch: pa.Sch
     if columns is None or not columns.lacks:
         return replace(template, provided_columns=provided_columns(template.schema, batch))
     names = frozenset(template.schema.names)
+    names = names.difference(ROW_MARKS)
     return replace(template, lacks=(*(group & names for group in columns.lacks), names.difference(batch.names)))
 
 
