@@ -115,7 +115,7 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
         # A delete with a global index finds its row in any partition, so its own partition does not matter.
         paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))
     else:
-        paths = partition_paths(data, context.keys)
+        paths = _partition_paths(context, data)
     if context.ordered_deletes:
         ordering = pa.schema([context.schema.field(name) for name in context.rule.compared])
         data = align(table.select(ordering.names), ordering, exact=not context.rounds)
@@ -125,6 +125,26 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     if context.lacks:
         columns[LACKS] = pa.array(bits_of(table) | bits_without(context.lacks, frozenset(table.column_names)))
     return pa.table(columns)
+
+
+def check_partition_paths(context: WriteContext, rows: pa.RecordBatch | pa.Table) -> None:
+    """Raise UserError for rows in memory whose partition path the storage cannot hold, before the write begins."""
+    if context.keys.partition_fields and not context.deletes_only:
+        named = set(required_columns(context.keys))
+        schema = pa.schema([column for column in context.schema if column.name in named])
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        _partition_paths(context, _aligned(table.select(schema.names), schema, context))
+
+
+def _partition_paths(context: WriteContext, data: pa.Table) -> pa.Array:
+    """Return the partition path of each row; a path that cannot exist has no rows to delete."""
+    if context.deletes_only:
+        return partition_paths(data, context.keys)
+
+    def exists(partition: str) -> bool:
+        return partition in context.known_partitions or bool(context.storage.list_names(partition))
+
+    return partition_paths(data, context.keys, context.partition_limits, exists)
 
 
 def _named_columns(context: WriteContext, table: pa.Table) -> pa.Schema:

@@ -10,12 +10,20 @@ import pyarrow as pa
 from lakehouse.core.files.memory_budget import Budget
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.rows.absent_columns import Groups
+from lakehouse.core.storage.path_limits import partition_limits
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.system.clock import WaitClock
 from lakehouse.model.keys import KeyConfig
 from lakehouse.model.merge import MergeRule
+from lakehouse.model.path_limits import PathLimits
 from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.write import WritePolicy
+
+#: What the name of a file adds to its partition path: the longest, that of a log file with a temporary name, has 123
+#: bytes. Hash ranges of a partition are in a folder of the metadata, with 80 bytes more.
+_NAME_BYTES = 128
+#: What the path of a marker adds to the path of its file: its folder and its suffix.
+_MARKER_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +115,12 @@ class WriteContext:
     def staging(self) -> str:
         """The directory of the staged rows, relative to the table. It is deleted at the end of the write."""
         return f".hoodie/.staging/{self.instant}"
+
+    @property
+    def partition_limits(self) -> PathLimits:
+        """The limits of the paths of new partitions."""
+        reserved = _NAME_BYTES + (_MARKER_BYTES if self.policy.marks_each_file else 0)
+        return partition_limits(self.storage.root, reserved)
 
     @property
     def rows_per_file(self) -> int:

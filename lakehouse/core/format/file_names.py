@@ -141,10 +141,13 @@ def encode_markers(names: Iterable[str]) -> bytes:
 
 
 def decode_markers(data: bytes) -> tuple[str, ...]:
-    """Return the markers in a file that contains many. Skips invalid or truncated lines."""
+    """Return the markers in a file that contains many. Skips invalid or truncated lines.
+
+    A line with NUL is invalid, because no file can have such a path.
+    """
     # For a table without partitions some releases of Hudi write the empty partition and a slash.
     lines = [line.lstrip("/") for line in data.decode(errors="replace").split("\n")]
-    return tuple(line for line in lines if parse_marker(line) is not None)
+    return tuple(line for line in lines if "\0" not in line and parse_marker(line) is not None)
 
 
 def write_token_of(path: str) -> str | None:

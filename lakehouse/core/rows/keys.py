@@ -7,6 +7,7 @@ invalid, for callers that divert them. Partition paths are formatted once per di
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import NoReturn
 
@@ -16,9 +17,11 @@ import pyarrow.compute as pc
 
 from lakehouse.core.rows.key_values import Column, Rows, column, flat, plain, value_text
 from lakehouse.core.rows.partition_path import is_timestamp_field, segment
+from lakehouse.core.rows.path_checks import first_fault, path_fault
 from lakehouse.core.rows.timestamp_keys import timestamp_texts
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.keys import KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
+from lakehouse.model.path_limits import PathLimits
 
 NULL_PLACEHOLDER = "__null__"
 EMPTY_PLACEHOLDER = "__empty__"
@@ -132,10 +135,20 @@ def _escaped(text: Column) -> Column:
     return text
 
 
-def partition_paths(data: Rows, config: KeyConfig) -> pa.Array:
+def partition_paths(
+    data: Rows, config: KeyConfig, limits: PathLimits | None = None, exists: Callable[[str], bool] | None = None
+) -> pa.Array:
     """Return the partition path of each row as one string array without nulls; `""` in a table without partitions.
 
-    Raises UserError for a missing column, a type that cannot form a path, or values that are not safe directory names.
+    Args:
+        data: The rows.
+        config: How the paths are built.
+        limits: The paths that the storage accepts, for rows that will be written there.
+        exists: Returns whether a partition has files; those may exceed `limits`.
+
+    Raises:
+        UserError: A column is missing or has a type that cannot form a path, or values are not safe directory names
+            or exceed `limits`.
     """
     if not config.partition_fields:
         return pa.repeat(pa.scalar("", pa.string()), data.num_rows)
@@ -146,6 +159,10 @@ def partition_paths(data: Rows, config: KeyConfig) -> pa.Array:
             field, why = config.partition_fields[index], _path_help(index, config)
             _refuse(data, config, bad, f"a value in {field!r} that cannot form a partition path: {why}")
     joined = reduce(_join, encoded)
+    if limits is not None:
+        fault = first_fault(joined.dictionary, limits, exists or _never)
+        if fault is not None:
+            _refuse_path(data, config, encoded, pc.equal(joined.indices, fault), limits)
     return joined.dictionary.take(joined.indices)
 
 
@@ -256,19 +273,51 @@ def _without_value(segments: pa.DictionaryArray) -> pa.Array | None:
     return pc.is_null(segments.dictionary).take(segments.indices)
 
 
+def _never(_: str) -> bool:
+    return False
+
+
+# parameters: those of `partition_paths`, and the mask of the rows with the first such path
+def _refuse_path(
+    data: Rows, config: KeyConfig, encoded: list[pa.DictionaryArray], bad: pa.Array, limits: PathLimits
+) -> NoReturn:
+    """Raise UserError that names the column and value of a path that cannot be written."""
+    first = pc.index(bad, True).as_py()
+    texts = [segments[first].as_py() for segments in encoded]
+    fields = dict(zip(config.partition_fields, texts, strict=True))
+    guilty = next(((name, text) for name, text in fields.items() if path_fault(text, limits)), None)
+    name, text = guilty or (", ".join(fields), "/".join(texts))
+    encoding = ""
+    if not config.url_encode and not text.isprintable() and "\0" not in text:
+        encoding = " Or create the table with hoodie.datasource.write.partitionpath.urlencode=true, which escapes it."
+    raise UserError(
+        f"a value of partition column {name!r} cannot be a partition path: {path_fault(text, limits)}. The path is "
+        f"{_short(text)!r}, of {pc.sum(bad).as_py()} of {data.num_rows} rows; first is row {first}: "
+        f"{_shown_row(data, config, first)}. Shorten or clean the value, such as by substr or sha2, or partition by "
+        f"another column.{encoding}",
+        column=name,
+        first=first,
+    )
+
+
 def _path_help(index: int, config: KeyConfig) -> str:
     if is_timestamp_field(index, config):
         timestamp = config.timestamp or TimestampFormat()
         formats = f", formats {', '.join(timestamp.input_formats)}" if timestamp.input_formats else ""
         return f"it is not a time between years 1 and 9999 (timestamp type {timestamp.type}{formats})"
     if config.url_encode:
-        return "a directory cannot be named '.' or '..'"
+        return "a directory cannot be named '.' or '..', and '.hoodie' is the metadata of the table"
     return "every level between '/' needs a name, not '.', '..' or '.hoodie'; url-encoding would escape the '/'"
 
 
 def _refuse(data: Rows, config: KeyConfig, bad: Column, what: str) -> NoReturn:
     mask = flat(bad)
     count, first = pc.sum(mask).as_py(), pc.index(mask, True).as_py()
-    names = dict.fromkeys((*config.record_key_fields, *config.partition_fields))
-    row = {name: column(data, name)[first].as_py() for name in names}
+    row = _shown_row(data, config, first)
     raise UserError(f"{count} of {data.num_rows} rows have {what}; first is row {first}: {row}", rows=count, first=row)
+
+
+def _shown_row(data: Rows, config: KeyConfig, row: int) -> dict[str, object]:
+    """Return the start of the values of one row's key and partition columns."""
+    names = dict.fromkeys((*config.record_key_fields, *config.partition_fields))
+    return {name: _short(column(data, name)[row].as_py()) for name in names}

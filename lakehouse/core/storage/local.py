@@ -217,7 +217,9 @@ class LocalStorage:
         with translated(parent):
             try:
                 directory = open_directory(self._base, parent)
-            except (FileNotFoundError, NotADirectoryError):
+            except OSError as error:
+                if error.errno not in ABSENT:
+                    raise
                 return 0
         removed = 0
         try:

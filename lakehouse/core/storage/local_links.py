@@ -69,9 +69,15 @@ def _with_reason(root: str, directories: Iterable[str], judge: Callable[[str, st
     known: dict[str, str | None] = {"": None}
 
     def reason(directory: str) -> str | None:
-        if directory not in known:
-            known[directory] = reason(directory.rpartition("/")[0]) or judge(root, directory)
-        return known[directory]
+        # Not recursive: a path may have two thousand levels.
+        unknown = []
+        while directory not in known:
+            unknown.append(directory)
+            directory = directory.rpartition("/")[0]
+        why = known[directory]
+        for below in reversed(unknown):
+            why = known[below] = why or judge(root, below)
+        return why
 
     return {directory: why for directory in directories if (why := reason(directory)) is not None}
 

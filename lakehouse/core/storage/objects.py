@@ -36,6 +36,7 @@ from lakehouse.core.storage.object_errors import (
 )
 from lakehouse.core.storage.object_options import ObjectLocation, ObjectOptions, object_options
 from lakehouse.core.storage.object_swap import FIRST_PAUSE_S, LONGEST_PAUSE_S, Swap, tag_of, unknown, version_of
+from lakehouse.core.storage.path_limits import key_limit
 from lakehouse.core.storage.protocol import (
     FileInfo,
     Files,
@@ -86,15 +87,17 @@ class ObjectStorage:
 
     def get(self, path: str) -> bytes:
         """Return the whole object."""
+        self._check_readable(path)
         with translated(path, self.root):
-            return bytes(obstore.get(self._client(), check_path(path)).bytes())
+            return bytes(obstore.get(self._client(), path).bytes())
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return up to `length` bytes from byte `start`."""
+        self._check_readable(path)
         if length <= 0:
             return b""
         try:
-            return bytes(obstore.get_range(self._client(), check_path(path), start=start, length=length))
+            return bytes(obstore.get_range(self._client(), path, start=start, length=length))
         except ObjectStoreErrors as error:
             if status_of(error) == RANGE_NOT_SATISFIABLE:
                 return b""
@@ -156,8 +159,9 @@ class ObjectStorage:
 
     def get_tagged(self, path: str) -> Tagged:
         """Return the whole object and the tag that the store gives this version."""
+        self._check_readable(path)
         with translated(path, self.root):
-            answer = obstore.get(self._client(), check_path(path))
+            answer = obstore.get(self._client(), path)
             return bytes(answer.bytes()), tag_of(answer.meta)
 
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
@@ -177,6 +181,8 @@ class ObjectStorage:
     def list(self, prefix: str) -> Files:
         """Return all objects below `prefix`, sorted by path."""
         plain = check_prefix(prefix)
+        if self._exceeds(plain):
+            return []
         with translated(prefix, self.root):
             pages = obstore.list(self._client(), plain or None, chunk_size=PAGE)
             files = [_file_info(meta) for page in pages for meta in page]
@@ -192,14 +198,17 @@ class ObjectStorage:
     def find(self, path: str) -> FileInfo | None:
         """Return size and time of an object; None if it does not exist."""
         try:
+            self._check_readable(path)
             with translated(path, self.root):
-                return _file_info(obstore.head(self._client(), check_path(path)))
+                return _file_info(obstore.head(self._client(), path))
         except NotFoundError:
             return None
 
     def list_dir(self, prefix: str) -> Level:
         """Return objects and common prefixes, one level below `prefix`."""
         plain = check_prefix(prefix)
+        if self._exceeds(plain):
+            return [], []
         with translated(prefix, self.root):
             level = obstore.list_with_delimiter(self._client(), plain or None)
         files = _without_directory_markers([_file_info(meta) for meta in level["objects"]], plain)
@@ -211,8 +220,8 @@ class ObjectStorage:
 
     def delete(self, path: str) -> bool:
         """Delete the object; a HEAD request before it checks whether the object exists."""
-        check_path(path)
         try:
+            self._check_readable(path)
             with translated(path, self.root):
                 obstore.head(self._client(), path)
                 obstore.delete(self._client(), path)
@@ -221,8 +230,8 @@ class ObjectStorage:
         return True
 
     def delete_many(self, paths: Iterable[str]) -> int:
-        """Delete objects, in bulk where the store can, and return the number of paths."""
-        asked = [check_path(path) for path in paths]
+        """Delete objects, in bulk where the store can, and return the number of paths that can exist."""
+        asked = [path for path in paths if not self._exceeds(check_path(path))]
         if not asked:
             return 0
         with translated(asked[0], self.root):
@@ -237,7 +246,8 @@ class ObjectStorage:
 
     def open_input(self, path: str) -> InputFile:
         """Open the object and fetch its tail."""
-        size, tail = self._tail(check_path(path))
+        self._check_readable(path)
+        size, tail = self._tail(path)
         return RangeReader(partial(self.get_range, path), size, tail)
 
     def _tail(self, path: str) -> tuple[int, bytes]:
@@ -279,6 +289,16 @@ class ObjectStorage:
                 location=self.root,
             )
         return f"{self._location.native_root}/{check_path(path)}" if path else self._location.native_root
+
+    def _exceeds(self, path: str) -> bool:
+        """Return whether a path is too long for a key, so that no object can have it; stores answer with an error."""
+        limit = key_limit(self.root)
+        return limit is not None and len(path) * 4 > limit and len(path.encode()) > limit
+
+    def _check_readable(self, path: str) -> None:
+        """Raise NotFoundError for a path that is too long, and UserError for one that is not plain."""
+        if self._exceeds(check_path(path)):
+            raise NotFoundError(f"no file {path!r} in {self.root}: its name is too long", path=path)
 
     def _client(self, *, retries: bool = True) -> Any:
         global _user_of_threads  # noqa: PLW0603 (the threads are the process's, too)

@@ -2,7 +2,7 @@
 
 full disk, quota             RetryableError: free space, then run again
 no access, wrong path        UserError: correct the permissions or the path
-absent, when reading         NotFoundError
+absent, when reading         NotFoundError, also for a name that is too long
 absent, when writing         RetryableError: another process removed the directory or the unfinished file
 other errors (EIO, EINTR)    RetryableError with the cause
 """
@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 
-ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+#: No file has such a name. One that is too long cannot exist.
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_USERS_FAULT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTEMPTY)
+_USERS_FAULT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTEMPTY)
 
 
 def translate(error: OSError, path: str, *, writing: bool) -> LakehouseError:

@@ -14,6 +14,7 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base_reader import BaseFileReader
 from lakehouse.core.files.log_reader import OPERATION
 from lakehouse.core.files.partial_update_rows import completes_rows
+from lakehouse.core.files.staging import check_partition_paths
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
 from lakehouse.core.index.resizes import PendingResize
@@ -200,6 +201,9 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     template = _spreading(template, policies, spread)
     if operation is Operation.UPSERT and policies.schema.missing == "keep" and batch is not None:
         template = _keeping(template, columns, batch)
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        # Before the instant exists. The rows of other frames are seen first by the tasks.
+        check_partition_paths(template, frame)
     if non_blocking := policies.transaction.non_blocking:
         _check_non_blocking(table, index, operation, template)
         template = replace(template, reads_no_rows=True)

@@ -1,0 +1,46 @@
+"""The lengths of paths that each kind of storage accepts.
+
+local            names: what the file system says, 255 bytes on most; paths: 4,095 bytes with the root
+object stores    keys: 1,024 bytes with the prefix of the table, on S3, GCS and Azure
+memory           no limit
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from lakehouse.model.path_limits import PathLimits
+
+#: The usual limit of a name where the file system does not report one.
+_NAME_BYTES = 255
+#: Linux counts the terminating NUL, too.
+_LOCAL_PATH_BYTES = 4096 - 1
+_KEY_BYTES = 1024
+
+
+def key_limit(root: str) -> int | None:
+    """Return the maximum length in bytes of a path relative to `root`, or None if there is no limit."""
+    if root.startswith("/"):
+        return _LOCAL_PATH_BYTES - len(os.fsencode(root.rstrip("/"))) - 1
+    scheme, _, place = root.partition("://")
+    if scheme == "memory":
+        return None
+    prefix = place.partition("/")[2]
+    return _KEY_BYTES - (len(prefix.encode()) + 1 if prefix else 0)
+
+
+def partition_limits(root: str, reserved: int) -> PathLimits:
+    """Return the limits of partition paths of the table at `root`.
+
+    `reserved` is the number of bytes that the longest path of a file adds to its partition path.
+    """
+    limit = key_limit(root)
+    path = None if limit is None else max(limit - reserved, 0)
+    if not root.startswith("/"):
+        return PathLimits(path=path)
+    names = _NAME_BYTES
+    with suppress(OSError, ValueError):
+        # 143 bytes on eCryptfs, for example; -1 if there is no limit.
+        names = os.pathconf(root, "PC_NAME_MAX")
+    return PathLimits(segment=names if names > 0 else None, path=path)
