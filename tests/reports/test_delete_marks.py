@@ -147,3 +147,13 @@ def test_meta_columns_of_a_batch_are_replaced_by_those_of_the_write() -> None:
     table.upsert(read.set_column(read.schema.get_field_index("_hoodie_record_key"), "_hoodie_record_key", [["q", "r"]]))
     assert stored(table) == {"a": ("x", 1), "b": ("x", 2)}
     assert sorted(table.scan(["_hoodie_record_key"]).to_arrow().column(0).to_pylist()) == ["a", "b"]
+
+
+def test_a_stored_column_of_that_name_that_is_no_mark_is_kept_like_others() -> None:
+    """apache/hudi#1482: tables of other writers may store the mark as text, which marks nothing."""
+    env = make_env()
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64()), (DELETED, pa.string())])
+    table = Table.create(env.storage.root, name="t", record_key="id", schema=schema, env=env)
+    outcome = table.upsert(pa.table({"id": ["a"], "n": [1]}))
+    assert [drift.column for drift in outcome.drift] == [DELETED]
+    assert table.scan(["n", DELETED]).to_arrow().to_pylist() == [{"n": 1, DELETED: None}]

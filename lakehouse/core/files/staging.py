@@ -127,9 +127,13 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def check_partition_paths(context: WriteContext, rows: pa.RecordBatch | pa.Table) -> None:
-    """Raise UserError for rows in memory whose partition path the storage cannot hold, before the write begins."""
-    if context.keys.partition_fields and not context.deletes_only:
+def check_partition_paths(context: WriteContext, rows: Any) -> None:
+    """Raise UserError for rows in memory whose partition path the storage cannot hold, before the instant exists.
+
+    The rows of other frames, such as streams, are seen first by the tasks, and checked there.
+    """
+    is_in_memory = isinstance(rows, pa.Table | pa.RecordBatch)
+    if is_in_memory and context.keys.partition_fields and not context.deletes_only:
         named = set(required_columns(context.keys))
         schema = pa.schema([column for column in context.schema if column.name in named])
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows

@@ -43,13 +43,13 @@ def check_delete_column(schema: pa.Schema) -> None:
         )
 
 
-def with_row_marks(batch: pa.Schema, stored: pa.Schema) -> pa.Schema:
-    """Return the columns of a batch and the `ROW_MARKS` of the table that it lacks.
+def row_marks(table: pa.Schema) -> frozenset[str]:
+    """Return the `ROW_MARKS` that are columns of a table; `_hoodie_is_deleted` is one only if it is boolean.
 
-    These columns describe the rows of a batch. A row without them is no delete, whatever the stored row has there, so
-    such a batch is not a partial update.
+    These columns describe the rows of a batch. A row without them is no delete, whatever the stored row has there, so a
+    batch without them is not a partial update.
     """
-    return pa.schema([*batch, *(f for f in stored if f.name in ROW_MARKS and f.name not in batch.names)])
+    return frozenset(f.name for f in table if f.name in ROW_MARKS and (f.name != DELETED_COLUMN or _is_boolean(f.type)))
 
 
 def with_delete_flags(rows: pa.Table, table: pa.Schema) -> pa.Table:

@@ -37,7 +37,7 @@ from lakehouse.core.rows.column_groups import check_groups
 from lakehouse.core.rows.deduplicate import check_orderable
 from lakehouse.core.rows.event_time import check_event_time
 from lakehouse.core.rows.keys import required_columns
-from lakehouse.core.rows.record_merge import DELETED_COLUMN, ROW_MARKS, check_delete_column, with_row_marks
+from lakehouse.core.rows.record_merge import DELETED_COLUMN, ROW_MARKS, check_delete_column, row_marks
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_mergeable, require_writable
 from lakehouse.core.storage.protocol import NotFoundError
@@ -155,13 +155,10 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         UserError: A column or value does not fit the table; the message names it.
         UnsupportedError: The table uses a feature that cannot be written.
     """
-    operation, frame, columns = request.operation, request.frame, request.columns
+    operation, frame, deletes_only = request.operation, request.frame, request.operation is Operation.DELETE
     _check_writable(table)
     config, stored = table.config, table_schema(table)
-    batch = _data_columns(engine.schema(frame)) if frame is not None else None
-    deletes_only = operation is Operation.DELETE
-    if batch is not None and stored is not None and not deletes_only:
-        batch = with_row_marks(batch, stored)
+    batch = None if frame is None else _batch_columns(engine.schema(frame), None if deletes_only else stored)
     index, buckets, resizes = policies.index, bucket_rules(table, policies.index), tuple[PendingResize, ...]()
     if buckets is not None and table.config.is_merge_on_read and not request.replaces:
         buckets, resizes = staged_rules(buckets, table), numbered_resizes(table)
@@ -200,10 +197,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     spread = None if batch is None or deletes_only else _spread(table, policies, plan.schema)
     template = _spreading(template, policies, spread)
     if operation is Operation.UPSERT and policies.schema.missing == "keep" and batch is not None:
-        template = _keeping(template, columns, batch)
-    if isinstance(frame, pa.Table | pa.RecordBatch):
-        # Before the instant exists. The rows of other frames are seen first by the tasks.
-        check_partition_paths(template, frame)
+        template = _keeping(template, request.columns, batch)
+    check_partition_paths(template, frame)
     if non_blocking := policies.transaction.non_blocking:
         _check_non_blocking(table, index, operation, template)
         template = replace(template, reads_no_rows=True)
@@ -220,7 +215,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         strategy=_strategy(policies, index),
         updates=policies.clustering.updates,
         drift=plan.drift,
-        columns=columns,
+        columns=request.columns,
         spread=spread,
     )
 
@@ -401,7 +396,7 @@ def _schema(
     if missing == "keep" and operation is not Operation.UPSERT:
         # Inserted records have no stored values, and an overwrite does not read the stored values.
         missing = "null" if operation in (Operation.INSERT, Operation.BULK_INSERT) else "fail"
-    partly = () if columns is None else columns.lacking_rows.keys() - ROW_MARKS
+    partly = () if columns is None else columns.lacking_rows.keys() - row_marks(stored)
     fixed, marks = _roles(keys, rule), ROW_MARKS | ({rule.delete_field} if rule.delete_field else set())
     plan = evolve(stored, incoming, policies.schema, missing=missing, fixed=fixed, partly=partly, marks=marks)
     return _without_other_groups(plan, rule, incoming)
@@ -416,8 +411,11 @@ def _without_other_groups(plan: SchemaPlan, rule: MergeRule, incoming: pa.Schema
     return replace(plan, drift=drift)
 
 
-def _data_columns(batch: pa.Schema) -> pa.Schema:
-    return pa.schema([column for column in batch if column.name != LACKS])
+def _batch_columns(batch: pa.Schema, stored: pa.Schema | None) -> pa.Schema:
+    """Return the data columns of a batch, and the delete marks of the table, which each batch provides."""
+    columns = [column for column in batch if column.name != LACKS]
+    marks = [] if stored is None else [stored.field(name) for name in sorted(row_marks(stored))]
+    return pa.schema([*columns, *(mark for mark in marks if mark.name not in batch.names)])
 
 
 def _keeping(template: WriteContext, columns: BatchColumns | None, batch: pa.Schema) -> WriteContext:
@@ -429,7 +427,7 @@ def _keeping(template: WriteContext, columns: BatchColumns | None, batch: pa.Sch
     if columns is None or not columns.lacks:
         return replace(template, provided_columns=provided_columns(template.schema, batch))
     names = frozenset(template.schema.names)
-    names = names.difference(ROW_MARKS)
+    names -= row_marks(template.schema)
     return replace(template, lacks=(*(group & names for group in columns.lacks), names.difference(batch.names)))
 
 
