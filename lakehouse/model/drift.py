@@ -28,7 +28,8 @@ class Drift(StrEnum):
     NULLED = "nulled"
     #: The type of the column in the table became wider; no value changed.
     PROMOTED = "promoted"
-    #: The type of the column in the table changed, and large numbers may have lost digits.
+    #: The type of the column in the table changed, and large numbers may have lost digits. Or the batch has times in
+    #: nanoseconds, which a table cannot store: the rows are those whose digits below the microsecond were cut off.
     ROUNDED = "rounded"
     #: The column of the table became text.
     WIDENED = "widened_to_text"
@@ -42,7 +43,8 @@ class ColumnDrift:
         column: Name of the column.
         change: Treatment of the column.
         rows: Number of affected rows: those that have the column (`added`, `ignored`), lack it (`kept`, `nulled`), or
-            had the new type (`promoted`, `rounded`, `widened_to_text`).
+            had the new type (`promoted`, `rounded`, `widened_to_text`). Of times in nanoseconds only rows that lose
+            digits count.
         before: Type of the table's column before the batch, empty if the type did not change.
         after: Its type after the batch.
         example: The start of a value that was dropped, as JSON; empty if it is unknown.

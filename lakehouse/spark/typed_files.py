@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
+from lakehouse.core.files.base_reader import convert
 from lakehouse.core.format.avro.conform import conformed, named_types
 from lakehouse.core.format.avro.container import AvroContainer
 from lakehouse.core.storage.protocol import InputFile, Storage
@@ -77,8 +78,7 @@ def _readable_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
     columns = []
     for column in rows.schema:
         kind, values = _readable(column), rows.column(column.name)
-        # Only digits below microseconds are cut off.
-        columns.append(values if values.type.equals(kind) else values.cast(kind, safe=False))
+        columns.append(convert(values, kind))
     yield from pa.table(columns, names=rows.column_names).to_batches(max_chunksize=_BATCH_ROWS)
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.files.missing_file import committed_file
 from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.format.nanoseconds import is_nanos, to_micros
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.rows.casting import entries_of, rebased_offsets
 from lakehouse.core.rows.key_values import value_text
@@ -20,6 +21,7 @@ from lakehouse.errors import CorruptTableError, UserError
 #: The footer keys of the bloom filter and of its type.
 BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
 _BATCH_ROWS = 131_072
+_MICROS = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
 _MIN_BATCH_ROWS = 1_024
 _SMALL_VALUE = 1 << 16
 # Meta columns with few distinct values. They remain dictionary-encoded when rows are copied from file to file.
@@ -202,8 +204,9 @@ def _convert(array: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array:
         return pa.ListArray.from_arrays(rebased_offsets(array), values, type=kind)
     if pa.types.is_string(kind) and pa.types.is_floating(source):
         return pc.cast(value_text(array, name=""), kind)
-    # Nanoseconds are truncated. Long integers of files become the nearest double, as in Spark. Other casts must be
-    # exact.
+    if is_nanos(source) and kind in _MICROS:
+        return to_micros(array, kind)
+    # Long integers of files become the nearest double, as in Spark. Other casts must be exact, except those of times.
     return pc.cast(array, options=pc.CastOptions(kind, allow_time_truncate=True, allow_float_truncate=not exact))
 
 

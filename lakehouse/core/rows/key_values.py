@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.nanoseconds import is_nanos, to_micros
 from lakehouse.errors import UserError, nearest
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
@@ -78,8 +79,11 @@ def value_text(values: Column, *, name: str, consistent_timestamps: bool = False
 def epoch_numbers(values: Column) -> Column:
     """Return a timestamp column as int64 in Hudi's unit: milliseconds for `[ms]` and `[s]`, otherwise microseconds."""
     unit = "ms" if values.type.unit in ("s", "ms") else "us"
-    # Nanoseconds are truncated, as they are when the column is written to a table.
-    return values.cast(pa.timestamp(unit, values.type.tz), safe=False).cast(pa.int64())
+    kind = pa.timestamp(unit, values.type.tz)
+    if is_nanos(values.type):
+        # As when the column is written to a table.
+        values = to_micros(flat(values), kind)
+    return values.cast(kind).cast(pa.int64())
 
 
 def _require(step: str, known: list[str], dotted: str) -> None:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.nanoseconds import is_nanos, to_micros
 from lakehouse.core.rows.joda_patterns import (
     DAY_MS,
     MINUTE_MS,
@@ -34,7 +35,7 @@ from lakehouse.core.rows.joda_patterns import (
     parse,
     render,
 )
-from lakehouse.core.rows.key_values import epoch_numbers
+from lakehouse.core.rows.key_values import epoch_numbers, flat
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.keys import TimestampFormat
 
@@ -95,7 +96,9 @@ def timestamp_texts(
         return _texts_of_strings(values, timestamp, output, name)
     zone = zone_id(timestamp.output_timezone)
     if consistent_timestamps and pa.types.is_timestamp(values.type):
-        micros = pc.fill_null(values.cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64()), SECOND_MS)
+        utc = pa.timestamp("us", "UTC")
+        moments = to_micros(flat(values), utc) if is_nanos(values.type) else values.cast(utc)
+        micros = pc.fill_null(moments.cast(pa.int64()), SECOND_MS)
         return _texts(micros.to_numpy() // 1_000, output, zone)
     return _texts(_millis(_whole_numbers(values, name), _unit(timestamp, name)), output, zone)
 

@@ -18,7 +18,7 @@ _DRIFT = {
     Drift.KEPT: "missing in some rows, stored values kept",
     Drift.NULLED: "missing in some rows, written as null",
     Drift.PROMOTED: "promoted",
-    Drift.ROUNDED: "promoted, large numbers may be rounded",
+    Drift.ROUNDED: "rounded",
     Drift.WIDENED: "widened to text",
 }
 

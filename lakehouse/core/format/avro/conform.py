@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.nanoseconds import is_nanos, to_micros
+
 #: Types of Kafka Connect whose values are numbers, with the Arrow type of the number's meaning.
 _CONNECT_TYPES = {
     "io.debezium.time.Date": pa.date32(),
@@ -42,8 +44,8 @@ def conformed(array: pa.Array, target: pa.DataType, declared: Any, named: Mappin
     if meaning is not None and pa.types.is_integer(array.type) and pa.types.is_temporal(target):
         width = pa.int32() if meaning == pa.date32() else pa.int64()
         array = array.cast(width).cast(meaning)
-        if meaning == pa.timestamp("ns"):
-            return array.cast(target, safe=False)
+        if is_nanos(meaning) and pa.types.is_timestamp(target):
+            return to_micros(array, pa.timestamp("us", target.tz)).cast(target, safe=False)
     return array if array.type == target else array.cast(target)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -102,13 +102,16 @@ class PreparedWrite:
         """Return the context of the tasks of the write at `instant`."""
         return replace(self.template, instant=instant)
 
-    def extra(self, stats: Sequence[WriteStat], rows: int) -> dict[str, str]:
-        """Return the extra metadata of a commit of `rows` rows: schema, column ranges, provided columns, drift."""
+    def extra(self, stats: Sequence[WriteStat], rows: int, drift: Iterable[ColumnDrift] = ()) -> dict[str, str]:
+        """Return the extra metadata of a commit of `rows` rows: schema, column ranges, provided columns, drift.
+
+        `drift` is what the tasks found in the values.
+        """
         extra = {"schema": self.avro_schema} | ranges_extra(stats, self.template.indexed)
         # Completed rows repeat the stored values of the other columns, so a write of those columns conflicts, too.
         if self.template.provided_columns is not None and not completes_rows(self.template):
             extra[conflict.COLUMNS_KEY] = json.dumps(self.template.provided_columns)
-        return extra | encode_drift(self.counted_drift(stats, rows))
+        return extra | encode_drift((*self.counted_drift(stats, rows), *drift))
 
     def counted_drift(self, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
         """Yield the drifts with the number of rows that they affect; `rows` is the number of rows of the batch."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakehouse.core.operations.commit.precondition import Precondition
+from lakehouse.core.rows.cut_times import CutTimes
 from lakehouse.model.commit import Operation
 from lakehouse.model.drift import BatchColumns
 
@@ -26,6 +27,7 @@ class WriteRequest:
         precondition: What must still hold at the commit; otherwise the write ends with a Conflict.
         columns: Which columns the source provided, if rows differ in that.
         deletes_yield: Of the rows of a key, deletes are dropped if there are others, whatever their order.
+        cut_times: Counts the rows whose times lose digits while the frame is read.
     """
 
     operation: Operation
@@ -36,6 +38,7 @@ class WriteRequest:
     precondition: Precondition | None = None
     columns: BatchColumns | None = None
     deletes_yield: bool = False
+    cut_times: CutTimes = field(default_factory=CutTimes)
 
     @property
     def replaces(self) -> bool:

@@ -80,6 +80,8 @@ def write(
     if needs_rebuild(table):
         rebuild_dropped(table, policies.transaction)
         table = table.refresh()
+    if request.operation is not Operation.DELETE:
+        request = replace(request, frame=request.cut_times.watch(request.frame))
     allowed = policies.transaction.conflict_retries + 1
     lost: list[WriteAttempt] = []
     staged: list[StagedRun] = []
@@ -340,7 +342,7 @@ def _commit_metadata(
     owners: Mapping[str, str],
 ) -> CommitMetadata:
     rows = sum(run.rows for run in attempt.staged) if attempt.staged else sum(stat.num_writes for stat in stats)
-    extra = attempt.prepared.extra(stats, rows)
+    extra = attempt.prepared.extra(stats, rows, attempt.request.cut_times.drift(attempt.prepared.template.schema))
     event_times = event_time_extra(attempt.table, attempt.policies.event_time, stats)
     return CommitMetadata(
         operation=attempt.request.operation.value,
