@@ -67,7 +67,7 @@ def rounded(column: str, rows: int = CUT) -> tuple[ColumnDrift, ...]:
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("verb", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
 def test_writes_cut_nanoseconds_towards_the_past_and_count_the_rows(verb: str, zone: str | None) -> None:
-    """huggingface/datasets#8391, apache/arrow#6536: digits of times vanish without a word."""
+    """apache/iceberg-go#1586, huggingface/datasets#8391, apache/arrow#6536: digits of times vanish without a word."""
     table = created()
     outcome = getattr(table, verb)(batch(times(zone)))
     assert outcome.drift == rounded("v")
@@ -134,7 +134,7 @@ def test_types_without_a_counterpart_are_refused_with_the_column(kind: pa.DataTy
 
 
 def test_files_and_messages_cut_nanoseconds_as_writes_do(tmp_path: Any) -> None:
-    """apache/spark#39469: one rule for all sources, as Spark floors, also before 1970."""
+    """apache/iceberg-go#1586, duckdb/duckdb#15289: one rule for all sources, also before 1970."""
     rows = pa.table({"at": times().drop_null(), "s": nested("struct").filter(pc.is_valid(times()))})
     sink = io.BytesIO()
     # ORC has no times as early as the first nanosecond that Arrow has.

@@ -73,7 +73,7 @@ def writes_of(table: Table) -> dict[str, Callable[..., Any]]:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_path_that_cannot_exist_is_refused_before_the_instant(name: str, tmp_path: Any) -> None:
-    """apache/hudi#11446, apache/hudi#18450: the write fails, and the table stays writable."""
+    """apache/datafusion-comet#5836, lensesio/stream-reactor#1719: the write fails, and the table stays writable."""
     value, reason = FAULTS[name]
     table = created(open_storage(str(tmp_path / "t")))
     before = sorted(os.walk(tmp_path))
@@ -90,7 +90,7 @@ def test_a_path_that_cannot_exist_is_refused_before_the_instant(name: str, tmp_p
     ("name", "markers"), [("ascii segment", "DIRECT"), *((name, "TIMELINE_SERVER_BASED") for name in FAULTS)]
 )
 def test_rows_that_are_streamed_into_the_write_roll_it_back(name: str, markers: str, tmp_path: Any) -> None:
-    """apache/hudi#11446: values of a stream are seen when the instant exists already."""
+    """apache/datafusion-comet#5836: values of a stream are seen when the instant exists already."""
     value, _ = FAULTS[name]
     table = created(open_storage(str(tmp_path / "t")), **{DIRECT: markers})
     for write in writes_of(table).values():
@@ -105,7 +105,7 @@ def test_rows_that_are_streamed_into_the_write_roll_it_back(name: str, markers: 
 
 @pytest.mark.parametrize("name", ["deep path", "nul", "line break", "metadata folder"])
 def test_url_encoding_accepts_values_whose_characters_it_escapes(name: str, tmp_path: Any) -> None:
-    """apache/hudi#18450: the encoded path counts, with three bytes for each escaped one."""
+    """apache/hudi#10754, delta-io/delta#3290: the encoded path counts, with three bytes for each escaped one."""
     table = created(open_storage(str(tmp_path / "t")), encode=True)
     value, _ = FAULTS[name]
     if name == "deep path":
@@ -120,7 +120,7 @@ def test_url_encoding_accepts_values_whose_characters_it_escapes(name: str, tmp_
 
 
 def test_the_longest_paths_of_a_local_disk_are_written_and_rolled_back(tmp_path: Any) -> None:
-    """apache/hudi#18450: names of files, markers and temporary files fit below the longest allowed path."""
+    """lensesio/stream-reactor#1719: files, markers and temporary files fit below the longest allowed path."""
     for markers in ("DIRECT", "TIMELINE_SERVER_BASED"):
         root = str(tmp_path / markers)
         table = created(open_storage(root), **{DIRECT: markers})
@@ -141,7 +141,7 @@ def test_the_longest_paths_of_a_local_disk_are_written_and_rolled_back(tmp_path:
 
 @pytest.mark.s3
 def test_keys_of_object_stores_count_with_the_prefix_of_the_table(s3_server: Any) -> None:
-    """apache/hudi#18450: a key has 1,024 bytes, and the encoded partition path is a part of it."""
+    """prestodb/presto#6850: a key has 1,024 bytes, and the encoded partition path is a part of it."""
     storage = open_storage(f"s3://{s3_server.bucket}/prefix/keys", s3_server.options)
     table = created(storage, encode=True)
     limit = 1024 - len("prefix/keys/") - 128
@@ -186,7 +186,7 @@ def left_behind(table: Table, paths: Sequence[str], *, undone: bool) -> Instant:
 
 @pytest.mark.parametrize("undone", [False, True], ids=["pending", "being rolled back"])
 def test_a_table_that_older_code_left_broken_recovers(undone: bool, each_store: Storage) -> None:
-    """apache/hudi#11446, apache/hudi#2749: a rollback treats a path that cannot exist as absent."""
+    """apache/datafusion-comet#5836, apache/hudi#2749: a rollback treats a path that cannot exist as absent."""
     # Older code refused to begin the rollback of a path with NUL.
     paths = [FAULTS[name][0] for name in ("ascii segment", "cjk segment", "deep path", *(() if undone else ("nul",)))]
     table = created(each_store)
@@ -212,7 +212,7 @@ def test_a_table_that_older_code_left_broken_recovers(undone: bool, each_store: 
 
 @pytest.mark.parametrize("encode", [False, True])
 def test_values_that_look_alike_stay_apart(encode: bool, tmp_path: Any) -> None:
-    """apache/hudi#18450: partitions differ if their bytes differ: case, Unicode normal forms, blanks, escapes."""
+    """apache/hudi#10754: partitions differ if their bytes differ: case, Unicode normal forms, blanks, escapes."""
     table = created(open_storage(str(tmp_path / "t")), encode=encode)
     values = ["A", "\u00c9", "E\u0301", "\u00e9", "e\u0301", " ", "  ", "x", "x ", "%41", "a%2Fb", "p=1", ".x", "x.tmp"]
     table.upsert(rows("k", *values))
@@ -228,7 +228,7 @@ def test_values_that_look_alike_stay_apart(encode: bool, tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("value", [".", "..", ".hoodie", "a/", "/a", "a//b", "a/../b", "x/./y"])
 def test_values_that_name_no_directory_are_refused_with_the_value(value: str) -> None:
-    """apache/hudi#18450: such a path would be another directory than its text says."""
+    """apache/hudi#19342: such a path would be another directory than its text says."""
     table = created(make_env().storage)
     with pytest.raises(UserError, match="a value in 'p' that cannot form a partition path") as caught:
         table.upsert(rows("b", value))
@@ -237,7 +237,7 @@ def test_values_that_name_no_directory_are_refused_with_the_value(value: str) ->
 
 
 def test_deletes_in_a_path_that_cannot_exist_find_nothing(tmp_path: Any) -> None:
-    """apache/hudi#11446: no row can be there, so nothing is deleted."""
+    """apache/datafusion-comet#5836: no row can be there, so nothing is deleted."""
     table = created(open_storage(str(tmp_path / "t")))
     for value in ("x" * 256, "a\nb"):
         assert isinstance(table.delete(rows("a", value)), NothingToDo)
@@ -246,7 +246,7 @@ def test_deletes_in_a_path_that_cannot_exist_find_nothing(tmp_path: Any) -> None
 
 @pytest.mark.parametrize("value", ["a\nb", "x/.hoodie/y"])
 def test_a_stored_partition_that_is_refused_now_stays_writable(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """apache/hudi#18450: only new partitions are refused; a stored one must not become read-only."""
+    """apache/hudi#10754: only new partitions are refused; a stored one must not become read-only."""
     table = created(make_env().storage)
     with monkeypatch.context() as patch:
         patch.setattr(keys, "first_fault", lambda *_: None)
@@ -259,9 +259,19 @@ def test_a_stored_partition_that_is_refused_now_stays_writable(value: str, monke
     assert [key for key, partition in stored(table) if partition == value] == ["b", "c", "d"]
 
 
+def test_numbers_of_any_size_have_short_partition_paths(tmp_path: Any) -> None:
+    """apache/datafusion-comet#5836: the largest double is a text of 22 characters, as in Java, not of 309 digits."""
+    env = make_env(str(tmp_path / "t"))
+    table = Table.create(env.storage.root, name="t", record_key="id", partition_by="p", env=env)
+    values = [1.7976931348623157e308, 5e-324, -1e7, 1e-3, 0.0]
+    table.upsert(pa.table({"id": ["a"] * len(values), "p": values}))
+    paths = table.scan(["_hoodie_partition_path"]).to_arrow().column(0).to_pylist()
+    assert sorted(paths) == ["-1.0E7", "0.0", "0.001", "1.7976931348623157E308", "4.9E-324"]
+
+
 @pytest.mark.spark
 def test_spark_writes_roll_back_and_leave_the_table_writable(spark: SparkSession, tmp_path: Any) -> None:
-    """apache/hudi#11446: the values are known in the workers only."""
+    """apache/datafusion-comet#5836: the values are known in the workers only."""
     table = created(open_storage(str(tmp_path / "t")))
     for value, write in (("x" * 256, table.upsert), ("a\0b", table.bulk_insert)):
         frame = spark.createDataFrame([("b", "p"), ("b", value)], "id string, p string")

@@ -91,7 +91,7 @@ def test_writes_without_a_column_of_required_fields_give_new_rows_null(name: str
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_a_new_column_with_required_fields_is_null_in_stored_rows(kind: str) -> None:
-    """apache/hudi#10483: a column that is added to a table with rows."""
+    """apache/hudi#19654, apache/hudi#10483: a column that is added to a table with rows."""
     table = created(kind)
     table.upsert(pa.table({"id": ["a", "b"], "n": [1, 2]}))
     table.upsert(pa.table({"id": ["a"], "n": [3], "s": pa.array([VALUE], INNER)}))
@@ -99,6 +99,28 @@ def test_a_new_column_with_required_fields_is_null_in_stored_rows(kind: str) -> 
     if kind == "MERGE_ON_READ":
         assert table.services.compaction.run()
     assert stored(table) == {"a": (3, VALUE), "b": (4, None)}
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("name", ["struct", "list", "map"])
+def test_structs_that_lack_a_required_field_make_it_optional(name: str, kind: str) -> None:
+    """apache/hudi#6321: later batches lack fields of structs, also inside of lists and maps."""
+    type_, value = TYPES[name]
+    short = {"y": "b"}
+    narrow = pa.struct([("y", pa.string())])
+    batches = {
+        "struct": (narrow, short, {"x": None, "y": "b"}),
+        "list": (pa.list_(narrow), [short], [{"x": None, "y": "b"}]),
+        "map": (pa.map_(pa.string(), narrow), [("k", short)], [("k", {"x": None, "y": "b"})]),
+    }
+    kind_, given, expected = batches[name]
+    table = created(kind)
+    table.upsert(pa.table({"id": ["a", "b"], "n": [1, 2], "s": pa.array([value, value], type_)}))
+    table.upsert(pa.table({"id": ["a", "c"], "n": [3, 4], "s": pa.array([given, given], kind_)}))
+    table.upsert(pa.table({"id": ["d"], "n": [5], "s": pa.array([value], type_)}))
+    if kind == "MERGE_ON_READ":
+        assert table.services.compaction.run()
+    assert stored(table) == {"a": (3, expected), "b": (2, value), "c": (4, expected), "d": (5, value)}
 
 
 def test_a_batch_with_null_in_a_required_field_is_refused_with_the_field() -> None:
