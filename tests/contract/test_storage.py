@@ -48,6 +48,26 @@ def test_reads_of_a_missing_file_raise_not_found(each_store: Storage) -> None:
             each_store.open_input(missing)
 
 
+@pytest.mark.parametrize("directory", ["x" * 1_100, "語" * 400, "/".join(["x"] * 2_100)], ids=["wide", "cjk", "deep"])
+def test_a_path_that_is_too_long_for_the_store_is_absent(each_store: Storage, directory: str) -> None:
+    each_store.put("a/b", b"x")
+    path = f"{directory}/file"
+    with pytest.raises(NotFoundError):
+        each_store.get(path)
+    with pytest.raises(NotFoundError):
+        each_store.get_range(path, 0, 1)
+    with pytest.raises(NotFoundError):
+        each_store.get_tagged(path)
+    with pytest.raises(NotFoundError):
+        each_store.open_input(path)
+    assert each_store.find(path) is None
+    assert each_store.list(directory) == each_store.list_names(directory) == []
+    assert each_store.list_dir(directory) == ([], [])
+    assert each_store.delete(path) is False
+    each_store.delete_many([path, "a/b"])
+    assert each_store.list("") == []
+
+
 def test_listing_after_a_path_and_finding_a_file_agree_with_the_list_of_all(each_store: Storage) -> None:
     for path in ("a/1", "a/2", "b", "b/3" if each_store.root.startswith("s3") else "b2/3", "c d+e%2F"):
         each_store.put(path, path.encode())

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.rows.key_values import Column, Rows, column, flat, plain, value_text
-from lakehouse.core.rows.partition_path import is_timestamp_field, segment
+from lakehouse.core.rows.partition_path import escape, is_timestamp_field, segment
 from lakehouse.core.rows.path_checks import first_fault, path_fault
 from lakehouse.core.rows.timestamp_keys import timestamp_texts
 from lakehouse.errors import UnsupportedError, UserError
@@ -126,9 +126,9 @@ def _short(value: object) -> object:
 
 def _escaped(text: Column) -> Column:
     """Return values with `%`, `,` and `:` as `%25`, `%2C` and `%3A`, and with placeholders as other texts."""
-    for character, escape in _ESCAPES:
+    for character, escaped in _ESCAPES:
         if pc.any(pc.match_substring(text, character)).as_py():
-            text = pc.replace_substring(text, character, escape)
+            text = pc.replace_substring(text, character, escaped)
     if pc.any(pc.starts_with(text, "__")).as_py():
         reserved = pc.is_in(text, value_set=pa.array([NULL_PLACEHOLDER, EMPTY_PLACEHOLDER]))
         text = pc.if_else(reserved, pc.binary_replace_slice(text, 0, 1, "%5F"), text)
@@ -288,7 +288,7 @@ def _refuse_path(
     guilty = next(((name, text) for name, text in fields.items() if path_fault(text, limits)), None)
     name, text = guilty or (", ".join(fields), "/".join(texts))
     encoding = ""
-    if not config.url_encode and not text.isprintable() and "\0" not in text:
+    if not config.url_encode and path_fault(escape(text), limits) is None:
         encoding = " Or create the table with hoodie.datasource.write.partitionpath.urlencode=true, which escapes it."
     raise UserError(
         f"a value of partition column {name!r} cannot be a partition path: {path_fault(text, limits)}. The path is "

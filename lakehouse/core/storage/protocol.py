@@ -93,7 +93,8 @@ class OutputFile(Protocol):
 class Storage(Protocol):
     """Files below one root.
 
-    All methods raise UserError for a path that is not relative and plain or that the user may not access. They raise
+    All methods raise UserError for a path that is not relative and plain or that the user may not access. For reads and
+    deletes, a path that is longer than the store allows is absent, because no file can have it. They raise
     RetryableError if a transient fault persists after the bounded retries of the method.
     """
 
