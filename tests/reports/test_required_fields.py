@@ -44,7 +44,7 @@ TYPES: Mapping[str, tuple[pa.DataType, Any]] = {
 }
 
 
-def created(kind: str, location: str | None = None) -> Table:
+def created(kind: str, location: str | None = None, **declared: Any) -> Table:
     """Return a new table, in memory by default; services run without waiting for more commits."""
     env = make_env(location)
     return Table.create(
@@ -54,6 +54,7 @@ def created(kind: str, location: str | None = None) -> Table:
         table_type=kind,
         cdc="DATA_BEFORE_AFTER",
         env=env,
+        **declared,
         options={"hoodie.compact.inline.max.delta.commits": "1", "hoodie.clustering.async.max.commits": "1"},
     )
 
@@ -121,6 +122,40 @@ def test_structs_that_lack_a_required_field_make_it_optional(name: str, kind: st
     if kind == "MERGE_ON_READ":
         assert table.services.compaction.run()
     assert stored(table) == {"a": (3, expected), "b": (2, value), "c": (4, expected), "d": (5, value)}
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_conditions_on_required_fields_of_null_structs_find_null(kind: str) -> None:
+    """apache/arrow#37202: the content that a null struct gets for the writer is in no result and no statistics."""
+    table = created(kind, partition_by="p")
+    table.upsert(pa.table({"id": ["a", "b"], "p": ["1", "1"], "s": pa.array([{"x": 5, "y": "a"}] * 2, INNER)}))
+    table.upsert(pa.table({"id": ["c"], "p": ["2"]}))
+    table.upsert(pa.table({"id": ["a", "d"], "p": ["2", "1"]}))
+    found = {
+        where: sorted(table.scan(["id"], where).to_arrow().column("id").to_pylist())
+        for where in ("s.x IS NULL", "s.x IS NOT NULL", "s.x = 0", "s.x < 5", "s IS NULL")
+    }
+    nulls = ["a", "c", "d"]
+    assert found == {
+        "s.x IS NULL": nulls,
+        "s.x IS NOT NULL": ["a", "b"],
+        "s.x = 0": [],
+        "s.x < 5": [],
+        "s IS NULL": nulls,
+    }
+    assert not table.validate(deep=True).findings
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_partial_updates_keep_a_struct_with_required_fields(kind: str) -> None:
+    """apache/hudi#10483: null in the newer version takes the stored value."""
+    table = created(kind, partial_update="IGNORE_DEFAULTS")
+    table.upsert(pa.table({"id": ["a", "b"], "n": [1, 2], "s": pa.array([VALUE, None], INNER)}))
+    table.upsert(pa.table({"id": ["a", "b", "c"], "n": [3, 4, 5], "s": pa.array([None] * 3, INNER)}))
+    table.upsert(pa.table({"id": ["a", "a", "d"], "n": [None, 6, 7], "s": pa.array([None, None, VALUE], INNER)}))
+    if kind == "MERGE_ON_READ":
+        assert table.services.compaction.run()
+    assert stored(table) == {"a": (6, VALUE), "b": (4, None), "c": (5, None), "d": (7, VALUE)}
 
 
 def test_a_batch_with_null_in_a_required_field_is_refused_with_the_field() -> None:
