@@ -211,7 +211,7 @@ def _select_version(
 ) -> _Selection:
     """Select the slices of a version; raise UserError if a clean removed files that it needs."""
     as_of, completed_up_to = _bounds(version)
-    schema = table_schema(table, up_to=as_of if completed_up_to is None else _last_request(table, completed_up_to))
+    schema = version_schema(table, version)
     keep = _keep(table, where, schema)
     on_storage = request.skips_damage or (version != SNAPSHOT and is_cleaning(table))
     choice = PartitionChoice(keep=keep)
@@ -320,6 +320,12 @@ def _timeline_version(table: LoadedTable, version: Version) -> TimelineVersion:
     if isinstance(version, EventTimeTravel):
         return CompletedUpTo(event_time_bound(table, version.event_time))
     return TimeTravel(instant_text(version.instant)) if isinstance(version, TimeTravel) else version
+
+
+def version_schema(table: LoadedTable, version: TimelineVersion) -> pa.Schema | None:
+    """Return the data columns of a version; None if no write and no property declares them."""
+    as_of, completed_up_to = _bounds(version)
+    return table_schema(table, up_to=as_of if completed_up_to is None else _last_request(table, completed_up_to))
 
 
 def _bounds(version: TimelineVersion) -> tuple[str | None, str | None]:
