@@ -1,24 +1,28 @@
 """Reads Parquet files that another package plans; an option of `spark.read.format("lakehouse")` names that package.
 
 `.option("published", "database.table")` reads a published table: its module finds the partitions and their files in the
-metastore. Conditions on partition columns reduce the partitions. Spark applies all conditions to the rows.
+metastore. Conditions on partition columns in `.option("where", "dt = '2026-01-31'")` exclude partitions. Filters of a
+query exclude none, because Spark shares a read with pushed filters between queries (see `source`).
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from lakehouse.core.planning.predicate import check_columns, matching, parse_predicate
 from lakehouse.core.storage.locate import open_storage
-from lakehouse.model.predicate import Predicate
+from lakehouse.errors import UserError
+from lakehouse.model.predicate import And, Predicate, columns_of
+from lakehouse.spark.source_options import WHERE
 
 #: Module that implements `FileSource`, by the option that selects it (lower case).
 FILE_SOURCES = {"published": "lakehouse.platform.publish.spark_source"}
@@ -70,26 +74,21 @@ class _FileTask(InputPartition):
 class PlannedFilesReader(DataSourceReader):
     """Reads the files that a `FileSource` plans, in one batch query."""
 
-    def __init__(
-        self, options: Mapping[str, str], schema: StructType, to_predicate: Callable[[Filter], Predicate | None]
-    ) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         """Prepare a query.
 
         Args:
             options: Options of the data source; one of them selects the file source.
             schema: Columns of the result.
-            to_predicate: Translates a filter of Spark; None for filters that have no translation.
+
+        Raises:
+            UserError: Option `where` has a syntax error, or uses a column that is not in the result.
         """
         source = file_source(options)
         assert source is not None, "the data source checks that an option selects a file source"
-        self._options, self._schema, self._to_predicate = dict(options), to_arrow_schema(schema), to_predicate
+        self._options, self._schema = dict(options), to_arrow_schema(schema)
         self._storage_options = source.storage_options(options)
-        self._conditions: tuple[Predicate, ...] = ()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep the conditions for planning and return all filters: Spark applies them to the rows."""
-        self._conditions = tuple(p for p in map(self._to_predicate, filters) if p is not None)
-        return filters
+        self._where = _condition(options, self._schema)
 
     def partitions(self) -> list[InputPartition]:
         """Plan the files and divide them into tasks."""
@@ -97,7 +96,7 @@ class PlannedFilesReader(DataSourceReader):
         assert source is not None
         tasks: list[InputPartition] = [
             _FileTask(files=partition.files[start : start + _FILES_PER_TASK], values=partition.values)
-            for partition in source.plan(self._options, self._conditions)
+            for partition in source.plan(self._options, _conjuncts(self._where))
             for start in range(0, len(partition.files), _FILES_PER_TASK)
         ]
         # Without any partition, Spark would start one task and pass no partition to it.
@@ -114,7 +113,35 @@ class PlannedFilesReader(DataSourceReader):
                 data = [f.name for f in self._schema if f.name not in partition.values]
                 columns = [stored[name.lower()] for name in data if name.lower() in stored]
                 for batch in file.iter_batches(_BATCH_ROWS, columns=columns):
-                    yield _with_table_columns(batch, self._schema, partition.values)
+                    rows = _with_table_columns(batch, self._schema, partition.values)
+                    if self._where is None:
+                        yield rows
+                    else:
+                        yield from matching(pa.Table.from_batches([rows]), self._where, self._schema).to_batches()
+
+
+def _condition(options: Mapping[str, str], schema: pa.Schema) -> Predicate | None:
+    """Return the condition of option `where`; None without this option."""
+    text = next((value for key, value in options.items() if key.lower() == WHERE), None)
+    if text is None:
+        return None
+    where = parse_predicate(text)
+    for name in columns_of(where):
+        if name.partition(".")[0] not in schema.names:
+            raise UserError(
+                f"option {WHERE!r}: column {name!r} is not among the columns of the read: {', '.join(schema.names)}. "
+                "Correct the name, or add the column to .schema(...)",
+                column=name,
+            )
+    check_columns(where, schema)
+    return where
+
+
+def _conjuncts(where: Predicate | None) -> tuple[Predicate, ...]:
+    """Return conditions that all hold for a row that meets `where`."""
+    if where is None:
+        return ()
+    return tuple(part for one in where.parts for part in _conjuncts(one)) if isinstance(where, And) else (where,)
 
 
 def _with_table_columns(batch: pa.RecordBatch, schema: pa.Schema, values: Mapping[str, str]) -> pa.RecordBatch:

@@ -1,9 +1,12 @@
 """The data source behind `spark.read.format("lakehouse")` and `spark.readStream.format("lakehouse")`.
 
-Planning prunes files by the pushed filters: by partition values and column ranges. Workers read the planned files with
-Arrow. Spark does not pass the needed columns to a Python data source. Name them in `.option("columns", "a,b")` or
-in `.schema(...)` to read only those. `Table.scan(...).to_spark(spark)` reads the same files with Spark's own Parquet
-reader.
+`.option("where", "day = '2026-01-31'")` excludes partitions and files, as in `Table.scan`. Filters of a query exclude
+none: the readers do not implement `pushFilters`. Spark 4.1 plans a read with pushed filters and stores the plan in an
+object that all scans of the relation share, so other scans would lose rows. Spark does not pass the needed columns to a
+Python data source either. List them in `.option("columns", "a,b")` or in `.schema(...)`.
+`Table.scan(...).to_spark(spark)` reads the same files with Spark's own Parquet reader.
+
+All queries of one DataFrame read the version that the table had at `load()`. Workers read the planned files with Arrow.
 
 `.option("hoodie.datasource.query.incremental.format", "cdc")` makes an incremental read or a stream return changes: op,
 ts_ms, and the rows before and after as JSON text. `Table.incremental(..., format="cdc")` returns them as structs.
@@ -13,33 +16,31 @@ ts_ms, and the rows before and after as JSON text. `Table.incremental(..., forma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.operations.create.declare import require_merger
-from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable, load_table
+from lakehouse.core.operations.read.bounded_query import BoundedQuery, query_schema, with_bound
 from lakehouse.core.operations.read.cdc import JSON_SCHEMA, ChangeScan, as_json
 from lakehouse.core.operations.read.plan import plan_read
-from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental, ScanRequest
+from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incremental, Query, ScanRequest
 from lakehouse.core.operations.read.scan import Scan, read_rows
 from lakehouse.core.planning.cdc import FileGroupChange
+from lakehouse.core.planning.predicate import check_columns
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.storage.locate import open_storage
-from lakehouse.errors import UserError, nearest
-from lakehouse.model.predicate import And, Predicate
+from lakehouse.errors import CleanedHistoryError, UserError, nearest
 from lakehouse.spark.file_sources import PlannedFilesReader, file_source
-from lakehouse.spark.filters import to_predicate
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.source_options import NAME, SourceOptions, parse_source_options
 from lakehouse.spark.workers import prepare_for_reuse
@@ -49,8 +50,7 @@ _BEFORE_FIRST_COMMIT = "0" * 17
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format with a session and let Spark push filters into it."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    """Register the format with a session."""
     spark.dataSource.register(LakehouseDataSource)
 
 
@@ -72,7 +72,13 @@ class _ChangeTask(InputPartition):
 
 
 class LakehouseDataSource(DataSource):
-    """The data source; options have Hudi's names where Hudi has such an option."""
+    """The data source; options have Hudi's names where Hudi has such an option.
+
+    Spark creates one data source for each relation, calls `schema` unless the query states a schema, and serializes
+    the data source. All scans of the relation use this copy.
+    """
+
+    _bounded: BoundedQuery | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -85,13 +91,15 @@ class LakehouseDataSource(DataSource):
         if source is not None:
             return source.schema_ddl(self.options)
         options = parse_source_options(self.options)
-        return spark_schema(_result_schema(_open(options), options))
+        table = _open(options)
+        self._bounded = with_bound(table, options.query)
+        return spark_schema(_result_schema(table, self._bounded.query, options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         if file_source(self.options) is not None:
-            return PlannedFilesReader(self.options, schema, to_predicate)
-        return LakehouseReader(dict(self.options), schema)
+            return PlannedFilesReader(self.options, schema)
+        return LakehouseReader(dict(self.options), schema, self._bounded)
 
     def streamReader(self, schema: StructType) -> LakehouseStreamReader:
         """Return the reader of a stream."""
@@ -103,36 +111,32 @@ class LakehouseDataSource(DataSource):
 class LakehouseReader(DataSourceReader):
     """Plans one batch query into tasks and reads them as Arrow batches."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._options, self._columns = parse_source_options(options), tuple(schema.names)
-        self._schema = to_arrow_schema(schema)
+    def __init__(self, options: Mapping[str, str], schema: StructType, bounded: BoundedQuery | None = None) -> None:
+        """Prepare a query.
+
+        Args:
+            options: Options of the data source.
+            schema: Columns of the result.
+            bounded: The query with the bound of the version to read; None reads the newest version at planning.
+        """
+        self._options, self._columns, self._bounded = parse_source_options(options), tuple(schema.names), bounded
         if self._options.reads_changes:
             _check_change_columns(self._columns)
-        self._pushed: tuple[Predicate, ...] = ()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep the filters that the reader applies exactly; yield the others to Spark."""
-        applied = []
-        for pushed in filters:
-            # The columns of changed rows are inside JSON text, so filters cannot reduce the files of changes.
-            predicate = None if self._options.reads_changes else to_predicate(pushed, self._schema)
-            if predicate is None:
-                yield pushed
-            else:
-                applied.append(predicate)
-        self._pushed = tuple(applied)
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read; slices with small files share a task."""
-        request = ScanRequest(query=self._options.query)
-        if not self._options.reads_changes:
-            request = replace(
-                request,
-                columns=self._columns,
-                where=And(self._pushed) if self._pushed else None,
-                skips_damage=self._options.skips_damage,
-            )
-        return _tasks(plan_read(_open(self._options), request), self._columns)
+        table = _open(self._options)
+        query = self._options.query if self._bounded is None else self._bounded.on(table)
+        try:
+            return _tasks(plan_read(table, _request(self._options, query, self._columns)), self._columns)
+        except CleanedHistoryError as error:
+            if self._bounded is None or query == self._bounded.query:
+                raise
+            raise CleanedHistoryError(
+                f"{error}. The DataFrame reads the version that the table had at load(): load it again to read the "
+                "newest version",
+                **error.facts,
+            ) from error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -164,11 +168,8 @@ class LakehouseStreamReader(DataSourceStreamReader):
         begin, last = start["completed"], end["completed"]
         if begin >= last:
             return []
-        request = ScanRequest(query=Changes(begin, last))
-        if not self._options.reads_changes:
-            request = ScanRequest(
-                query=Incremental(begin, last), columns=self._columns, skips_damage=self._options.skips_damage
-            )
+        query = Changes(begin, last) if self._options.reads_changes else Incremental(begin, last)
+        request = _request(self._options, query, self._columns)
         return _tasks(plan_read(_open(self._options), request), self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -183,9 +184,21 @@ def _open(options: SourceOptions) -> LoadedTable:
     return table
 
 
-def _result_schema(table: LoadedTable, options: SourceOptions) -> pa.Schema:
-    stored = table_schema(table)
-    full = JSON_SCHEMA if options.reads_changes else with_meta_fields(stored if stored is not None else pa.schema([]))
+def _request(options: SourceOptions, query: Query, columns: tuple[str, ...]) -> ScanRequest:
+    request = ScanRequest(query=query, where=options.where)
+    # The columns of changes are images of whole rows, and damaged files cannot be skipped.
+    if isinstance(query, Changes):
+        return request
+    return replace(request, columns=columns, skips_damage=options.skips_damage)
+
+
+def _result_schema(table: LoadedTable, query: Query, options: SourceOptions) -> pa.Schema:
+    stored = query_schema(table, query)
+    data = stored if stored is not None else pa.schema([])
+    rows = with_meta_fields(data)
+    if options.where is not None:
+        check_columns(options.where, data if options.reads_changes else rows)
+    full = JSON_SCHEMA if options.reads_changes else rows
     if options.columns is None:
         return full
     for name in options.columns:

@@ -18,12 +18,15 @@ from lakehouse.core.operations.read.queries import (
     TimeTravel,
     Version,
 )
+from lakehouse.core.planning.predicate import parse_predicate
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.predicate import Predicate
 from lakehouse.spec.options.parser import parse_options
 
 NAME = "lakehouse"
 PATH = "path"
 COLUMNS = "columns"
+WHERE = "where"
 QUERY_TYPE = "hoodie.datasource.query.type"
 BEGIN = "hoodie.datasource.read.begin.instanttime"
 END = "hoodie.datasource.read.end.instanttime"
@@ -36,6 +39,7 @@ DAMAGED_FILES = "lakehouse.damaged.files"
 _OPTIONS = (
     PATH,
     COLUMNS,
+    WHERE,
     QUERY_TYPE,
     BEGIN,
     END,
@@ -58,6 +62,7 @@ class SourceOptions:
         location: URL or path of the table.
         query: What a batch read returns; a stream reads the commits since its offset.
         columns: Columns of the result; None for all.
+        where: Condition on the rows; it excludes partitions and files.
         storage: Options of the table's storage.
         functions: Functions of the table that may be loaded.
         start_offset: Where a new stream starts: "earliest", "latest" or a completion time.
@@ -67,6 +72,7 @@ class SourceOptions:
     location: str
     query: Query
     columns: tuple[str, ...] | None
+    where: Predicate | None
     storage: Mapping[str, str]
     functions: tuple[str, ...]
     start_offset: str
@@ -81,7 +87,8 @@ class SourceOptions:
 def parse_source_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
     """Parse the options of a read; keys are compared without regard to case.
 
-    Raises UserError for an unknown option, a missing location, and options that contradict each other.
+    Raises UserError for an unknown option, a missing location, a condition with a syntax error, and options that
+    contradict each other.
     """
     values = {key.lower(): value for key, value in options.items()}
     lower_case = [name.lower() for name in _OPTIONS]
@@ -103,6 +110,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
         location=values[PATH],
         query=query,
         columns=_names(values.get(COLUMNS, "")) or None,
+        where=parse_predicate(values[WHERE]) if WHERE in values else None,
         storage={key: value for key, value in options.items() if key.lower().startswith(_STORAGE_PREFIXES)},
         functions=_names(values.get(FUNCTIONS, "")),
         start_offset=values.get(START_OFFSET.lower(), EARLIEST),

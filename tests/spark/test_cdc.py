@@ -15,6 +15,7 @@ from lakehouse.core.operations.read.queries import EARLIEST as EARLIEST_INSTANT
 from lakehouse.core.operations.read.queries import Changes, ScanRequest
 from lakehouse.spark.changes import rows_of_changes
 from lakehouse.spark.source import register
+from tests.support.spark import used_relation
 
 pytestmark = pytest.mark.spark
 
@@ -48,8 +49,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def read(spark: Any, table: Table, **options: str) -> Any:
-    register(spark)
-    return spark.read.format("lakehouse").options(**QUERY, **options).load(table.location)
+    return used_relation(spark, table.location, **QUERY, **options)
 
 
 def plain(change: Any) -> tuple[Any, ...]:
@@ -75,6 +75,7 @@ def test_data_source_applies_ranges_columns_and_filters_to_changes(spark: Any, t
     frame = read(spark, table, **begin).where("op = 'u' AND get_json_object(after, '$.id') = 'a'")
     assert [json.loads(row.after)["tags"] for row in frame.collect()] == [['"y"', None]]
     assert [row.op for row in read(spark, table).collect()] == ["d"]
+    assert [row.op for row in read(spark, table, **EARLIEST, where="id = 'a'").collect()] == ["i", "u"]
 
 
 def test_to_spark_returns_changes_with_structs(spark: Any, table: Table) -> None:

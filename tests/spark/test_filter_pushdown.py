@@ -1,4 +1,4 @@
-"""Filters of Spark exclude files before any is opened, and the rows are those of Spark's own evaluation."""
+"""Conditions of a read exclude files before any is opened; filters have the rows of Spark's own evaluation."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, IsNull, LessThan, StringStartsWith
-from pyspark.sql.datasource import In as InFilter
-from pyspark.sql.datasource import Not as NotFilter
 
 import lakehouse.spark.source as source
 from lakehouse.core.table.table import Table
-from lakehouse.model.predicate import And, Comparison, In, Not, StartsWith
-from lakehouse.model.predicate import IsNull as IsNullPredicate
-from lakehouse.spark.filters import to_predicate
 from lakehouse.spark.scan import spark_schema
+from tests.support.spark import used_relation
 
 pytestmark = pytest.mark.spark
 
@@ -32,7 +27,7 @@ SCHEMA = pa.schema(
     ]
 )
 FILES = 6
-#: Conditions, and the largest number of slices that a read opens. Commits state no range of a column without values.
+#: Conditions of a read, and the largest number of slices that it opens. A column without values has no range.
 CONDITIONS = {
     "p = '3'": 1,
     "p in ('1', '2')": 2,
@@ -41,14 +36,14 @@ CONDITIONS = {
     "n between 10 and 21": 3,
     "id like 'k4%'": 1,
     "n is null": 1,
-    "n <=> 20": 2,
     "place.city = 'c5'": FILES,
     "f > 21": FILES,
     "f < 11": FILES,
-    "f = double('NaN')": FILES,
     "not (f > 21)": FILES,
     "p = '1' or n = 40": FILES,
 }
+#: Filters of a query, which exclude no files.
+FILTERS = (*CONDITIONS, "n <=> 20", "f = double('NaN')", "n is null or n > 30")
 
 
 def rows(number: int) -> pa.Table:
@@ -74,46 +69,28 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return made
 
 
-@pytest.mark.parametrize("where", CONDITIONS)
-def test_pushed_filter_returns_the_rows_of_spark_and_opens_few_files(spark: Any, table: Table, where: str) -> None:
-    source.register(spark)
+@pytest.fixture(scope="module")
+def used(spark: Any, table: Table) -> Any:
+    """Return one relation of the table for all filters."""
+    return used_relation(spark, table.location)
+
+
+@pytest.mark.parametrize("where", FILTERS)
+def test_filter_returns_the_rows_of_spark_from_a_used_relation(spark: Any, used: Any, where: str) -> None:
     frame = spark.createDataFrame(pa.concat_tables(rows(n) for n in range(FILES)).to_pylist(), spark_schema(SCHEMA))
     expected = sorted(row.id for row in frame.where(where).collect())
-    found = spark.read.format("lakehouse").load(table.location).where(where)
-    assert sorted(row.id for row in found.collect()) == expected
-    # The planner runs in a worker of Spark, so the plan of the same filters is counted here.
-    reader = source.LakehouseReader({"path": table.location}, spark_schema(SCHEMA))
-    list(reader.pushFilters(_filters(where)))
+    assert sorted(row.id for row in used.where(where).collect()) == expected
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_condition_returns_the_rows_of_a_scan_and_opens_few_files(spark: Any, table: Table, where: str) -> None:
+    expected = sorted(table.scan(["id"], where).to_arrow().column("id").to_pylist())
+    assert sorted(row.id for row in used_relation(spark, table.location, where=where).collect()) == expected
+    # The planner runs in a worker of Spark, so the plan of the same condition is counted here.
+    reader = source.LakehouseReader({"path": table.location, "where": where}, spark_schema(SCHEMA))
     opened = sum(len(task.slices) for task in reader.partitions())
     assert opened <= CONDITIONS[where]
-
-
-def _filters(where: str) -> list[Any]:
-    """Return the filters that Spark pushes for a condition of this test."""
-    return {
-        "p = '3'": [EqualTo(("p",), "3")],
-        "p in ('1', '2')": [InFilter(("p",), ("1", "2"))],
-        "n = 30": [EqualTo(("n",), 30)],
-        "n > 30": [GreaterThan(("n",), 30)],
-        "n between 10 and 21": [NotFilter(LessThan(("n",), 10)), NotFilter(GreaterThan(("n",), 21))],
-        "id like 'k4%'": [StringStartsWith(("id",), "k4")],
-        "n is null": [IsNull(("n",))],
-        "n <=> 20": [EqualNullSafe(("n",), 20)],
-    }.get(where, [])
-
-
-def test_filters_are_translated_only_if_they_hold_for_the_same_rows() -> None:
-    assert to_predicate(EqualTo(("place", "city"), "x"), SCHEMA) == Comparison("place.city", "=", "x")
-    assert to_predicate(EqualNullSafe(("n",), None), SCHEMA) == IsNullPredicate("n")
-    same = And((Comparison("n", "=", 1), Not(IsNullPredicate("n"))))
-    assert to_predicate(NotFilter(EqualNullSafe(("n",), 1)), SCHEMA) == Not(same)
-    assert to_predicate(StringStartsWith(("id",), "k"), SCHEMA) == StartsWith("id", "k")
-    assert to_predicate(InFilter(("f",), (1.0, 2.0)), SCHEMA) == In("f", (1.0, 2.0))
-    # NaN is greater than all numbers in Spark, and not in Arrow.
-    for pushed in (GreaterThan(("f",), 1.0), EqualTo(("f",), math.nan), InFilter(("f",), (1.0, math.nan))):
-        assert to_predicate(pushed, SCHEMA) is None
-        assert to_predicate(NotFilter(pushed), SCHEMA) is None
-    assert to_predicate(EqualTo(("a.b", "c"), 1), SCHEMA) is None
+    assert opened == len(table.scan(["id"], where).plan().plan.slices)
 
 
 def test_where_of_a_scan_has_the_same_rows_in_arrow_and_in_spark(spark: Any, table: Table) -> None:

@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from lakehouse.core.table.table import Table
-from lakehouse.spark.source import register
 from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables, row_hash
-from tests.support.spark import collected
+from tests.support.spark import collected, used_relation
 
 pytestmark = pytest.mark.spark
 
@@ -45,13 +44,11 @@ def chosen(rows: pa.Table | None, **values: str | None) -> pa.Table | None:
 
 
 def source(spark: Any, table: Table, **options: str) -> DataFrame:
-    frame: DataFrame = spark.read.format("lakehouse").options(**options).load(table.location)
-    return frame
+    return used_relation(spark, table.location, **options)
 
 
 @pytest.mark.parametrize("fixture", TABLES)
 def test_snapshot_and_read_optimized_rows_are_as_expected(spark: Any, fixture: FixtureTable, tmp_path: Path) -> None:
-    register(spark)
     table = Table.open(str(fixture.unpack(tmp_path)))
     snapshots = [table.scan().to_spark(spark), source(spark, table)]
     bases = [table.scan(read_optimized=True).to_spark(spark), source(spark, table, **{_QUERY: "read_optimized"})]
@@ -65,7 +62,6 @@ def test_snapshot_and_read_optimized_rows_are_as_expected(spark: Any, fixture: F
 @pytest.mark.slow
 @pytest.mark.parametrize("fixture", [table for table in TABLES if table.values[0].times or table.values[0].ranges])
 def test_time_travel_and_incremental_rows_are_as_expected(spark: Any, fixture: FixtureTable, tmp_path: Path) -> None:
-    register(spark)
     table = Table.open(str(fixture.unpack(tmp_path)))
     past, changes = fixture.expected("asof"), fixture.expected("incr")
     frames: list[DataFrame] = []

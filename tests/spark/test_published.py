@@ -18,10 +18,13 @@ import pytest
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError
 from lakehouse.platform.metastore.hive import HiveMetastore
 from lakehouse.platform.publish.job import PublishJob
 from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import run, signal
+from lakehouse.spark.file_sources import PlannedFilesReader
+from lakehouse.spark.scan import spark_schema
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.publish import parse_publish
 from tests.support.hive_spark import HiveSpark
@@ -184,6 +187,26 @@ def test_data_source_reads_pointers_and_archived_partitions(month: Month, hive_s
         [first[0], first[1], max(days[0].values())],
         [last[0], last[1], max(days[1].values())],
     ]
+
+
+def test_condition_of_the_data_source_excludes_partitions(month: Month, hive_uri: str, hive_spark: HiveSpark) -> None:
+    job, where = month.job, "dt = '2025-03-30' AND v > 2000"
+    run(job, PublishRequest(names=("2025-03-01",), archive=True), engine=LocalEngine())
+    values = sorted(value for value in month.days["2025-03-30"].values() if value > 2000)
+    text = "SELECT v FROM source ORDER BY v"
+    assert hive_spark.source(text, job.target, where=where) == [[value] for value in values]
+    schema = spark_schema(pa.schema([("id", pa.string()), ("v", pa.int64()), ("dt", pa.string())]))
+    options = {"published": job.target, "hoodie.datasource.hive_sync.metastore.uris": hive_uri}
+
+    def partitions(**condition: str) -> set[str]:
+        tasks = PlannedFilesReader({**options, **condition}, schema).partitions()
+        return {task.values["dt"] for task in tasks}
+
+    assert partitions(where=where) == {"2025-03-30"}
+    assert partitions(where="v > 2000 AND dt IN ('2025-03-01', '2025-03-30')") == {"2025-03-01", "2025-03-30"}
+    assert len(partitions(where="dt = '2025-03-30' OR v > 0")) == len(partitions()) >= DAYS
+    with pytest.raises(UserError, match="'at' is not among the columns of the read: id, v, dt"):
+        partitions(where="at IS NULL")
 
 
 def test_condition_on_the_partition_prunes_other_partitions(month: Month, hive_spark: HiveSpark) -> None:

@@ -1,4 +1,7 @@
-"""`format("lakehouse")`: batch reads with pushed filters and selected columns, and streams of commits."""
+"""`format("lakehouse")`: batch reads with conditions and selected columns, and streams of commits.
+
+All reads use relations that other queries used before.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 from lakehouse import Table
 from lakehouse.errors import CorruptTableError
 from lakehouse.spark.source import register
+from tests.support.spark import used_relation
 
 pytestmark = pytest.mark.spark
 
@@ -37,8 +41,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def _read(spark: Any, table: Table, **options: str) -> Any:
-    register(spark)
-    return spark.read.format("lakehouse").options(**options).load(table.location)
+    return used_relation(spark, table.location, **options)
 
 
 def test_batch_read_returns_meta_and_data_columns(spark: Any, table: Table) -> None:
@@ -47,13 +50,39 @@ def test_batch_read_returns_meta_and_data_columns(spark: Any, table: Table) -> N
     assert frame.count() == 30
 
 
-def test_filters_are_pushed_and_still_exact(spark: Any, table: Table) -> None:
-    frame = _read(spark, table).where("day = '2026-01-02' AND ts >= 10 AND value IS NOT NULL")
+def test_filters_and_conditions_have_the_same_rows(spark: Any, table: Table) -> None:
+    where = "day = '2026-01-02' AND ts >= 10 AND value IS NOT NULL"
     expected = [i for i in range(10, 30) if i % 3 == 1]
-    assert sorted(row.ts for row in frame.collect()) == expected
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    assert "BatchScan" in plan
-    assert "Filter (" not in plan, "Spark does not apply pushed filters again"
+    filtered = _read(spark, table).where(where)
+    assert sorted(row.ts for row in filtered.collect()) == expected
+    assert "Filter (" in filtered._jdf.queryExecution().executedPlan().toString(), "Spark applies filters"
+    assert sorted(row.ts for row in _read(spark, table, where=where).collect()) == expected
+    assert sorted(row.ts for row in _read(spark, table, where="day = '2026-01-02'").where("ts > 20").collect()) == [
+        i for i in range(21, 30) if i % 3 == 1
+    ]
+
+
+def test_condition_on_a_column_that_is_not_selected_applies(spark: Any, table: Table) -> None:
+    frame = _read(spark, table, columns="id", where="ts = 7")
+    assert [tuple(row) for row in frame.collect()] == [("k0007",)]
+    narrow = spark.read.format("lakehouse").schema("id string").option("where", "ts = 7").load(table.location)
+    assert [tuple(row) for row in narrow.collect()] == [("k0007",)]
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [("dya = '2026-01-02'", "Did you mean 'day'"), ("ts >", "ends too early"), ("ts = 'x'", "is not a value of type")],
+)
+def test_condition_that_cannot_be_read_is_refused_at_load(spark: Any, table: Table, where: str, message: str) -> None:
+    register(spark)
+    with pytest.raises(Exception, match=message):
+        spark.read.format("lakehouse").option("where", where).load(table.location)
+
+
+def test_condition_applies_to_incremental_reads(spark: Any, table: Table) -> None:
+    table.upsert(_rows(25, 10, value=2.0))
+    options = {"hoodie.datasource.query.type": "incremental"}
+    assert sorted(row.ts for row in _read(spark, table, where="ts > 30", **options).collect()) == [31, 32, 33, 34]
 
 
 def test_columns_option_and_schema_both_prune_columns(spark: Any, table: Table) -> None:
@@ -101,6 +130,7 @@ def test_stream_returns_every_commit_once_across_restarts(spark: Any, table: Tab
         query = (
             spark.readStream.format("lakehouse")
             .option("columns", "id,ts,value")
+            .option("where", "ts > 1")
             .load(table.location)
             .writeStream.format("parquet")
             .option("path", str(tmp_path / "out"))
@@ -111,12 +141,12 @@ def test_stream_returns_every_commit_once_across_restarts(spark: Any, table: Tab
         query.awaitTermination()
 
     run()
-    assert spark.read.parquet(str(tmp_path / "out")).count() == 30
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 28, "those that meet the condition"
     table.upsert(_rows(28, 4, value=9.0))
     run()
     run()
     delivered = spark.read.parquet(str(tmp_path / "out"))
-    assert delivered.count() == 34
+    assert delivered.count() == 32
     assert sorted(row.ts for row in delivered.where("value = 9").collect()) == [28, 29, 30, 31]
 
 

@@ -36,9 +36,12 @@ class HiveSpark:
         """Return the rows of a query; `view` names a published table `database.table`, queried by its table name."""
         return list(self._ask({"verb": "sql", "text": text, "view": view}))
 
-    def source(self, text: str, published: str) -> list[list[Any]]:
-        """Return the rows of a query over `source`: the published table, read through lakehouse's data source."""
-        return list(self._ask({"verb": "source", "text": text, "view": published}))
+    def source(self, text: str, published: str, *, where: str = "") -> list[list[Any]]:
+        """Return the rows of a query over `source`: the published table, read through lakehouse's data source.
+
+        Another query filtered the same relation before. `where` is the option of the data source.
+        """
+        return list(self._ask({"verb": "source", "text": text, "view": published, "where": where}))
 
     def explain(self, text: str, *, view: str = "") -> str:
         """Return the optimised plan of a query."""

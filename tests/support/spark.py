@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
 from lakehouse.spark.sockets import unix_sockets
+from lakehouse.spark.source import register
 
 #: Folder of the jars from `make s3a`, with which Spark's readers open s3a:// paths; the session loads all jars in it.
 S3A_JARS = Path(__file__).resolve().parents[2] / ".jars" / "s3a"
@@ -34,6 +35,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC")
         .config("spark.local.dir", str(home / "local"))
         .config("spark.sql.session.timeZone", "UTC")
+        # With this setting Spark shares the planned read of a Python data source between queries.
+        .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.ui.enabled", "false")
@@ -43,6 +46,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+def used_relation(spark: SparkSession, location: str, **options: str) -> DataFrame:
+    """Return the rows of a table by the data source, from a relation that other queries with filters used before."""
+    register(spark)
+    frame = spark.read.format("lakehouse").options(**options).load(location)
+    used = frame.where(f"`{frame.columns[0]}` = 'no such value'").count()
+    assert used == 0
+    return frame
 
 
 def collected(frames: Sequence[DataFrame]) -> list[pa.Table]:

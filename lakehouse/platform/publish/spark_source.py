@@ -11,15 +11,17 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from lakehouse.core.planning.predicate import to_arrow
+from lakehouse.core.planning.predicate import matching
 from lakehouse.model.predicate import Predicate, columns_of
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.metastore.protocol import HivePartition, HiveTable, Metastore
 from lakehouse.platform.metastore.published import published_table, shown_partitions
 from lakehouse.spark.file_sources import FilePartition
+from lakehouse.spark.source_options import COLUMNS, WHERE
 from lakehouse.spec.options.sync import METASTORE_URIS, SyncPolicy
 
 OPTION = "published"
+_NOT_OF_STORAGE = (OPTION, METASTORE_URIS, COLUMNS, WHERE)
 
 
 def schema_ddl(options: Mapping[str, str]) -> str:
@@ -43,7 +45,7 @@ def plan(options: Mapping[str, str], conditions: Sequence[Predicate]) -> list[Fi
 
 def storage_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options without those of the data source itself."""
-    return {key: value for key, value in options.items() if key.lower() not in (OPTION, METASTORE_URIS, "columns")}
+    return {key: value for key, value in options.items() if key.lower() not in _NOT_OF_STORAGE}
 
 
 def _matching(
@@ -58,7 +60,7 @@ def _matching(
     rows = rows.append_column("\0number", pa.array(range(len(partitions)), pa.int64()))
     for condition in conditions:
         if set(columns_of(condition)) <= set(names):
-            rows = rows.filter(to_arrow(condition, schema))
+            rows = matching(rows, condition, schema)
     return tuple(partitions[number] for number in rows.column("\0number").to_pylist())
 
 
