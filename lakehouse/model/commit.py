@@ -34,7 +34,9 @@ REWRITES = (*COMPACTIONS, Operation.CLUSTER)
 class ColumnBounds(NamedTuple):
     """Bounds of one column of a file in physical form: dates and times as integers, decimals unscaled, texts as bytes.
 
-    `known` is False if the file has values and their bounds are not known. Without values the bounds are None.
+    `known` is False if the file has values and their bounds are not known. Without values the bounds are None. `kind`
+    is the Arrow type of the values in bounds that a writer measures: another writer may change the type of the column
+    before the commit. None says that it is the type at the commit.
     """
 
     low: Any
@@ -44,6 +46,7 @@ class ColumnBounds(NamedTuple):
     size_bytes: int = 0
     raw_bytes: int = 0
     known: bool = True
+    kind: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

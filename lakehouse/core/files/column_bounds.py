@@ -3,6 +3,10 @@
 Bounds come from the footer of the Parquet data where these are exact. Footers omit long texts and ignore NaN, so
 writers look at the rows for these two. Bounds are in physical form, which represents every value: dates and times as
 integers, decimals as unscaled integers, texts as bytes.
+
+Bounds of two types are never united, because the same physical value is another number in another type. A file may have
+been written before the type of a column changed. So all bounds that are read from files are those of its values in the
+type that the caller names: the values are converted as a reader converts them.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakehouse.core.files.base_reader import convert
 from lakehouse.core.format.metadata.bounds import has_statistics
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.commit import ColumnBounds
@@ -53,6 +58,7 @@ class RowBounds:
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         kinds = leaf_types(schema)
         self.columns = tuple(name for name in columns if name in kinds)
+        self._kinds = kinds
         # Also of columns without statistics: the footer omits the bounds of all columns with NaN.
         self._reals = [name for name, kind in kinds.items() if pa.types.is_floating(kind)]
         self._texts = [name for name in self.columns if _is_text(kinds[name])]
@@ -85,7 +91,7 @@ class RowBounds:
         self._long[name] = (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
 
     def finish(self, footers: Iterable[pq.FileMetaData], *, sizes: bool = True) -> dict[str, ColumnBounds]:
-        """Return the bounds of the columns of a file; `sizes` says whether the sizes of columns are reported."""
+        """Return the bounds of the columns of a file with their types; `sizes` says whether sizes are reported."""
         found = footer_bounds(footers, self.columns)
         for name, (low, high) in self._long.items():
             if name in found:
@@ -96,9 +102,10 @@ class RowBounds:
         for name in self._nan & found.keys():
             bounds = found[name]
             found[name] = bounds._replace(low=_NAN if bounds.low is None else bounds.low, high=_NAN, known=True)
+        typed = {name: bounds._replace(kind=self._kinds[name]) for name, bounds in found.items()}
         if not sizes:
-            return {name: bounds._replace(size_bytes=0, raw_bytes=0) for name, bounds in found.items()}
-        return found
+            return {name: bounds._replace(size_bytes=0, raw_bytes=0) for name, bounds in typed.items()}
+        return typed
 
 
 def footer_bounds(footers: Iterable[pq.FileMetaData], columns: Sequence[str]) -> dict[str, ColumnBounds]:
@@ -153,38 +160,98 @@ def united(first: ColumnBounds, second: ColumnBounds) -> ColumnBounds:
         size_bytes=first.size_bytes + second.size_bytes,
         raw_bytes=first.raw_bytes + second.raw_bytes,
         known=first.known and second.known,
+        kind=second.kind if first.kind is None else first.kind,
     )
 
 
-def file_bounds(storage: Storage, path: str, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+def file_bounds(storage: Storage, path: str, kinds: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:
     """Return the bounds of a base file that any program wrote: from its footer, and from its rows where needed.
 
-    Foreign footers ignore NaN and omit long texts, so columns of these types are read.
+    Foreign footers ignore NaN and omit long texts, so columns of these types are read. `kinds` are the columns, by
+    dotted path, with their types in the table.
     """
     with storage.open_input(path) as source, pq.ParquetFile(source) as file:
-        return row_group_bounds(file, columns)
+        return row_group_bounds(file, kinds)
 
 
-def row_group_bounds(file: pq.ParquetFile, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+def row_group_bounds(file: pq.ParquetFile, kinds: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:
     """Return the bounds of an open Parquet file; columns that it does not have are left out."""
-    found = footer_bounds([file.metadata], columns)
-    unsure = [name for name, bounds in found.items() if not bounds.known or isinstance(bounds.low, float)]
+    found = footer_bounds([file.metadata], [*kinds])
+    stored = leaf_types(file.schema_arrow)
+    unsure = []
+    for name, bounds in found.items():
+        converted = converted_bounds(bounds, stored.get(name), kinds[name])
+        if converted is None or not bounds.known or isinstance(bounds.low, float):
+            unsure.append(name)
+        else:
+            found[name] = converted
+    return found | measured_bounds(file, {name: kinds[name] for name in unsure}, found)
+
+
+def measured_bounds(
+    file: pq.ParquetFile, kinds: Mapping[str, pa.DataType], sizes: Mapping[str, ColumnBounds]
+) -> dict[str, ColumnBounds]:
+    """Return the bounds of the rows of columns that an open Parquet file has; `sizes` has the sizes of its columns."""
     exact = dict[str, ColumnBounds]()
-    for number in range(file.num_row_groups if unsure else 0):
-        group = file.read_row_group(number, columns=unsure)
-        for name in unsure:
-            measured = array_bounds(_leaf(group, name))
+    for number in range(file.num_row_groups if kinds else 0):
+        group = file.read_row_group(number, columns=[*kinds])
+        for name, kind in kinds.items():
+            measured = values_bounds(_leaf(group, name), kind)
             exact[name] = united(exact[name], measured) if name in exact else measured
-    return found | {
-        name: bounds._replace(size_bytes=found[name].size_bytes, raw_bytes=found[name].raw_bytes)
+    return {
+        name: bounds._replace(size_bytes=sizes[name].size_bytes, raw_bytes=sizes[name].raw_bytes)
         for name, bounds in exact.items()
     }
 
 
-def table_bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, ColumnBounds]:
+def table_bounds(rows: pa.Table, kinds: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:
     """Return the bounds of rows in memory."""
-    kinds = leaf_types(rows.schema)
-    return {name: array_bounds(_leaf(rows, name)) for name in columns if name in kinds}
+    stored = leaf_types(rows.schema)
+    return {name: values_bounds(_leaf(rows, name), kind) for name, kind in kinds.items() if name in stored}
+
+
+def values_bounds(values: pa.ChunkedArray, kind: pa.DataType) -> ColumnBounds:
+    """Return the bounds of stored values of a column that has the type `kind` in the table.
+
+    They are not known if a value is none of this type, which a read reports.
+    """
+    try:
+        return array_bounds(convert(values, kind))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return ColumnBounds(low=None, high=None, nulls=values.null_count, values=len(values), known=False)
+
+
+def converted_bounds(bounds: ColumnBounds, stored: pa.DataType | None, kind: pa.DataType) -> ColumnBounds | None:
+    """Return bounds of values of the type `stored` after the values were converted to the type `kind`.
+
+    None if the bounds do not tell, as those of numbers that become texts.
+    """
+    if stored is None:
+        return None
+    if _has_same_form(stored, kind) or bounds.low is None:
+        return bounds
+    if _is_text(kind):
+        # The order of numbers is not that of their texts.
+        return None
+    try:
+        pair = convert(pa.chunked_array([bounds_array([bounds.low, bounds.high], stored)]), kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    converted = array_bounds(pair)
+    return bounds._replace(low=converted.low, high=converted.high)
+
+
+def _has_same_form(stored: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether values of both types have the same physical form."""
+    if stored == kind or (_is_text(stored) and _is_text(kind)):
+        return True
+    if pa.types.is_decimal(stored) and pa.types.is_decimal(kind):
+        return bool(stored.scale == kind.scale)
+    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(kind):
+        return bool(stored.unit == kind.unit)
+    if pa.types.is_signed_integer(stored) and pa.types.is_signed_integer(kind):
+        return bool(stored.bit_width <= kind.bit_width)
+    return False
 
 
 def array_bounds(values: Any) -> ColumnBounds:
@@ -199,6 +266,8 @@ def array_bounds(values: Any) -> ColumnBounds:
         is_nan = pc.is_nan(values)
         numbers = pc.min_max(values.filter(pc.invert(is_nan)))
         low, high = numbers["min"].as_py(), numbers["max"].as_py()
+        # As in footers: engines that order -0.0 before 0.0 find both.
+        low, high = -0.0 if low == 0.0 else low, 0.0 if high == 0.0 else high
         if pc.any(is_nan).as_py():
             low, high = _NAN if low is None else low, _NAN
         return ColumnBounds(low=low, high=high, nulls=nulls, values=count)

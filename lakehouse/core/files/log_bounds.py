@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehouse.core.files.column_bounds import merged_bounds, row_group_bounds, table_bounds
@@ -15,9 +16,12 @@ from lakehouse.core.storage.protocol import InputFile, Storage
 from lakehouse.model.commit import ColumnBounds
 
 
-def log_bounds(storage: Storage, path: str, columns: Sequence[str]) -> tuple[dict[str, ColumnBounds] | None, bool]:
+def log_bounds(
+    storage: Storage, path: str, kinds: Mapping[str, pa.DataType]
+) -> tuple[dict[str, ColumnBounds] | None, bool]:
     """Return the bounds of the rows of a log file, and whether rows lack columns, as those of partial updates do.
 
+    `kinds` are the columns, by dotted path, with their types in the table. Blocks may have other types.
     A file with deletes only has null bounds. The bounds are None for a file with blocks that cannot be examined.
     """
     parts: list[dict[str, ColumnBounds]] = []
@@ -28,28 +32,28 @@ def log_bounds(storage: Storage, path: str, columns: Sequence[str]) -> tuple[dic
                 deleted += len(decode_deletes(_content(source, block), []).keys) if block.length else 0
             elif block.kind is BlockType.PARQUET_DATA:
                 with pq.ParquetFile(io.BytesIO(_content(source, block))) as file:
-                    found = row_group_bounds(file, columns)
-                    parts.append(_with_absent(found, columns, 0 if block.is_partial else file.metadata.num_rows))
+                    found = row_group_bounds(file, kinds)
+                    parts.append(_with_absent(found, kinds, 0 if block.is_partial else file.metadata.num_rows))
             elif block.kind is BlockType.AVRO_DATA and block.schema is not None:
                 rows = decode_avro_rows(_content(source, block), block.schema)
                 whole = 0 if block.is_partial else rows.num_rows
-                parts.append(_with_absent(table_bounds(rows, columns), columns, whole))
+                parts.append(_with_absent(table_bounds(rows, kinds), kinds, whole))
             elif block.kind is not BlockType.COMMAND:
                 return None, False
             is_partial = is_partial or block.is_partial
     if not parts:
-        return deletes_only(columns, deleted), False
+        return deletes_only(kinds, deleted), False
     merged = merged_bounds(parts)
     return {name: bounds._replace(size_bytes=0, raw_bytes=0) for name, bounds in merged.items()}, is_partial
 
 
-def _with_absent(found: dict[str, ColumnBounds], columns: Sequence[str], rows: int) -> dict[str, ColumnBounds]:
+def _with_absent(found: dict[str, ColumnBounds], columns: Iterable[str], rows: int) -> dict[str, ColumnBounds]:
     """Return bounds with the columns that complete rows were written without: they are null."""
     absent = ColumnBounds(low=None, high=None, nulls=rows, values=rows)
     return {**(dict.fromkeys(columns, absent) if rows else {}), **found}
 
 
-def deletes_only(columns: Sequence[str], deleted: int) -> dict[str, ColumnBounds]:
+def deletes_only(columns: Iterable[str], deleted: int) -> dict[str, ColumnBounds]:
     """Return the bounds of a log file that has only deletes: no value, so nothing that a predicate can select."""
     return {name: ColumnBounds(low=None, high=None, nulls=deleted, values=deleted) for name in columns}
 

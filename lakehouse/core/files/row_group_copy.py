@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader, readable
 from lakehouse.core.files.base_writer import FILE_NAME, RECORD_KEY, column_ranges, ensure_partition, stored_schema
-from lakehouse.core.files.column_bounds import file_bounds
+from lakehouse.core.files.column_bounds import file_bounds, leaf_types
 from lakehouse.core.files.file_bloom_filter import FileBloom
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter, joined
@@ -145,9 +145,15 @@ def join_groups(context: WriteContext, target: BaseFile, found: Joinable, groups
         num_inserts=footer_metadata.num_rows,
         size_bytes=size,
         ranges=column_ranges(footer_metadata) if context.indexed is None else {},
-        bounds=None if context.indexed is None else file_bounds(context.storage, target.path, context.indexed),
+        bounds=None if context.indexed is None else file_bounds(context.storage, target.path, _kinds(context)),
         seconds=context.clock.monotonic_s() - started,
     )
+
+
+def _kinds(context: WriteContext) -> dict[str, pa.DataType]:
+    """Return the types of the columns whose bounds are reported."""
+    kinds = leaf_types(stored_schema(context.schema))
+    return {name: kinds[name] for name in context.indexed or () if name in kinds}
 
 
 def _footer(source: InputFile, file: BaseFile) -> Struct:

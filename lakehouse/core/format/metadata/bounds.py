@@ -31,10 +31,14 @@ PARTS = pa.schema([("wrapper", pa.int8()), ("number", pa.int64()), ("real", pa.f
 
 #: Ordinals of the logical types in records of version V2.
 NULL_TYPE = 1
-_DECIMAL_TYPE = 10
+_WHOLE_TYPES, _BYTES_TYPE, _DECIMAL_TYPE, _DATE_TYPE = (3, 4), 8, 10, 12
 #: The scale of all decimals in records of version V1.
 V1_SCALE = 15
 _TIMESTAMPS = {"ms": (15, 18), "us": (16, 19), "ns": (17, 20)}
+#: Days since 1970-01-01 of 0000-01-01 and 9999-12-31. Texts of dates between them are in the order of the dates.
+_FOUR_DIGIT_YEARS = (-719528, 2932896)
+#: The greatest text of a whole number, and a text after those of all floating-point numbers.
+_GREATEST_WHOLE, _GREATEST_REAL = 19 * "9", "NaN"
 
 
 def value_type(kind: pa.DataType) -> tuple[int, str | None] | None:
@@ -112,13 +116,17 @@ def _wrapped(values: pa.Array, kind: pa.DataType, version: str) -> tuple[int, st
     return BYTES, "data", values
 
 
-def typed_bounds(parts: dict[str, pa.Array], infos: pa.Array | None, kind: pa.DataType) -> pa.Array:
+def typed_bounds(
+    parts: dict[str, pa.Array], infos: pa.Array | None, kind: pa.DataType, *, ordinals: pa.Array, upper: bool
+) -> pa.Array:
     """Return bounds as values of the type of their column; null where there is no bound or it has another type.
 
     Args:
         parts: The columns of `PARTS`.
         infos: Additional info of the value types: precision and scale of decimals of version V2.
         kind: The type of the column in the table. It may be wider than it was when the bounds were written.
+        ordinals: The ordinals of the value types of version V2; null in V1.
+        upper: Whether these are upper bounds. The bounds of numbers as texts are wider than the texts of the values.
     """
     wrappers = np.asarray(parts["wrapper"])
     if pat.is_boolean(kind):
@@ -126,11 +134,12 @@ def typed_bounds(parts: dict[str, pa.Array], infos: pa.Array | None, kind: pa.Da
     if pat.is_signed_integer(kind):
         return _cast(_masked(parts["number"], np.isin(wrappers, (INT, LONG))), kind)
     if pat.is_floating(kind):
-        reals = _masked(parts["real"], np.isin(wrappers, REALS))
-        whole = _masked(parts["number"], np.isin(wrappers, (INT, LONG)))
-        return _cast(pc.coalesce(reals, whole.cast(pa.float64(), safe=False)), kind)
+        reals = _cast(_masked(parts["real"], np.isin(wrappers, REALS)), kind)
+        # In one step, as rows are converted: two roundings may give another number.
+        whole = _masked(parts["number"], np.isin(wrappers, (INT, LONG))).cast(kind, safe=False)
+        return pc.coalesce(reals, whole)
     if pat.is_string(kind) or pat.is_large_string(kind):
-        return _cast(_masked(parts["data"], wrappers == STRING), kind)
+        return _cast(_texts(parts, np.asarray(ordinals.fill_null(0)), upper=upper), kind)
     if pat.is_date32(kind):
         return _cast(_masked(parts["number"], np.isin(wrappers, (INT, DATE, LOCAL_DATE))), pa.int32()).view(kind)
     if pat.is_time(kind):
@@ -140,8 +149,38 @@ def typed_bounds(parts: dict[str, pa.Array], infos: pa.Array | None, kind: pa.Da
     if pat.is_decimal128(kind):
         return _decimals(parts["data"], wrappers, infos, kind)
     if pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_fixed_size_binary(kind):
-        return _cast(_masked(parts["data"], wrappers == BYTES), kind)
+        return _cast(_masked(parts["data"], np.isin(wrappers, (BYTES, STRING))), kind)
     return pa.nulls(len(wrappers), kind)
+
+
+def _texts(parts: dict[str, pa.Array], ordinals: Any, *, upper: bool) -> pa.Array:
+    """Return bounds of a column of texts, also those that it had as numbers or dates; `ordinals` are 0 in V1.
+
+    The order of numbers is not that of their texts, so bounds of numbers become texts that no number exceeds.
+    """
+    wrappers, numbers = np.asarray(parts["wrapper"]), parts["number"]
+    is_text = (wrappers == STRING) | ((wrappers == BYTES) & (ordinals == _BYTES_TYPE))
+    found = _cast(_masked(parts["data"], is_text), pa.string())
+    is_date = np.isin(wrappers, (DATE, LOCAL_DATE)) | ((wrappers == INT) & (ordinals == _DATE_TYPE))
+    if is_date.any():
+        days = _masked(numbers, is_date & _between(numbers, *_FOUR_DIGIT_YEARS))
+        found = pc.coalesce(found, days.cast(pa.int32()).view(pa.date32()).cast(pa.string()))
+    is_whole = np.isin(wrappers, (INT, LONG)) & np.isin(ordinals, (0, *_WHOLE_TYPES))
+    if is_whole.any():
+        least, greatest = ("-" + _GREATEST_WHOLE, _GREATEST_WHOLE) if upper else ("-", "0")
+        covering = pc.if_else(pc.less(numbers, 0), pa.scalar(least), pa.scalar(greatest))
+        found = pc.coalesce(found, _masked(covering, is_whole))
+    is_real = np.isin(wrappers, REALS)
+    if is_real.any():
+        # Texts of floating-point numbers begin with a digit, a minus, "Infinity" or "NaN".
+        covering = pc.if_else(pc.greater(parts["real"], 0), pa.scalar("0"), pa.scalar("-"))
+        found = pc.coalesce(found, _masked(pa.repeat(_GREATEST_REAL, len(wrappers)) if upper else covering, is_real))
+    return found
+
+
+def _between(numbers: pa.Array, low: int, high: int) -> Any:
+    flags = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high)).fill_null(False)
+    return flags.to_numpy(zero_copy_only=False)
 
 
 def decimal_bytes(values: pa.Array) -> pa.Array:

@@ -6,7 +6,7 @@ which bounds are stored together, and returns them typed for one column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,10 @@ from lakehouse.core.format.metadata.bounds import (
     PARTS,
     REALS,
     bound_parts,
+    has_statistics,
     typed_bounds,
     value_type,
+    wrapper_of,
 )
 from lakehouse.core.format.metadata.records import (
     PARTITION_STATS,
@@ -184,9 +186,15 @@ def typed_statistics(rows: pa.Table, kind: pa.DataType) -> pa.Table:
         `known`, which is false if the row does not permit a conclusion about the values (MDT-14). With `known` and
         null bounds, all values are null.
     """
-    infos = _one(rows.column("type_info"))
+    infos, ordinals = _one(rows.column("type_info")), _one(rows.column("type_ordinal"))
     minima, maxima = (
-        typed_bounds({name: _one(rows.column(f"{bound}_{name}")) for name in PARTS.names}, infos, kind)
+        typed_bounds(
+            {name: _one(rows.column(f"{bound}_{name}")) for name in PARTS.names},
+            infos,
+            kind,
+            ordinals=ordinals,
+            upper=bound == "max",
+        )
         for bound in ("min", "max")
     )
     nulls, values = _one(rows.column("null_count")), _one(rows.column("value_count"))
@@ -200,6 +208,52 @@ def typed_statistics(rows: pa.Table, kind: pa.DataType) -> pa.Table:
         known = pc.or_(known, all_null)
     names = ["name", "min", "max", "null_count", "value_count", "known"]
     return pa.table([_one(rows.column("name")), minima, maxima, nulls, values, known], names=names)
+
+
+def retyped_statistics(rows: pa.Table, kinds: Mapping[str, pa.DataType], version: str) -> pa.Table:
+    """Return statistics with bounds of the types that the columns have now.
+
+    Bounds that cannot be converted are left out. A row of other values than nulls without bounds is unknown.
+
+    Args:
+        rows: `STAT_ROWS` of several columns.
+        kinds: Column -> type. Rows of other columns stay as they are.
+        version: The version of the index definition, "V1" or "V2".
+    """
+    tables = []
+    for column in pc.unique(rows.column("column")).to_pylist():
+        of_column, kind = rows.filter(pc.equal(rows.column("column"), column)), kinds.get(column)
+        is_typed = kind is not None and has_statistics(kind, version)
+        tables.append(_retyped(of_column.combine_chunks(), kind, version) if is_typed else of_column)
+    return pa.concat_tables(tables) if tables else rows
+
+
+def _retyped(rows: pa.Table, kind: pa.DataType, version: str) -> pa.Table:
+    ordinal, info = value_type(kind) or (NULL_TYPE, None)
+    bounded = pc.or_(*(pc.not_equal(rows.column(f"{bound}_wrapper"), 0) for bound in ("min", "max")))
+    wrapper = wrapper_of(kind, version)
+    is_other = pc.or_(*(pc.not_equal(rows.column(f"{bound}_wrapper"), wrapper) for bound in ("min", "max")))
+    if version == "V2":
+        same = pc.and_(
+            pc.equal(rows.column("type_ordinal"), ordinal).fill_null(False),
+            pc.equal(rows.column("type_info").fill_null(""), info or ""),
+        )
+        is_other = pc.or_(is_other, pc.invert(same))
+    if not pc.any(pc.and_(bounded, is_other)).as_py():
+        return rows
+    typed = typed_statistics(rows, kind)
+    for bound in ("min", "max"):
+        parts = bound_parts(_one(typed.column(bound)), version)
+        for name in PARTS.names:
+            position = rows.schema.get_field_index(f"{bound}_{name}")
+            rows = rows.set_column(position, rows.schema.field(position), parts.column(name))
+    if version == "V2":
+        for name, value in (("type_ordinal", ordinal), ("type_info", info)):
+            position = rows.schema.get_field_index(name)
+            field = rows.schema.field(position)
+            chosen = pc.if_else(bounded, pa.scalar(value, field.type), rows.column(name))
+            rows = rows.set_column(position, field, chosen)
+    return rows
 
 
 def _is_suspicious(minima: pa.Array, maxima: pa.Array) -> pa.Array:

@@ -172,11 +172,20 @@ def _live_values(
     complete[numbers[np.flatnonzero(~known)[_MOST_EXAMINED:]]] = False
     found = stored.take(at.drop_null())
     typed = typed_statistics(found, statistics.schema.field("min").type)
+    complete[numbers[known][_lacks_bounds(typed)]] = False
     for column in _SIZES:
         typed = typed.append_column(column, found.column(column))
     typed = typed.append_column("partition", old.column("partition").filter(pa.array(known)))
     typed = typed.append_column("tight", found.column("tight"))
     return pa.concat_tables([new, typed.select(new.column_names).cast(new.schema)]), complete
+
+
+def _lacks_bounds(typed: pa.Table) -> np.ndarray[Any, Any]:
+    """Return which rows of files have results but no bounds, such as those of results of another type."""
+    has_bounds = pc.and_(typed.column("min").is_valid(), typed.column("max").is_valid())
+    has_results = pc.not_equal(typed.column("value_count"), 0).fill_null(True)
+    lacks: np.ndarray[Any, Any] = np.asarray(one_array(pc.and_(has_results, pc.invert(has_bounds)))).astype(np.bool_)
+    return lacks
 
 
 def _stored_rows(name: str, commit: MetadataCommit, files: pa.Table) -> pa.Table | None:

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 import pyarrow as pa
 
-from lakehouse.core.files.column_bounds import bounds_array, file_bounds, leaf_types
+from lakehouse.core.files.column_bounds import bounds_array, converted_bounds, file_bounds, leaf_types
 from lakehouse.core.files.log_bounds import log_bounds
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.metadata.bounds import has_statistics
@@ -129,8 +129,7 @@ def bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[Fil
 
 
 def _bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[FileBounds]:
-    kinds = indexed_types(commit.schema)
-    wanted = [name for name in columns if name in kinds]
+    wanted = _wanted(columns, commit.schema)
     stats = [stat for stat in commit.change.stats if stat.path]
     read = partial(_of_stat, commit.env.storage, wanted)
     if len(stats) == 1 or all(stat.bounds is not None for stat in stats):
@@ -139,12 +138,20 @@ def _bounds_of_commit(commit: MetadataCommit, columns: Sequence[str]) -> list[Fi
         return list(pool.map(read, stats))
 
 
-def _of_stat(storage: Storage, columns: Sequence[str], stat: WriteStat) -> FileBounds:
+def _wanted(columns: Sequence[str], schema: pa.Schema | None) -> dict[str, pa.DataType]:
+    """Return the columns that the table has, with their types."""
+    kinds = indexed_types(schema)
+    return {name: kinds[name] for name in columns if name in kinds}
+
+
+def _of_stat(storage: Storage, kinds: Mapping[str, pa.DataType], stat: WriteStat) -> FileBounds:
     name = stat.path.rpartition("/")[2]
-    bounds, is_partial = stat.bounds, stat.is_partial
-    if bounds is None or not (is_partial or bounds.keys() >= set(columns)):
-        # The tasks did not measure a column, such as one that an index definition names since.
-        bounds, is_partial = _read(storage, stat.path, columns)
+    is_partial = stat.is_partial
+    bounds = None if stat.bounds is None else _in_table_types(stat.bounds, kinds)
+    if bounds is None or not (is_partial or bounds.keys() >= kinds.keys()):
+        # The tasks did not measure a column, such as one that an index definition names since, or another writer
+        # changed the type of a column meanwhile.
+        bounds, is_partial = _read(storage, stat.path, kinds)
     return FileBounds(
         partition=stat.partition,
         name=name,
@@ -155,34 +162,60 @@ def _of_stat(storage: Storage, columns: Sequence[str], stat: WriteStat) -> FileB
     )
 
 
+def _in_table_types(
+    bounds: Mapping[str, ColumnBounds], kinds: Mapping[str, pa.DataType]
+) -> Mapping[str, ColumnBounds] | None:
+    """Return measured bounds in the types that the columns have at the commit; None if one cannot be converted."""
+    others = {
+        name: found
+        for name, found in bounds.items()
+        if found.kind is not None and name in kinds and found.kind != kinds[name]
+    }
+    if not others:
+        return bounds
+    converted = {name: converted_bounds(found, found.kind, kinds[name]) for name, found in others.items()}
+    usable = {name: found for name, found in converted.items() if found is not None}
+    return {**bounds, **usable} if len(usable) == len(others) else None
+
+
 def bounds_of_files(table: TableFiles, columns: Sequence[str]) -> list[FileBounds]:
     """Return the bounds of the files of the newest slices, read from the files."""
-    return bounds_of_live(table.env.storage, table.newest, columns)
+    return bounds_of_live(table.env.storage, table.newest, columns, table.schema)
 
 
-def bounds_of_live(storage: Storage, files: pa.Table, columns: Sequence[str]) -> list[FileBounds]:
-    """Return the bounds of files, read from them; `files` has `partition`, `name` and maybe `size_bytes`."""
+def bounds_of_live(
+    storage: Storage, files: pa.Table, columns: Sequence[str], schema: pa.Schema | None
+) -> list[FileBounds]:
+    """Return the bounds of files, read from them; `files` has `partition`, `name` and maybe `size_bytes`.
+
+    The bounds have the types of `schema`, the data columns of the table.
+    """
+    kinds = _wanted(columns, schema)
     sizes = files.column("size_bytes").to_pylist() if "size_bytes" in files.column_names else [0] * files.num_rows
     rows = zip(files.column("partition").to_pylist(), files.column("name").to_pylist(), sizes, strict=True)
     items = [item for item in rows if not item[1].endswith(".cdc")]
     with ThreadPoolExecutor(_READERS) as pool:
-        return list(pool.map(lambda item: _of_file(storage, columns, *item), items))
+        return list(pool.map(lambda item: _of_file(storage, kinds, *item), items))
 
 
-def _of_file(storage: Storage, columns: Sequence[str], partition: str, name: str, size_bytes: int) -> FileBounds:
+def _of_file(
+    storage: Storage, kinds: Mapping[str, pa.DataType], partition: str, name: str, size_bytes: int
+) -> FileBounds:
     path = f"{partition}/{name}" if partition else name
-    bounds, is_partial = _read(storage, path, columns)
+    bounds, is_partial = _read(storage, path, kinds)
     rows = max((found.values for found in (bounds or {}).values()), default=0)
     return FileBounds(
         partition=partition, name=name, size_bytes=size_bytes, rows=rows, bounds=bounds, is_partial=is_partial
     )
 
 
-def _read(storage: Storage, path: str, columns: Sequence[str]) -> tuple[Mapping[str, ColumnBounds] | None, bool]:
+def _read(
+    storage: Storage, path: str, kinds: Mapping[str, pa.DataType]
+) -> tuple[Mapping[str, ColumnBounds] | None, bool]:
     """Return the bounds of a file, and whether its rows lack columns."""
     if path.rpartition("/")[2].startswith("."):
-        return log_bounds(storage, path, columns)
-    return file_bounds(storage, path, columns), False
+        return log_bounds(storage, path, kinds)
+    return file_bounds(storage, path, kinds), False
 
 
 def column_values(

@@ -3,7 +3,7 @@
 A build computes tight rows from the files of the newest slices. A commit that only adds files to a partition widens its
 rows. A commit that supersedes files computes the rows of the partition (`live_statistics`), or widens them if that is
 not possible: the bounds may then be wider than the values of the newest rows, never narrower. Rows of a partition
-without files are deleted.
+without files are deleted. A stored row with bounds of the type that a column had before is converted first.
 
 A commit reads the rows that it widens, and writes whole rows that replace them (`tight`). With rows that readers have
 to unite it would not need to read, but Hudi fails to unite a row of nulls and a row of values: their types differ.
@@ -32,7 +32,12 @@ from lakehouse.core.format.metadata.groups import metadata_file_id, shards
 from lakehouse.core.format.metadata.keys import partition_stats_keys
 from lakehouse.core.format.metadata.merge import widened_statistics
 from lakehouse.core.format.metadata.records import sorted_by_key
-from lakehouse.core.format.metadata.statistics import STAT_ROWS, encode_statistics, statistics_of
+from lakehouse.core.format.metadata.statistics import (
+    STAT_ROWS,
+    encode_statistics,
+    retyped_statistics,
+    statistics_of,
+)
 from lakehouse.core.metadata.partitions.few_statistics import (
     FEW_ROWS,
     computed_rows,
@@ -114,6 +119,7 @@ class PartitionStatsPartition:
         if widened.num_rows:
             keys = widened.column("key").combine_chunks().cast(pa.binary())
             stored = commit.reader().found(PARTITION_STATS, keys.take(pc.sort_indices(keys)))
+            stored = retyped_statistics(stored, indexed_types(commit.schema), definition.version)
             doubtful = _doubtful(stored, widened)
             if doubtful.num_rows:
                 widened = widened.filter(pc.invert(pc.is_in(widened.column("key"), value_set=doubtful.column("key"))))
@@ -236,14 +242,22 @@ def _is_all_null(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _doubtful(stored: pa.Table, loose: pa.Table) -> pa.Table:
-    """Return the new rows with text bounds whose stored row has none.
+    """Return the new rows whose stored row has no bounds although it may have values.
 
-    The stored row may be one of nulls, or one of Hudi for texts whose bounds a Parquet footer omits (MDT-14). A row
-    without bounds for values that are not null would make Hudi skip the partition.
+    The stored row of a text column may be one of nulls, or one of Hudi for texts whose bounds a Parquet footer omits
+    (MDT-14). Bounds of a type that cannot be converted to that of the column are missing as well. A row without bounds
+    for values that are not null would make Hudi skip the partition.
     """
-    with_text = loose.filter(pc.is_in(loose.column("min_wrapper"), value_set=_TEXTS))
-    empty = stored.filter(pc.equal(stored.column("min_wrapper"), 0))
-    return with_text.filter(pc.is_in(with_text.column("key"), value_set=one_array(empty.column("key"))))
+    is_text = pc.is_in(loose.column("min_wrapper"), value_set=_TEXTS)
+    lacks = pc.or_(pc.equal(stored.column("min_wrapper"), 0), pc.equal(stored.column("max_wrapper"), 0))
+    has_values = pc.not_equal(stored.column("value_count"), stored.column("null_count")).fill_null(True)
+    empty, unknown = (stored.filter(flags).column("key") for flags in (lacks, pc.and_(lacks, has_values)))
+    keys = loose.column("key")
+    return loose.filter(
+        pc.or_(
+            pc.and_(is_text, pc.is_in(keys, value_set=one_array(empty))), pc.is_in(keys, value_set=one_array(unknown))
+        )
+    )
 
 
 def _from_files(commit: MetadataCommit, definition: Definition, doubtful: pa.Table) -> pa.Table:
@@ -262,7 +276,7 @@ def _from_files(commit: MetadataCommit, definition: Definition, doubtful: pa.Tab
     wanted: dict[str, set[str]] = {}
     for column, partition in zip(*(doubtful.column(n).to_pylist() for n in ("column", "name")), strict=True):
         wanted.setdefault(column, set()).add(partition)
-    files = bounds_of_live(commit.env.storage, live, sorted(wanted))
+    files = bounds_of_live(commit.env.storage, live, sorted(wanted), commit.schema)
     tables = [
         _rows(
             files,
