@@ -147,6 +147,10 @@ INVARIANTS: Mapping[str, Invariant] = {
         holds="the column ranges in commits contain the values of their files",
         way_out=f"queries with conditions miss rows of the file; {_FOOTER}",
     ),
+    "metadata.bounds": Invariant(
+        holds="the column bounds in the metadata table contain the values of their files and partitions",
+        way_out="queries with conditions miss rows: build the metadata table again (`lakehouse metadata rebuild`)",
+    ),
     "log.readable": Invariant(holds="all blocks of log files are complete", way_out=_BACKUP),
     "log.instant": Invariant(holds="the blocks of a log file have the instant in its name", way_out=_BACKUP),
     "key.unique": Invariant(

@@ -30,6 +30,7 @@ _LONG_BYTES = 512
 #: Row groups with more rows are larger than that; their bytes are not counted.
 _FEW_ROWS = 64
 _NAN = float("nan")
+_BATCH_ROWS = 131_072
 _VERSION = "V2"
 
 
@@ -193,10 +194,10 @@ def measured_bounds(
 ) -> dict[str, ColumnBounds]:
     """Return the bounds of the rows of columns that an open Parquet file has; `sizes` has the sizes of its columns."""
     exact = dict[str, ColumnBounds]()
-    for number in range(file.num_row_groups if kinds else 0):
-        group = file.read_row_group(number, columns=[*kinds])
+    for batch in file.iter_batches(_BATCH_ROWS, columns=[*kinds], use_threads=False) if kinds else ():
+        rows = pa.Table.from_batches([batch])
         for name, kind in kinds.items():
-            measured = values_bounds(_leaf(group, name), kind)
+            measured = values_bounds(_leaf(rows, name), kind)
             exact[name] = united(exact[name], measured) if name in exact else measured
     return {
         name: bounds._replace(size_bytes=sizes[name].size_bytes, raw_bytes=sizes[name].raw_bytes)

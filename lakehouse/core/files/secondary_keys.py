@@ -6,6 +6,7 @@ rows, divided by file group of the index; only the names of these files return t
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from lakehouse.model.files import FileSlice
 
 #: Keys of a secondary index that a commit adds, or removes.
 CHANGED = pa.schema([("key", pa.string()), ("removed", pa.bool_())])
+_DATE, _EPOCH = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", dt.date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,26 @@ def value_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
         raise UnsupportedError(refusal)
     plain = values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
     return plain.cast(pa.string())
+
+
+def searched_texts(values: pa.Array) -> pa.Array:
+    """Return the texts under which an index may have rows with these values of its column.
+
+    A column of texts may have been one of dates, of which the index has the days since 1970.
+    """
+    texts = value_texts(pa.chunked_array([values])).combine_chunks()
+    if not pa.types.is_string(values.type):
+        return texts
+    dates = values.filter(pc.match_substring_regex(values, _DATE).fill_null(False))
+    days = pa.array([_days(text) for text in dates.to_pylist()], pa.string()).drop_null()
+    return pa.concat_arrays([texts, days])
+
+
+def _days(text: str) -> str | None:
+    try:
+        return str((dt.date.fromisoformat(text) - _EPOCH).days)
+    except ValueError:
+        return None
 
 
 def secondary_keys_of(read: SliceContext, column: str, file_slice: FileSlice) -> pa.Array:

@@ -131,7 +131,10 @@ def files_that_may_match(
 def recorded_ranges(
     files: pa.Table, ranges: Mapping[str, Mapping[str, Range]], where: Predicate, schema: pa.Schema
 ) -> dict[str, ColumnRanges]:
-    """Return the ranges that commits state by path, as columns in the order of the files; they ignore NaN."""
+    """Return the ranges that commits or footers state by path, as columns in the order of the files.
+
+    Footers ignore NaN, and commits repeat the bounds of footers.
+    """
     if not ranges:
         return {}
     of_files = [ranges.get(path, {}) for path in file_paths(files).to_pylist()]
@@ -159,7 +162,7 @@ def _first_known(recorded: ColumnRanges, other: ColumnRanges) -> ColumnRanges:
         nulls=pc.if_else(known, recorded.nulls, other.nulls),
         values=pc.if_else(known, recorded.values, other.values),
         java_order=recorded.java_order,
-        ignores_nan=recorded.ignores_nan,
+        ignores_nan=recorded.ignores_nan or other.ignores_nan,
     )
 
 

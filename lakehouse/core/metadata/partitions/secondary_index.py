@@ -19,7 +19,14 @@ import pyarrow.compute as pc
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.files.changed_keys import ChangedKeysFile, changed_keys_of
 from lakehouse.core.files.log_reader import SliceContext
-from lakehouse.core.files.secondary_keys import CHANGED, IndexedColumn, IndexedGroup, find_changed_values, keys_of_slice
+from lakehouse.core.files.secondary_keys import (
+    CHANGED,
+    IndexedColumn,
+    IndexedGroup,
+    find_changed_values,
+    keys_of_slice,
+    text_refusal,
+)
 from lakehouse.core.format.metadata.groups import estimated_groups, metadata_file_id, secondary_shards
 from lakehouse.core.format.metadata.records import SECONDARY_ROWS, encode_secondary
 from lakehouse.core.metadata.key_changes import valued_groups
@@ -27,6 +34,7 @@ from lakehouse.core.metadata.partitions.protocol import Definition, MetadataComm
 from lakehouse.core.metadata.staged import LogStage, Run, StagedLog, StagedRecordsError, StagedUpdate, Staging
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.errors import UnsupportedError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import REWRITES
 from lakehouse.model.indexing import IDENTITY, SECONDARY_INDEX, SECONDARY_PREFIX
@@ -128,6 +136,7 @@ def stage_secondary(name: str, definition: Definition, staging: Staging) -> Stag
     if commit.replaced:
         groups += [IndexedGroup(before=piece) for piece in staging.replaced()]
     column = _column(definition, staging.read, staging.directory, len(staging.groups))
+    _refuse_type(name, column)
     files = _found_keys(column, groups, staging.run)
     encoding = _Encoding(files=tuple(files), logs=staging.logs(name))
     numbers = sorted({number for file in files for number in file.batches})
@@ -152,6 +161,19 @@ def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedL
     # A row that moved to another file group with the same value is removed there and added here.
     gone = gone.filter(pc.invert(pc.is_in(gone, value_set=added)))
     return encoding.logs.write(attempt, number, _encoded(added), gone)
+
+
+def _refuse_type(name: str, column: IndexedColumn) -> None:
+    """Raise UnsupportedError if the column has become one whose values have no text in the index."""
+    kinds = {field.name: field.type for field in column.read.table}
+    refusal = text_refusal(kinds[column.column]) if column.column in kinds else None
+    if refusal is not None:
+        raise UnsupportedError(
+            f"{column.storage.root}: the index {name.removeprefix(SECONDARY_PREFIX)} on {column.column!r} cannot be "
+            f"maintained, so it would hide rows: {refusal}. Cast the values, or drop the index with `lakehouse index "
+            "drop` and write again",
+            column=column.column,
+        )
 
 
 def _column(definition: Definition, read: SliceContext, directory: str, groups: int) -> IndexedColumn:

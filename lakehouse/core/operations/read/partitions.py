@@ -18,7 +18,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.secondary_keys import text_refusal, value_texts
+from lakehouse.core.files.secondary_keys import searched_texts, text_refusal
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_meta_fields
 from lakehouse.core.metadata.read.table import RECORD_INDEX, SECONDARY, MetadataTable
 from lakehouse.core.operations.load.known_files import known_partitions
@@ -181,7 +181,7 @@ def _indexed_texts(given: PartitionInput, name: str) -> tuple[str, pa.Array] | N
     values = values_of(given.where, column, kind) if text_refusal(kind) is None else None
     if values is None or len(values) > _MOST_KEYS:
         return None
-    return column, value_texts(pa.chunked_array([pa.array(values, kind)])).combine_chunks()
+    return column, searched_texts(pa.array(values, kind))
 
 
 #: Indexes that find file groups, in order.

@@ -23,6 +23,7 @@ from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
+from lakehouse.core.operations.validate.bounds import check_bounds
 from lakehouse.core.planning.key_ranges import RANGES_KEY, decode_ranges
 from lakehouse.core.planning.orphans import Found
 from lakehouse.core.planning.predicate import Range
@@ -104,6 +105,7 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
     rows = [(task.file_slice, result.rows) for task, result in zip(tasks, checked, strict=True)]
     is_global = stored_index_type(table.config.raw, policies.index.type).is_global
     findings += _check_uniqueness(table, engine, context, rows, is_global=is_global)
+    findings += check_bounds(table, engine, slices, schema)
     return sum(result.rows for result in checked), findings
 
 
