@@ -12,6 +12,7 @@ type that the caller names: the values are converted as a reader converts them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -330,8 +331,12 @@ def _comparable(values: Any, kind: pa.DataType) -> Any:
     return values
 
 
-def _unscaled(value: Any, kind: pa.DataType) -> int:
-    return int(value.scaleb(kind.scale).to_integral_exact())
+def _unscaled(value: Decimal, kind: pa.DataType) -> int:
+    """Return the unscaled integer of a decimal; arithmetic of `decimal` would round it to 28 digits."""
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), "Arrow has no infinite decimals"
+    number = int("".join(map(str, digits))) * 10 ** (exponent + kind.scale)
+    return -number if sign else number
 
 
 def _least(first: Any, second: Any) -> Any:
