@@ -32,6 +32,7 @@ from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import ColumnBounds
+from lakehouse.model.display import count_text
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.validation import Finding
 
@@ -78,14 +79,14 @@ def _compared(
         for column, place in _narrow_files(metadata, kinds, known):
             narrow.setdefault(column, []).append(place)
     for column, places in narrow.items():
-        yield _finding(column, places, "files")
+        yield _finding(column, places, "file")
     if PARTITION_STATS in metadata.usable and table.config.layout != LAYOUT_V6:
         for column, kind in kinds.items():
             if not _is_combinable(kind):
                 continue
             places = _narrow_partitions(metadata, column, kind, whole)
             if places:
-                yield _finding(column, places, "partitions")
+                yield _finding(column, places, "partition")
 
 
 def _files(piece: FileSlice) -> list[BaseFile | LogFile]:
@@ -180,5 +181,5 @@ def _excluding(stored: pa.Table, kind: pa.DataType, keys: pa.Array, actual: Sequ
 
 def _finding(column: str, places: Sequence[str], what: str) -> Finding:
     shown = ", ".join(places[:_EXAMPLES])
-    problem = f"the bounds of {column!r} exclude values of {len(places)} {what}: {shown}"
+    problem = f"the bounds of {column!r} exclude values of {count_text(len(places), what)}: {shown}"
     return Finding(invariant="metadata.bounds", problem=problem, path=places[0])
