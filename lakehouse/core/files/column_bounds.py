@@ -335,7 +335,7 @@ def _unscaled(value: Decimal, kind: pa.DataType) -> int:
     """Return the unscaled integer of a decimal; arithmetic of `decimal` would round it to 28 digits."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "Arrow has no infinite decimals"
-    number = int("".join(map(str, digits))) * 10 ** (exponent + kind.scale)
+    number: int = int("".join(map(str, digits))) * 10 ** (exponent + kind.scale)
     return -number if sign else number
 
 
