@@ -103,7 +103,7 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
         known = ranges.get(where.part.column)
         return np.ones(rows, bool) if known is None else ~_only_nulls(known)
     if isinstance(where, Not):
-        inverse = _inverse(where.part, schema)
+        inverse = _inverse(where.part)
         return np.ones(rows, bool) if inverse is None else may_match(inverse, ranges, schema, rows)
     if where.column not in ranges:
         return np.ones(rows, bool)
@@ -116,7 +116,7 @@ def may_match(where: Predicate, ranges: Mapping[str, ColumnRanges], schema: pa.S
     return _leaf(where, ranges[where.column], kind)
 
 
-def matches_of_leaves(where: Predicate, schema: pa.Schema, rows: int, of_leaf: Callable[[Predicate], Flags]) -> Flags:
+def matches_of_leaves(where: Predicate, rows: int, of_leaf: Callable[[Predicate], Flags]) -> Flags:
     """Combine flags of the leaves of a condition, which may be below NOT, as AND and OR say.
 
     Each leaf compares one column. So if the rows of an item come from several files, flags of its leaves may be united
@@ -125,12 +125,12 @@ def matches_of_leaves(where: Predicate, schema: pa.Schema, rows: int, of_leaf: C
     if isinstance(where, And | Or):
         found = np.full(rows, isinstance(where, And))
         for part in where.parts:
-            flags = matches_of_leaves(part, schema, rows, of_leaf)
+            flags = matches_of_leaves(part, rows, of_leaf)
             found = found & flags if isinstance(where, And) else found | flags
         return found
     if isinstance(where, Not) and isinstance(where.part, And | Or | Not):
-        inverse = _inverse(where.part, schema)
-        return np.ones(rows, bool) if inverse is None else matches_of_leaves(inverse, schema, rows, of_leaf)
+        inverse = _inverse(where.part)
+        return np.ones(rows, bool) if inverse is None else matches_of_leaves(inverse, rows, of_leaf)
     return of_leaf(where)
 
 
@@ -152,12 +152,12 @@ def _of_call(
     return {call.text: replace(known, low=low, high=high)}, of_result
 
 
-def _inverse(part: Predicate, schema: pa.Schema) -> Predicate | None:
+def _inverse(part: Predicate) -> Predicate | None:
     """Return a condition without NOT that holds at least where NOT `part` holds; None if there is no useful one."""
     if isinstance(part, Not):
         return part.part
     if isinstance(part, And | Or):
-        found = tuple(_inverse(inner, schema) or And(()) for inner in part.parts)
+        found = tuple(_inverse(inner) or And(()) for inner in part.parts)
         return Or(found) if isinstance(part, And) else And(found)
     if isinstance(part, IsNull | Applied):
         return Not(part)

@@ -77,7 +77,7 @@ def slices_by_expression(
         index = _index_of_leaf(used, leaf)
         return np.ones(len(slices), bool) if index is None else slices.any_file(index(leaf))
 
-    keep = matches_of_leaves(where, schema, len(slices), of_leaf)
+    keep = matches_of_leaves(where, len(slices), of_leaf)
     if table.config.merge_rule.merger is not None:
         # A merger may return values that no file has.
         keep = keep | (slices.log_counts > 0)
@@ -101,7 +101,7 @@ def partitions_by_expression(
         index = _index_of_leaf(used, leaf)
         return np.ones(len(paths), bool) if index is None else index(leaf)
 
-    return matches_of_leaves(where, schema, len(paths), of_leaf), tuple(name for name, _ in used.values())
+    return matches_of_leaves(where, len(paths), of_leaf), tuple(name for name, _ in used.values())
 
 
 # parameters: the table and the condition, and how the records of each kind of index are read for which items
