@@ -193,7 +193,7 @@ def run(
         planned = schedule(table.reload(), policies, request)
         if isinstance(planned, NothingToDo):
             return with_dropped(planned, dropped)
-        outcome = execute(table.reload(), engine, policies, planned)
+        outcome = execute(table.reload(), engine, policies, planned, is_new=True)
         if isinstance(outcome, Committed) or len(dropped) >= _PLANS_DROPPED:
             return with_dropped(outcome, dropped)
         # Writes have priority: the plan is made again without the files that changed.
@@ -212,9 +212,11 @@ def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
     return ServiceCost(files=files, bytes=round(io_mb * _MB), benefit=benefit, partitions=partitions)
 
 
-def execute(table: LoadedTable, engine: Engine, policies: Policies, instant: Instant) -> Committed | NothingToDo:
-    """Execute a pending plan; see `run` for the result and the errors."""
-    return execute_plan(table, policies, instant, ClusteringExecution(engine=engine))
+def execute(
+    table: LoadedTable, engine: Engine, policies: Policies, instant: Instant, *, is_new: bool = False
+) -> Committed | NothingToDo:
+    """Execute a pending plan; see `run` for the result and the errors, and `execute_plan` for `is_new`."""
+    return execute_plan(table, policies, instant, ClusteringExecution(engine=engine), is_new=is_new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,7 @@ def run_compaction(
     planned = schedule(table, policies, request)
     if isinstance(planned, NothingToDo):
         return with_dropped(planned, dropped)
-    return with_dropped(execute_plan(table.reload(), policies, planned, execution), dropped)
+    return with_dropped(execute_plan(table.reload(), policies, planned, execution, is_new=True), dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

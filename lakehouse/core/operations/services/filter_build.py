@@ -111,7 +111,7 @@ def run(table: LoadedTable, engine: Engine, policies: Policies) -> Committed | N
     planned = schedule(table, engine, policies)
     if isinstance(planned, NothingToDo):
         return planned
-    return clustering.execute(table.reload(), engine, policies, planned)
+    return clustering.execute(table.reload(), engine, policies, planned, is_new=True)
 
 
 def _is_read(policies: Policies) -> bool:

@@ -2,6 +2,7 @@
 
 claim      under the lock: no other executor is active; the next fencing token; files of earlier executors are deleted;
            <t>.<action>.inflight
+search     if an earlier executor may have run: its files that no marker names are deleted, found by a listing
 execute    files under write tokens that contain the claim: no executor overwrites or deletes those of a later one
 check      under the lock: the claim is still the newest one, and the plan is still pending
 complete   under the same lock: the completed instant
@@ -23,17 +24,16 @@ from lakehouse.core.files.markers import is_marker_type, read_markers
 from lakehouse.core.format.file_names import marked_file, write_token_of
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_files
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.rollback import drop_plan
+from lakehouse.core.operations.undo.undo_checks import written_by
 from lakehouse.core.timeline.claims import check_claim, claim, holds_claim
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
 from lakehouse.model.attempt import Attempt
-from lakehouse.model.files import BaseFile
-from lakehouse.model.instant import Action, Instant, Timeline
+from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -96,9 +96,16 @@ class PlanExecution(Protocol[PlanT, WorkT, OutcomeT_co]):
 
 
 def execute_plan(
-    table: LoadedTable, policies: Policies, instant: Instant, execution: PlanExecution[PlanT, WorkT, OutcomeT]
+    table: LoadedTable,
+    policies: Policies,
+    instant: Instant,
+    execution: PlanExecution[PlanT, WorkT, OutcomeT],
+    *,
+    is_new: bool = False,
 ) -> OutcomeT | NothingToDo:
     """Execute a pending plan; return NothingToDo with the reason if the plan had to be dropped.
+
+    `is_new` is whether this process has just scheduled the plan, so no earlier executor can have left files.
 
     Raises RetryableError if another executor is active or took the plan over, or if a restore is not finished.
     """
@@ -112,6 +119,8 @@ def execute_plan(
         if plan is None:
             return _drop_without_plan(claimed)
         partitions = execution.partitions(plan)
+        if execution.writes_files and _may_have_earlier_files(claimed, is_new=is_new):
+            _delete_files_without_markers(claimed, partitions)
         work = execution.execute(claimed, plan)
         with table_lock(table.env, policies.transaction) as lock:
             now = claimed.table.reload()
@@ -204,17 +213,13 @@ def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> No
             claimed.heartbeat.discard()
             return
         folders = None if partitions is None else sorted(partitions)
-        files = [file for file in list_data_files(table, folders) if file.instant == requested]
-        paths = [file.path for file in files]
+        paths = written_by(requested, table, claimed.instant.action, folders)
         if current is None:
             # The plan was dropped. No other process deletes files that were written after that.
             delete_files(table, requested, paths)
             clean_up(table, requested)
             claimed.heartbeat.discard()
             return
-        if claimed.instant.action is Action.CLUSTERING:
-            # Writes copy rows to logs that are named after the plan. A clustering itself writes base files only.
-            paths = [file.path for file in files if isinstance(file, BaseFile)]
         committed = {stat.path for stat in table.store.commit(current).stats} if current.is_completed else set()
         ours = [path for path in paths if claim_of(path) == claimed.claim and path not in committed]
         delete_files(table, requested, ours)
@@ -267,14 +272,16 @@ def _claim(
     except BaseException:
         heartbeat.discard()
         raise
-    return ClaimedPlan(table=table, policies=policies, instant=plan, claim=number, heartbeat=heartbeat)
+    return ClaimedPlan(table=table, policies=policies, instant=current, claim=number, heartbeat=heartbeat)
 
 
 def _drop_without_plan(claimed: ClaimedPlan) -> NothingToDo:
     """Drop an instant without a stored plan: its scheduler lost the lock while another process dropped the plan."""
     claimed.heartbeat.stop()
     instant = claimed.instant
-    drop_plan(claimed.table, claimed.policies.transaction, instant, partial(_check_before_drop, claimed))
+    # Without the plan its partitions are unknown, so files of earlier executors were not searched.
+    check = partial(_check_before_drop, claimed)
+    drop_plan(claimed.table, claimed.policies.transaction, instant, check, is_own=False)
     reason = f"the {instant.action} {instant.requested} had no plan and was dropped"
     return NothingToDo(code=NothingToDoReason.PLAN_DROPPED, reason=reason, dropped=(reason,))
 
@@ -309,6 +316,31 @@ def _release(claimed: ClaimedPlan, markers: Collection[str]) -> None:
 
 def _stage_of(number: int) -> int:
     return (number - 1) * _STAGES
+
+
+def _may_have_earlier_files(claimed: ClaimedPlan, *, is_new: bool) -> bool:
+    """Return whether an earlier executor may have left files that no marker names.
+
+    A table may have been copied while an executor was running. Then the copy has new files of a plan that is requested
+    only. Clustering is the only service for which such files matter: they are file groups of their own.
+    """
+    began = claimed.claim > 1 or claimed.instant.state is State.INFLIGHT
+    return began or (claimed.instant.action is Action.CLUSTERING and not is_new)
+
+
+def _delete_files_without_markers(claimed: ClaimedPlan, partitions: Collection[str]) -> None:
+    """Delete the files of earlier executors that no marker names, found by a listing of the plan's partitions.
+
+    A copy or backup of a table seldom includes `.hoodie/.temp` and `.hoodie/.staging`. New file groups of an earlier
+    clustering would stay: its commit does not name them, but readers that list storage show their rows once more.
+    """
+    table, requested = claimed.table, claimed.instant.requested
+    paths = written_by(requested, table, claimed.instant.action, sorted(partitions))
+    stale = [path for path in paths if claim_of(path) <= claimed.claim]
+    if stale:
+        delete_files(table, requested, stale)
+        root = table.env.storage.root
+        logger.warning("%s: deleted %d files of earlier executors of %s", root, len(stale), requested)
 
 
 def _delete_files_of_claims(table: LoadedTable, requested: str, number: int) -> None:

@@ -33,6 +33,7 @@ from lakehouse.core.operations.commit.completion import Completion, complete_act
 from lakehouse.core.operations.commit.metadata_rebuild import drop_for_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.hashing import delete_rings
+from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.undo_checks import (
@@ -179,12 +180,17 @@ def rollback(
     return plan
 
 
-def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> RollbackPlan | None:
-    """Roll back a pending write; return None if it was rolled back or completed meanwhile."""
+def roll_back(
+    table: LoadedTable, policy: TransactionPolicy, requested: str, *, is_own: bool = False
+) -> RollbackPlan | None:
+    """Roll back a pending write; return None if it was rolled back or completed meanwhile.
+
+    `is_own` is whether this process wrote its files (see `plan_rollback`).
+    """
     instant = table.timeline.find(requested)
     if instant is None or instant.is_completed:
         return None
-    plan = plan_rollback(table, instant)
+    plan = plan_rollback(table, instant, is_own=is_own)
     with table_lock(table.env, policy) as lock:
         now = table.reload()
         current = now.timeline.find(requested)
@@ -197,13 +203,19 @@ def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> 
 
 
 def drop_plan(
-    table: LoadedTable, policy: TransactionPolicy, instant: Instant, still_ours: Callable[[LoadedTable, Timeline], None]
+    table: LoadedTable,
+    policy: TransactionPolicy,
+    instant: Instant,
+    still_ours: Callable[[LoadedTable, Timeline], None],
+    *,
+    is_own: bool = True,
 ) -> None:
     """Roll back a service plan and delete it, because it can never be completed.
 
     `still_ours` is called under the lock and raises if another executor claimed the plan. A crash may leave the plan.
+    `is_own` is whether all files of earlier executors are deleted already (see `plan_rollback`).
     """
-    plan = plan_rollback(table, instant)
+    plan = plan_rollback(table, instant, is_own=is_own)
     with table_lock(table.env, policy) as lock:
         now = table.reload()
         now.store.refuse_during_restore(now.timeline)
@@ -213,25 +225,37 @@ def drop_plan(
     _execute(table, policy, undoing, plan, drop=True)
 
 
-def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
-    """Return the plan to roll back `instant`: the files that its markers name.
+def plan_rollback(table: LoadedTable, instant: Instant, *, is_own: bool = False) -> RollbackPlan:
+    """Return the plan to roll back `instant`: the files that its markers name, and those that a listing finds.
 
-    Without markers, and for a completed write, whose markers are deleted, the files are found by a listing.
+    Markers may be missing, all or some of them: a copy or backup of a table seldom includes `.hoodie/.temp`, and some
+    was made while the writer was running. Files that stay behind become visible when the archive passes their instant.
+    With `is_own` this process wrote the files, so the markers are complete, and the listing is saved.
     """
-    marked = list(marked_files(table, instant.requested).values())
+    requested = instant.requested
+    files = list(marked_files(table, requested).values())
     if instant.is_completed:
-        partitions = {stat.partition for stat in table.store.commit(instant).stats}
-        marked += written_by(instant.requested, table, sorted(partitions))
-        marked += copies_of(table, instant)
-    elif not marked and instant.state is State.INFLIGHT:
-        marked = written_by(instant.requested, table)
-    elif resize := _resize(table, instant):
-        # The plan is deleted with the logs to which writes copied rows for it.
-        marked += written_by(instant.requested, table, sorted({piece.partition for piece in resize.slices}))
-    action = pending_action(table, instant) if instant.is_completed else instant.action
-    plan = plan_of_files(instant.requested, action, marked)
+        action = pending_action(table, instant)
+        partitions = sorted({stat.partition for stat in table.store.commit(instant).stats})
+        files += written_by(requested, table, action, partitions)
+        files += copies_of(table, instant)
+    else:
+        action, resize = instant.action, _resize(table, instant)
+        if not is_own or (not files and instant.state is State.INFLIGHT):
+            files += written_by(requested, table, action)
+        if resize:
+            # The plan is deleted with the logs to which writes copied rows for it.
+            files += _copies_for(table, requested, resize)
+    plan = plan_of_files(requested, action, files)
     check_rollback(table, plan)
     return plan
+
+
+def _copies_for(table: LoadedTable, requested: str, resize: ClusteringPlan) -> list[str]:
+    """Return the logs to which writes copied rows for a resize of buckets; their names have its instant."""
+    partitions = sorted({piece.partition for piece in resize.slices})
+    listed = list_data_files(table, partitions, change_logs=True)
+    return [file.path for file in listed if file.instant == requested]
 
 
 def _resize(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:
@@ -256,6 +280,7 @@ def _finish(
     if undoing is not None and not undoing.is_completed:
         plan = read_rollback_plan(table, undoing)
         assert plan is not None, "a rollback is known by its plan"
+        plan = _with_unplanned_files(table, plan)
         if not dry_run:
             _execute(table, policy, undoing, plan)
         return plan
@@ -284,8 +309,23 @@ def _finish_rollbacks(table: LoadedTable, policy: TransactionPolicy) -> frozense
         if plan is None or _was_part_of_a_restore(table.timeline, undoing):
             table.store.remove_pending(undoing)
         elif not (plan.action in SERVICE_ACTIONS and plan.target in alive):
-            _execute(table, policy, undoing, plan)
+            _execute(table, policy, undoing, _with_unplanned_files(table, plan))
     return alive
+
+
+def _with_unplanned_files(table: LoadedTable, plan: RollbackPlan) -> RollbackPlan:
+    """Return a stored plan with further files of its target, found by a listing.
+
+    Hudi plans an empty rollback if the marker directory is missing, and a writer may have created files since the plan.
+    """
+    check_rollback(table, plan)
+    action, target = Action(plan.action), table.store.load().find(plan.target)
+    # `_execute` decides about a completed target. An executor may have taken over a service plan that still exists: it
+    # has deleted the files of earlier ones, and those that are listed may be its own.
+    if target is not None and (target.is_completed or target.action in SERVICE_ACTIONS):
+        return plan
+    files = [path for request in plan.requests for path in request.files]
+    return plan_of_files(plan.target, action, [*files, *written_by(plan.target, table, action)])
 
 
 def _was_part_of_a_restore(timeline: Timeline, undoing: Instant) -> bool:

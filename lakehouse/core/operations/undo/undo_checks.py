@@ -14,6 +14,7 @@ from lakehouse.core.state.file_system_view import DataFile
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import Operation, RollbackPlan, RollbackRequest
+from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.spec.options.transaction import TransactionPolicy
 
@@ -22,6 +23,8 @@ _PENDING_NAMES = {
     Operation.LOG_COMPACT: Action.LOGCOMPACTION,
     Operation.CLUSTER: Action.CLUSTERING,
 }
+#: Actions whose executors write base files only.
+_BASE_FILES_ONLY = frozenset({Action.COMPACTION, Action.CLUSTERING})
 _SHOWN = 5
 
 
@@ -36,9 +39,20 @@ def plan_of_files(requested: str, action: Action, files: Iterable[str]) -> Rollb
     return RollbackPlan(target=requested, action=str(action), requests=requests)
 
 
-def written_by(requested: str, table: LoadedTable, partitions: Iterable[str] | None = None) -> list[str]:
-    """Return the paths of all data files and change logs of the write `requested` in some partitions (None: all)."""
-    return [f.path for f in list_data_files(table, partitions, change_logs=True) if f.instant == requested]
+def written_by(
+    requested: str, table: LoadedTable, action: Action, partitions: Iterable[str] | None = None
+) -> list[str]:
+    """Return the paths of all data files and change logs of an instant in some partitions (None: all), by a listing.
+
+    Args:
+        requested: The requested time of the instant, which the names of its files contain.
+        table: The loaded table.
+        action: The action of the instant while it is pending. Logs that are named after a compaction or a clustering
+            contain rows of other writes, so only the base files belong to such an instant.
+        partitions: The partitions to list.
+    """
+    files = [file for file in list_data_files(table, partitions, change_logs=True) if file.instant == requested]
+    return [file.path for file in files if action not in _BASE_FILES_ONLY or isinstance(file, BaseFile)]
 
 
 def pending_action(table: LoadedTable, instant: Instant) -> Action:

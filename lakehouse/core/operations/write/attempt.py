@@ -102,10 +102,12 @@ def abandon(attempt: WriteAttempt, reason: AbandonReason) -> bool:
         table = table.reload()
         current = table.timeline.find(requested)
         rolled_back = current is None or find_rollback(table, table.timeline, requested) is not None
-        if not rolled_back and current is not None and not current.is_completed:
+        is_pending = not rolled_back and current is not None and not current.is_completed
+        if is_pending:
             markers = read_markers(table.env.storage, requested)
-        if any(markers.values()):
-            if roll_back(table, attempt.policies.transaction, requested) is not None:
+        # Another program may have deleted the markers. Without them the rollback finds the files by a listing.
+        if is_pending and (any(markers.values()) or any(attempt.markers.known.values())):
+            if roll_back(table, attempt.policies.transaction, requested, is_own=True) is not None:
                 is_clean = True
                 return False
             # Another process rolled the write back. It may have listed our files before the last ones were written.
