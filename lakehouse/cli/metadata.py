@@ -31,7 +31,13 @@ def rebuild(given: Given) -> None:
     """Drop the metadata table and build it again."""
     spark = _session("rebuild", given.table)
     rebuilt = open_table(given.table, given.option).metadata.rebuild(spark=spark)
-    document = MetadataRebuild(partitions=rebuilt.partitions, files=rebuilt.files, dropped=rebuilt.dropped)
+    document = MetadataRebuild(
+        partitions=rebuilt.partitions,
+        files=rebuilt.files,
+        dropped=rebuilt.dropped,
+        left_out=rebuilt.left_out,
+        undecided=len(rebuilt.undecided),
+    )
     show_document(document, given.output)
 
 

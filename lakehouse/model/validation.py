@@ -86,8 +86,15 @@ INVARIANTS: Mapping[str, Invariant] = {
     ),
     "file.orphan": Invariant(
         holds="every data file is named by an instant",
-        way_out="no reader sees it; `lakehouse clean orphans --delete` removes it once it is old enough",
+        way_out="no reader sees it, and the archive stops before it; `lakehouse clean orphans --delete` removes it "
+        "once it is old enough",
         severity=Severity.WARNING,
+    ),
+    "file.unnamed": Invariant(
+        holds="readers of a listing show only files that an instant names",
+        way_out="readers without the metadata table show its rows, which may be duplicates: `lakehouse clean orphans "
+        "--delete` removes it once it is old enough, if that command lists it; otherwise delete it with a tool of the "
+        "storage",
     ),
     "leftover": Invariant(
         holds="completed and failed writes left no markers, staged rows, heartbeats or unfinished files",

@@ -10,6 +10,8 @@ Commits are archived by requested time, without gaps except savepoints, up to th
     newest commit      The commit that completed last stays, because later instant times must be greater.
     savepoint          It stays, and all later commits stay.
     replacecommit      It stays until a clean has deleted the replaced files. Otherwise they would become visible again.
+    leftover file      The last commit before a leftover file of a failed write stays. Files older than the timeline
+                       count as committed.
     compaction         The delta commits that make the next compaction due stay.
 
 Hudi's archiver has the same bounds, with three exceptions. It archives commits that completed after the request of a
@@ -19,7 +21,7 @@ because readers use it to decide which past instants are readable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -167,6 +169,27 @@ def bound_of_compaction(timeline: Timeline, policy: CompactionPolicy) -> Bound |
     return Bound(
         requested=first_kept.requested, reason=f"delta commits since {first_kept.requested} make a compaction due"
     )
+
+
+def bound_of_leftovers(timeline: Timeline, leftovers: Mapping[str, str]) -> Bound | None:
+    """Return the last commit before the first leftover file of a failed write, as a bound.
+
+    `leftovers` maps instants that no timeline names to one of their files. Without the bound, readers would show the
+    rows of these files once the timeline begins later.
+    """
+    first = min(leftovers, default=None)
+    if first is None:
+        return None
+    saved = _savepoints(timeline)
+    before = [c.requested for c in timeline.writes() if c.requested < first and c.requested not in saved]
+    if not before:
+        # A pending write holds the archive back, see `_bounds`.
+        return None
+    reason = (
+        f"no write {first} exists, and readers would show the rows of its leftover file {leftovers[first]} once the "
+        "timeline begins later; `lakehouse clean orphans --delete` deletes it when it is old enough"
+    )
+    return Bound(requested=before[-1], reason=reason)
 
 
 def bound_of_clean(timeline: Timeline, cleaned: tuple[Instant, CleanPlan] | None) -> Bound | None:

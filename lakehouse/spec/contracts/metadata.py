@@ -115,9 +115,13 @@ class MetadataValidation(Document):
 class MetadataRebuild(Document):
     """Result of `lakehouse metadata rebuild`: the partitions that were built, and the files that are listed.
 
-    `dropped` are partitions that the table had and that were not built again.
+    `dropped` are partitions that the table had and that were not built again. `left_out` are files that no write names,
+    so the metadata table does not list them. `undecided` is the number of listed files that are older than the archived
+    timeline, for which nothing tells whether a write named them.
     """
 
     partitions: tuple[str, ...]
     files: int
     dropped: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    undecided: int = 0

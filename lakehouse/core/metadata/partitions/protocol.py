@@ -121,6 +121,8 @@ class TableFiles:
         schema: The schema of the data columns; None if the table has no commit.
         definitions: The index definitions by name of the index partition.
         policies: The options of the table, such as declared columns and numbers of file groups.
+        left_out: Paths of leftover files of failed writes, which are not in `files`.
+        undecided: Paths of files in `files` for which nothing tells whether they were committed.
     """
 
     env: Env
@@ -134,6 +136,8 @@ class TableFiles:
     schema: pa.Schema | None = None
     definitions: Mapping[str, Definition] = field(default_factory=dict)
     policies: Policies = field(default_factory=Policies)
+    left_out: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
 
 
 @runtime_checkable

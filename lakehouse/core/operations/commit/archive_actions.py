@@ -27,7 +27,9 @@ from lakehouse.model.instant import Action, Instant
 class DeletedFiles:
     """Writes whose files are known to be deleted; cached so that a repeated check does not list again.
 
-    `replaced`: replacecommits whose replaced file groups have no files. `undone`: undone writes without files.
+    Attributes:
+        replaced: Replacecommits whose replaced file groups have no files.
+        undone: Undone writes whose files were searched.
     """
 
     replaced: set[str] = field(default_factory=set)

@@ -276,16 +276,18 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
     """Delete the files of an ended write that no commit names.
 
     These are files of repeated tasks, or of tasks that continued after a rollback. A missing instant may be archived,
-    and then its files are valid. Only a rollback proves that they are not.
+    and then its files are valid. A rollback proves that they are not, and so does a time that the archive has not
+    passed: the instant was deleted.
     """
     instant = timeline.find(requested)
     named: set[str] = set()
     if instant is None:
-        if find_rollback(table, timeline, requested) is None:
+        if find_rollback(table, timeline, requested) is not None:
+            # The rollback deleted the markers, also of files that were written after it.
+            left = list_data_files(table, change_logs=True)
+            delete_files(table, requested, [file.path for file in left if file.instant == requested])
+        elif not first_write(timeline) or requested < first_write(timeline):
             return
-        # The rollback deleted the markers, also of files that were written after it.
-        left = list_data_files(table, change_logs=True)
-        delete_files(table, requested, [file.path for file in left if file.instant == requested])
     elif instant.action in WRITE_ACTIONS:
         named = _written(table.store.commit(instant).stats)
     else:

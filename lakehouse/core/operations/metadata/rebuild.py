@@ -1,5 +1,8 @@
 """Rebuild the metadata table: drop it, and build it again from a listing of the table (MDT-7, MDT-11).
 
+Files that no write names are left out, and files older than the archived timeline count as committed; the result
+contains both (see `load.unnamed_files`).
+
     under the lock   pending index builds are removed   properties   files of the metadata table
                      listing of storage   each partition   properties
 
@@ -29,27 +32,42 @@ from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError
-from lakehouse.model.display import Readable, Shown, count_text
+from lakehouse.model.display import Readable, Shown, count_text, sentence, some
 from lakehouse.model.instant import Action
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
+#: Paths that the text of a result shows.
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt(Readable):
     """The partitions of the rebuilt metadata table, the files that it lists, and partitions that were not built again.
 
-    `dropped` are partitions that the table had and this package cannot build.
+    Attributes:
+        partitions: The partitions of the metadata table.
+        files: The number of files that it lists.
+        dropped: Partitions that the table had and this package cannot build.
+        left_out: Files that no write names, such as leftover files of failed writes; the metadata table does not list
+            them. Readers that list storage may show their rows, so delete these files.
+        undecided: Files older than the archived timeline that are listed, as nothing tells that no write named them.
     """
 
     partitions: tuple[str, ...]
     files: int
     dropped: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
 
     def _shown(self) -> Shown:
-        line = f"metadata table with {', '.join(self.partitions)}: {count_text(self.files, 'file')}"
-        return Shown(line, {"dropped": self.dropped})
+        left_out, undecided = len(self.left_out), len(self.undecided)
+        line = sentence(
+            f"metadata table with {', '.join(self.partitions)}: {count_text(self.files, 'file')}",
+            f"{count_text(left_out, 'unnamed file')} left out" if left_out else "",
+            f"{count_text(undecided, 'file')} older than the archive" if undecided else "",
+        )
+        return Shown(line, {"dropped": self.dropped, "left out": some(self.left_out, _SHOWN)})
 
 
 def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | None = None) -> Rebuilt:
@@ -87,7 +105,13 @@ def rebuild_metadata(table: LoadedTable, policies: Policies, engine: Engine | No
             build_partitions(now.metadata, wanted, files, now.timeline, lock)
     dropped = tuple(sorted(had - set(wanted)))
     logger.info("%s: rebuilt the metadata table with %s", table.env.storage.root, ", ".join(wanted))
-    return Rebuilt(partitions=wanted, files=files.files.num_rows, dropped=dropped)
+    return Rebuilt(
+        partitions=wanted,
+        files=files.files.num_rows,
+        dropped=dropped,
+        left_out=files.left_out,
+        undecided=files.undecided,
+    )
 
 
 def _wanted(table: LoadedTable, policies: Policies, definitions: dict[str, Definition]) -> tuple[str, ...]:

@@ -1,9 +1,12 @@
-"""The committed files of a table, from which index partitions of the metadata table are built (MDT-11)."""
+"""The committed files of a table, from which index partitions of the metadata table are built (MDT-11).
+
+A listing of storage has leftover files of failed writes, too. They are left out, so that readers of the metadata table
+do not see them (see `load.unnamed_files`).
+"""
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import logging
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.metadata.change import WRITTEN
@@ -12,9 +15,11 @@ from lakehouse.core.operations.load.listing import list_columns, supported_data_
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import groups_of, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unnamed_files import NamedFiles, named_files
 from lakehouse.core.operations.read.scan import slice_context
-from lakehouse.core.state.file_system_view import VisibleTimeline
 from lakehouse.spec.options.policies import Policies
+
+logger = logging.getLogger(__name__)
 
 
 def table_files(table: LoadedTable, policies: Policies, engine: Engine | None = None) -> TableFiles:
@@ -24,25 +29,41 @@ def table_files(table: LoadedTable, policies: Policies, engine: Engine | None = 
     """
     files = supported_data_files(table, list_columns(table))
     visible = load_visible(table)
-    slices = groups_of(table, files, visible).latest()
+    named = named_files(table, files, visible)
+    _log_unnamed(table, named)
+    slices = groups_of(table, named.files, visible).latest()
     schema = table_schema(table)
     budget = policies.write.memory_budget_bytes
     return TableFiles(
         env=table.env,
         config=table.config,
         instant="",
-        files=committed_files(files, visible).select(WRITTEN.names),
+        files=named.files.select(WRITTEN.names),
         newest=slices.files.select(WRITTEN.names),
         slices=slices,
         read=None if schema is None else slice_context(table, schema, budget=budget),
         engine=engine,
         schema=schema,
         policies=policies,
+        left_out=named.left_out,
+        undecided=named.undecided,
     )
 
 
-def committed_files(files: pa.Table, visible: VisibleTimeline) -> pa.Table:
-    """Return the data files of completed instants, those of archived ones included."""
-    instants = pc.unique(files.column("instant"))
-    shown = [instant for instant in instants.to_pylist() if visible.shows(instant)]
-    return files.filter(pc.is_in(files.column("instant"), value_set=pa.array(shown, pa.string())))
+def _log_unnamed(table: LoadedTable, named: NamedFiles) -> None:
+    root = table.env.storage.root
+    if named.left_out:
+        logger.warning(
+            "%s: %d files that no write names are left out of the metadata table, such as %s; readers that list "
+            "storage may show their rows until the files are deleted",
+            root,
+            len(named.left_out),
+            named.left_out[0],
+        )
+    if named.undecided:
+        logger.info(
+            "%s: %d files, such as %s, are older than the archived timeline; they count as committed",
+            root,
+            len(named.undecided),
+            named.undecided[0],
+        )

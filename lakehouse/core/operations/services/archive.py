@@ -4,8 +4,11 @@ under the lock    <first>_<last>_0.parquet   manifest_<n+1>   _version_    then 
                   files of the archived timeline are merged, and obsolete ones deleted
 
 A crash can leave actions in both timelines, but never loses them. Readers then use the active timeline, and the next
-run does not archive these actions twice. Readers treat every file that is older than the active timeline as committed.
-Therefore leftover files of failed writes are deleted before commits of their age are archived.
+run does not archive these actions twice.
+
+Readers treat every file that is older than the active timeline as committed. Therefore a run that would archive actions
+lists the table once. Leftover files of writes that a rollback or restore undid are deleted. Before other files that no
+timeline names the archive stops, because nothing explains them.
 
 An archive puts no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo.
 """
@@ -13,28 +16,32 @@ An archive puts no plan on the timeline: `run` plans and executes in one step, a
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.timeline.clean import decode_clean_plan
-from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.metadata.services.group_files import last_compaction
 from lakehouse.core.operations.commit.archive_actions import DeletedFiles, bound_of_replaced, move_to_archive
-from lakehouse.core.operations.commit.cleanup import clean_up_ended_writes, delete_files, read_rollback_plan
+from lakehouse.core.operations.commit.cleanup import clean_up_ended_writes, delete_files
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
-from lakehouse.core.operations.load.commits import archived_writes
-from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.listing import list_columns
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unnamed_files import has_old_log_names, undone, unnamed_instants
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.planning.archive import (
     ArchiveDue,
     Bound,
     bound_of_clean,
     bound_of_compaction,
+    bound_of_leftovers,
     plan_archive,
     too_few,
 )
+from lakehouse.core.state.data_files import data_files, file_paths, members
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
@@ -90,9 +97,13 @@ def plan(
 ) -> ArchivePlan | NothingToDo:
     """Return the actions that would be archived now; writes nothing.
 
-    `request.force` keeps `hoodie.keep.min.commits` only, even if no archive is due.
+    `request.force` keeps `hoodie.keep.min.commits` only, even if no archive is due. Lists the table if actions would be
+    archived.
     """
     planned = _plan(table, policies, force=request.force)
+    if planned.instants:
+        found = _find_leftovers(table)
+        planned = _plan(found.table, policies, force=request.force, leftovers=found.unexplained)
     if planned.instants:
         return planned
     few = too_few(table.timeline, policies.archive, policies.clean)
@@ -138,21 +149,29 @@ def run(
     clean_up_ended_writes(table, policies.transaction)
     deleted, archived = DeletedFiles(), list[Instant]()
     planned = _plan(table, policies, force=force, deleted=deleted)
+    leftovers = dict[str, str]()
     if planned.instants:
-        _delete_failed(table, planned.newest, deleted)
+        # The listing takes long, so it is made without the lock. It is made again if a write was undone since.
+        leftovers = _delete_failed(table, deleted)
     while True:
         with table_lock(table.env, policies.transaction) as lock:
             table = table.reload()
             table.store.refuse_during_restore(table.timeline)
-            planned = _plan(table, policies, force=force or bool(archived), deleted=deleted)
+            forced = force or bool(archived)
+            planned = _plan(table, policies, force=forced, deleted=deleted, leftovers=leftovers)
+            if planned.instants and _undone(table) - deleted.undone:
+                leftovers |= _delete_failed(table, deleted)
+                planned = _plan(table, policies, force=forced, deleted=deleted, leftovers=leftovers)
             if planned.instants:
                 batch = planned.instants[:_BATCH]
                 lock.check()
-                _delete_failed(table, batch[-1].requested, deleted)
                 _archive(table, policies, batch, lock)
                 archived += batch
         if len(planned.instants) <= _BATCH:
             break
+    stop = bound_of_leftovers(table.timeline, leftovers)
+    if stop is not None and planned.kept == stop.reason:
+        logger.warning("%s: the archive stopped: %s", table.env.storage.root, stop.reason)
     if not archived:
         return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=planned.kept)
     logger.info("%s: archived %d actions up to %s", table.env.storage.root, len(archived), archived[-1].requested)
@@ -160,13 +179,20 @@ def run(
 
 
 def _plan(
-    table: LoadedTable, policies: Policies, *, force: bool = False, deleted: DeletedFiles | None = None
+    table: LoadedTable,
+    policies: Policies,
+    *,
+    force: bool = False,
+    deleted: DeletedFiles | None = None,
+    leftovers: Mapping[str, str] | None = None,
 ) -> ArchivePlan:
+    """Return the actions to archive; `leftovers` are instants of unexplained files, each with one of its files."""
     _require_archive(table)
     reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
     if reason is not None:
         return ArchivePlan(instants=(), kept=reason)
-    bounds = _bounds(table, policies)
+    stop = bound_of_leftovers(table.timeline, leftovers or {})
+    bounds = [*_bounds(table, policies), *([] if stop is None else [stop])]
     planned = plan_archive(table.timeline, policies.archive, policies.clean, bounds, force=force)
     bound = bound_of_replaced(table, planned.instants, deleted or DeletedFiles())
     if bound is None:
@@ -221,36 +247,59 @@ def _bound_of_metadata_table(table: LoadedTable) -> Bound | None:
     return Bound(requested=later[0].requested, reason=f"the metadata table was compacted at {last}") if later else None
 
 
-def _delete_failed(table: LoadedTable, newest: str, deleted: DeletedFiles) -> None:
-    """Delete leftover files of undone writes up to `newest`: readers would use them once the timeline begins later."""
-    present = {instant.requested for instant in table.timeline}
-    undone = {requested for requested in _undone(table) if requested <= newest} - present - deleted.undone
-    if undone:
-        # Another executor may have completed a plan after its rollback, and the plan may be archived meanwhile.
-        undone -= {i.requested for i in archived_writes(table, requested_from=min(undone), requested_up_to=max(undone))}
-    if not undone:
-        return
-    leftovers: dict[str, list[str]] = {}
-    for file in list_data_files(table, change_logs=True):
-        if file.instant in undone:
-            leftovers.setdefault(file.instant, []).append(file.path)
-    for requested, paths in sorted(leftovers.items()):
-        delete_files(table, requested, paths)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leftovers:
+    """Files of instants that are not on a timeline: requested time -> paths.
+
+    Attributes:
+        undone: Files of writes that a rollback or restore undid.
+        unexplained: One file of each other instant that no reader shows yet.
+        table: The table with a timeline that was loaded after the listing.
+    """
+
+    undone: Mapping[str, list[str]]
+    unexplained: dict[str, str]
+    table: LoadedTable
+
+
+def _delete_failed(table: LoadedTable, deleted: DeletedFiles) -> dict[str, str]:
+    """Delete leftover files of undone writes; return one file for each other instant that is not on a timeline."""
+    found = _find_leftovers(table)
+    for requested, paths in sorted(found.undone.items()):
+        delete_files(found.table, requested, paths)
         logger.warning("%s: deleted %d leftover files of %s", table.env.storage.root, len(paths), requested)
-    deleted.undone.update(undone)
+    deleted.undone.update(_undone(found.table))
+    return found.unexplained
+
+
+def _find_leftovers(table: LoadedTable) -> _Leftovers:
+    """List the table and return the leftover files, but for those that readers show and that no rollback explains.
+
+    The archive changes nothing for these; `lakehouse table validate` reports them.
+    """
+    files = data_files(list_columns(table))
+    now = table.reload()
+    unnamed = unnamed_instants(now, pc.unique(files.column("instant")).to_pylist())
+    if not unnamed.hidden and not unnamed.shown:
+        return _Leftovers(undone={}, unexplained={}, table=now)
+    if has_old_log_names(now):
+        # The name of a log file may contain the instant of its slice, which need not be on a timeline.
+        files = files.filter(pc.invert(files.column("is_log")))
+    gone = _undone(now)
+    files = files.filter(members(files.column("instant"), sorted(unnamed.hidden | (unnamed.shown & gone))))
+    paths: dict[str, list[str]] = {}
+    for requested, path in zip(files.column("instant").to_pylist(), file_paths(files).to_pylist(), strict=True):
+        paths.setdefault(requested, []).append(path)
+    return _Leftovers(
+        undone={requested: of_instant for requested, of_instant in paths.items() if requested in gone},
+        unexplained={requested: of_instant[0] for requested, of_instant in paths.items() if requested not in gone},
+        table=now,
+    )
 
 
 def _undone(table: LoadedTable) -> set[str]:
     """Return the instants that the rollbacks and restores on the timeline undid."""
-    undone = set()
-    for instant in table.timeline.where(action=Action.ROLLBACK):
-        plan = read_rollback_plan(table, instant)
-        if plan is not None:
-            undone.add(plan.target)
-    for instant in table.timeline.where(action=Action.RESTORE):
-        data = table.store.read(replace(instant, state=State.REQUESTED), State.REQUESTED)
-        undone |= {requested for requested, _ in decode_restore_plan(data).instants} if data else set()
-    return undone
+    return {requested for requested, _ in undone(table)}
 
 
 def _require_archive(table: LoadedTable) -> None:

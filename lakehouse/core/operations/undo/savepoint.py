@@ -6,6 +6,7 @@ T.savepoint.inflight   T_C.savepoint      T is the requested time of the commit;
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 
 from lakehouse.core.format.timeline.restore import encode_savepoint
@@ -13,12 +14,15 @@ from lakehouse.core.operations.commit.archive_actions import archive_savepointed
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.unnamed_files import has_old_log_names, unnamed_instants
 from lakehouse.core.operations.undo.undo_checks import completed_write, require_files
 from lakehouse.core.planning.restore import instants_to_roll_back, slice_paths, slices_after, without
+from lakehouse.core.state.file_system_view import DataFile, first_write
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.files import BaseFile
+from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.restore import Savepoint, SavepointMetadata
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -123,6 +127,7 @@ def _kept_files(table: LoadedTable, target: Instant) -> dict[str, tuple[str, ...
     """Return the names of the files that a restore to `target` keeps, by partition: those of the newest slices."""
     undone = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
     found = require_files(table, undone, f"a savepoint of {target.requested}")
+    _require_no_leftovers(table, target, found)
     timeline = without(table.timeline, undone)
     kept = table.store.commits(timeline.writes())
     partitions: dict[str, list[str]] = {}
@@ -130,6 +135,31 @@ def _kept_files(table: LoadedTable, target: Instant) -> dict[str, tuple[str, ...
         names = [path.rpartition("/")[2] for path in slice_paths(file_slice)]
         partitions.setdefault(file_slice.partition, []).extend(names)
     return {partition: tuple(names) for partition, names in sorted(partitions.items())}
+
+
+def _require_no_leftovers(table: LoadedTable, target: Instant, listing: Iterable[DataFile]) -> None:
+    """Raise UserError if the savepoint would make leftover files of failed writes visible.
+
+    Readers show all files that are older than the first commit without savepoint. A savepoint of that commit moves the
+    boundary to the next one.
+    """
+    kept = replace(target, action=Action.SAVEPOINT)
+    before, after = (first_write(timeline) for timeline in (table.timeline, Timeline((*table.timeline, kept))))
+    between = [file for file in listing if before < file.instant < after]
+    hidden = unnamed_instants(table, {file.instant for file in between}).hidden
+    # The name of a log file of version 6 contains the instant of its slice, which need not be on a timeline.
+    only_bases = bool(hidden) and has_old_log_names(table)
+    files = {f.instant: f.path for f in between if f.instant in hidden and (isinstance(f, BaseFile) or not only_bases)}
+    leftovers = sorted(files)
+    if leftovers:
+        root = table.env.storage.root
+        raise UserError(
+            f"{root}: no write {leftovers[0]} exists, and readers would show the rows of its leftover file "
+            f"{files[leftovers[0]]} if a savepoint kept {target.requested}, the oldest commit; delete the file first, "
+            f"once it is old enough, with `lakehouse clean orphans --table {root} --delete`, or keep a later commit",
+            instant=leftovers[0],
+            path=files[leftovers[0]],
+        )
 
 
 def _refuse_during_clean(table: LoadedTable) -> None:

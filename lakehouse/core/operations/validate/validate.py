@@ -31,6 +31,7 @@ from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
 from lakehouse.core.operations.validate.planned import check_plans
+from lakehouse.core.operations.validate.unnamed import with_shown_files
 from lakehouse.core.operations.validate.validated_files import Seen, check_global_keys, read_files, seen_slices
 from lakehouse.core.planning.orphans import Found, plan_orphans
 from lakehouse.core.planning.validate import (
@@ -97,7 +98,7 @@ _GONE = "file.present"
 _REPEATED = frozenset(
     {"timeline.unique", "timeline.requested", "timeline.archived", "timeline.readable", "timeline.dead", "leftover"}
     | {"plan.files", "savepoint.files", "file.present", "file.size", "partition.metadata", "archive.readable"}
-    | {"properties.present", "file.orphan", "bucket.layout"}
+    | {"properties.present", "file.orphan", "file.unnamed", "bucket.layout"}
 )
 
 
@@ -126,7 +127,7 @@ def _inspect(table: LoadedTable, policies: Policies) -> Seen:
         slices, wrong = seen_slices(table, files)
         findings += wrong
         if not unreadable and table.config.layout != 1 and table.timeline.pending_restore() is None:
-            findings += _orphans(table, files)
+            findings += with_shown_files(table, files, slices, _orphans(table, files))
     except (CorruptTableError, pa.ArrowException) as error:
         # If there is a finding, it explains the error; otherwise the error is unexpected.
         if not findings:

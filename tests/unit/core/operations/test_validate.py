@@ -186,6 +186,14 @@ def other_token(storage: Storage) -> None:
     storage.put(replace(base, write_token="9-9-9").path, storage.get(file.path))
 
 
+def other_group(storage: Storage) -> None:
+    """Leave a file group that no commit lists, as a clustering does whose markers were lost."""
+    file = bases(storage)[0]
+    base = parse_base_file(file.name, file.path.rpartition("/")[0], 0)
+    assert base is not None
+    storage.put(replace(base, file_id=f"0000000{base.file_id[7:]}").path, storage.get(file.path))
+
+
 def begin_and_fail(storage: Storage) -> None:
     storage.put(f".hoodie/timeline/{LATER}.deltacommit.requested", b"")
     storage.put(f".hoodie/timeline/{LATER}.deltacommit.inflight", b"")
@@ -255,6 +263,7 @@ SHALLOW: list[tuple[str, Break, tuple[str, ...], frozenset[str]]] = [
     ("file.size", lambda s: s.put(data_file(s).path, s.get(data_file(s).path) + b"!"), KINDS, frozenset()),
     ("file.kind", lambda s: s.put("a/.f_20260101000000000.log.1_0-0-0", b""), KINDS[:1], frozenset()),
     ("file.orphan", other_token, KINDS, frozenset()),
+    ("file.unnamed", other_group, KINDS[:2], frozenset()),
     ("leftover", lambda s: s.put(f".hoodie/.heartbeat/{LATER}", b"{}"), KINDS[:2], frozenset()),
     ("leftover", lambda s: s.put(f".hoodie/.temp/{LATER}/MARKERS0", b""), KINDS[:2], frozenset()),
     ("leftover", lambda s: s.put(f".hoodie/.staging/{LATER}/x", b""), KINDS[:2], frozenset()),

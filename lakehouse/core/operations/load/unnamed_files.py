@@ -1,0 +1,168 @@
+"""Decide which instants in names of data files no timeline names: those of leftover files of failed writes (TL-6.2).
+
+    not older than the active timeline            left over; hidden until the archive passes its time
+    older, and the archive begins before it       left over; readers that list storage show its files
+    older, and a rollback or restore undid it     left over; readers that list storage show its files
+    older than the archive                        undecided: its part of the archive may have been deleted
+
+An archive that Hudi converted may lack actions: a downgrade to table version 6 drops some. So nothing follows from the
+archive of a table that had version 6 once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.format.timeline.restore import decode_restore_plan
+from lakehouse.core.format.timeline.rollback import decode_rollback_plan
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.savepoints import savepointed_paths
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.state.data_files import file_paths, members
+from lakehouse.core.state.file_system_view import VisibleTimeline, first_write
+from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
+
+_INITIAL_VERSION = "hoodie.table.initial.version"
+_FIRST_OF_LAYOUT_2 = 8
+#: The archive of layout 1; an upgrade leaves it behind.
+_OLD_ARCHIVE = ".hoodie/archived"
+_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnnamedInstants:
+    """Instants that are neither on the active timeline nor archived.
+
+    Attributes:
+        hidden: Left over, and no reader shows their files.
+        shown: Left over, and readers that list storage show their files.
+        undecided: Older than the archive, and nothing tells whether they were committed. Readers show their files.
+    """
+
+    hidden: frozenset[str] = frozenset()
+    shown: frozenset[str] = frozenset()
+    undecided: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFiles:
+    """Visible data files that instants name; the paths of those that were left out, and of those not decided."""
+
+    files: pa.Table
+    left_out: tuple[str, ...]
+    undecided: tuple[str, ...]
+
+
+def unnamed_instants(table: LoadedTable, instants: Iterable[str]) -> UnnamedInstants:
+    """Return those of the instants, which names of data files contain, that are not on a timeline.
+
+    List the files before the timeline of `table` is loaded: a write is on the timeline before it creates files. The
+    archive is read only if an instant is not on the active timeline.
+    """
+    missing = set(instants) - {instant.requested for instant in table.timeline}
+    if not missing:
+        return UnnamedInstants()
+    archived = archived_writes(table, requested_from=min(missing), requested_up_to=max(missing))
+    missing -= {instant.requested for instant in archived}
+    boundary = first_write(table.timeline)
+    hidden = {requested for requested in missing if requested >= boundary}
+    old = missing - hidden
+    if not old:
+        return UnnamedInstants(hidden=frozenset(hidden))
+    complete_from = _archive_is_complete_from(table)
+    shown = {requested for requested in old if complete_from is not None and requested >= complete_from}
+    # A plan may have been completed after its rollback; a write cannot.
+    undone_writes = {time for time, action in undone(table) | _undone_by_archived(table) if action in WRITE_ACTIONS}
+    shown |= old & undone_writes
+    return UnnamedInstants(hidden=frozenset(hidden), shown=frozenset(shown), undecided=frozenset(old - shown))
+
+
+def undone(table: LoadedTable) -> set[tuple[str, str]]:
+    """Return the instants that the rollbacks and restores on the active timeline undid, with their actions."""
+    pairs = set[tuple[str, str]]()
+    for instant in table.timeline.where(action=Action.ROLLBACK):
+        data = table.store.read(instant, State.REQUESTED)
+        if data:
+            pairs.add(_rolled_back(table, data))
+    for instant in table.timeline.where(action=Action.RESTORE):
+        data = table.store.read(replace(instant, state=State.REQUESTED), State.REQUESTED)
+        if data:
+            pairs.update(decode_restore_plan(data).instants)
+    return pairs
+
+
+def named_files(table: LoadedTable, files: pa.Table, visible: VisibleTimeline) -> NamedFiles:
+    """Return the data files of completed instants without leftover files.
+
+    Left out are files of instants that were never committed, and base files that the commit in their names does not
+    list, such as those of an earlier executor of a clustering. A file stays if nothing tells whether it was committed.
+    """
+    times = pc.unique(files.column("instant")).to_pylist()
+    shown = [requested for requested in times if visible.shows(requested)]
+    unnamed = unnamed_instants(table, shown)
+    files = files.filter(pc.is_in(files.column("instant"), value_set=pa.array(shown, pa.string())))
+    is_left = members(files.column("instant"), pa.array(sorted(unnamed.shown | unnamed.hidden), pa.string()))
+    is_left = pc.or_(is_left, _is_unlisted(table, files, unnamed))
+    is_open = members(files.column("instant"), pa.array(sorted(unnamed.undecided), pa.string()))
+    return NamedFiles(
+        files=files.filter(pc.invert(is_left)),
+        left_out=tuple(file_paths(files.filter(is_left)).to_pylist()),
+        undecided=tuple(file_paths(files.filter(is_open)).to_pylist()),
+    )
+
+
+def has_old_log_names(table: LoadedTable) -> bool:
+    """Return whether the table had version 6 once: names of its log files may contain the instant of another write."""
+    version = table.config.raw.get(_INITIAL_VERSION, "")
+    is_native = version.isascii() and version.isdigit() and int(version) >= _FIRST_OF_LAYOUT_2
+    return not is_native or bool(table.env.storage.list_names(_OLD_ARCHIVE))
+
+
+def _archive_is_complete_from(table: LoadedTable) -> str | None:
+    """Return the first archived write, from which on the archive has all writes; None if it may lack some."""
+    if table.config.layout == LAYOUT_V6:
+        return None
+    first = next(iter(table.store.archived()), None)
+    return None if first is None or has_old_log_names(table) else first.requested
+
+
+def _undone_by_archived(table: LoadedTable) -> set[tuple[str, str]]:
+    plans = [action.plan for action in table.store.archived_actions(Action.ROLLBACK, "")]
+    return {_rolled_back(table, plan) for plan in plans if plan}
+
+
+def _rolled_back(table: LoadedTable, data: bytes) -> tuple[str, str]:
+    plan = decode_rollback_plan(data, base_path=table.env.storage.root, table_version=table.config.version)
+    return plan.target, plan.action
+
+
+def _is_unlisted(table: LoadedTable, files: pa.Table, unnamed: UnnamedInstants) -> pa.ChunkedArray:
+    """Return for each file whether it is a base file that the commit of its instant does not list."""
+    bases = files.filter(pc.invert(files.column("is_log")))
+    times = set(pc.unique(bases.column("instant")).to_pylist()) - unnamed.shown - unnamed.hidden - unnamed.undecided
+    read, listed = set[str](), [pa.array(sorted(savepointed_paths(table)), pa.string())]
+    for instant, paths in _listed(table, times):
+        read.add(instant)
+        listed.append(paths)
+    is_read = members(files.column("instant"), pa.array(sorted(read), pa.string()))
+    is_listed = members(file_paths(files), pa.concat_arrays(listed))
+    return pc.and_(pc.and_not(is_read, is_listed), pc.invert(files.column("is_log")))
+
+
+def _listed(table: LoadedTable, times: set[str]) -> Iterator[tuple[str, pa.Array]]:
+    """Yield each of the completed writes whose metadata can be read, with the paths of the files that it lists."""
+    for instant in table.timeline.writes():
+        if instant.requested in times:
+            yield instant.requested, table.store.files([instant]).column("path").combine_chunks()
+    old: list[Instant] = []
+    if times:
+        found = archived_writes(table, requested_from=min(times), requested_up_to=max(times))
+        old = [instant for instant in found if instant.requested in times]
+    for start in range(0, len(old), _BATCH):
+        for instant, metadata in table.store.archived_commits(old[start : start + _BATCH]):
+            yield instant.requested, pa.array([stat.path for stat in metadata.stats], pa.string())
