@@ -257,3 +257,30 @@ def test_hudi_rs_reads_no_leftover_file_after_an_archive(tmp_path: Path) -> None
     archived(table)
     assert read(str(tmp_path)).num_rows == KEYS
     assert_rows(table)
+
+
+def test_files_of_a_pending_first_write_are_hidden_after_later_writes() -> None:
+    """apache/hudi#7738 and apache/hudi#7711: the first write failed, and the next ones completed."""
+    table = table_of()
+    storage = storage_of(table)
+    outcome = table.bulk_insert(batch([row("lost", v="lost")]))
+    assert isinstance(outcome, Committed)
+    (completed,) = [file.path for file in storage.list(".hoodie/timeline") if file.name.endswith(".commit")]
+    storage.delete(completed)
+    written(table.with_options({"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}))
+    assert_rows(table)
+    table.rollback_failed()
+    assert_rows(table)
+    assert table.validate().findings == ()
+
+
+def test_archive_deletes_a_late_file_of_a_failed_first_write_that_validation_reports() -> None:
+    """apache/hudi#7711: files of the first write count as archived once its instant is gone."""
+    table = table_of()
+    path = leave(table, rollback=True)
+    written(table, 6)
+    assert ("file.unnamed", path) in {(finding.invariant, finding.path) for finding in table.validate().findings}
+    assert isinstance(archived(table), Archived)
+    assert storage_of(table).find(path) is None
+    assert_rows(table)
+    assert table.validate().findings == ()

@@ -252,3 +252,15 @@ def test_write_that_fails_after_its_markers_were_deleted_leaves_no_file(tmp_path
     opened(storage, SURVIVOR, metadata=False).rollback_failed()
     assert data_files(storage) == before
     assert_holds(storage, BASE, tmp_path)
+
+
+def test_rollback_of_a_write_needs_no_file_with_the_marker_type(tmp_path: Path) -> None:
+    """apache/hudi#5591 and apache/hudi#6283: `MARKERS.type` is missing, and the batches of markers exist."""
+    storage = made("SIMPLE", metadata=False)
+    before = data_files(storage)
+    crash(storage, WRITES["insert_overwrite"], metadata=False)
+    (kind,) = [file.path for file in storage.list(".hoodie/.temp") if file.name == MARKERS_TYPE]
+    storage.delete(kind)
+    opened(storage, SURVIVOR, metadata=False).rollback_failed()
+    assert data_files(storage) == before
+    assert_holds(storage, BASE, tmp_path)

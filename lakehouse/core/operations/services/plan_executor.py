@@ -213,13 +213,15 @@ def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> No
             claimed.heartbeat.discard()
             return
         folders = None if partitions is None else sorted(partitions)
-        paths = written_by(requested, table, claimed.instant.action, folders)
+        action = claimed.instant.action
         if current is None:
-            # The plan was dropped. No other process deletes files that were written after that.
+            # The plan was dropped. No other process deletes files, and copies for it, that were written after that.
+            paths = written_by(requested, table, action, folders, copies=True)
             delete_files(table, requested, paths)
             clean_up(table, requested)
             claimed.heartbeat.discard()
             return
+        paths = written_by(requested, table, action, folders)
         committed = {stat.path for stat in table.store.commit(current).stats} if current.is_completed else set()
         ours = [path for path in paths if claim_of(path) == claimed.claim and path not in committed]
         delete_files(table, requested, ours)

@@ -33,7 +33,6 @@ from lakehouse.core.operations.commit.completion import Completion, complete_act
 from lakehouse.core.operations.commit.metadata_rebuild import drop_for_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.hashing import delete_rings
-from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.undo_checks import (
@@ -234,28 +233,20 @@ def plan_rollback(table: LoadedTable, instant: Instant, *, is_own: bool = False)
     """
     requested = instant.requested
     files = list(marked_files(table, requested).values())
+    action = pending_action(table, instant) if instant.is_completed else instant.action
     if instant.is_completed:
-        action = pending_action(table, instant)
         partitions = sorted({stat.partition for stat in table.store.commit(instant).stats})
         files += written_by(requested, table, action, partitions)
         files += copies_of(table, instant)
-    else:
-        action, resize = instant.action, _resize(table, instant)
-        if not is_own or (not files and instant.state is State.INFLIGHT):
-            files += written_by(requested, table, action)
-        if resize:
-            # The plan is deleted with the logs to which writes copied rows for it.
-            files += _copies_for(table, requested, resize)
+    elif not is_own or (not files and instant.state is State.INFLIGHT):
+        files += written_by(requested, table, action)
+    if resize := _resize(table, instant):
+        # The plan is deleted with the logs to which writes copied rows for it.
+        partitions = sorted({piece.partition for piece in resize.slices})
+        files += written_by(requested, table, Action.CLUSTERING, partitions, copies=True)
     plan = plan_of_files(requested, action, files)
     check_rollback(table, plan)
     return plan
-
-
-def _copies_for(table: LoadedTable, requested: str, resize: ClusteringPlan) -> list[str]:
-    """Return the logs to which writes copied rows for a resize of buckets; their names have its instant."""
-    partitions = sorted({piece.partition for piece in resize.slices})
-    listed = list_data_files(table, partitions, change_logs=True)
-    return [file.path for file in listed if file.instant == requested]
 
 
 def _resize(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:

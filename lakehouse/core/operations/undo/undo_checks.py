@@ -23,8 +23,6 @@ _PENDING_NAMES = {
     Operation.LOG_COMPACT: Action.LOGCOMPACTION,
     Operation.CLUSTER: Action.CLUSTERING,
 }
-#: Actions whose executors write base files only.
-_BASE_FILES_ONLY = frozenset({Action.COMPACTION, Action.CLUSTERING})
 _SHOWN = 5
 
 
@@ -39,8 +37,14 @@ def plan_of_files(requested: str, action: Action, files: Iterable[str]) -> Rollb
     return RollbackPlan(target=requested, action=str(action), requests=requests)
 
 
+# parameters: the instant, where its files are, and which of them are wanted
 def written_by(
-    requested: str, table: LoadedTable, action: Action, partitions: Iterable[str] | None = None
+    requested: str,
+    table: LoadedTable,
+    action: Action,
+    partitions: Iterable[str] | None = None,
+    *,
+    copies: bool = False,
 ) -> list[str]:
     """Return the paths of all data files and change logs of an instant in some partitions (None: all), by a listing.
 
@@ -50,9 +54,12 @@ def written_by(
         action: The action of the instant while it is pending. Logs that are named after a compaction or a clustering
             contain rows of other writes, so only the base files belong to such an instant.
         partitions: The partitions to list.
+        copies: Include the logs to which writes copied rows for a resize of buckets; they are named after it.
     """
     files = [file for file in list_data_files(table, partitions, change_logs=True) if file.instant == requested]
-    return [file.path for file in files if action not in _BASE_FILES_ONLY or isinstance(file, BaseFile)]
+    if action is Action.COMPACTION or (action is Action.CLUSTERING and not copies):
+        files = [file for file in files if isinstance(file, BaseFile)]
+    return [file.path for file in files]
 
 
 def pending_action(table: LoadedTable, instant: Instant) -> Action:
