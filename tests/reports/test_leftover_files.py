@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.services.archive import Archived
+from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.archive import ArchivePlan
+from lakehouse.model.instant import Action
 from lakehouse.model.validation import Severity
 from tests.support.archived import eager
 from tests.support.hudi_rs import read
@@ -284,3 +287,34 @@ def test_archive_deletes_a_late_file_of_a_failed_first_write_that_validation_rep
     assert storage_of(table).find(path) is None
     assert_rows(table)
     assert table.validate().findings == ()
+
+
+def test_late_file_of_a_first_write_whose_rollback_is_archived_is_reported_and_left_out() -> None:
+    """apache/hudi#18783: the archive took the rollback that explains the file."""
+    table = table_of(metadata=True)
+    path = leave(table, rollback=True)
+    storage = storage_of(table)
+    data = storage.get(path)
+    storage.delete(path)
+    written(table, 8)
+    assert isinstance(archived(table), Archived)
+    assert not table.timeline.where(action=Action.ROLLBACK)
+    storage.put(path, data)
+    (finding,) = table.validate().findings
+    assert (finding.invariant, finding.path) == ("file.unnamed", path)
+    assert table.metadata.rebuild().left_out == (path,)
+    assert_rows(table)
+
+
+def test_archive_run_lists_each_directory_of_data_files_once() -> None:
+    """The cost of the answer to apache/hudi#18783: a run that would archive nothing lists no data file."""
+    table = eager(make_table(Shape(options=LISTING)), **LISTING)
+    for partition in "abc" * 2:
+        table.upsert(batch([row(f"k{partition}", p=partition)]))
+    env = table.refresh().env
+    storage = FaultyStorage(env.storage)
+    counted = eager(Table.open(env.storage.root, env=replace(env, storage=storage)), **LISTING)
+    assert isinstance(archived(counted), Archived)
+    assert isinstance(archived(counted), NothingToDo)
+    listed = [step for step in storage.trace if step.startswith("list") and ".hoodie" not in step]
+    assert sorted(listed) == ["list a", "list b", "list c", "list_dir "]

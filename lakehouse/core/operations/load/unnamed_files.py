@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.timeline.restore import decode_restore_plan
-from lakehouse.core.format.timeline.rollback import decode_rollback_plan
+from lakehouse.core.format.timeline.rollback import decode_rollback_metadata, decode_rollback_plan
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.table import LoadedTable
@@ -88,7 +88,8 @@ def undone(table: LoadedTable) -> set[tuple[str, str]]:
     for instant in table.timeline.where(action=Action.ROLLBACK):
         data = table.store.read(instant, State.REQUESTED)
         if data:
-            pairs.add(_rolled_back(table, data))
+            plan = decode_rollback_plan(data, base_path=table.env.storage.root, table_version=table.config.version)
+            pairs.add((plan.target, plan.action))
     for instant in table.timeline.where(action=Action.RESTORE):
         data = table.store.read(replace(instant, state=State.REQUESTED), State.REQUESTED)
         if data:
@@ -132,13 +133,9 @@ def _archive_is_complete_from(table: LoadedTable) -> str | None:
 
 
 def _undone_by_archived(table: LoadedTable) -> set[tuple[str, str]]:
-    plans = [action.plan for action in table.store.archived_actions(Action.ROLLBACK, "")]
-    return {_rolled_back(table, plan) for plan in plans if plan}
-
-
-def _rolled_back(table: LoadedTable, data: bytes) -> tuple[str, str]:
-    plan = decode_rollback_plan(data, base_path=table.env.storage.root, table_version=table.config.version)
-    return plan.target, plan.action
+    done = [action.metadata for action in table.store.archived_actions(Action.ROLLBACK, "")]
+    decoded = [decode_rollback_metadata(data, base_path=table.env.storage.root) for data in done if data]
+    return {(metadata.target, metadata.action) for metadata in decoded}
 
 
 def _is_unlisted(table: LoadedTable, files: pa.Table, unnamed: UnnamedInstants) -> pa.ChunkedArray:

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.engine.protocol import Engine
@@ -42,6 +43,7 @@ from lakehouse.core.planning.archive import (
     too_few,
 )
 from lakehouse.core.state.data_files import data_files, file_paths, members
+from lakehouse.core.state.file_system_view import first_write
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
@@ -55,6 +57,8 @@ from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
+#: Undone actions after which log files with their instant in the name contain no rows of other writes.
+_NAMING_LOGS = (Action.DELTACOMMIT, Action.REPLACECOMMIT, Action.LOGCOMPACTION)
 #: Actions that are archived under one hold of the lock; writers wait for the lock.
 _BATCH = 500
 #: Requested, inflight and completed file.
@@ -279,14 +283,19 @@ def _find_leftovers(table: LoadedTable) -> _Leftovers:
     """
     files = data_files(list_columns(table))
     now = table.reload()
-    unnamed = unnamed_instants(now, pc.unique(files.column("instant")).to_pylist())
+    boundary, actions = first_write(now.timeline), dict(undone(now))
+    gone = actions.keys()
+    # Older files need no look into the archive, unless a rollback explains them.
+    times = [time for time in pc.unique(files.column("instant")).to_pylist() if time >= boundary or time in gone]
+    unnamed = unnamed_instants(now, times)
     if not unnamed.hidden and not unnamed.shown:
         return _Leftovers(undone={}, unexplained={}, table=now)
+    files = files.filter(members(files.column("instant"), sorted(unnamed.hidden | unnamed.shown)))
     if has_old_log_names(now):
-        # The name of a log file may contain the instant of its slice, which need not be on a timeline.
-        files = files.filter(pc.invert(files.column("is_log")))
-    gone = _undone(now)
-    files = files.filter(members(files.column("instant"), sorted(unnamed.hidden | (unnamed.shown & gone))))
+        # The name of a log file may contain the instant of its slice: that of a compaction, or one on no timeline.
+        named = sorted(time for time, action in actions.items() if action in _NAMING_LOGS)
+        is_own = members(files.column("instant"), pa.array(named, pa.string()))
+        files = files.filter(pc.or_(is_own, pc.invert(files.column("is_log"))))
     paths: dict[str, list[str]] = {}
     for requested, path in zip(files.column("instant").to_pylist(), file_paths(files).to_pylist(), strict=True):
         paths.setdefault(requested, []).append(path)
