@@ -114,3 +114,21 @@ def rollback_metadata_of(record: Mapping[str, Any], *, base_path: str) -> Rollba
         deleted=deleted,
         failed=failed,
     )
+
+
+def decode_rollback_target(data: bytes) -> tuple[str, str]:
+    """Return the requested time and the action that a rollback plan undoes; its files are not decoded.
+
+    Plans of version 6 name log files in several forms, which do not matter for the target.
+    """
+    instant = read_record(data, ROLLBACK_PLAN)["instantToRollback"]
+    if instant is None:
+        raise CorruptTableError("the rollback plan has no instant to roll back")
+    return instant["commitTime"], instant["action"]
+
+
+def decode_undone_instants(data: bytes) -> dict[str, str]:
+    """Return requested time -> action of the instants that a completed rollback undid; its files are not decoded."""
+    record = read_record(data, ROLLBACK_METADATA)
+    actions = {info["commitTime"]: info["action"] for info in record["instantsRollback"]}
+    return {requested: actions.get(requested, "") for requested in record["commitsRollback"]}

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.timeline.restore import decode_restore_plan
-from lakehouse.core.format.timeline.rollback import decode_rollback_metadata, decode_rollback_plan
+from lakehouse.core.format.timeline.rollback import decode_rollback_target, decode_undone_instants
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.table import LoadedTable
@@ -88,8 +88,7 @@ def undone(table: LoadedTable) -> set[tuple[str, str]]:
     for instant in table.timeline.where(action=Action.ROLLBACK):
         data = table.store.read(instant, State.REQUESTED)
         if data:
-            plan = decode_rollback_plan(data, base_path=table.env.storage.root, table_version=table.config.version)
-            pairs.add((plan.target, plan.action))
+            pairs.add(decode_rollback_target(data))
     for instant in table.timeline.where(action=Action.RESTORE):
         data = table.store.read(replace(instant, state=State.REQUESTED), State.REQUESTED)
         if data:
@@ -134,8 +133,7 @@ def _archive_is_complete_from(table: LoadedTable) -> str | None:
 
 def _undone_by_archived(table: LoadedTable) -> set[tuple[str, str]]:
     done = [action.metadata for action in table.store.archived_actions(Action.ROLLBACK, "")]
-    decoded = [decode_rollback_metadata(data, base_path=table.env.storage.root) for data in done if data]
-    return {(metadata.target, metadata.action) for metadata in decoded}
+    return {pair for data in done if data for pair in decode_undone_instants(data).items()}
 
 
 def _is_unlisted(table: LoadedTable, files: pa.Table, unnamed: UnnamedInstants) -> pa.ChunkedArray:
