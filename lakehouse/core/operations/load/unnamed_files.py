@@ -132,8 +132,8 @@ def _archive_is_complete_from(table: LoadedTable) -> str | None:
 
 
 def _undone_by_archived(table: LoadedTable) -> set[tuple[str, str]]:
-    done = [action.metadata for action in table.store.archived_actions(Action.ROLLBACK, "")]
-    return {pair for data in done if data for pair in decode_undone_instants(data).items()}
+    reports = [action.metadata for action in table.store.archived_actions(Action.ROLLBACK, "")]
+    return {pair for data in reports if data for pair in decode_undone_instants(data).items()}
 
 
 def _is_unlisted(table: LoadedTable, files: pa.Table, unnamed: UnnamedInstants) -> pa.ChunkedArray:
@@ -156,8 +156,8 @@ def _listed(table: LoadedTable, times: set[str]) -> Iterator[tuple[str, pa.Array
             yield instant.requested, table.store.files([instant]).column("path").combine_chunks()
     old: list[Instant] = []
     if times:
-        found = archived_writes(table, requested_from=min(times), requested_up_to=max(times))
-        old = [instant for instant in found if instant.requested in times]
+        archived = archived_writes(table, requested_from=min(times), requested_up_to=max(times))
+        old = [instant for instant in archived if instant.requested in times]
     for start in range(0, len(old), _BATCH):
         for instant, metadata in table.store.archived_commits(old[start : start + _BATCH]):
             yield instant.requested, pa.array([stat.path for stat in metadata.stats], pa.string())

@@ -106,8 +106,8 @@ def plan(
     """
     planned = _plan(table, policies, force=request.force)
     if planned.instants:
-        found = _find_leftovers(table)
-        planned = _plan(found.table, policies, force=request.force, leftovers=found.unexplained)
+        leftovers = _find_leftovers(table)
+        planned = _plan(leftovers.table, policies, force=request.force, leftovers=leftovers.unexplained)
     if planned.instants:
         return planned
     few = too_few(table.timeline, policies.archive, policies.clean)
@@ -268,12 +268,12 @@ class _Leftovers:
 
 def _delete_failed(table: LoadedTable, deleted: DeletedFiles) -> dict[str, str]:
     """Delete leftover files of undone writes; return one file for each other instant that is not on a timeline."""
-    found = _find_leftovers(table)
-    for requested, paths in sorted(found.undone.items()):
-        delete_files(found.table, requested, paths)
+    leftovers = _find_leftovers(table)
+    for requested, paths in sorted(leftovers.undone.items()):
+        delete_files(leftovers.table, requested, paths)
         logger.warning("%s: deleted %d leftover files of %s", table.env.storage.root, len(paths), requested)
-    deleted.undone.update(_undone(found.table))
-    return found.unexplained
+    deleted.undone.update(_undone(leftovers.table))
+    return leftovers.unexplained
 
 
 def _find_leftovers(table: LoadedTable) -> _Leftovers:

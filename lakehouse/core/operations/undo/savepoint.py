@@ -143,8 +143,8 @@ def _require_no_leftovers(table: LoadedTable, target: Instant, listing: Iterable
     Readers show all files that are older than the first commit without savepoint. A savepoint of that commit moves the
     boundary to the next one.
     """
-    kept = replace(target, action=Action.SAVEPOINT)
-    before, after = (first_write(timeline) for timeline in (table.timeline, Timeline((*table.timeline, kept))))
+    savepoint = replace(target, action=Action.SAVEPOINT)
+    before, after = (first_write(timeline) for timeline in (table.timeline, Timeline((*table.timeline, savepoint))))
     between = [file for file in listing if before < file.instant < after]
     hidden = unnamed_instants(table, {file.instant for file in between}).hidden
     # The name of a log file of version 6 contains the instant of its slice, which need not be on a timeline.
