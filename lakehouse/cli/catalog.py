@@ -11,6 +11,7 @@ from lakehouse.cli.group import Given
 from lakehouse.cli.output import rows_of, show_document
 from lakehouse.cli.specs import author, drift_warnings
 from lakehouse.cli.table import catalog_table, spec_of
+from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import catalog_url, upgrade
@@ -53,9 +54,26 @@ def register(given: Given) -> None:
     """Register an existing table."""
     name, table = catalog_table(given)
     with load_catalog(name) as catalog:
-        opened = catalog.register_table(table, given.location, author=author(os.environ))
-    found = TableLocation(table=table, location=opened.location, table_version=opened.config.version)
-    show_document(found, given.output)
+        opened = catalog.register_table(table, given.location, author=author(os.environ), new_id=given.new_id)
+    _show_registered(table, opened, given.output)
+
+
+def accept(given: Given) -> None:
+    """Register the table that is at the location of an entry now."""
+    name, table = catalog_table(given)
+    with load_catalog(name) as catalog:
+        opened = catalog.accept_table(table, new_id=given.new_id)
+    _show_registered(table, opened, given.output)
+
+
+def _show_registered(table: str, opened: Table, output: str) -> None:
+    found = TableLocation(
+        table=table,
+        location=opened.location,
+        table_version=opened.config.version,
+        table_id=opened.config.identity.id or None,
+    )
+    show_document(found, output)
 
 
 def update(given: Given) -> None:

@@ -13,7 +13,7 @@ from lakehouse.cli.arguments import job_command
 from lakehouse.cli.group import Given
 from lakehouse.cli.specs import author, specs_in_force, with_warning
 from lakehouse.cli.sync import synced
-from lakehouse.cli.table import catalog_name
+from lakehouse.cli.table import catalog_name, identified
 from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.stop import JobStop
@@ -118,7 +118,7 @@ def _check(command: JobCommand) -> tuple[str, ...]:
     check_command(command, os.environ)
     spec, _ = _spec_of(command)
     _sync(spec, command)
-    return _checked(spec, command)
+    return _checked(identified(spec), command)
 
 
 def _checked(spec: TableSpec, command: JobCommand) -> tuple[str, ...]:
@@ -137,14 +137,15 @@ def _spec_of(command: JobCommand) -> tuple[TableSpec, str]:
     with load_catalog(known[0]) as catalog:
         warning = "; ".join(specs_in_force(catalog, [known[1]]).values())
         entry = catalog.entry(known[1])
-    return replace(entry.spec, location=entry.location).of_input(command.input), warning
+        identities = catalog.identities(entry.spec)
+    return replace(entry.spec, location=entry.location, identities=identities).of_input(command.input), warning
 
 
 def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics, tables: OpenedTables | None = None) -> JobReport:
     """Run once and record the run; the runs of a stream share the tables that stay open."""
     sync = _sync(spec, command)
     run_id = command.run_id or "ingest by hand"
-    catalog, table_id = _begin(spec, run_id)
+    catalog, table_id, spec = _begin(spec, run_id)
     try:
         for note in _checked(spec, command):
             logger.info("%s", note)
@@ -202,18 +203,24 @@ def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session]
     return each
 
 
-def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int]:
-    """Record the table and the run in the catalog, if one is configured; ingest also without its database."""
-    if not is_configured(os.environ) or spec.is_template:
-        return None, 0
+def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int, TableSpec]:
+    """Record the table and the run in the catalog, if one is configured; ingest also without its database.
+
+    Returns the catalog, the id of the entry, and the spec with the recorded identity of its table.
+    """
+    if not is_configured(os.environ):
+        return None, 0, spec
+    if spec.is_template:
+        return None, 0, identified(spec)
     try:
         catalog = load_catalog()
         entry = catalog.ensure_table(spec, author=author(os.environ))
         catalog.history.start(run_id, entry.id, _SERVICE)
     except RetryableError as error:
         logger.warning("table %s: the run is not recorded in the catalog: %s", spec.table, error)
-        return None, 0
-    return catalog, entry.id
+        return None, 0, spec
+    recorded = {} if entry.identity is None else {spec.table: entry.identity}
+    return catalog, entry.id, replace(spec, identities={**spec.identities, **recorded})
 
 
 def _register_targets(spec: TableSpec, report: JobReport, run_id: str) -> None:
@@ -223,7 +230,7 @@ def _register_targets(spec: TableSpec, report: JobReport, run_id: str) -> None:
     storage_options = submitted_storage_options(os.environ)
     for part in (part for part in report.parts if part.status is JobStatus.COMMITTED):
         target = written_spec(spec, part.table, environ=os.environ, storage_options=storage_options)
-        catalog, table_id = _begin(target, run_id)
+        catalog, table_id, _ = _begin(target, run_id)
         _end(catalog, table_id, run_id, part)
 
 

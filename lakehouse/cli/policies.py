@@ -14,7 +14,8 @@ from lakehouse.cli.specs import author
 from lakehouse.cli.table import catalog_table
 from lakehouse.core.operations.create.declare import stored_options
 from lakehouse.errors import LakehouseError, UserError
-from lakehouse.platform.catalog.catalog import Catalog, TableEntry, load_catalog
+from lakehouse.platform.catalog.catalog import Catalog, load_catalog
+from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.platform.catalog.policy_view import PolicyFacts, table_policies
 from lakehouse.platform.remote.client import api_client
 from lakehouse.spec.contracts.catalog import PolicyChange

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -17,15 +18,20 @@ from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.errors import UserError
+from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import load_catalog
-from lakehouse.platform.catalog.connect import DEFAULT
-from lakehouse.platform.catalog.declared_tables import create_declared_table
+from lakehouse.platform.catalog.connect import DEFAULT, is_configured
+from lakehouse.platform.catalog.declared_tables import (
+    create_declared_table,
+    require_declared_key,
+    require_declared_name,
+)
 from lakehouse.spec.contracts.catalog import TableLocation, TimelineInstant, TimelineInstants
 from lakehouse.spec.contracts.tables import DeletedRows
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TableSpec, load_spec
 
+logger = logging.getLogger(__name__)
 _SPECS = (".yaml", ".yml")
 # A name in a catalog, which is neither a path nor a URL.
 _IDENTIFIER = re.compile(r"(?:(\w+):)?([\w-]+\.[\w-]+)")
@@ -34,17 +40,29 @@ _IDENTIFIER = re.compile(r"(?:(\w+):)?([\w-]+\.[\w-]+)")
 def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
     """Open the table of a spec file, at a location, or of a catalog: `[catalog:]namespace.table`.
 
-    A table of a spec or of a catalog is opened with its declared options; `options` replace these.
+    A table of a spec or of a catalog is opened with its declared options; `options` replace these. Raises UserError if
+    the location contains another table than the declared or registered one.
     """
     spec = spec_of(name)
     if spec is not None:
-        declared = {**spec.call_options(), **(options or {})}
-        return Table.open(location_of(spec, os.environ), options=declared, allowed_functions=spec.functions)
+        return _table_of(identified(spec), options or {})
     known = catalog_name(name)
     if known is None:
         return Table.open(name, options=options)
     with load_catalog(known[0]) as catalog:
         return catalog.load_table(known[1], options=options)
+
+
+def identified(spec: TableSpec) -> TableSpec:
+    """Return a spec with the identities that the default catalog records of its tables, if a catalog is configured."""
+    if not is_configured(os.environ):
+        return spec
+    try:
+        with load_catalog() as catalog:
+            return replace(spec, identities={**spec.identities, **catalog.identities(spec)})
+    except LakehouseError as error:
+        logger.warning("%s: the table is compared with its spec only, not with the catalog: %s", spec.table, error)
+        return spec
 
 
 def catalog_name(name: str) -> tuple[str, str] | None:
@@ -109,7 +127,12 @@ def create(given: Given) -> None:
 
 
 def _created(table: Table, output: str) -> None:
-    created = TableLocation(table=table.name, location=table.location, table_version=table.config.version)
+    created = TableLocation(
+        table=table.name,
+        location=table.location,
+        table_version=table.config.version,
+        table_id=table.config.identity.id,
+    )
     show_document(created, output)
 
 
@@ -172,6 +195,15 @@ def spec_of(name: str) -> TableSpec | None:
     """Return the spec in the file `name`; None if `name` is not a spec file."""
     path = Path(name)
     return load_spec(path) if path.suffix in _SPECS else None
+
+
+def _table_of(spec: TableSpec, options: Mapping[str, str]) -> Table:
+    placed = _at(spec, location_of(spec, os.environ))
+    declared = {**spec.call_options(), **options}
+    table = Table.open(placed.location, options=declared, allowed_functions=spec.functions)
+    require_declared_name(placed, table.config)
+    require_declared_key(placed, table.config)
+    return table
 
 
 def _at(spec: TableSpec, location: str) -> TableSpec:

@@ -21,6 +21,7 @@ from lakehouse.errors import SettingError, UserError, nearest
 from lakehouse.model.column_groups import declared_groups
 from lakehouse.model.index_type import INDEX_TYPE, INDEX_TYPES, SIMPLE, IndexType, index_type, stored_index_type
 from lakehouse.model.keys import KeyGeneratorType
+from lakehouse.model.table_identity import TableIdentity
 from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, check_rule, render_rules
 from lakehouse.spec.contradictions import check_settings
@@ -103,6 +104,8 @@ class TableSpec:
         services: The settings of services and publication, as written.
         options: `hoodie.*` and `lakehouse.*` keys; `write_options` adds those that `index` and `ingest` imply.
         source: The file of the spec.
+        identities: The identities that a catalog records of the table, or of the tables of a template, by table name.
+            They are not part of the document.
     """
 
     table: str
@@ -129,6 +132,7 @@ class TableSpec:
     services: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     source: str = field(default="", compare=False)
+    identities: Mapping[str, TableIdentity] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("record_key", "ordering"):

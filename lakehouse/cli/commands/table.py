@@ -23,6 +23,7 @@ from lakehouse.spec.table_keys import TABLE_TYPES
 _WHERE = "Condition on the rows, such as \"day >= '2026-01-01' AND fare > 10\"."
 _TYPE = OneOf(TABLE_TYPES, {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"})
 _SPECS = "Directory of table specs; repeatable. Default: the variable LAKEHOUSE_SPECS."
+_NEW_ID = "Give the table a new id, because it is a copy of a registered table."
 _INVARIANTS = "\n".join(f"  {name:22}{invariant.holds}" for name, invariant in INVARIANTS.items())
 
 _CREATE = Command(
@@ -117,14 +118,27 @@ _LIST = Command(
 _REGISTER = Command(
     "register",
     "catalog:register",
-    "Register an existing Hudi table in a catalog; the table is not changed.",
+    "Register an existing Hudi table in a catalog. A table without id gets one in its properties; nothing else of it "
+    "is changed.",
     [
         table(NAME_TEXT),
         value("--location", "Location of the Hudi table: a path or a URL.", required=True),
+        flag("--new-id", _NEW_ID),
         catalog(),
         output(),
     ],
-    examples=("lakehouse table register --table sales.orders --location s3://lake/sales/orders",),
+    examples=(
+        "lakehouse table register --table sales.orders --location s3://lake/sales/orders",
+        "lakehouse table register --table test.orders --location s3://lake/copy/orders --new-id",
+    ),
+)
+_ACCEPT = Command(
+    "accept",
+    "catalog:accept",
+    "Register the table that is at the location of a registered table now, after it was replaced or renamed. Spec, "
+    "policies and history stay; open requests are deleted.",
+    [table(NAME_TEXT), flag("--new-id", _NEW_ID), catalog(), output()],
+    examples=("lakehouse table accept --table sales.orders",),
 )
 _UPDATE = Command(
     "update",
@@ -137,7 +151,7 @@ _DROP = Command(
     "drop",
     "catalog:drop",
     "Remove a table from a catalog; its files stay unless --purge is given.",
-    [table(NAME_TEXT), flag("--purge", "Also delete the files of the table."), catalog(), output()],
+    [table(NAME_TEXT), flag("--purge", "Also delete the files of the table; other files stay."), catalog(), output()],
     examples=("lakehouse table drop --table sales.orders",),
 )
 _SYNC = Command(
@@ -219,6 +233,7 @@ COMMANDS: dict[str, click.Command] = {
             _VALIDATE,
             _LIST,
             _REGISTER,
+            _ACCEPT,
             _UPDATE,
             _DROP,
             _SYNC,

@@ -15,6 +15,7 @@ from lakehouse.core.state.merge_config import declared_mode, merge_properties, o
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import MergeMode, MergeRule, require_runnable
+from lakehouse.model.table_identity import TABLE_ID, TableIdentity
 from lakehouse.spec.function import is_allowed
 
 SUPPORTED_VERSIONS = (6, 8, 9)
@@ -49,6 +50,11 @@ class TableConfig:
     cdc: CdcMode | None = None
     raw: Mapping[str, str] = field(default_factory=dict)
     allowed_functions: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> TableIdentity:
+        """The name, the record key and the id of the table."""
+        return identity_of(self.raw)
 
     @property
     def layout(self) -> int:
@@ -109,6 +115,15 @@ def parse_table_config(
         cdc=_cdc_mode(raw, location),
         raw=dict(raw),
         allowed_functions=allowed_functions,
+    )
+
+
+def identity_of(raw: Mapping[str, str]) -> TableIdentity:
+    """Return the identity that the properties `raw` declare, also of a table that is not supported."""
+    return TableIdentity(
+        name=raw.get("hoodie.table.name", ""),
+        record_key=_split(raw.get("hoodie.table.recordkey.fields")),
+        id=raw.get(TABLE_ID, ""),
     )
 
 

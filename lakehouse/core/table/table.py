@@ -182,7 +182,7 @@ class Table(Readable):
             exist_ok: Open the table if it exists already.
             env: Storage, clock, timers and ids; by default those of this machine.
             **declared: Other fields of TableDeclaration: table_type, cdc, key_generator, timestamp, merge_mode, merger,
-                column_groups, partial_update, unavailable_value, delete_field, delete_marker.
+                column_groups, partial_update, unavailable_value, delete_field, delete_marker, table_id.
 
         Raises:
             UserError: A table exists already, options contradict each other, or `schema` lacks a key, partition,

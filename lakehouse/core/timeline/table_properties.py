@@ -8,10 +8,14 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.file_deletions import delete_leftovers
-from lakehouse.errors import CorruptTableError
+from lakehouse.errors import CorruptTableError, RetryableError
+from lakehouse.model.table_identity import TABLE_ID
 
 PROPERTIES = ".hoodie/hoodie.properties"
 PROPERTIES_BACKUP = f"{PROPERTIES}.backup"
+#: Attempts to assign an id while other writers change the properties.
+_TRIES = 5
+_PAUSE_S = 0.2
 _NAME, _VERSION = "hoodie.table.name", "hoodie.table.version"
 
 
@@ -53,6 +57,44 @@ def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
     storage.put(PROPERTIES_BACKUP, old)
     storage.put(PROPERTIES, render_properties(values, comments=("Updated by lakehouse",)))
     delete_leftovers(storage, [PROPERTIES_BACKUP])
+
+
+def assign_table_id(env: Env, *, replaces: str = "") -> str:
+    """Store a new table id in the properties, and return the id that they contain afterwards.
+
+    The file is replaced by compare-and-swap, so a concurrent change of another property is not lost, and of several
+    concurrent calls one assigns the id that all return. The file is never absent, so no backup is written.
+
+    Args:
+        env: Storage of the table, and the source of ids.
+        replaces: The id that the new one replaces. If the properties contain another id, it is returned. The empty
+            default assigns an id only to a table without one.
+
+    Raises:
+        RetryableError: Another writer is changing the properties.
+        UserError: The user may not write them.
+    """
+    storage, assigned = env.storage, env.ids.uuid()
+    for _ in range(_TRIES):
+        try:
+            data, tag = storage.get_tagged(PROPERTIES)
+        except NotFoundError:
+            data, tag = b"", ""
+        if not _is_complete(data):
+            # Hudi deletes the file and writes it again; the next try finds it complete.
+            env.clock.sleep(_PAUSE_S)
+            continue
+        values = parse_properties(data)
+        if values.get(TABLE_ID, "") != replaces:
+            return values.get(TABLE_ID, "")
+        changed = render_properties({**values, TABLE_ID: assigned}, comments=("Updated by lakehouse",))
+        if storage.replace_if(PROPERTIES, changed, tag) is not None:
+            return assigned
+    raise RetryableError(
+        f"{storage.root}/{PROPERTIES} was changed or replaced by another writer {_TRIES} times while the table id was "
+        "stored; run the command again",
+        path=PROPERTIES,
+    )
 
 
 def stored_properties(storage: Storage) -> tuple[bytes | None, bool]:

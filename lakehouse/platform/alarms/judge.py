@@ -16,7 +16,8 @@ from lakehouse.platform.alarms.facts import TableFacts
 from lakehouse.platform.alarms.measures import MEASURES
 from lakehouse.platform.alarms.rules import AlarmRules, names_of
 from lakehouse.platform.catalog.alarms import AlarmChanges, Evaluated, WatchedTable
-from lakehouse.platform.catalog.catalog import Catalog, TableEntry
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.platform.catalog.run_history import Run
 from lakehouse.platform.catalog.table_states import TablePoint
 from lakehouse.spec.contracts.fleet import Problem, TableState

@@ -10,21 +10,19 @@ namespace's policy, the spec's `services:` section, the table's policy, the poli
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
-import yaml
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.create.create import refuse_nested
-from lakehouse.core.operations.services.partition_purge import purge_table
+from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock, SystemClock
 from lakehouse.core.system.timers import SystemTimers, Timers
@@ -32,11 +30,33 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
 from lakehouse.model.display import Readable, Shown
 from lakehouse.model.pattern import compile_pattern
+from lakehouse.model.table_identity import TableIdentity
 from lakehouse.model.texts import text_list
 from lakehouse.platform.catalog.alarms import Alarms
 from lakehouse.platform.catalog.connect import DEFAULT, Database, catalog_url, is_duplicate
-from lakehouse.platform.catalog.declared_tables import create_declared_table
+from lakehouse.platform.catalog.declared_tables import (
+    create_declared_table,
+    require_acceptable,
+    require_declared_name,
+)
+from lakehouse.platform.catalog.entries import (
+    SpecVersion,
+    TableEntry,
+    load_entries,
+    placed_spec,
+    spec_of_version,
+    spec_yaml,
+    table_entry,
+)
 from lakehouse.platform.catalog.existing_tables import spec_of
+from lakehouse.platform.catalog.identities import (
+    DEFAULT_NAMESPACE,
+    record_identity,
+    recorded_identities,
+    refuse_copy,
+    refuse_registered,
+    replace_registered,
+)
 from lakehouse.platform.catalog.models import (
     OF_TABLE,
     ActionRow,
@@ -45,9 +65,14 @@ from lakehouse.platform.catalog.models import (
     SpecRow,
     TableRow,
 )
-from lakehouse.platform.catalog.nested_locations import table_around_or_inside
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.policy_rows import load_policies
+from lakehouse.platform.catalog.registration import (
+    adopt_identity,
+    assigned_identity,
+    purge_registered,
+    require_identity,
+)
 from lakehouse.platform.catalog.run_history import RunHistory
 from lakehouse.platform.catalog.run_leases import RunLeases
 from lakehouse.platform.catalog.state_rows import batches, mark_changed
@@ -56,60 +81,12 @@ from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.scheduling import ALL_SERVICES, parse_common_limits
 from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.services import ServiceSettings, require_pattern_settings, service_settings, setting_options
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table import TableSpec
 
-_NAMESPACE = "default"
-_CACHED_SPECS = 10_000
 #: Up to this many tables are loaded one by one; for more, all tables are loaded with one query.
 _FEW = 20
 _LONGEST_AUTHOR, _LONGEST_SOURCE = 512, 1000
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableEntry(Readable):
-    """A registered table with the version of its spec that is in force.
-
-    `author` put this version in force at `changed_ms` (UTC milliseconds). `source` is the path of its file.
-    """
-
-    id: int
-    namespace: str
-    name: str
-    location: str
-    spec: TableSpec
-    spec_version: int
-    author: str = ""
-    source: str = ""
-    changed_ms: int = 0
-
-    @property
-    def identifier(self) -> str:
-        """Return the full name, `namespace.table`."""
-        return f"{self.namespace}.{self.name}"
-
-    def _shown(self) -> Shown:
-        version = f"version {self.spec_version} of its spec"
-        line = f"catalog entry {self.identifier}: {version}, at {self.location}"
-        facts = {"table": self.identifier, "location": self.location, "spec_version": self.spec_version}
-        return Shown(line, {**facts, "author": self.author or None, "source": self.source or None})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecVersion(Readable):
-    """One version of a table's spec with its author, creation time (UTC milliseconds) and source file."""
-
-    version: int
-    spec: TableSpec
-    author: str
-    source: str
-    created_ms: int
-
-    def _shown(self) -> Shown:
-        line = f"version {self.version} of the spec of {self.spec.table}"
-        facts = {"version": self.version, "author": self.author or None, "source": self.source or None}
-        return Shown(f"{line}{f', by {self.author}' if self.author else ''}", facts)
 
 
 def full_name(identifier: str) -> str:
@@ -137,9 +114,14 @@ def load_catalog(name: str = DEFAULT, *, clock: Clock | None = None) -> Catalog:
 
 
 def open_table(entry: TableEntry, policies: ServicePolicies, options: Mapping[str, str] | None = None) -> Table:
-    """Open a table with the options of its spec and policies, overridden by `options`; does not query the catalog."""
-    declared = policies.options(entry.namespace, entry.name, entry.spec)
-    return Table.open(entry.location, options={**declared, **(options or {})}, allowed_functions=entry.spec.functions)
+    """Open a table with the options of its spec and policies, overridden by `options`; does not query the catalog.
+
+    Raises UserError if the location contains another table than the registered one.
+    """
+    declared = {**policies.options(entry.namespace, entry.name, entry.spec), **(options or {})}
+    table = Table.open(entry.location, options=declared, allowed_functions=entry.spec.functions)
+    require_identity(entry, table.config.identity)
+    return table
 
 
 class Catalog(Readable):
@@ -218,16 +200,17 @@ class Catalog(Readable):
     def create_table(self, spec: TableSpec, *, author: str = "") -> Table:
         """Create the table that a spec declares, or accept a matching existing one, and register it.
 
-        Raises UserError if this catalog has another table of this name or location, or if the spec contradicts the
-        existing table or the namespace's policies.
+        Raises UserError if this catalog has another table of this name or location, if the existing table is a copy of
+        a registered one, or if the spec contradicts the existing table or the namespace's policies.
         """
         identifier = _parse(spec.table)
         location = location_of(spec, os.environ)
         self._refuse_known(identifier, location)
-        placed = _placed(spec, location)
+        placed, env = placed_spec(spec, location), Env(storage=open_storage(location))
         self.policies(identifier[0]).check(*identifier, placed)
-        create_declared_table(placed, placed.write_options(), Env(storage=open_storage(location)), exist_ok=True)
-        self._enter(identifier, location, spec, author)
+        table = create_declared_table(placed, placed.write_options(), env, exist_ok=True)
+        require_declared_name(placed, table.config)
+        self._enter(identifier, location, spec, author, self._assigned(identifier, location, env, table.config))
         return self.load_table(spec.table)
 
     def ensure_table(self, spec: TableSpec, *, author: str = "") -> TableEntry:
@@ -248,15 +231,67 @@ class Catalog(Readable):
         with self.database.session() as session:
             return session.scalar(select(TableRow.id).filter_by(namespace=namespace, name=name)) is not None
 
-    def register_table(self, identifier: str, location: str, *, author: str = "") -> Table:
-        """Register an existing Hudi table with a spec derived from its properties; the table is not changed."""
+    def register_table(self, identifier: str, location: str, *, author: str = "", new_id: bool = False) -> Table:
+        """Register an existing Hudi table with a spec derived from its properties.
+
+        A table without id gets one in its properties; nothing else of the table is changed.
+
+        Args:
+            identifier: Name of the table in the catalog.
+            location: Path or URL of the table.
+            author: Name of the user.
+            new_id: Give the table a new id, because it is a copy of a registered table.
+
+        Raises:
+            UserError: The catalog has a table of this name, location or id, or the location is not a table.
+            RetryableError: Another writer is changing the properties of the table.
+        """
         parts = _parse(identifier)
         place = resolve(location, os.environ, name="location")
         self._refuse_known(parts, place)
-        refuse_nested(open_storage(place))
-        table = Table.open(place)
-        self._enter(parts, place, spec_of(table.config, identifier=".".join(parts), location=place), author)
+        env = Env(storage=open_storage(place))
+        refuse_nested(env.storage)
+        config = Table.open(place, env=env).config
+        identity = self._assigned(parts, place, env, config, new_id=new_id)
+        self._enter(parts, place, spec_of(config, identifier=".".join(parts), location=place), author, identity)
         return self.load_table(identifier)
+
+    def accept_table(self, identifier: str, *, new_id: bool = False) -> Table:
+        """Accept the table at the location of an entry as the registered one, after it was replaced or renamed.
+
+        The spec, the policies and the history of the entry stay. Open requests of services are deleted, because they
+        are about the table before.
+
+        Args:
+            identifier: Name of the table in the catalog.
+            new_id: Give the table a new id, because it is a copy of another registered table.
+
+        Raises:
+            UserError: The table contradicts the spec in force, for example by other keys, or it is a copy of another
+                registered table.
+        """
+        entry = self.entry(identifier)
+        env = Env(storage=open_storage(entry.location))
+        config = Table.open(entry.location, env=env, allowed_functions=entry.spec.functions).config
+        require_acceptable(entry.identifier, placed_spec(entry.spec, entry.location), config)
+        identity = self._assigned((entry.namespace, entry.name), entry.location, env, config, new_id=new_id)
+        with self.database.session() as session:
+            row = self._row(session, identifier, lock=True)
+            replace_registered(session, row, identity)
+            mark_changed(session, [row.id], self.clock.now_ms())
+        return self.load_table(identifier)
+
+    def adopt(self, entry: TableEntry, table: Table) -> None:
+        """Record the identity of an opened table whose entry has none, or none with an id.
+
+        Raises UserError if another entry has the id.
+        """
+        if entry.identity is None or not entry.identity.id:
+            adopt_identity(self.database, entry, table)
+
+    def identities(self, spec: TableSpec) -> dict[str, TableIdentity]:
+        """Return the recorded identity of the table of a spec, or of the tables of a template, by name."""
+        return recorded_identities(self.database, spec, location_of(spec, os.environ))
 
     def load_table(self, identifier: str, *, options: Mapping[str, str] | None = None) -> Table:
         """Open a table with the options of its spec and policies, overridden by `options`."""
@@ -266,7 +301,7 @@ class Catalog(Readable):
     def list_tables(self, namespace: str | None = None) -> tuple[TableEntry, ...]:
         """Return the tables of a namespace, or of all namespaces, sorted by name."""
         with self.database.session() as session:
-            return _entries(session, namespace)
+            return load_entries(session, namespace)
 
     def entry(self, identifier: str) -> TableEntry:
         """Return the entry of a table; raise UserError with the nearest known name if it is not registered."""
@@ -274,7 +309,7 @@ class Catalog(Readable):
             row = self._row(session, identifier)
             spec = session.get(SpecRow, (row.id, row.spec_version))
             assert spec is not None, "a table is registered with its spec"
-            return _entry(row, spec)
+            return table_entry(row, spec)
 
     def entries(self, identifiers: str | Sequence[str]) -> tuple[TableEntry, ...]:
         """Return the entries of some tables, without duplicates; see `entry` for errors."""
@@ -287,27 +322,32 @@ class Catalog(Readable):
     def entries_by_id(self, ids: Collection[int]) -> dict[int, TableEntry]:
         """Return the entries of tables by their ids; a table that was dropped is missing."""
         with self.database.session() as session:
-            found = [_entries(session, None, TableRow.id.in_(some)) for some in batches(ids)]
+            found = [load_entries(session, None, TableRow.id.in_(some)) for some in batches(ids)]
         return {entry.id: entry for entries in found for entry in entries}
 
     def update_spec(self, spec: TableSpec, *, author: str = "") -> int:
         """Put a new version of a table's spec in force and return its number; an equal spec makes no new version.
 
         Two concurrent calls with one spec make one version. Raises UserError if the spec has another location, declares
-        other keys than the table has, or contradicts policies.
+        other keys than the table has, or contradicts policies, or if the location contains another table than the
+        registered one.
         """
         entry = self.entry(spec.table)
-        placed = _placed(spec, location_of(spec, os.environ))
+        recorded = {} if entry.identity is None else {spec.table: entry.identity}
+        placed = replace(placed_spec(spec, location_of(spec, os.environ)), identities=recorded)
         if placed.location != entry.location:
             raise UserError(f"{entry.identifier} is at {entry.location}, but the spec declares {placed.location}")
         self.policies(entry.namespace).check(entry.namespace, entry.name, placed)
-        create_declared_table(placed, placed.write_options(), Env(storage=open_storage(entry.location)), exist_ok=True)
+        env = Env(storage=open_storage(entry.location))
+        table = create_declared_table(placed, placed.write_options(), env, exist_ok=True)
+        require_identity(entry, table.config.identity)
+        self.adopt(entry, table)
         with self.database.session() as session:
             row = self._row(session, spec.table, lock=True)
             newest = session.get(SpecRow, (row.id, row.spec_version))
             # Different spellings of the same location do not count as a change.
             versions = [document_of(spec), *([] if newest is None else [newest.document])]
-            if len({_yaml({**document, "location": row.location}) for document in versions}) < len(versions):
+            if len({spec_yaml({**document, "location": row.location}) for document in versions}) < len(versions):
                 return row.spec_version
             row.spec_version += 1
             session.add(self._spec_row(row, spec, author))
@@ -326,7 +366,7 @@ class Catalog(Readable):
             return tuple(
                 SpecVersion(
                     version=found.version,
-                    spec=_parsed(found, row),
+                    spec=spec_of_version(found, row),
                     author=found.author,
                     source=found.source,
                     created_ms=found.created_ms,
@@ -337,10 +377,11 @@ class Catalog(Readable):
     def drop_table(self, identifier: str, *, purge: bool = False) -> tuple[str, ...]:
         """Remove a table, its specs, policies and history from the catalog; with `purge` also delete its files.
 
-        Returns the directories below its location that a purge kept: nested tables, and symbolic links.
+        Returns the paths below its location that a purge kept: files that are not the table's, nested tables, and
+        symbolic links. Raises UserError, and deletes nothing, if the location contains another table.
         """
         entry = self.entry(identifier)
-        kept = purge_table(open_storage(entry.location, follow_links=True)) if purge else ()
+        kept = purge_registered(entry) if purge else ()
         with self.database.session() as session:
             # Wait for a scheduler that records decisions, so that it adds none after the deletion.
             session.execute(select(TableRow.id).where(TableRow.id == entry.id).with_for_update())
@@ -448,13 +489,17 @@ class Catalog(Readable):
             )
         return scope, ""
 
-    def _enter(self, identifier: tuple[str, str], location: str, spec: TableSpec, author: str) -> None:
+    # parameters: the parts of an entry
+    def _enter(
+        self, identifier: tuple[str, str], location: str, spec: TableSpec, author: str, identity: TableIdentity
+    ) -> None:
         namespace, name = identifier
         self.create_namespace(namespace, exist_ok=True)
         with self.database.session() as session:
             row = TableRow(
                 namespace=namespace, name=name, location=location, spec_version=1, created_ms=self.clock.now_ms()
             )
+            record_identity(row, identity)
             session.add(row)
             session.flush()
             session.add(self._spec_row(row, spec, author))
@@ -470,22 +515,18 @@ class Catalog(Readable):
         )
 
     def _refuse_known(self, identifier: tuple[str, str], location: str) -> None:
-        namespace, name = identifier
-        if self.table_exists(f"{namespace}.{name}"):
-            raise UserError(f"table {namespace}.{name} is already in this catalog; drop it first", table=name)
         with self.database.session() as session:
-            other = session.scalar(select(TableRow).filter_by(location=location))
-            if other is not None:
-                raise UserError(
-                    f"{location} is already in this catalog, as {other.namespace}.{other.name}", location=location
-                )
-            nested = table_around_or_inside(session, location)
-            if nested is not None:
-                raise UserError(
-                    f"{location} and {nested.location}, the location of {nested.namespace}.{nested.name}, are nested: "
-                    "services of one table would treat files of the other as its own. Choose a location outside of it.",
-                    location=location,
-                )
+            refuse_registered(session, identifier, location)
+
+    # parameters: the registration and its table
+    def _assigned(
+        self, identifier: tuple[str, str], location: str, env: Env, config: TableConfig, *, new_id: bool = False
+    ) -> TableIdentity:
+        """Return the identity of a table to register, which gets an id if it has none."""
+        if not new_id:
+            with self.database.session() as session:
+                refuse_copy(session, identifier, location, config.identity)
+        return assigned_identity(env, config, new_id=new_id)
 
     def _row(self, session: Session, identifier: str, *, lock: bool = False) -> TableRow:
         namespace, name = _parse(identifier)
@@ -503,7 +544,7 @@ class Catalog(Readable):
 
 def _parse(identifier: str) -> tuple[str, str]:
     namespace, _, name = identifier.rpartition(".")
-    namespace = namespace or _NAMESPACE
+    namespace = namespace or DEFAULT_NAMESPACE
     _check_part("namespace", namespace)
     _check_part("table", name)
     return namespace, name
@@ -532,61 +573,12 @@ def _check_pattern(pattern: str, table: str) -> None:
     compile_pattern(pattern, "pattern")
 
 
-def _placed(spec: TableSpec, location: str) -> TableSpec:
-    return parse_spec(_yaml({**spec.to_mapping(), "location": location}), source=spec.source or spec.table)
-
-
-def _parsed(row: SpecRow, table: TableRow) -> TableSpec:
-    source = f"spec {row.version} of {table.namespace}.{table.name}"
-    return _read_spec(json.dumps(row.document), source)
-
-
-@lru_cache(_CACHED_SPECS)
-def _read_spec(document: str, source: str) -> TableSpec:
-    """Return the spec of a JSON document. Versions are immutable, so the result is cached."""
-    return parse_spec(_yaml(json.loads(document)), source=source)
-
-
-def _yaml(document: Mapping[str, Any]) -> str:
-    """Return a document as YAML in its order, which matters for columns and for patterns of partitions."""
-    return str(yaml.dump(document, Dumper=_Dumper, sort_keys=False))
-
-
-def _entries(
-    session: Session, namespace: str | None, condition: ColumnElement[bool] | None = None
-) -> tuple[TableEntry, ...]:
-    query = (
-        select(TableRow, SpecRow)
-        .join(SpecRow, (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version))
-        .order_by(TableRow.namespace, TableRow.name)
-    )
-    if namespace is not None:
-        query = query.where(TableRow.namespace == namespace)
-    if condition is not None:
-        query = query.where(condition)
-    return tuple(_entry(row, spec) for row, spec in session.execute(query))
-
-
 def _check_policies(session: Session, namespace: str, name: str) -> None:
     """Raise UserError if the settings of a namespace, or of a table in the scope, contradict each other."""
     session.flush()
     policies = load_policies(session, namespace)
     if not name:
         policies.check(namespace)
-    for entry in _entries(session, namespace):
+    for entry in load_entries(session, namespace):
         if name in ("", entry.name):
             policies.check(namespace, entry.name, entry.spec)
-
-
-def _entry(row: TableRow, spec: SpecRow) -> TableEntry:
-    return TableEntry(
-        id=row.id,
-        namespace=row.namespace,
-        name=row.name,
-        location=row.location,
-        spec=_parsed(spec, row),
-        spec_version=row.spec_version,
-        author=spec.author,
-        source=spec.source,
-        changed_ms=spec.created_ms,
-    )

@@ -11,6 +11,8 @@ from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.keys import KeyConfig
 from lakehouse.spec.table import TableSpec, parse_spec
 
+#: The source of a spec that is derived from a table begins with it; the location follows.
+PROPERTIES_SOURCE = "the properties of "
 _BUCKETS = "hoodie.bucket.index.num.buckets"
 _HASH_FIELD = "hoodie.bucket.index.hash.field"
 
@@ -34,7 +36,7 @@ def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec
         document["index"] = {"type": index.name, "buckets": config.raw[_BUCKETS]}
         if config.raw.get(_HASH_FIELD):
             document["index"]["hash_field"] = config.raw[_HASH_FIELD].split(",")
-    return parse_spec(yaml.safe_dump(document), source=f"the properties of {location}")
+    return parse_spec(yaml.safe_dump(document), source=f"{PROPERTIES_SOURCE}{location}")
 
 
 def _partitions(keys: KeyConfig) -> list[str]:

@@ -47,10 +47,14 @@ class NamespaceRow(Base):
 
 
 class TableRow(Base):
-    """A registered table. `spec_version` is the version of the spec in force."""
+    """A registered table. `spec_version` is the version of the spec in force.
+
+    `identity` has the name and the record key in the properties of the table, `uid` is its id there. An entry of an
+    earlier version has none until its next write, and a table that cannot be written has no id.
+    """
 
     __tablename__ = "lakehouse_tables"
-    __table_args__ = (Unique("namespace", "name"), Unique("location"))
+    __table_args__ = (Unique("namespace", "name"), Unique("location"), Index(None, "uid", unique=True))
 
     id: Mapped[int] = mapped_column(_Id, primary_key=True)
     namespace: Mapped[str] = mapped_column(String(200), ForeignKey("lakehouse_namespaces.name"))
@@ -58,6 +62,8 @@ class TableRow(Base):
     location: Mapped[str] = mapped_column(String(700))
     spec_version: Mapped[int] = mapped_column(Integer)
     created_ms: Mapped[int]
+    identity: Mapped[dict[str, Any] | None]
+    uid: Mapped[str | None] = mapped_column(String(200))
 
 
 class SpecRow(Base):

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakehouse.errors import LakehouseError, RetryableError, UserError
-from lakehouse.platform.catalog.catalog import Catalog, TableEntry, document_of, full_name
+from lakehouse.platform.catalog.catalog import Catalog, document_of, full_name
+from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.spec.changes import SpecChange, changes_text, spec_changes
 from lakehouse.spec.contracts.catalog import SpecState
 from lakehouse.spec.folder import SpecFolder, read_specs

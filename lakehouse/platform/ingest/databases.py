@@ -25,7 +25,7 @@ from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, OpenTransactionsError, SnapshotNeededError, UserError
 from lakehouse.model.merge import PartialMode
-from lakehouse.platform.catalog.declared_tables import open_declared_table
+from lakehouse.platform.catalog.declared_tables import open_declared_table, require_declared_name
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
 from lakehouse.platform.sources.databases.plan import DatabasePlan, first_state, is_replaced, key_of, next_state
 from lakehouse.platform.sources.databases.server import (
@@ -334,7 +334,9 @@ def _existing(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table | 
     """Return the target of a source table that was dropped; None if there is none."""
     if not env.storage.list_dir(".hoodie")[0]:
         return None
-    return Table.open(spec.location, options={**spec.call_options()}, allowed_functions=spec.functions, env=env)
+    table = Table.open(spec.location, options={**spec.call_options()}, allowed_functions=spec.functions, env=env)
+    require_declared_name(spec, table.config)
+    return table
 
 
 def _check_append(settings: DatabaseSettings, name: str) -> None:

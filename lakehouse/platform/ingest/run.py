@@ -46,7 +46,11 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError, UserError
 from lakehouse.model.drift import Drift
 from lakehouse.model.instant import Timeline
-from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
+from lakehouse.platform.catalog.declared_tables import (
+    create_declared_table,
+    open_declared_table,
+    require_declared_name,
+)
 from lakehouse.platform.ingest.databases import DatabaseRun, SparkTasks, run_databases
 from lakehouse.platform.ingest.deduplicate import deduplicated
 from lakehouse.platform.ingest.lineage import view_lineage
@@ -365,6 +369,7 @@ def _ingested(
             return nothing_to_do(run, "the source holds no rows")
         if table is None:
             table = create_declared_table(run.spec, run.options, run.env, exist_ok=True)
+            require_declared_name(run.spec, table.config)
         extra = _extra(run, plan, source_plan, batch, box)
         # Other attempts with dead letters at this moment planned before this commit, and will conflict with it.
         others = box.others()

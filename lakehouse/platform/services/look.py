@@ -15,7 +15,8 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import LakehouseError
 from lakehouse.model.instant import Action, State
-from lakehouse.platform.catalog.catalog import TableEntry, open_table
+from lakehouse.platform.catalog.catalog import open_table
+from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.publish.unpublished import unpublished_since
 from lakehouse.platform.services.assess import Assessment, assess

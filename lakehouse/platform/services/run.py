@@ -17,8 +17,9 @@ from lakehouse.errors import (
     RetryableError,
     TableBusyError,
 )
-from lakehouse.platform.catalog.catalog import Catalog, TableEntry
+from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import is_outage
+from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, Run, RunOutcome, RunState
 from lakehouse.platform.catalog.run_leases import RunLease
 from lakehouse.platform.jobs.lineage import named
@@ -137,6 +138,7 @@ def _run_and_record(
     stopped, seen = None, ""
     try:
         table = catalog.load_table(entry.identifier, options=command.options)
+        catalog.adopt(entry, table)
         seen = newest_completion(table)
         tried = None if before is None or before.state is RunState.NOTHING_TO_DO else before.after
         after = seen if tried is None else tried

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from lakehouse.errors import LakehouseError
-from lakehouse.platform.catalog.catalog import Catalog, TableEntry, open_table
+from lakehouse.platform.catalog.catalog import Catalog, open_table
+from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.run_history import Decision, Run, RunState
 from lakehouse.platform.services.assess import Assessment, assess

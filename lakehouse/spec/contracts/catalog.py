@@ -86,11 +86,15 @@ class SpecHistory(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLocation(Document):
-    """Result of `lakehouse table create` and `register`: `table_version` is the version of the Hudi format."""
+    """Result of `lakehouse table create`, `register` and `accept`: `table_version` is the version of the Hudi format.
+
+    `table_id` is the id in the properties of the table; None for a table that cannot be written.
+    """
 
     table: str
     location: str
     table_version: int
+    table_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +107,11 @@ class UpdatedSpec(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedTable(Document):
-    """Result of `lakehouse table drop`. `kept` are paths below the location that do not belong to the table."""
+    """Result of `lakehouse table drop`.
+
+    `kept` are the paths below the location that a purge left: files that are not the table's, folders of such files,
+    nested tables, and symbolic links.
+    """
 
     table: str
     files_deleted: bool

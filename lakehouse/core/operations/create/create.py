@@ -23,6 +23,7 @@ from lakehouse.core.storage.nested_tables import HOODIE, table_above, table_belo
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import UserError
+from lakehouse.model.table_identity import TABLE_ID
 from lakehouse.spec.options.policies import Policies
 
 
@@ -31,7 +32,8 @@ def create_table(
 ) -> TableConfig:
     """Create a table with these properties and return its config.
 
-    With policies the table gets the metadata table that they describe.
+    With policies the table gets the metadata table that they describe. The table gets a new id, unless the properties
+    contain one.
 
     Raises UserError if the table exists (unless `exist_ok`), the location contains other files, or it is inside another
     table or contains one.
@@ -49,6 +51,7 @@ def create_table(
     if policies is not None and not (HOODIE in directories and env.storage.list_names(HOODIE)):
         # A table whose properties list the metadata table must have it, so it is written before the properties.
         properties = {**properties, **_metadata_of_new_table(env, properties, policies)}
+    properties = {TABLE_ID: env.ids.uuid(), **properties}
     data = render_properties(properties, comments=("Properties of a lakehouse table",))
     is_created = env.storage.create(PROPERTIES, data)
     if not is_created and not exist_ok:

@@ -21,6 +21,7 @@ from lakehouse.model.column_groups import ColumnGroups, declared_groups
 from lakehouse.model.index_type import BUCKET_ENGINE, INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import GROUP_MERGER, UNAVAILABLE, MergeMode, MergeRule, PartialMode
+from lakehouse.model.table_identity import TABLE_ID
 from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
 from lakehouse.spec.options.creation import CREATE_OPTIONS
@@ -75,6 +76,7 @@ class TableDeclaration:
         delete_marker: The value of `delete_field` in deletes.
         table_type: COPY_ON_WRITE or MERGE_ON_READ, in any case, or Hudi's abbreviations COW and MOR.
         cdc: The contents of change logs (a CdcMode); None for a table without change logs.
+        table_id: The id of the table, for a table that is created again in place of a lost one; None for a new id.
         options: `hoodie.*` options of the table and of its writes.
     """
 
@@ -94,6 +96,7 @@ class TableDeclaration:
     delete_marker: str | None = None
     table_type: str = COPY_ON_WRITE
     cdc: str | None = None
+    table_id: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -183,7 +186,8 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         extra=_index_properties(declaration)
         | _cdc_properties(declaration)
         | _delete_properties(declaration)
-        | _statistics_properties(declaration),
+        | _statistics_properties(declaration)
+        | ({TABLE_ID: declaration.table_id} if declaration.table_id else {}),
     )
 
 

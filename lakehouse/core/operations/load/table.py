@@ -36,8 +36,19 @@ class LoadedTable(Readable):
         return replace(self, timeline=self.store.load())
 
     def refresh(self) -> LoadedTable:
-        """Return the table with its current timeline and properties, which another writer may have upgraded."""
+        """Return the table with its current timeline and properties, which another writer may have upgraded.
+
+        Raises UserError if the location contains another table now.
+        """
         config = _readable_config(self.env, self.config.allowed_functions)
+        before, now = self.config.identity.id, config.identity.id
+        if before and now != before:
+            raise UserError(
+                f"{self.env.storage.root} contains another table since this one was opened: its id is "
+                f"{now or 'missing'}, not {before}. The operation would mix the two tables. Open the table again if "
+                "the new one is meant",
+                location=self.env.storage.root,
+            )
         if config == self.config:
             return self.reload()
         return _loaded(self.env, config)

@@ -1,24 +1,38 @@
-"""Purge: delete all files of a table, but not those of other owners in its folder."""
+"""Purge: delete all files of a table, but not those of other owners in its folder.
+
+    data files           base files, log files and change logs in a partition: a folder with partition metadata
+    partition metadata   after the data files, so that a repeated purge finds the partitions
+    .hoodie              after them; hoodie.properties last, so that a purge that crashed can be repeated
+
+All other files are kept, and reported: files with other names, data files in a folder that is no partition, nested
+tables, and targets of symbolic links.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import accumulate, groupby
 
+from lakehouse.core.format.file_names import is_data_file, is_partition_metadata
 from lakehouse.core.storage.nested_tables import HOODIE, nested_tables, without
-from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.storage.protocol import FileInfo, Storage, is_temporary
 from lakehouse.core.timeline.file_deletions import foreign_directories, linked_directories
 from lakehouse.core.timeline.table_properties import PROPERTIES
 from lakehouse.errors import UserError
 
 logger = logging.getLogger(__name__)
 
+_CHECKSUM_SUFFIX = ".crc"
+
 
 def purge_table(storage: Storage) -> tuple[str, ...]:
-    """Delete the files of the table at the root of a storage; return the directories that are kept.
+    """Delete the files of the table at the root of a storage; return the paths that are kept, sorted.
 
-    Directories are kept if they are tables inside the folder or symbolic links, because their files have another owner.
-    Use a storage that follows links: others raise an error before any file is deleted. The table properties are deleted
-    last, so a purge that crashed can be repeated.
+    A kept path is a file that is not the table's, a folder that contains only such files (with a slash at its end), or
+    a directory that is another table or a symbolic link. Use a storage that follows links: others raise an error before
+    any file is deleted. Two concurrent purges, or a repeated one, are harmless.
 
     Raises UserError if the folder has files but no table properties.
     """
@@ -31,14 +45,66 @@ def purge_table(storage: Storage) -> tuple[str, ...]:
             location=storage.root,
         )
     nested = nested_tables(files)
-    own = without(files, nested)
-    directories = {file.path.rpartition("/")[0] for file in own}
+    inside = without(files, nested)
+    directories = {_folder(file.path) for file in inside}
     foreign = {**foreign_directories(storage, directories), **linked_directories(storage, directories)}
-    deletions = [file.path for file in own if file.path.rpartition("/")[0] not in foreign]
-    storage.delete_many(
-        sorted(deletions, key=lambda path: (path.startswith(f"{HOODIE}/"), path.startswith(PROPERTIES)))
-    )
-    kept = tuple(sorted({*nested, *foreign}))
+    reachable = [file for file in inside if _folder(file.path) not in foreign]
+    deletions = _own_files(reachable)
+    # Object stores delete the files of one call in any order.
+    for _, stage in groupby(sorted(deletions, key=_stage), key=_stage):
+        storage.delete_many(sorted(stage))
+    others = _shown([file.path for file in reachable if file.path not in deletions], deletions)
+    kept = tuple(sorted({*nested, *foreign, *others}))
     if kept:
-        logger.warning("%s: %d directories of other owners are kept: %s", storage.root, len(kept), kept)
+        logger.warning("%s: %d files and directories of other owners are kept: %s", storage.root, len(kept), kept)
     return kept
+
+
+def _own_files(files: Iterable[FileInfo]) -> set[str]:
+    """Return the paths of the files that belong to the table."""
+    by_folder: dict[str, list[str]] = defaultdict(list)
+    own: set[str] = set()
+    for file in files:
+        if file.path.startswith(f"{HOODIE}/"):
+            own.add(file.path)
+        else:
+            by_folder[_folder(file.path)].append(file.path.rpartition("/")[2])
+    for folder, names in by_folder.items():
+        if any(is_partition_metadata(name) for name in names):
+            lead = f"{folder}/" if folder else ""
+            own.update(f"{lead}{name}" for name in names if _is_own(name))
+    return own
+
+
+def _is_own(name: str) -> bool:
+    """Return whether a file of a partition is the table's: data, partition metadata, or what a writer adds to them."""
+    if name.startswith(".") and name.endswith(_CHECKSUM_SUFFIX):
+        # Hadoop writes the checksum of a local file beside it.
+        name = name[1 : -len(_CHECKSUM_SUFFIX)]
+    return is_data_file(name) or is_partition_metadata(name) or is_temporary(name)
+
+
+def _shown(kept: Iterable[str], own: Iterable[str]) -> set[str]:
+    """Return kept files; the outermost folder in place of its files if it contains no file of the table."""
+    own_folders = {""}
+    for folder in {_folder(path) for path in own}:
+        own_folders.update(accumulate(folder.split("/"), "{}/{}".format))
+    shown = set()
+    for path in kept:
+        folders = accumulate(_folder(path).split("/"), "{}/{}".format)
+        outermost = next((folder for folder in folders if folder not in own_folders), None)
+        shown.add(path if outermost is None else f"{outermost}/")
+    return shown
+
+
+def _stage(path: str) -> int:
+    """Return when a file is deleted: the files that a repeated purge needs come last."""
+    if path.startswith(PROPERTIES):
+        return 3
+    if path.startswith(f"{HOODIE}/"):
+        return 2
+    return 1 if is_partition_metadata(path.rpartition("/")[2]) else 0
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]

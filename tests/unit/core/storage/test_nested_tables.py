@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.ttl import TtlPlan
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.spec.table import parse_spec
-from tests.support.tables import batch, data_rows, make_env, make_table, row
+from tests.support.tables import SeededIds, batch, data_rows, make_env, make_table, row
 
 DAY = 24 * 3600
 
@@ -26,9 +27,9 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "lake") if request.param == "local" else f"memory://{tmp_path.name}/lake"
 
 
-def made(location: str) -> Table:
-    """Return a table with rows in partitions a and b."""
-    table = make_table(env=make_env(location))
+def made(location: str, seed: int = 0) -> Table:
+    """Return a table with rows in partitions a and b; tables of one catalog need different seeds of their ids."""
+    table = make_table(env=replace(make_env(location), ids=SeededIds(seed)))
     table.insert(batch([row("k1", p="a"), row("k2", p="b")]))
     return table
 
@@ -148,7 +149,7 @@ def test_catalog_refuses_a_location_that_contains_a_registered_table(lake: str, 
     spec = parse_spec(f"table: sales.outer\nlocation: {lake}/outer\nrecord_key: [id]\n", source="spec")
     with pytest.raises(UserError, match="are nested"):
         catalog.create_table(spec)
-    other = made(f"{lake}/OUTER")
+    other = made(f"{lake}/OUTER", seed=1)
     assert catalog.register_table("sales.other", other.location).location == other.location
 
 

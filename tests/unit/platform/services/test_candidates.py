@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakehouse.core.operations.services.service import ServiceCost
-from lakehouse.platform.catalog.catalog import TableEntry
+from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.platform.services.assess import Assessment
 from lakehouse.platform.services.candidates import Past, candidate
 from lakehouse.platform.services.choose import AssessedService, Choice, Rules, choose_runs

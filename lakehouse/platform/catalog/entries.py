@@ -1,0 +1,123 @@
+"""Entries of a catalog: registered tables, and versions of their specs, as they are stored and loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import yaml
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from lakehouse.model.display import Readable, Shown
+from lakehouse.model.table_identity import TableIdentity
+from lakehouse.platform.catalog.identities import recorded_identity
+from lakehouse.platform.catalog.models import SpecRow, TableRow
+from lakehouse.spec.table import TableSpec, parse_spec
+
+_CACHED_SPECS = 10_000
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEntry(Readable):
+    """A registered table with the version of its spec that is in force.
+
+    `author` put this version in force at `changed_ms` (UTC milliseconds). `source` is the path of its file. `identity`
+    is that of the registered table; None for an entry of an earlier version that was not written since.
+    """
+
+    id: int
+    namespace: str
+    name: str
+    location: str
+    spec: TableSpec
+    spec_version: int
+    author: str = ""
+    source: str = ""
+    changed_ms: int = 0
+    identity: TableIdentity | None = None
+
+    @property
+    def identifier(self) -> str:
+        """Return the full name, `namespace.table`."""
+        return f"{self.namespace}.{self.name}"
+
+    def _shown(self) -> Shown:
+        version = f"version {self.spec_version} of its spec"
+        line = f"catalog entry {self.identifier}: {version}, at {self.location}"
+        facts = {"table": self.identifier, "location": self.location, "spec_version": self.spec_version}
+        return Shown(line, {**facts, "author": self.author or None, "source": self.source or None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecVersion(Readable):
+    """One version of a table's spec with its author, creation time (UTC milliseconds) and source file."""
+
+    version: int
+    spec: TableSpec
+    author: str
+    source: str
+    created_ms: int
+
+    def _shown(self) -> Shown:
+        line = f"version {self.version} of the spec of {self.spec.table}"
+        facts = {"version": self.version, "author": self.author or None, "source": self.source or None}
+        return Shown(f"{line}{f', by {self.author}' if self.author else ''}", facts)
+
+
+def placed_spec(spec: TableSpec, location: str) -> TableSpec:
+    """Return a spec with its resolved location."""
+    return parse_spec(spec_yaml({**spec.to_mapping(), "location": location}), source=spec.source or spec.table)
+
+
+def spec_of_version(row: SpecRow, table: TableRow) -> TableSpec:
+    """Return the spec of a stored version."""
+    source = f"spec {row.version} of {table.namespace}.{table.name}"
+    return _read_spec(json.dumps(row.document), source)
+
+
+@lru_cache(_CACHED_SPECS)
+def _read_spec(document: str, source: str) -> TableSpec:
+    """Return the spec of a JSON document. Versions are immutable, so the result is cached."""
+    return parse_spec(spec_yaml(json.loads(document)), source=source)
+
+
+def spec_yaml(document: Mapping[str, Any]) -> str:
+    """Return a document as YAML in its order, which matters for columns and for patterns of partitions."""
+    return str(yaml.dump(document, Dumper=_Dumper, sort_keys=False))
+
+
+def load_entries(
+    session: Session, namespace: str | None, condition: ColumnElement[bool] | None = None
+) -> tuple[TableEntry, ...]:
+    """Return the entries of a namespace, or of all, that meet a condition, sorted by name, with one query."""
+    query = (
+        select(TableRow, SpecRow)
+        .join(SpecRow, (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version))
+        .order_by(TableRow.namespace, TableRow.name)
+    )
+    if namespace is not None:
+        query = query.where(TableRow.namespace == namespace)
+    if condition is not None:
+        query = query.where(condition)
+    return tuple(table_entry(row, spec) for row, spec in session.execute(query))
+
+
+def table_entry(row: TableRow, spec: SpecRow) -> TableEntry:
+    """Return the entry of a table with the version of its spec that is in force."""
+    return TableEntry(
+        id=row.id,
+        namespace=row.namespace,
+        name=row.name,
+        location=row.location,
+        spec=spec_of_version(spec, row),
+        spec_version=row.spec_version,
+        author=spec.author,
+        source=spec.source,
+        changed_ms=spec.created_ms,
+        identity=recorded_identity(row),
+    )
