@@ -72,7 +72,7 @@ def register_copies(
         source = busy if number % due_every == 0 else idle
         target = home / f"t{number}"
         shutil.copytree(source, target)
-        catalog.register_table(f"bench.t{number}", str(target))
+        catalog.register_table(f"bench.t{number}", str(target), new_id=True)
 
 
 def small_table(target: Path, writes: int) -> Path:
