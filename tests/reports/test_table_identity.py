@@ -273,6 +273,26 @@ def test_moved_table_is_registered_at_its_new_location_after_its_entry_was_dropp
     assert catalog.register_table(NAME, str(moved)).scan().count() == 2
 
 
+def test_table_is_not_registered_twice_by_another_path_to_its_location(catalog: Catalog, place: Path) -> None:
+    """apache/iceberg#10779: two entries with one location."""
+    (place.parent / "link").symlink_to(place)
+    with pytest.raises(UserError, match=r"of sales\.orders at"):
+        catalog.register_table("sales.again", str(place.parent / "link"))
+
+
+def test_id_stays_through_schema_changes_indexes_and_services(catalog: Catalog, place: Path) -> None:
+    """delta-io/delta-rs#3274: a schema change gives the table a new id, and streams take it for another table."""
+    recorded, table = catalog.entry(NAME).identity, catalog.load_table(NAME)
+    table.insert(OTHERS.append_column("added", pa.array(["x"])))
+    table.services.create_index("ts", name="by_ts")
+    table.services.index.run(force=True)
+    table.metadata.rebuild()
+    first = table.timeline.instants[0].requested
+    table.savepoint(first)
+    table.restore(first)
+    assert catalog.load_table(NAME).config.identity == recorded
+
+
 @pytest.mark.parametrize("stored", [True, False], ids=["table with id", "table without id"])
 @pytest.mark.parametrize("write", ["service run", "spec"])
 def test_entry_of_an_earlier_version_adopts_the_identity_with_its_next_write(
@@ -428,6 +448,16 @@ def test_table_that_cannot_be_written_is_registered_without_id(place: Path, monk
         assert TABLE_ID not in properties_of(place)
         assert command("clean", "run") == 0
         assert catalog.entry(NAME).identity == Table.open(str(place)).config.identity
+
+
+def test_id_that_the_catalog_cannot_store_is_refused_and_replaced_by_a_new_one(place: Path) -> None:
+    """apache/iceberg#264: the id is a stored text, which another writer may have set."""
+    made(place)
+    update_properties(Env(storage=LocalStorage(str(place))), {TABLE_ID: "x" * 1000})
+    with load_catalog() as catalog:
+        with pytest.raises(UserError, match="an id of 1000 characters"):
+            catalog.register_table(NAME, str(place))
+        assert catalog.register_table(NAME, str(place), new_id=True).scan().count() == 1
 
 
 def test_version_6_table_is_registered_by_name_and_key_and_its_properties_stay(place: Path) -> None:

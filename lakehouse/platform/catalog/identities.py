@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from lakehouse.errors import UserError
 from lakehouse.model.table_identity import TableIdentity
 from lakehouse.platform.catalog.connect import Database
-from lakehouse.platform.catalog.models import RequestRow, TableRow
+from lakehouse.platform.catalog.models import LONGEST_ID, RequestRow, TableRow
 from lakehouse.platform.catalog.nested_locations import table_around_or_inside
 from lakehouse.platform.catalog.run_history import RequestState
 from lakehouse.spec.table import TableSpec
@@ -25,7 +25,13 @@ def recorded_identity(row: TableRow) -> TableIdentity | None:
 
 
 def record_identity(row: TableRow, identity: TableIdentity) -> None:
-    """Record the identity of the table of an entry."""
+    """Record the identity of the table of an entry; raise UserError for an id that is longer than the column."""
+    if len(identity.id) > LONGEST_ID:
+        raise UserError(
+            f"the table {identity.name} has an id of {len(identity.id)} characters, which begins with "
+            f"{identity.id[:40]!r}; the catalog stores up to {LONGEST_ID}. Give the table a new id with --new-id",
+            id=identity.id[:LONGEST_ID],
+        )
     row.identity = {"name": identity.name, "record_key": list(identity.record_key)}
     row.uid = identity.id or None
 

@@ -18,6 +18,8 @@ from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Inte
 from sqlalchemy import UniqueConstraint as Unique
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+#: Characters of a table id; lakehouse assigns UUIDs.
+LONGEST_ID = 200
 #: Constraints have the same names in every database, so that migrations can refer to them.
 _NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -63,7 +65,7 @@ class TableRow(Base):
     spec_version: Mapped[int] = mapped_column(Integer)
     created_ms: Mapped[int]
     identity: Mapped[dict[str, Any] | None]
-    uid: Mapped[str | None] = mapped_column(String(200))
+    uid: Mapped[str | None] = mapped_column(String(LONGEST_ID))
 
 
 class SpecRow(Base):
