@@ -49,12 +49,14 @@ class MetadataReport(Readable):
     """The differences between a metadata table and the files of its table.
 
     `usable` says whether readers use the metadata table, and `reason` why not. `is_fault` distinguishes a damaged
-    metadata table from a table that has none.
+    metadata table from a table that has none. `is_absent` says that the properties list a metadata table whose files
+    are gone: readers list the files of the table instead, and the next write takes it out of the properties.
     """
 
     usable: bool
     reason: str = ""
     is_fault: bool = False
+    is_absent: bool = False
     checks: tuple[MetadataCheck, ...] = ()
 
     @property

@@ -44,6 +44,12 @@ INVARIANTS: Mapping[str, Invariant] = {
         holds="no two actions have the same time, and each completed once",
         way_out="find the writer of both; roll back the action whose files no reader needs",
     ),
+    "timeline.completions": Invariant(
+        holds="no two actions of a table that was upgraded have the same completion time",
+        way_out="Hudi took the times from the modification times of files; nothing has to be done, as readers order "
+        "such actions by their requested times",
+        severity=Severity.WARNING,
+    ),
     "timeline.order": Invariant(
         holds="actions complete after they were requested",
         way_out="its writer's clock was set back; incremental reads may miss it: write its rows again",

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from lakehouse.core.files.column_bounds import merged_bounds, row_group_bounds, table_bounds
 from lakehouse.core.format.avro.decode import decode_avro_rows
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
-from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.storage.protocol import InputFile, Storage
 from lakehouse.model.commit import ColumnBounds
 
@@ -25,12 +24,10 @@ def log_bounds(
     A file with deletes only has null bounds. The bounds are None for a file with blocks that cannot be examined.
     """
     parts: list[dict[str, ColumnBounds]] = []
-    deleted, is_partial = 0, False
+    is_partial = False
     with storage.open_input(path) as source:
         for block in scan_blocks(source):
-            if block.kind is BlockType.DELETE:
-                deleted += len(decode_deletes(_content(source, block), []).keys) if block.length else 0
-            elif block.kind is BlockType.PARQUET_DATA:
+            if block.kind is BlockType.PARQUET_DATA:
                 with pq.ParquetFile(io.BytesIO(_content(source, block))) as file:
                     found = row_group_bounds(file, kinds)
                     parts.append(_with_absent(found, kinds, 0 if block.is_partial else file.metadata.num_rows))
@@ -38,11 +35,11 @@ def log_bounds(
                 rows = decode_avro_rows(_content(source, block), block.schema)
                 whole = 0 if block.is_partial else rows.num_rows
                 parts.append(_with_absent(table_bounds(rows, kinds), kinds, whole))
-            elif block.kind is not BlockType.COMMAND:
+            elif block.kind not in (BlockType.COMMAND, BlockType.DELETE):
                 return None, False
             is_partial = is_partial or block.is_partial
     if not parts:
-        return deletes_only(kinds, deleted), False
+        return deletes_only(kinds), False
     merged = merged_bounds(parts)
     return {name: bounds._replace(size_bytes=0, raw_bytes=0) for name, bounds in merged.items()}, is_partial
 
@@ -53,9 +50,9 @@ def _with_absent(found: dict[str, ColumnBounds], columns: Iterable[str], rows: i
     return {**(dict.fromkeys(columns, absent) if rows else {}), **found}
 
 
-def deletes_only(columns: Iterable[str], deleted: int) -> dict[str, ColumnBounds]:
-    """Return the bounds of a log file that has only deletes: no value, so nothing that a predicate can select."""
-    return {name: ColumnBounds(low=None, high=None, nulls=deleted, values=deleted) for name in columns}
+def deletes_only(columns: Iterable[str]) -> dict[str, ColumnBounds]:
+    """Return the bounds of a log file that contains only deletes: no row that a predicate can select, as Hudi says."""
+    return {name: ColumnBounds(low=None, high=None, nulls=0, values=0) for name in columns}
 
 
 def _content(source: InputFile, block: LogBlock) -> bytes:

@@ -300,7 +300,7 @@ class LogWriter:
                 num_deletes=deleted,
                 size_bytes=size,
                 ranges=self._ranges(footers),
-                bounds=self._bounds(deleted),
+                bounds=self._bounds(),
                 is_partial=any(len(names) < len(self._context.schema) for names in self._blocks),
                 seconds=self._context.clock.monotonic_s() - self._started,
                 event_time=self._events.range,
@@ -314,12 +314,12 @@ class LogWriter:
         self.discard()
         self._blocks = {}
 
-    def _bounds(self, deleted: int) -> dict[str, ColumnBounds] | None:
+    def _bounds(self) -> dict[str, ColumnBounds] | None:
         """Return the bounds of the rows of the file; a column that no row provides is left out."""
         if self._context.indexed is None:
             return None
         if not self._blocks:
-            return deletes_only(self._context.indexed, deleted)
+            return deletes_only(self._context.indexed)
         return merged_bounds(block.bounds or {} for block in self._blocks.values())
 
     def _ranges(self, footers: Sequence[pq.FileMetaData]) -> dict[str, Range]:

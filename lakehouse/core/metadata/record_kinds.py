@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout
 from lakehouse.core.format.metadata.few_records import merged_file_maps, merged_statistics
 from lakehouse.core.format.metadata.locations import decode_locations, encode_locations
@@ -21,6 +22,7 @@ from lakehouse.core.format.metadata.records import (
     encode_files,
     encode_secondary,
 )
+from lakehouse.core.format.metadata.schema import SCHEMA, RecordSchema, is_current
 from lakehouse.core.format.metadata.statistics import decode_statistics, decode_statistics_parts, encode_statistics
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.errors import UnsupportedError
@@ -82,6 +84,26 @@ _BY_NAME = {
     _BLOOM_INDEX: BLOOMS,
     "record_index": LOCATIONS,
 }
+
+
+def written_schema(partition: str, definitions: Mapping[str, Definition], records: RecordSchema) -> str:
+    """Return the Avro schema of the records in a new file of an index partition.
+
+    Args:
+        partition: The index partition.
+        definitions: The index definitions.
+        records: The record schema of the metadata table.
+    """
+    definition = definitions.get(partition) or definitions.get("column_stats")
+    has_value_types = definition is not None and definition.version == "V2"
+    return SCHEMA if has_value_types and record_kind(partition, definition) is STATISTICS else records.files
+
+
+def in_schema(entries: pa.Table, kind: RecordKind, schema: str) -> pa.Table:
+    """Return entries with the form of records in memory in the form of a schema; only statistics differ."""
+    if kind is not STATISTICS or is_current(schema) or not entries.num_rows:
+        return entries
+    return encode_statistics(decode_statistics(entries, SCHEMA), schema).cast(ENTRIES)
 
 
 def record_kind(partition: str, definition: Definition | None) -> RecordKind:

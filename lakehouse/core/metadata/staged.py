@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakehouse.core.files.log_reader import SliceContext
-from lakehouse.core.metadata.write.files import ascending, log_bytes
+from lakehouse.core.metadata.write.files import ascending, log_bytes, log_headers
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import RetryableError
 from lakehouse.model.attempt import Attempt
@@ -60,6 +60,7 @@ class LogStage:
         instant: The requested time of the action.
         created_ms: The time that the files state.
         groups: The file groups of the partition; the position of a group is its shard.
+        schema: The Avro schema of the records in the files; they are no statistics, so their bytes do not depend on it.
     """
 
     storage: Storage
@@ -68,6 +69,7 @@ class LogStage:
     instant: str
     created_ms: int
     groups: tuple[str, ...]
+    schema: str
 
     def write(
         self, attempt: Attempt, number: int, entries: pa.Table, deletes: pa.Array | None = None
@@ -76,7 +78,8 @@ class LogStage:
         gone = pa.array([], pa.binary()) if deletes is None else deletes.cast(pa.binary())
         if not entries.num_rows and not len(gone):
             return None
-        data = log_bytes(self.partition, self.instant, ascending(entries), gone, self.created_ms)
+        headers = log_headers(self.instant, self.schema)
+        data = log_bytes(self.partition, headers, ascending(entries), gone, self.created_ms)
         file_id = self.groups[number]
         path = f"{self.directory}/{file_id}-{attempt.token}.log"
         self.storage.put(path, data)
@@ -125,6 +128,7 @@ class Staging:
         policy: The options of indexes.
         run: Runs a function once per task, near the data if the work is large.
         directory: The directory for the files of tasks, relative to the table.
+        schema: The Avro schema of the records in the files.
     """
 
     storage: Storage
@@ -138,6 +142,7 @@ class Staging:
     is_partitioned: bool
     run: Run
     directory: str
+    schema: str
     policy: IndexingPolicy = field(default_factory=IndexingPolicy)
     is_shared: bool = False
 
@@ -150,4 +155,5 @@ class Staging:
             instant=self.instant,
             created_ms=self.created_ms,
             groups=self.groups if groups is None else groups,
+            schema=self.schema,
         )

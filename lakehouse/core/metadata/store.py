@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.format.metadata.schema import release_schema
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, metadata_config, metadata_env
 from lakehouse.core.metadata.read.cache import MetadataCache
@@ -34,6 +35,7 @@ class MetadataStore:
         inner: The environment of the metadata table.
         timeline_store: The timeline of the metadata table.
         cache: What readers keep of its files.
+        records: The schema of the records in new files; see `use_stored_schema`.
     """
 
     def __init__(self, env: Env, config: TableConfig) -> None:
@@ -41,6 +43,7 @@ class MetadataStore:
         self.inner = metadata_env(env)
         self.timeline_store = TimelineStore(self.inner, metadata_config(config))
         self.cache = MetadataCache()
+        self.records = release_schema(config.version)
         #: The index definitions as they were read last.
         self.definitions: dict[str, Definition] = {}
         self._groups: dict[str, tuple[str, ...]] = {}

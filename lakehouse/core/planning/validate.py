@@ -35,9 +35,17 @@ def check_properties(raw: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_timeline(
-    instants: Iterable[Instant], archived: Collection[tuple[str, Action]], *, layout: int
+    instants: Iterable[Instant], archived: Collection[tuple[str, Action]], *, layout: int, is_upgraded: bool = False
 ) -> Iterator[Finding]:
-    """Yield findings on the files of a timeline, one Instant per file; `archived` has the keys of the archive."""
+    """Yield findings on the files of a timeline.
+
+    Args:
+        instants: One Instant per file.
+        archived: The keys of the archive.
+        layout: Layout of the timeline.
+        is_upgraded: The table had layout 1 before. Hudi took the completion times of its actions from the modification
+            times of files, which a copy makes equal and many storages keep in seconds.
+    """
     files = sorted(set(instants), key=lambda i: (i.requested, i.action.completed_as, i.state))
     for requested, same_time in groupby(files, key=lambda instant: instant.requested):
         of_key: dict[tuple[str, Action], list[Instant]] = {}
@@ -58,7 +66,7 @@ def check_timeline(
         times = sorted({instant.requested for instant in group})
         if len(times) > 1:
             yield Finding(
-                invariant="timeline.unique",
+                invariant="timeline.completions" if is_upgraded else "timeline.unique",
                 problem=f"{' and '.join(times)} completed at {completion}",
                 instant=times[1],
             )

@@ -174,7 +174,7 @@ def payload(entries: pa.Table, schema: str, name: str, types: tuple[int, ...]) -
     return keys, values, kinds
 
 
-def encoded_entries(keys: Any, types: Any, name: str, values: pa.Array) -> pa.Table:
+def encoded_entries(keys: Any, types: Any, name: str, values: pa.Array, schema: str = SCHEMA) -> pa.Table:
     """Return entries for records with one payload field.
 
     Args:
@@ -182,9 +182,10 @@ def encoded_entries(keys: Any, types: Any, name: str, values: pa.Array) -> pa.Ta
         types: The type of each record, or of all records.
         name: The payload field.
         values: The value of the payload field of each record.
+        schema: The Avro schema of the records, with the payload fields of `SCHEMA`.
     """
-    node = _payload_node(name)
-    place = [child.path for child in record_node(SCHEMA).children][-_PAYLOADS:].index(name)
+    node = _payload_node(name, schema)
+    place = [child.path for child in record_node(schema).children][-_PAYLOADS:].index(name)
     before, after = bytes(place) + b"\x02", bytes(_PAYLOADS - 1 - place)
     if isinstance(types, int):
         head: Any = pa.scalar(_HEAD + bytes([2 * types]) + before, pa.large_binary())
@@ -207,9 +208,9 @@ def _payload(entries: pa.Table, schema: str, name: str, types: tuple[int, ...]) 
 _entries = encoded_entries
 
 
-def _payload_node(name: str) -> AvroNode:
-    """Return the node of a payload field of the schema that is written, without the union with null."""
-    (node,) = [child for child in record_node(SCHEMA).children if child.path == name]
+def _payload_node(name: str, schema: str = SCHEMA) -> AvroNode:
+    """Return the node of a payload field of a schema that is written, without the union with null."""
+    (node,) = [child for child in record_node(schema).children if child.path == name]
     return AvroNode(path=node.path, kind=node.kind, arrow=node.arrow, children=node.children)
 
 

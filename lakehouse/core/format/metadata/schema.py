@@ -1,12 +1,19 @@
 """The Avro schema of metadata records (MDT-2).
 
 Each file stores the schema of its records, and older releases of Hudi lack fields. A decoder therefore compiles the
-schema that it finds in a file. `SCHEMA` is the one that this package writes.
+schema that it finds in a file. Records in memory have the form of `SCHEMA`. Files are written with a `RecordSchema`:
+
+    CURRENT    Hudi 1.1 and newer; every table of version 9
+    HUDI_1_0   Hudi 1.0: statistics have no value type, and no bounds of arrays. All other records have the same bytes.
+
+The logs of a file slice must have the schema of its base file. hudi-rs fails otherwise, and a compaction of Hudi 1.0
+labels its records with the schema of the newest commit.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -61,6 +68,8 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
 }
 _SIZES = {"boolean": 1, "float": 4, "double": 8}
+#: The first table version whose statistics always have value types.
+_VALUE_TYPES_SINCE = 9
 
 
 def _field(name: str, kind: Any, **attributes: Any) -> dict[str, Any]:
@@ -75,35 +84,35 @@ def _record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": list(fields)}
 
 
-def _bounds() -> list[dict[str, Any]]:
+def _bounds(*, arrays: bool) -> list[dict[str, Any]]:
     """Return the fields of the lower and the upper bound. The first declares the wrappers, the second names them."""
     kinds: tuple[Any, ...] = ("boolean", "int", "long", "float", "double", "bytes", _TEXT, "int", _DECIMAL)
     kinds += ({"type": "long", "logicalType": "time-micros"}, "long", "int")
     wrappers = [_record(name, _field("value", kind)) for name, kind in zip(WRAPPERS, kinds, strict=True)]
     items = {"type": "array", "items": ["null", *WRAPPERS]}
-    array = _record("ArrayWrapper", _optional("wrappedValues", items))
+    array = [_record("ArrayWrapper", _optional("wrappedValues", items))] if arrays else []
     return [
-        _field("minValue", ["null", *wrappers, array], default=None),
-        _field("maxValue", ["null", *WRAPPERS, "ArrayWrapper"], default=None),
+        _field("minValue", ["null", *wrappers, *array], default=None),
+        _field("maxValue", ["null", *WRAPPERS, *(kind["name"] for kind in array)], default=None),
     ]
 
 
-def _column_stats() -> dict[str, Any]:
+def _column_stats(*, value_types: bool) -> dict[str, Any]:
     counts = ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")
     value_type = _record("HoodieValueTypeInfo", _field("typeOrdinal", "int"), _optional("additionalInfo", _TEXT))
     return _record(
         "HoodieMetadataColumnStats",
         _optional("fileName", _TEXT),
         _optional("columnName", _TEXT),
-        *_bounds(),
+        *_bounds(arrays=value_types),
         *(_optional(name, "long") for name in counts),
         _field("isDeleted", "boolean"),
         _field("isTightBound", "boolean", default=False),
-        _optional("valueType", value_type),
+        *([_optional("valueType", value_type)] if value_types else []),
     )
 
 
-def _payload() -> list[dict[str, Any]]:
+def _payload(*, value_types: bool = True) -> list[dict[str, Any]]:
     """Return the fields of a record without the meta columns."""
     file_info = _record("HoodieMetadataFileInfo", _field("size", "long"), _field("isDeleted", "boolean"))
     files = {"type": "map", "values": file_info, "avro.java.string": "String"}
@@ -130,7 +139,7 @@ def _payload() -> list[dict[str, Any]]:
         _field("type", "int"),
         _field(FILES, ["null", files]),
         _optional(BLOOM_FILTER, bloom),
-        _optional(COLUMN_STATS, _column_stats()),
+        _optional(COLUMN_STATS, _column_stats(value_types=value_types)),
         _optional(RECORD_INDEX, location),
         _optional(SECONDARY_INDEX, _record("HoodieSecondaryIndexInfo", _field("isDeleted", "boolean"))),
     ]
@@ -141,10 +150,28 @@ def _schema(*fields: dict[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"))
 
 
-#: The schema of the records in files: `schema` of HFiles and the SCHEMA header of log blocks.
-SCHEMA = _schema(*(_optional(name, "string") for name in _META_COLUMNS), *_payload())
-#: The schema without meta columns: `schema` in the extra metadata of commits of the metadata table.
-COMMIT_SCHEMA = _schema(*_payload())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSchema:
+    """The schema of metadata records as a release of Hudi writes it.
+
+    Attributes:
+        files: The schema of the records in files: `schema` of HFiles and the SCHEMA header of log blocks.
+        commits: The schema without meta columns: `schema` in the extra metadata of commits of the metadata table.
+    """
+
+    files: str
+    commits: str
+
+
+def _record_schema(*, value_types: bool) -> RecordSchema:
+    payload = _payload(value_types=value_types)
+    meta = (_optional(name, "string") for name in _META_COLUMNS)
+    return RecordSchema(files=_schema(*meta, *payload), commits=_schema(*payload))
+
+
+CURRENT, HUDI_1_0 = _record_schema(value_types=True), _record_schema(value_types=False)
+#: The schema of records in memory.
+SCHEMA = CURRENT.files
 
 
 @lru_cache(maxsize=64)
@@ -164,6 +191,23 @@ def record_node(schema: str) -> AvroNode:
     if schema != SCHEMA:
         _require_compatible(node.arrow, record_node(SCHEMA).arrow, "")
     return node
+
+
+def release_schema(table_version: int) -> RecordSchema:
+    """Return the schema of the first release of Hudi that writes tables of this version."""
+    return CURRENT if table_version >= _VALUE_TYPES_SINCE else HUDI_1_0
+
+
+def schema_of_form(schema: str) -> RecordSchema | None:
+    """Return the record schema with the fields of an Avro schema; None if this package does not write its form."""
+    forms = (known for known in (CURRENT, HUDI_1_0) if record_node(schema) == record_node(known.files))
+    return next(forms, None)
+
+
+@lru_cache(maxsize=16)
+def is_current(schema: str) -> bool:
+    """Return whether records with a schema have the form of records in memory."""
+    return schema == SCHEMA or record_node(schema) == record_node(SCHEMA)
 
 
 def _require_compatible(found: pa.DataType, expected: pa.DataType, path: str) -> None:

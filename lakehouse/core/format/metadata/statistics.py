@@ -115,12 +115,15 @@ def decode_statistics_parts(parts: Sequence[pa.Table], schema: str) -> list[pa.T
     return [rows.slice(*place) for place in places_of(parts)]
 
 
-def encode_statistics(rows: pa.Table) -> pa.Table:
-    """Return `STAT_ROWS` as entries. Keys are distinct; the order of the rows does not matter."""
+def encode_statistics(rows: pa.Table, schema: str = SCHEMA) -> pa.Table:
+    """Return `STAT_ROWS` as entries. Keys are distinct; the order of the rows does not matter.
+
+    Raises CorruptTableError if rows have value types and the Avro schema of the records cannot store them.
+    """
     if not rows.num_rows:
         return ENTRIES.empty_table()
     rows = sorted_by_key(rows).combine_chunks()
-    (node,) = [child for child in record_node(SCHEMA).children if child.path == COLUMN_STATS]
+    (node,) = [child for child in record_node(schema).children if child.path == COLUMN_STATS]
     nodes = dict(zip(node.arrow.names, node.children, strict=True))
     column = {name: _one(rows.column(name)) for name in rows.column_names}
     fields: dict[str, Any] = {
@@ -131,13 +134,19 @@ def encode_statistics(rows: pa.Table) -> pa.Table:
     for bound in ("min", "max"):
         parts = {field.name: column[f"{bound}_{field.name}"] for field in PARTS}
         fields[f"{bound}Value"] = _union(parts, nodes[f"{bound}Value"])
-    fields["valueType"] = pa.StructArray.from_arrays(
-        [column["type_ordinal"].fill_null(0), column["type_info"]],
-        fields=list(nodes["valueType"].arrow),
-        mask=column["type_ordinal"].is_null(),
-    )
+    if "valueType" in nodes:
+        fields["valueType"] = pa.StructArray.from_arrays(
+            [column["type_ordinal"].fill_null(0), column["type_info"]],
+            fields=list(nodes["valueType"].arrow),
+            mask=column["type_ordinal"].is_null(),
+        )
+    elif column["type_ordinal"].null_count < rows.num_rows:
+        raise CorruptTableError(
+            f"the statistics of {column['name'][0].as_py()!r} have value types, which the metadata records of a table "
+            "of version 8 cannot store. Rebuild the metadata table with `lakehouse metadata rebuild`"
+        )
     values = pa.StructArray.from_arrays([fields[field.name] for field in node.arrow], fields=list(node.arrow))
-    return encoded_entries(column["key"], np.asarray(column["type"]), COLUMN_STATS, values)
+    return encoded_entries(column["key"], np.asarray(column["type"]), COLUMN_STATS, values, schema)
 
 
 # parameters: the columns of a table of statistics

@@ -7,7 +7,6 @@ records as `MetadataTable` does on tables, which property tests compare.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import pyarrow as pa
 
@@ -20,7 +19,7 @@ from lakehouse.core.format.metadata.few_records import (
     decode_statistic,
 )
 from lakehouse.core.format.metadata.keys import NON_PARTITIONED
-from lakehouse.core.format.metadata.schema import SCHEMA, record_node
+from lakehouse.core.format.metadata.schema import is_current
 from lakehouse.core.metadata.read.layers import FileLayer
 
 #: Partitions whose files are looked up one by one.
@@ -89,9 +88,3 @@ def _stored(layer: FileLayer, keys: Sequence[bytes]) -> dict[bytes, bytes]:
     if schema is None or not is_current(schema):
         raise UnusualRecordError
     return layer.stored(keys)
-
-
-@lru_cache(maxsize=16)
-def is_current(schema: str) -> bool:
-    """Return whether records with a schema have the form of those that this package writes."""
-    return schema == SCHEMA or record_node(schema) == record_node(SCHEMA)

@@ -29,7 +29,8 @@ def open_for_reading(store: MetadataStore, data: Timeline) -> MetadataTable | Un
     except CorruptTableError as error:
         return Unusable(f"{root}: {error.message}", is_fault=True)
     if not any(instant.is_completed for instant in metadata):
-        return Unusable(f"{root} does not exist, but the table's properties list it", is_fault=True)
+        reason = f"{root} does not exist, but the table's properties list it"
+        return Unusable(reason, is_fault=True, is_absent=True)
     missing = missing_instants(metadata, data)
     if missing:
         return Unusable(

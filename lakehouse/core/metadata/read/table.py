@@ -308,8 +308,9 @@ class MetadataTable:
     def _require_bases(self, partition: str, slices: Sequence[MetadataSlice]) -> None:
         """Raise MetadataUnusableError if a file group lacks the base file of the newest compaction, or of its build.
 
-        A compaction writes a base file for each file group. A file group without base file was created later, with a
-        first log file of its own. A build writes base files, except for a new table.
+        A compaction of this package and of Hudi 1.1 writes a base file for each file group. Older releases skip groups
+        without new records, so the commit of the compaction tells whether the file group had one. A file group that
+        was created later begins with a log file. A build writes base files, except for a new table.
         """
         limit, completions = self._validity.first_invisible(), self._validity.completions
         newest = max((time for time in self._validity.compactions if time < limit), default="")
@@ -318,15 +319,18 @@ class MetadataTable:
                 continue
             created = min((log.instant for log in slice_.logs), default="")
             is_newer = completions.get(created, "") > newest
-            if newest and (not is_newer or not slice_.logs):
+            if newest and (not is_newer or not slice_.logs) and self._wrote_base(newest, Action.COMMIT, slice_):
                 self._fail_base(partition, slice_, f"the compaction {newest}")
-            if slice_.base is None and created.startswith(INIT_PREFIX) and created in completions:
-                build = Instant(
-                    requested=created, action=Action.DELTACOMMIT, state=State.COMPLETED, completed=completions[created]
-                )
-                names = {stat.path.rpartition("/")[2] for stat in self._store.timeline_store.commit(build).stats}
-                if any(name.startswith(f"{slice_.file_id}_") for name in names):
-                    self._fail_base(partition, slice_, f"its build {created}")
+            is_built = slice_.base is None and created.startswith(INIT_PREFIX) and created in completions
+            if is_built and self._wrote_base(created, Action.DELTACOMMIT, slice_):
+                self._fail_base(partition, slice_, f"its build {created}")
+
+    def _wrote_base(self, requested: str, action: Action, slice_: MetadataSlice) -> bool:
+        """Return whether a completed instant of the metadata table wrote a base file of a file group."""
+        completed = self._validity.completions[requested]
+        instant = Instant(requested=requested, action=action, state=State.COMPLETED, completed=completed)
+        stats = self._store.timeline_store.commit(instant).stats
+        return any(stat.path.rpartition("/")[2].startswith(f"{slice_.file_id}_") for stat in stats)
 
     def _fail_base(self, partition: str, slice_: MetadataSlice, origin: str) -> None:
         raise MetadataUnusableError(

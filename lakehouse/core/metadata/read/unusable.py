@@ -18,11 +18,13 @@ class MetadataUnusableError(CorruptTableError):
 class Unusable:
     """Why a table has no metadata table that may be used.
 
-    `is_fault` distinguishes a metadata table that is damaged or behind from a table that has none.
+    `is_fault` distinguishes a metadata table that is damaged or behind from a table that has none. `is_absent` says
+    that the properties list a metadata table that has no files.
     """
 
     reason: str
     is_fault: bool
+    is_absent: bool = False
 
 
 @contextmanager

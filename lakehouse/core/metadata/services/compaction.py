@@ -19,7 +19,7 @@ from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.hfile.reader import HFile
 from lakehouse.core.format.hfile.writer import HFileWriter
 from lakehouse.core.format.metadata.few_records import UnusualRecordError
-from lakehouse.core.format.metadata.schema import COMMIT_SCHEMA, SCHEMA
+from lakehouse.core.format.metadata.schema import is_current
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.core.metadata.hfiles import open_hfile
@@ -28,7 +28,7 @@ from lakehouse.core.metadata.place import METADATA
 from lakehouse.core.metadata.read.layers import LayerReader
 from lakehouse.core.metadata.read.slices import MetadataSlice
 from lakehouse.core.metadata.read.validity import validity
-from lakehouse.core.metadata.record_kinds import RecordKind, record_kind
+from lakehouse.core.metadata.record_kinds import STATISTICS, RecordKind, in_schema, record_kind, written_schema
 from lakehouse.core.metadata.services.few_merge import few_merged
 from lakehouse.core.metadata.services.group_files import (
     GroupFiles,
@@ -221,7 +221,7 @@ def _execute(
     metadata = CommitMetadata(
         operation=Operation.COMPACT,
         stats=tuple(sorted(stats, key=lambda stat: stat.path)),
-        extra={"schema": COMMIT_SCHEMA},
+        extra={"schema": store.records.commits},
         compacted=True,
     )
     data = encode_commit(metadata, table_version=store.config.version)
@@ -267,9 +267,12 @@ def _rewrite_few(
     reader = LayerReader(store.inner.storage, store.cache, seen.completions, version=store.config.version)
     layers = reader.layers(MetadataSlice(operation.file_id, base, logs), lambda time: time not in seen.pending)
     kind = record_kind(partition, state.definitions.get(partition))
+    schema = written_schema(partition, state.definitions, store.records)
+    if kind is STATISTICS and not is_current(schema):
+        raise UnusualRecordError
     records = few_merged(layers, kind)
     path = f"{partition}/{base_name(operation.file_id, instant.requested, token)}"
-    data = few_base_bytes(records, store.env.clock.now_ms(), kind.layout)
+    data = few_base_bytes(records, schema, store.env.clock.now_ms(), kind.layout)
     store.inner.storage.put(path, data)
     above = layers[1:] if base else layers
     stat = _stat(
@@ -314,29 +317,29 @@ def _rewrite_many(state: ServiceState, instant: Instant, operation: CompactionOp
     name = base_name(operation.file_id, instant.requested, token)
     created_ms = store.env.clock.now_ms()
     try:
-        size, count = _write(state, f"{partition}/{name}", created_ms, kind, (base, layers, False))
+        size, count = _write(state, (partition, name), created_ms, kind, (base, layers, False))
     except UnorderedError:
-        size, count = _write(state, f"{partition}/{name}", created_ms, kind, (base, layers, True))
+        size, count = _write(state, (partition, name), created_ms, kind, (base, layers, True))
     records = sum(layer.entries.num_rows + len(layer.deletes) for layer in layers)
     before = None if base is None else base.count
     return _stat(operation, f"{partition}/{name}", size, (count, before), (records, len(layers)))
 
 
-# parameters: a path, and what the file contains
+# parameters: the partition and the name of a file, and what it contains
 def _write(
     state: ServiceState,
-    path: str,
+    place: tuple[str, str],
     created_ms: int,
     kind: RecordKind,
     contents: tuple[HFile | None, list[LogLayer], bool],
 ) -> tuple[int, int]:
     """Write a base file; return its size and the number of its entries."""
     base, layers, at_once = contents
-    count = 0
-    with state.store.inner.storage.open_output(path) as sink:
-        writer = HFileWriter(sink.write, schema=SCHEMA, created_ms=created_ms, layout=kind.layout, bounds=True)
+    count, schema = 0, written_schema(place[0], state.definitions, state.store.records)
+    with state.store.inner.storage.open_output("/".join(place)) as sink:
+        writer = HFileWriter(sink.write, schema=schema, created_ms=created_ms, layout=kind.layout, bounds=True)
         for entries in merged_batches(base, layers, kind, at_once=at_once):
-            writer.add(entries)
+            writer.add(in_schema(entries, kind, schema))
             count += entries.num_rows
         return writer.close(), count
 

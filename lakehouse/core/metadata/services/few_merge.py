@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakehouse.core.format.metadata.few_records import UnusualRecordError
-from lakehouse.core.metadata.read.few import is_current
+from lakehouse.core.format.metadata.schema import is_current
 from lakehouse.core.metadata.read.layers import FileLayer
 from lakehouse.core.metadata.record_kinds import RecordKind
 

@@ -21,15 +21,14 @@ from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.core.format.hfile.writer import write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block, scan_blocks
 from lakehouse.core.format.log.delete_block import encode_deletes
-from lakehouse.core.format.metadata.schema import COMMIT_SCHEMA, SCHEMA
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.core.metadata.place import METADATA
-from lakehouse.core.metadata.record_kinds import record_kind
+from lakehouse.core.metadata.record_kinds import in_schema, record_kind, written_schema
 from lakehouse.core.metadata.services.compaction import ServiceState, current_logs, is_executable
 from lakehouse.core.metadata.services.group_files import delta_commits_since, last_compaction, list_groups
 from lakehouse.core.metadata.services.slice_merge import LogLayer, merged_batches, read_layers
-from lakehouse.core.metadata.write.files import log_name, log_stat, new_token
+from lakehouse.core.metadata.write.files import log_headers, log_name, log_stat, new_token
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
@@ -108,7 +107,7 @@ def _execute(state: ServiceState, instant: Instant, plan: CompactionPlan, lock: 
     metadata = CommitMetadata(
         operation=Operation.LOG_COMPACT,
         stats=tuple(sorted((stat for stat in stats if stat is not None), key=lambda stat: stat.path)),
-        extra={"schema": COMMIT_SCHEMA},
+        extra={"schema": store.records.commits},
         compacted=True,
     )
     data = encode_commit(metadata, table_version=store.config.version)
@@ -130,11 +129,12 @@ def _rewrite(state: ServiceState, instant: Instant, operation: CompactionOperati
     if not replaced:
         return None
     kind = record_kind(partition, state.definitions.get(partition))
-    entries = pa.concat_tables([ENTRIES.empty_table(), *merged_batches(None, layers, kind)])
+    schema = written_schema(partition, state.definitions, store.records)
+    merged = (in_schema(batch, kind, schema) for batch in merged_batches(None, layers, kind))
+    entries = pa.concat_tables([ENTRIES.empty_table(), *merged])
     deletes = _deleted(layers)
     headers = {
-        BlockHeader.INSTANT_TIME: instant.requested,
-        BlockHeader.SCHEMA: SCHEMA,
+        **log_headers(instant.requested, schema),
         BlockHeader.COMPACTED_BLOCK_TIMES: ",".join(replaced),
     }
     blocks = []
@@ -143,7 +143,7 @@ def _rewrite(state: ServiceState, instant: Instant, operation: CompactionOperati
         content = encode_deletes(deletes.cast(pa.string()), partition, ordering)
         blocks.append(encode_block(BlockType.DELETE, headers, content))
     if entries.num_rows:
-        content = write_hfile(entries, schema=SCHEMA, created_ms=store.env.clock.now_ms())
+        content = write_hfile(entries, schema=schema, created_ms=store.env.clock.now_ms())
         blocks.append(encode_block(BlockType.HFILE_DATA, headers, content))
     name, data = log_name(operation.file_id, instant.requested, token), b"".join(blocks)
     storage.put(f"{partition}/{name}", data)

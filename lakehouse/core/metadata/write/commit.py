@@ -21,7 +21,6 @@ import pyarrow as pa
 from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.format.hfile.writer import fits_one_block
 from lakehouse.core.format.metadata.groups import shard_of
-from lakehouse.core.format.metadata.schema import COMMIT_SCHEMA
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
@@ -29,9 +28,11 @@ from lakehouse.core.metadata.partitions.protocol import Definition, IndexPartiti
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.place import METADATA, listed_partitions
+from lakehouse.core.metadata.read.record_schema import use_stored_schema
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError
 from lakehouse.core.metadata.read.validity import missing_instants, validity
+from lakehouse.core.metadata.record_kinds import in_schema, record_kind, written_schema
 from lakehouse.core.metadata.services.run import run_services
 from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.metadata.store import MetadataStore
@@ -42,6 +43,7 @@ from lakehouse.core.metadata.write.files import (
     few_log_bytes,
     init_log_bytes,
     log_bytes,
+    log_headers,
     log_name,
     log_stat,
     new_token,
@@ -104,7 +106,10 @@ class Recorded:
 
 
 def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
-    """Read what the properties list, the timeline, the definitions and the file groups; call under the table lock."""
+    """Read what the properties list, the timeline, the definitions, the file groups and the record schema.
+
+    Call under the table lock.
+    """
     properties = read_properties(store.env.storage) or {}
     usable, building = listed_partitions(properties)
     names = tuple(dict.fromkeys((*usable, *building)))
@@ -114,6 +119,7 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
     if not store.has_definitions(names, timeline, data):
         store.definitions = read_definitions(store.env.storage)
     groups = store.groups(names, timeline, data)
+    use_stored_schema(store, names, timeline, data)
     return Opened(
         names=names, building=tuple(building), timeline=timeline, definitions=store.definitions, groups=groups
     )
@@ -298,7 +304,7 @@ def _write(
         metadata = CommitMetadata(
             operation=_OPERATION,
             stats=tuple(sorted((stat for stat in stats if isinstance(stat, WriteStat)), key=lambda stat: stat.path)),
-            extra={"schema": COMMIT_SCHEMA},
+            extra={"schema": store.records.commits},
         )
         data = encode_commit(metadata, table_version=store.config.version)
         lock.check()
@@ -404,11 +410,15 @@ def _write_group(
     store: MetadataStore, requested: str, token: str, created_ms: int, task: GroupTask | FewTask
 ) -> WriteStat:
     name = log_name(task.file_id, requested, token)
+    schema = written_schema(task.partition, store.definitions, store.records)
+    headers = log_headers(requested, schema)
     if isinstance(task, FewTask):
-        data = few_log_bytes(task.partition, requested, task.few, task.deletes, created_ms)
+        data = few_log_bytes(task.partition, headers, task.few, task.deletes, created_ms)
         counts = (len(task.few), len(task.deletes))
     else:
-        data = log_bytes(task.partition, requested, task.entries, task.deletes, created_ms)
+        kind = record_kind(task.partition, store.definitions.get(task.partition))
+        entries = in_schema(task.entries, kind, schema)
+        data = log_bytes(task.partition, headers, entries, task.deletes, created_ms)
         counts = (task.entries.num_rows, len(task.deletes))
     store.inner.storage.put(f"{task.partition}/{name}", data)
     return log_stat(task.partition, task.file_id, name, requested, size_bytes=len(data), counts=counts)

@@ -12,7 +12,6 @@ from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout, fits_
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
 from lakehouse.core.format.log.delete_block import encode_deletes
 from lakehouse.core.format.metadata.few_records import few_entries
-from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.model.commit import WriteStat
 
 #: The token of the log files with which file groups begin.
@@ -41,17 +40,24 @@ def base_name(file_id: str, instant: str, token: str) -> str:
     return f"{file_id}_{token}_{instant}.hfile"
 
 
-def log_bytes(partition: str, instant: str, entries: pa.Table, deletes: pa.Array, created_ms: int) -> bytes:
+def log_headers(instant: str, schema: str) -> dict[BlockHeader, str]:
+    """Return the headers of the blocks of a log file; `schema` is the Avro schema of its records."""
+    return {BlockHeader.INSTANT_TIME: instant, BlockHeader.SCHEMA: schema}
+
+
+def log_bytes(
+    partition: str, headers: Mapping[BlockHeader, str], entries: pa.Table, deletes: pa.Array, created_ms: int
+) -> bytes:
     """Return a log file with the records of one file group: a data block, then a delete block, if not empty.
 
-    The keys of the entries are ascending. Large files of the record index are looked up by key as their base files are.
+    The headers are those of `log_headers`. The keys of the entries are ascending. Large files of the record index are
+    looked up by key as their base files are.
     """
     is_looked_up = partition == _RECORD_INDEX and entries.num_rows > _FEW_LOCATIONS
     layout = LOOKED_UP if is_looked_up else SCANNED
-    headers = {BlockHeader.INSTANT_TIME: instant, BlockHeader.SCHEMA: SCHEMA}
     blocks = []
     if entries.num_rows:
-        content = write_hfile(entries, schema=SCHEMA, created_ms=created_ms, layout=layout)
+        content = write_hfile(entries, schema=headers[BlockHeader.SCHEMA], created_ms=created_ms, layout=layout)
         blocks.append(encode_block(BlockType.HFILE_DATA, headers, content))
     if len(deletes):
         # Hudi writes the ordering value 0 as an integer.
@@ -70,16 +76,20 @@ def ascending(entries: pa.Table) -> pa.Table:
 
 
 def few_log_bytes(
-    partition: str, instant: str, few: Mapping[bytes, bytes], deletes: Sequence[bytes], created_ms: int
+    partition: str,
+    headers: Mapping[BlockHeader, str],
+    few: Mapping[bytes, bytes],
+    deletes: Sequence[bytes],
+    created_ms: int,
 ) -> bytes:
     """Return a log file as `log_bytes` does, with records as plain values that `fits_one_block` accepts."""
     blocks = []
     if few:
-        headers = {BlockHeader.INSTANT_TIME: instant, BlockHeader.SCHEMA: SCHEMA}
-        content = write_few([*few], [*few.values()], schema=SCHEMA, created_ms=created_ms)
+        schema = headers[BlockHeader.SCHEMA]
+        content = write_few([*few], [*few.values()], schema=schema, created_ms=created_ms)
         blocks.append(encode_block(BlockType.HFILE_DATA, headers, content))
     if deletes:
-        blocks.append(log_bytes(partition, instant, ENTRIES.empty_table(), pa.array(deletes, pa.binary()), created_ms))
+        blocks.append(log_bytes(partition, headers, ENTRIES.empty_table(), pa.array(deletes, pa.binary()), created_ms))
     return b"".join(blocks)
 
 
@@ -89,17 +99,17 @@ def init_log_bytes(instant: str) -> bytes:
     return encode_block(BlockType.DELETE, {BlockHeader.INSTANT_TIME: instant}, content)
 
 
-def base_bytes(entries: pa.Table, created_ms: int, layout: Layout = SCANNED) -> bytes:
+def base_bytes(entries: pa.Table, schema: str, created_ms: int, layout: Layout = SCANNED) -> bytes:
     """Return a base file with these records; `record_kind` has the layout of an index partition."""
-    return write_hfile(entries.sort_by("key"), schema=SCHEMA, created_ms=created_ms, layout=layout, bounds=True)
+    return write_hfile(entries.sort_by("key"), schema=schema, created_ms=created_ms, layout=layout, bounds=True)
 
 
-def few_base_bytes(records: Mapping[bytes, bytes], created_ms: int, layout: Layout) -> bytes:
+def few_base_bytes(records: Mapping[bytes, bytes], schema: str, created_ms: int, layout: Layout) -> bytes:
     """Return a base file as `base_bytes` does, of plain values that ascend by key."""
     keys, values = [*records], [*records.values()]
     if fits_one_block(keys, values, layout):
-        return write_few(keys, values, schema=SCHEMA, created_ms=created_ms, layout=layout, bounds=True)
-    return base_bytes(few_entries(keys, values), created_ms, layout)
+        return write_few(keys, values, schema=schema, created_ms=created_ms, layout=layout, bounds=True)
+    return base_bytes(few_entries(keys, values), schema, created_ms, layout)
 
 
 # parameters: the columns of a write statistic

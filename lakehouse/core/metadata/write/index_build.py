@@ -25,6 +25,7 @@ from lakehouse.core.metadata.place import (
     PARTITIONS_KEY,
     listed_partitions,
 )
+from lakehouse.core.metadata.read.record_schema import use_stored_schema
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.files import new_token
 from lakehouse.core.metadata.write.initialise import (
@@ -98,6 +99,7 @@ def build_base_files(store: MetadataStore, name: str, build: TableFiles, data: T
     if not groups:
         # The partition was dropped meanwhile; the plan cannot be completed.
         return []
+    use_stored_schema(store, build.config.metadata_partitions, timeline, data)
     left = [path for path in store.inner.storage.list_names(name) if path.endswith(f"_{build.instant}.hfile")]
     store.remove_unfinished([name], build.instant)
     stats = write_base_files(store, base_files(store, name, kind, groups, build, new_token(store.env)))

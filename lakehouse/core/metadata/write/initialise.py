@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from lakehouse.core.format.metadata.schema import COMMIT_SCHEMA
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, render_partition_metadata
 from lakehouse.core.format.properties import render_properties
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
@@ -31,7 +30,8 @@ from lakehouse.core.metadata.place import (
     listed_partitions,
     metadata_properties,
 )
-from lakehouse.core.metadata.record_kinds import record_kind
+from lakehouse.core.metadata.read.record_schema import use_stored_schema
+from lakehouse.core.metadata.record_kinds import in_schema, record_kind, written_schema
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.files import (
     INIT_TOKEN,
@@ -118,6 +118,7 @@ def build_partitions(
         content = render_properties(metadata_properties(store.config), comments=("Properties of a metadata table",))
         store.inner.storage.put(_PROPERTIES, content)
     timeline = store.timeline_store.load()
+    use_stored_schema(store, [*usable, *building], timeline, data)
     token, used = new_token(store.env), {instant.requested for instant in timeline}
     for name, kind in ordered_kinds(names):
         instant = free_instant(used)
@@ -209,10 +210,11 @@ def base_files(
 ) -> Iterator[tuple[str, bytes, WriteStat]]:
     """Yield path, content and statistics of the base files of a partition, for groups with records."""
     created_ms = store.env.clock.now_ms()
-    layout = record_kind(name, build.definitions.get(name)).layout
+    record = record_kind(name, build.definitions.get(name))
+    schema = written_schema(name, build.definitions, store.records)
     for file_id, of_group in _records_of_groups(name, kind, build, groups):
         path = f"{name}/{base_name(file_id, build.instant, token)}"
-        data = base_bytes(of_group, created_ms, layout)
+        data = base_bytes(in_schema(of_group, record, schema), schema, created_ms, record.layout)
         yield path, data, base_stat(name, file_id, path.rpartition("/")[2], len(data), of_group.num_rows)
 
 
@@ -246,7 +248,7 @@ def _records_of_groups(
 
 def commit_data(store: MetadataStore, stats: Sequence[WriteStat]) -> bytes:
     """Return the content of the completed delta commit of a build."""
-    metadata = CommitMetadata(operation=_OPERATION, stats=tuple(stats), extra={"schema": COMMIT_SCHEMA})
+    metadata = CommitMetadata(operation=_OPERATION, stats=tuple(stats), extra={"schema": store.records.commits})
     return encode_commit(metadata, table_version=store.config.version)
 
 

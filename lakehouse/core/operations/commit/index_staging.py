@@ -128,6 +128,7 @@ class IndexStaging:
             "policy": self.policies.indexing,
             "run": LocalEngine(_THREADS).run if small else partial(_run_near_data, self.engine),
             "directory": f"{self._directory}/{name}",
+            "schema": table.metadata.records.files,
             "is_shared": self.is_shared,
         }
 

@@ -11,7 +11,7 @@ archive of a table that had version 6 once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -96,16 +96,20 @@ def undone(table: LoadedTable) -> set[tuple[str, str]]:
     return pairs
 
 
-def named_files(table: LoadedTable, files: pa.Table, visible: VisibleTimeline) -> NamedFiles:
+def named_files(
+    table: LoadedTable, files: pa.Table, visible: VisibleTimeline, *, copied: Collection[str] = ()
+) -> NamedFiles:
     """Return the data files of completed instants without leftover files.
 
     Left out are files of instants that were never committed, and base files that the commit in their names does not
     list, such as those of an earlier executor of a clustering. A file stays if nothing tells whether it was committed.
+    `copied` are the names of log files of completed writes whose names have the time of a pending instant.
     """
     times = pc.unique(files.column("instant")).to_pylist()
     shown = [requested for requested in times if visible.shows(requested)]
     unnamed = unnamed_instants(table, shown)
-    files = files.filter(pc.is_in(files.column("instant"), value_set=pa.array(shown, pa.string())))
+    is_shown = members(files.column("instant"), pa.array(shown, pa.string()))
+    files = files.filter(pc.or_(is_shown, members(files.column("name"), pa.array(sorted(copied), pa.string()))))
     is_left = members(files.column("instant"), pa.array(sorted(unnamed.shown | unnamed.hidden), pa.string()))
     is_left = pc.or_(is_left, _is_unlisted(table, files, unnamed))
     is_open = members(files.column("instant"), pa.array(sorted(unnamed.undecided), pa.string()))

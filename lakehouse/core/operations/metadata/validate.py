@@ -52,7 +52,7 @@ from lakehouse.core.metadata.partitions.bloom_filters import BloomFiltersPartiti
 from lakehouse.core.metadata.partitions.expression_index import function_of
 from lakehouse.core.metadata.partitions.expression_statistics import evaluated_in_utc
 from lakehouse.core.metadata.partitions.file_statistics import indexed_types
-from lakehouse.core.metadata.partitions.protocol import ENTRIES, TableFiles
+from lakehouse.core.metadata.partitions.protocol import ENTRIES, Definition, TableFiles
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.read.open import open_for_reading
 from lakehouse.core.metadata.read.table import MetadataTable
@@ -78,6 +78,9 @@ _PLACES = pa.schema([("key", pa.string()), ("partition", pa.string()), ("file_id
 _STATISTICS = ("value_count", "null_count")
 #: Files whose statistics are in memory as objects at the same time.
 _FILES_AT_ONCE = 1_000
+_NO_DEFINITION = (
+    "it has no index definition, so no reader uses it and no write maintains it; drop it with `lakehouse index drop`"
+)
 #: The characters with which hashed keys begin.
 _KEY_CHARACTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
 
@@ -104,7 +107,7 @@ def validate_metadata(table: LoadedTable, policies: Policies, engine: Engine | N
 def _compared(table: LoadedTable, policies: Policies, engine: Engine | None) -> MetadataReport:
     found = open_for_reading(table.metadata, table.timeline)
     if isinstance(found, Unusable):
-        return MetadataReport(usable=False, reason=found.reason, is_fault=found.is_fault)
+        return MetadataReport(usable=False, reason=found.reason, is_fault=found.is_fault, is_absent=found.is_absent)
     files = table_files(table, policies, engine)
     names = in_build_order(found.usable)
     sizes = [pc.sum(files.newest.column("size_bytes")).as_py() or 0] * len(names)
@@ -139,7 +142,7 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
     kind = partition_named(name)
     if kind is None:
         return MetadataCheck(partition=name, error="this package does not know this index, so it was not compared")
-    files = replace(files, definitions=metadata.definitions)
+    files = replace(files, definitions=_definitions(metadata))
     if name == RECORD_INDEX:
         # Its build writes files of its tasks, and a validation writes nothing.
         return _check_locations(metadata, files)
@@ -149,13 +152,34 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
         return _check_filters(metadata, files)
     if name in (COLUMN_STATS, PARTITION_STATS):
         return _check_columns(metadata, files, name)
-    definition = files.definitions[name]
+    definition = files.definitions.get(name)
+    if definition is None:
+        return MetadataCheck(partition=name, error=_NO_DEFINITION)
     stored = metadata.records(name)
     expected = record_kind(name, definition).decode(kind.build(name, files).sort_by("key"), SCHEMA)
     stored = stored.filter(_wanted(stored, expected, _older_keys(files, definition.source_fields)))
     if "null_count" in expected.column_names:
         return _check_expression(name, stored, expected, files)
     return _check(name, stored, expected, ())
+
+
+def _definitions(metadata: MetadataTable) -> Mapping[str, Definition]:
+    """Return the index definitions; one of `column_stats` that Hudi 0.x built has the columns of its records.
+
+    Hudi stores definitions since 1.0, and an upgrade adds none.
+    """
+    stored = metadata.definitions
+    if COLUMN_STATS in stored or COLUMN_STATS not in metadata.usable:
+        return stored
+    columns, has_value_types = set[str](), False
+    for _, rows in metadata.records_of_groups(COLUMN_STATS):
+        columns.update(pc.unique(rows.column("column")).to_pylist())
+        has_value_types |= rows.column("type_ordinal").null_count < rows.num_rows
+    version = "V2" if has_value_types else "V1"
+    found = Definition(
+        index_type=COLUMN_STATS, function=COLUMN_STATS, source_fields=tuple(sorted(columns)), version=version
+    )
+    return {**stored, COLUMN_STATS: found}
 
 
 def _check_columns(metadata: MetadataTable, files: TableFiles, name: str) -> MetadataCheck:
@@ -167,6 +191,7 @@ def _check_columns(metadata: MetadataTable, files: TableFiles, name: str) -> Met
     assert kind is not None, "statistics are a known partition"
     records, kinds = record_kind(name, definition), indexed_types(files.schema)
     checks = [MetadataCheck(partition=name)]
+    listed, indexed = files.files.column("name").combine_chunks(), pa.array(definition.source_fields, pa.string())
     with TemporaryDirectory(prefix="lakehouse-statistics-") as folder:
         storage = LocalStorage(folder)
         written: list[ChangedKeysFile] = []
@@ -183,6 +208,11 @@ def _check_columns(metadata: MetadataTable, files: TableFiles, name: str) -> Met
             expected = records.decode(entries, SCHEMA)
             columns = [] if name == PARTITION_STATS else _beginning_with(character, definition.source_fields)
             stored = stored.filter(_wanted(stored, expected, _older_keys(files, columns)))
+            # A column that is not defined is not used: Hudi 0.x has rows of all columns, which an upgrade keeps.
+            stored = stored.filter(pc.is_in(stored.column("column"), value_set=indexed))
+            if name == COLUMN_STATS:
+                # No reader uses the rows of files that are gone. Hudi 0.x keeps them when it cleans a partition.
+                stored = stored.filter(pc.is_in(stored.column("name"), value_set=listed))
             checks.append(_check_statistics(name, stored, expected, kinds))
     return _united(checks)
 
@@ -217,12 +247,15 @@ def _check_filters(metadata: MetadataTable, files: TableFiles) -> MetadataCheck:
     built = kind.build_groups(BLOOM_FILTERS, files, ids)
     following = next(built, None)
     checks, older = [MetadataCheck(partition=BLOOM_FILTERS)], _older_keys(files, ())
+    listed = bloom_keys(files.files.column("partition"), files.files.column("name"))
     for file_id, stored in metadata.records_of_groups(BLOOM_FILTERS):
         entries = ENTRIES.empty_table()
         if following is not None and following[0] == file_id:
             # Groups without filters are left out.
             entries, following = following[1].sort_by("key"), next(built, None)
         expected = records.decode(entries, SCHEMA)
+        # No reader uses the filters of files that are gone.
+        stored = stored.filter(pc.is_in(stored.column("key").cast(pa.string()), value_set=listed))
         stored = stored.filter(_wanted(stored, expected, older))
         checks.append(_check(BLOOM_FILTERS, stored, expected, ("filter",)))
     return _united(checks)
@@ -230,7 +263,9 @@ def _check_filters(metadata: MetadataTable, files: TableFiles) -> MetadataCheck:
 
 def _check_secondary(metadata: MetadataTable, files: TableFiles, name: str) -> MetadataCheck:
     """Compare a secondary index one file group after the other, as `_check_locations`."""
-    definition, count = files.definitions[name], len(metadata.slices(name))
+    definition, count = files.definitions.get(name), len(metadata.slices(name))
+    if definition is None:
+        return MetadataCheck(partition=name, error=_NO_DEFINITION)
     checks = [MetadataCheck(partition=name)]
     with TemporaryDirectory(prefix="lakehouse-values-") as folder:
         storage = LocalStorage(folder)
@@ -284,8 +319,28 @@ def _check_locations(metadata: MetadataTable, files: TableFiles) -> MetadataChec
             if by_partition:
                 # A record key may be in several partitions.
                 stored, expected = (_with_partition(places) for places in (stored, expected))
+            expected = _indexed_places(expected, stored)
             checks.append(_check(RECORD_INDEX, stored, expected, ("partition", "file_id")))
     return _united(checks)
+
+
+def _indexed_places(rows: pa.Table, stored: pa.Table) -> pa.Table:
+    """Return one place for each key: the stored one if a row with the key is there.
+
+    An insert may add rows with a key that exists. Hudi keeps the place of one of them.
+    """
+    place, held = (_places(table) for table in (rows, stored))
+    is_stored = pc.is_in(place, value_set=held)
+    keys = rows.column("key").combine_chunks()
+    other = rows.filter(pc.invert(pc.is_in(keys, value_set=keys.filter(is_stored))))
+    rows = pa.concat_tables([rows.filter(is_stored), other])
+    first = rows.append_column("row", pa.array(np.arange(rows.num_rows))).group_by("key").aggregate([("row", "min")])
+    return rows.take(first.column("row_min"))
+
+
+def _places(rows: pa.Table) -> pa.Array:
+    columns = [pc.fill_null(rows.column(name), "") for name in _PLACES.names]
+    return pc.binary_join_element_wise(*columns, "\0").combine_chunks()
 
 
 def _united(checks: Sequence[MetadataCheck]) -> MetadataCheck:
@@ -334,6 +389,7 @@ def _check_statistics(
     judged: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> MetadataCheck:
     """Compare rows and counts, and the bounds of those stored rows that `judged` returns."""
+    stored, expected = _without_empty_files(stored, expected)
     check = _check(name, stored, expected, () if name == PARTITION_STATS else _STATISTICS)
     stored = judged(stored)
     narrow: list[str] = []
@@ -347,6 +403,25 @@ def _check_statistics(
         return check
     examples = (*check.examples, *(f"bounds are too narrow: {key}" for key in narrow))[:_EXAMPLES]
     return replace(check, different=check.different + len(narrow), examples=examples)
+
+
+def _without_empty_files(stored: pa.Table, expected: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return statistics without those of files that have no rows, such as log files with deletes only.
+
+    A stored row of such a file stays if it says that the file has values. Hudi writes none for an empty base file, and
+    this package used to count deletes as nulls.
+    """
+    empty = expected.filter(pc.equal(expected.column("value_count"), 0)).column("key").combine_chunks()
+    if not len(empty):
+        return stored, expected
+    says_nothing = pc.equal(stored.column("value_count"), stored.column("null_count")).fill_null(False)
+    is_right = pc.and_(pc.is_in(stored.column("key"), value_set=empty), says_nothing)
+    wrong = stored.filter(pc.invert(is_right))
+    counted = pc.or_(
+        pc.invert(pc.is_in(expected.column("key"), value_set=empty)),
+        pc.is_in(expected.column("key"), value_set=wrong.column("key").combine_chunks()),
+    )
+    return wrong, expected.filter(counted)
 
 
 def _check_expression(name: str, stored: pa.Table, expected: pa.Table, files: TableFiles) -> MetadataCheck:

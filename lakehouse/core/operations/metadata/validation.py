@@ -124,7 +124,9 @@ def run(
     # A concurrent clean may have deleted a file since the listing.
     current = {file.path for file in _sampled(table.reload(), None)} if any(unreadable) else set()
     wrong = [text for file, text in zip(sample, unreadable, strict=True) if text and file.path in current]
-    wrong += [*found[Severity.CORRUPT], *_metadata_problems(table, engine, policies)]
+    wrong += found[Severity.CORRUPT]
+    for severity, text in _metadata_problems(table, engine, policies):
+        (wrong if severity is Severity.CORRUPT else found[severity]).append(text)
     for warning in found[Severity.WARNING]:
         logger.warning("%s: %s", table.env.storage.root, warning)
     record_run(table.env, _SERVICE, failed=bool(wrong))
@@ -144,15 +146,19 @@ def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
     return ServiceCost(files=1)
 
 
-def _metadata_problems(table: LoadedTable, engine: Engine, policies: Policies) -> list[str]:
+def _metadata_problems(table: LoadedTable, engine: Engine, policies: Policies) -> list[tuple[Severity, str]]:
     try:
         report = validate_metadata(table, policies, engine)
     except (CorruptTableError, NotFoundError, pa.ArrowException, OSError) as error:
-        return [f"metadata table: it was not compared, because a file cannot be read: {error}"]
+        problem = f"metadata table: it was not compared, because a file cannot be read: {error}"
+        return [(Severity.CORRUPT, problem)]
     if report.ok:
         return []
+    if report.is_absent:
+        text = f"metadata table: {report.reason}; readers list the files of the table, and the next write unlists it"
+        return [(Severity.WARNING, text)]
     problem = report.reason or f"{', '.join(check.partition for check in report.checks if not check.ok)} differ"
-    return [f"metadata table: {problem}; rebuild it with `lakehouse metadata rebuild`"]
+    return [(Severity.CORRUPT, f"metadata table: {problem}; rebuild it with `lakehouse metadata rebuild`")]
 
 
 def _sampled(table: LoadedTable, most: int | None) -> list[BaseFile]:

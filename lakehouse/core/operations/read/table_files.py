@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.metadata.change import WRITTEN
 from lakehouse.core.metadata.partitions.protocol import TableFiles
 from lakehouse.core.operations.load.listing import list_columns, supported_data_files
@@ -17,6 +18,7 @@ from lakehouse.core.operations.load.slices import groups_of, load_visible
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.load.unnamed_files import NamedFiles, named_files
 from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.model.instant import Action
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ def table_files(table: LoadedTable, policies: Policies, engine: Engine | None = 
     """
     files = supported_data_files(table, list_columns(table))
     visible = load_visible(table)
-    named = named_files(table, files, visible)
+    named = named_files(table, files, visible, copied=_copied_logs(table))
     _log_unnamed(table, named)
     slices = groups_of(table, named.files, visible).latest()
     schema = table_schema(table)
@@ -67,3 +69,11 @@ def _log_unnamed(table: LoadedTable, named: NamedFiles) -> None:
             len(named.undecided),
             named.undecided[0],
         )
+
+
+def _copied_logs(table: LoadedTable) -> set[str]:
+    """Return the names of the log files to which completed writes copied rows for a pending resize (MDT-12.5)."""
+    pending = {plan.requested for plan in table.timeline.where(action=Action.CLUSTERING, pending=True)}
+    writes = [write for write in table.timeline.writes() if write.completion > min(pending, default="~")]
+    names = {stat.path.rpartition("/")[2] for _, metadata in table.store.commits(writes) for stat in metadata.stats}
+    return {name for name in names if name.startswith(".") and instant_of(name) in pending}

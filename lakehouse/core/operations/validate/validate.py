@@ -56,6 +56,9 @@ from lakehouse.spec.options.policies import Policies
 
 _WRITE_DIRECTORIES = (".staging", ".temp", ".heartbeat")
 _ANY_AGE_MS = 1 << 62
+_INITIAL_VERSION = "hoodie.table.initial.version"
+#: The first table version whose writers state completion times.
+_COMPLETION_TIMES_SINCE = 8
 
 
 def validate(
@@ -173,7 +176,8 @@ def _check_timeline(table: LoadedTable) -> Iterator[Finding]:
         except (CorruptTableError, pa.ArrowException, OSError):
             # `check_archive` reports an archive that cannot be read.
             archived = set()
-    yield from check_timeline(found, archived, layout=config.layout)
+    is_upgraded = int(config.raw.get(_INITIAL_VERSION, config.version)) < _COMPLETION_TIMES_SINCE
+    yield from check_timeline(found, archived, layout=config.layout, is_upgraded=is_upgraded)
 
 
 def _readable_commits(table: LoadedTable) -> tuple[list[tuple[Instant, CommitMetadata]], list[Finding]]:

@@ -13,7 +13,7 @@ from lakehouse.core.format.metadata.schema import SCHEMA
 from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.metadata.read.layers import FileLayer
 from lakehouse.core.metadata.read.location_layers import decoded_together, located_in_layers
-from lakehouse.core.metadata.write.files import log_bytes
+from lakehouse.core.metadata.write.files import log_bytes, log_headers
 
 
 def entries(keys: list[str], partition: str) -> pa.Table:
@@ -73,7 +73,7 @@ def test_look_up_does_not_open_layers_below_those_that_have_all_keys() -> None:
 )
 def test_log_file_is_compressed_unless_it_has_many_locations(partition: str, count: int, is_compressed: bool) -> None:
     some = entries([f"k{number:05d}" for number in range(count)], "p")
-    data = log_bytes(partition, "20260101000000000", some, pa.array([], pa.binary()), 1)
+    data = log_bytes(partition, log_headers("20260101000000000", SCHEMA), some, pa.array([], pa.binary()), 1)
     (block,) = scan_blocks(pa.BufferReader(data))
     file = read_hfile(data[block.offset : block.offset + block.length])
     assert (file.is_compressed, file.count) == (is_compressed, count)

@@ -536,5 +536,6 @@ def test_command_prints_the_report_and_sets_the_exit_code(tmp_path: Path, capsys
 
 def test_every_invariant_is_violated_by_a_test() -> None:
     broken = {name for name, *_ in (*SHALLOW, *DEEP)} | {"timeline.order", "timeline.archived", "archive.readable"}
-    # Other errors cause the finding `unchecked`; test_validate_keys tests keys in several partitions.
-    assert broken | {"unchecked", "key.global"} == set(INVARIANTS)
+    # Other errors cause the finding `unchecked`; test_validate_keys tests keys in several partitions, and
+    # test_validate_rules a table that was upgraded.
+    assert broken | {"unchecked", "key.global", "timeline.completions"} == set(INVARIANTS)

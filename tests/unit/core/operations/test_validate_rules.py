@@ -29,8 +29,9 @@ def test_check_timeline_finds_each_violation() -> None:
     t1, t2, t3 = "20260101000000000", "20260102000000000", "20260103000000000"
     legal = [f"{t1}.commit.requested", f"{t1}.inflight", f"{t1}_{t2}.commit", f"{t1}.savepoint.inflight"]
 
-    def broken(*more: str, layout: int = 2) -> set[tuple[str, str]]:
-        found = check_timeline([instant(name) for name in (*legal, *more)], {(t3, Action.CLEAN)}, layout=layout)
+    def broken(*more: str, layout: int = 2, is_upgraded: bool = False) -> set[tuple[str, str]]:
+        names, archived = (*legal, *more), {(t3, Action.CLEAN)}
+        found = check_timeline([instant(name) for name in names], archived, layout=layout, is_upgraded=is_upgraded)
         return {(finding.invariant, finding.instant) for finding in found}
 
     assert broken() == set()
@@ -41,7 +42,9 @@ def test_check_timeline_finds_each_violation() -> None:
     assert broken(f"{t2}.clean.requested", f"{t2}_{t1}.clean") == {("timeline.order", t2)}
     assert broken(f"{t3}.clean.requested", f"{t3}_{t3}9.clean") == {("timeline.archived", t3)}
     other = "20260101120000000"
-    assert broken(f"{other}.commit.requested", f"{other}_{t2}.commit") == {("timeline.unique", other)}
+    same = (f"{other}.commit.requested", f"{other}_{t2}.commit")
+    assert broken(*same) == {("timeline.unique", other)}
+    assert broken(*same, is_upgraded=True) == {("timeline.completions", other)}
     assert State.COMPLETED in {instant(name).state for name in legal}
 
 
