@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -125,8 +126,7 @@ class RecordIndexPartition:
         files = _found_keys(context, stored, engine.run)
         try:
             for number, file_id in enumerate(context.sharding.file_ids):
-                rows = changed_keys_of(table.env.storage, files, number)
-                _refuse_repeated(rows)
+                rows = _not_repeated(changed_keys_of(table.env.storage, files, number))
                 if rows.num_rows:
                     yield file_id, encode_locations(rows.select(LOCATION_ROWS.names))
         finally:
@@ -171,7 +171,7 @@ def changes_keys(commit: MetadataCommit) -> bool:
 def stage_records(staging: Staging) -> StagedUpdate:
     """Find the changed keys of an action in tasks, and encode them as log files, one per file group of the index.
 
-    Raises UserError if the action inserts a key twice, and for a partition path that Hudi's file names cannot contain.
+    Raises UserError if a write inserts a key twice, and for a partition path that Hudi's file names cannot contain.
     """
     operation = staging.commit.operation
     changed = written_groups(staging.commit.stats, operation, staging.instant_ms)
@@ -183,7 +183,12 @@ def stage_records(staging: Staging) -> StagedUpdate:
     context = ChangedKeysContext(read=staging.read, sharding=sharding, directory=staging.directory)
     files = _found_keys(context, changed, staging.run)
     numbers = sorted({number for file in files for number in file.batches})
-    encoding = _Encoding(context=context, files=tuple(files), logs=staging.logs(RECORD_INDEX, sharding.file_ids))
+    encoding = _Encoding(
+        context=context,
+        files=tuple(files),
+        logs=staging.logs(RECORD_INDEX, sharding.file_ids),
+        allows_repeated=operation == Operation.CLUSTER,
+    )
     logs = staging.run(partial(_encode_group, encoding), numbers)
     return StagedUpdate(groups=staging.groups, logs=tuple(log for log in logs if log is not None), new_groups=new)
 
@@ -205,35 +210,51 @@ def partition_groups(partition: str, policy: IndexingPolicy, rows: int) -> tuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Encoding:
-    """The settings of the tasks that encode changed keys."""
+    """The settings of the tasks that encode changed keys.
+
+    `allows_repeated` says that several rows may have a key: a clustering rewrites the rows that are there.
+    """
 
     context: ChangedKeysContext
     files: tuple[ChangedKeysFile, ...]
     logs: LogStage
+    allows_repeated: bool
 
 
 def _encode_group(encoding: _Encoding, attempt: Attempt, number: int) -> StagedLog | None:
     """Write the log file of one file group of the index: locations of added keys, and deletes of removed ones."""
     changed = changed_keys_of(encoding.context.read.storage, encoding.files, number)
     added = changed.filter(pc.invert(changed.column("removed")))
-    _refuse_repeated(added)
+    added = _one_place(added) if encoding.allows_repeated else _not_repeated(added)
     removed = pc.unique(changed.column("key").filter(changed.column("removed")))
     # A key that moves is removed from one file group and added to another one: its new record replaces the old one.
     removed = removed.filter(pc.invert(pc.is_in(removed, value_set=added.column("key").combine_chunks())))
     return encoding.logs.write(attempt, number, encode_locations(added.select(LOCATION_ROWS.names)), removed)
 
 
-def _refuse_repeated(added: pa.Table) -> None:
-    """Raise UserError if a key is in two file groups."""
+def _one_place(added: pa.Table) -> pa.Table:
+    """Return one row for each key: the index has one place for a key that several rows have, as before."""
     if pc.count_distinct(added.column("key")).as_py() == added.num_rows:
-        return
+        return added
+    added = added.sort_by([("key", "ascending"), ("partition", "ascending"), ("file_id", "ascending")])
+    keys = added.column("key").combine_chunks()
+    is_first = np.append(True, np.asarray(pc.not_equal(keys[1:], keys[:-1])))
+    return added.filter(pa.array(is_first))
+
+
+def _not_repeated(added: pa.Table) -> pa.Table:
+    """Return the rows; raise UserError if several rows have a key."""
+    if pc.count_distinct(added.column("key")).as_py() == added.num_rows:
+        return added
     counts = added.group_by("key").aggregate([("file_id", "count")])
     key = counts.column("key").filter(pc.greater(counts.column("file_id_count"), 1))[0].as_py()
     of_key = added.filter(pc.equal(added.column("key"), key))
-    places = [f"{row['file_id']} of {row['partition']!r}" for row in of_key.slice(0, 2).to_pylist()]
+    places = dict.fromkeys(f"{row['file_id']} of {row['partition']!r}" for row in of_key.slice(0, 100).to_pylist())
+    rows = f"has {of_key.num_rows} rows" if len(places) == 1 else "is"
+    groups = " and in file group ".join([*places][:2])
     raise UserError(
-        f"record key {key!r} is in file group {' and in file group '.join(places)}; the record index of the table has "
-        "one place for each key. Write with a global index such as RECORD_INDEX, combine rows of one key "
+        f"record key {key!r} {rows} in file group {groups}; the record index of the table has one place for each key. "
+        "Write with a global index such as RECORD_INDEX, combine rows of one key "
         "(hoodie.combine.before.insert=true), or use a record index for each partition",
         key=key,
     )

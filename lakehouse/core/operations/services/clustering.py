@@ -66,6 +66,7 @@ from lakehouse.core.operations.services.plan_executor import (
     pending_plan,
     planned_attempt,
     plans_without_executor,
+    rewritable_rows,
     with_dropped,
 )
 from lakehouse.core.operations.services.planned_files import planned_files_exist, with_committed_log_sizes
@@ -264,6 +265,7 @@ class ClusteringExecution:
         stage = stage_of(table, "clustering", "file group", unsized, units=inputs)
         with (
             planned_files_exist(claimed, plan.slices),
+            rewritable_rows(),
             observed_stage(stage) as running,
             running.tasks(unsized, inputs),
         ):
@@ -277,7 +279,8 @@ class ClusteringExecution:
         )
         # Writes went on meanwhile. Records of indexes are prepared here, so that it takes no time under the lock.
         done = unchanged_work(claimed, table.reload(), done)
-        return prepared(done, staging_of(claimed, self.engine))
+        with rewritable_rows():
+            return prepared(done, staging_of(claimed, self.engine))
 
     def complete(
         self, claimed: ClaimedPlan, work: ClusteringWork, now: LoadedTable, lock: TableLock

@@ -34,6 +34,7 @@ from lakehouse.core.operations.services.plan_executor import (
     pending_plan,
     planned_attempt,
     plans_without_executor,
+    rewritable_rows,
     with_dropped,
 )
 from lakehouse.core.operations.services.planned_files import planned_files_exist, with_committed_log_sizes
@@ -177,7 +178,7 @@ class CompactionExecution:
             claimed,
             [compaction_markers(write, a, op, logs=logs) for a, op in zip(attempts, operations, strict=True)],
         )
-        with planned_files_exist(claimed, operations):
+        with planned_files_exist(claimed, operations), rewritable_rows():
             stats = self._run_tasks(context, claimed, operations)
         metadata = CommitMetadata(
             operation=kind.operation.value,

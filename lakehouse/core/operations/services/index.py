@@ -57,7 +57,7 @@ from lakehouse.core.planning.indexing import (
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
-from lakehouse.errors import CorruptTableError, RetryableError
+from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.display import Readable, Shown
 from lakehouse.model.indexing import COLUMN_STATS, IndexDue, IndexMetadata, IndexPlan
@@ -153,11 +153,11 @@ def _execute(table: LoadedTable, engine: Engine, policies: Policies, instant: In
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltIndexes:
-    """The base files of a build, and the plan; `lost` is the reason why the plan has to be dropped."""
+    """The base files of a build, and the plan; `refused` is why the rows of the table cannot be indexed."""
 
     plan: IndexPlan
     stats: tuple[WriteStat, ...] = ()
-    lost: str = ""
+    refused: UserError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,21 +203,33 @@ class IndexExecution:
         with observed_stage(stage_of(table, "build of indexes", "index", sizes)) as running:
             for name, size in zip(names, sizes, strict=True):
                 with running.tasks([size]):
-                    stats += _built(table, name, build)
+                    try:
+                        stats += _built(table, name, build)
+                    except UserError as error:
+                        if isinstance(error, UnsupportedError) or partition_named(name) is None:
+                            # Another engine may be able to build it.
+                            raise
+                        # The build would fail again, and a pending one blocks compactions of the metadata table.
+                        return BuiltIndexes(plan=plan, refused=error)
         return BuiltIndexes(plan=plan, stats=tuple(stats))
 
     def complete(
         self, claimed: ClaimedPlan, work: BuiltIndexes, now: LoadedTable, lock: TableLock
     ) -> tuple[Indexed | NothingToDo, Collection[str]]:
-        """Complete the build under the lock, or drop the plan if its partitions cannot be used."""
+        """Complete the build under the lock, or drop the plan if its partitions cannot be used.
+
+        Raises UserError after the plan was dropped because rows of the table cannot be indexed.
+        """
         now = now.refresh()
         requested, names = claimed.instant.requested, work.plan.names
-        lost = _reason_to_drop(now, work.plan, requested)
+        lost = work.refused.message if work.refused is not None else _reason_to_drop(now, work.plan, requested)
         if lost is not None:
             lock.check()
             drop_partitions(now.metadata, [name for name in names if name in listed_in(now).building])
             now.store.remove_pending(claimed.instant)
             reason = f"the indexing {requested} was dropped: {lost}"
+            if work.refused is not None:
+                raise UserError(f"{now.env.storage.root}: {reason}", **work.refused.facts)
             logger.warning("%s: %s", now.env.storage.root, reason)
             return NothingToDo(code=NothingToDoReason.PLAN_DROPPED, reason=reason), ()
         recorded = complete_build(now.metadata, requested, work.stats, lock)

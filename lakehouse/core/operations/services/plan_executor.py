@@ -15,7 +15,8 @@ plan that can never be completed is dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
@@ -31,7 +32,7 @@ from lakehouse.core.timeline.claims import check_claim, claim, holds_claim
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.nothing_to_do import NothingToDoReason
@@ -51,6 +52,29 @@ OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)
 
 class UnusablePlanError(Exception):
     """A pending plan can never be completed and has to be dropped; the message states the reason."""
+
+
+class RefusedPlanError(Exception):
+    """The rows of a pending plan cannot be rewritten, whoever executes it; `error` is the reason."""
+
+    def __init__(self, error: UserError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+@contextmanager
+def rewritable_rows() -> Iterator[None]:
+    """Turn a UserError about stored rows into RefusedPlanError.
+
+    Wrap the tasks of a plan with it, and no check of the options: a plan that an option refuses can be executed later.
+    An UnsupportedError passes, because another engine may be able to execute the plan.
+    """
+    try:
+        yield
+    except UnsupportedError:
+        raise
+    except UserError as error:
+        raise RefusedPlanError(error) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +109,10 @@ class PlanExecution(Protocol[PlanT, WorkT, OutcomeT_co]):
         ...
 
     def execute(self, claimed: ClaimedPlan, plan: PlanT) -> WorkT:
-        """Do the work of the plan, without the lock. Raises UnusablePlanError if the plan has to be dropped."""
+        """Do the work of the plan, without the lock.
+
+        Raises UnusablePlanError if the plan has to be dropped, and RefusedPlanError if the run fails as well.
+        """
         ...
 
     def complete(
@@ -107,7 +134,8 @@ def execute_plan(
 
     `is_new` is whether this process has just scheduled the plan, so no earlier executor can have left files.
 
-    Raises RetryableError if another executor is active or took the plan over, or if a restore is not finished.
+    Raises RetryableError if another executor is active or took the plan over, or if a restore is not finished. Raises
+    UserError if the rows of the plan cannot be rewritten; the plan is dropped then, as it would block other services.
     """
     claimed = _claim(table, policies, instant, execution)
     partitions: Collection[str] | None = None
@@ -132,6 +160,12 @@ def execute_plan(
         raise
     except UnusablePlanError as error:
         return _drop_unusable(claimed, partitions, error)
+    except RefusedPlanError as refused:
+        reason = _drop_unusable(claimed, partitions, refused).reason
+        raise UserError(
+            f"{reason}. It was dropped because no executor could complete it, and a pending plan blocks other services",
+            **refused.error.facts,
+        ) from refused
     except BaseException:
         if execution.writes_files:
             abandon_plan(claimed, partitions)
@@ -288,7 +322,9 @@ def _drop_without_plan(claimed: ClaimedPlan) -> NothingToDo:
     return NothingToDo(code=NothingToDoReason.PLAN_DROPPED, reason=reason, dropped=(reason,))
 
 
-def _drop_unusable(claimed: ClaimedPlan, partitions: Collection[str] | None, error: UnusablePlanError) -> NothingToDo:
+def _drop_unusable(
+    claimed: ClaimedPlan, partitions: Collection[str] | None, error: UnusablePlanError | RefusedPlanError
+) -> NothingToDo:
     """Drop a plan that can never be completed, and delete the files of its executor."""
     claimed.heartbeat.stop()
     table, plan = claimed.table, claimed.instant
