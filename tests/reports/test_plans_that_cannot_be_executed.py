@@ -92,7 +92,7 @@ def test_compaction_of_rows_that_cannot_be_read_is_dropped_and_fails(tmp_path: P
 
 
 def test_clustering_that_an_option_refuses_stays_pending(tmp_path: Path) -> None:
-    """apache/hudi#7035: only a plan that nobody can execute is dropped, not one that an option switches off."""
+    """apache/hudi#7035: only a plan that no executor can complete is dropped, and no plan that an option refuses."""
     table = Table.create(str(tmp_path / "t"), name="t", record_key=["id"], partition_by=["p"], options=NO_INDEX)
     for key in "ab":
         table.bulk_insert(pa.table({"id": [key], "v": [1], "p": ["x"]}))

@@ -22,6 +22,8 @@ TABLES = {
     "hudi_tables/mor_v9_committime_05": "the statistics of a log file with deletes only count no values",
     "hudi_tables/mor_v9_nonpartitioned_rollback": "an insert added a key again, and the record index has one place",
     "hudi_metadata/tables/mor_consistent_dual_write": "logs of completed writes have the time of a pending resize",
+    "hudi_metadata/tables/mor_crashed_ahead": "a write that crashed left a delta commit and a log with deletes only",
+    "hudi_metadata/tables/mor_v6": "Hudi 1.2 appends logs in version 6",
     "hudi_v6/cow_v6_h015_mdt_services": "Hudi 0.15 stores no index definitions, and keeps statistics of cleaned files",
 }
 
@@ -40,6 +42,7 @@ def test_validation_service_passes_on_a_table_as_hudi_wrote_it(name: str, tmp_pa
     report = table.metadata.validate()
     assert report.ok, [(check.partition, check.error, check.examples) for check in report.checks if not check.ok]
     assert report.checks
+    assert not table.validate(deep=True).corrupt
     assert isinstance(table.services.validation.run(force=True), Validated)
 
 

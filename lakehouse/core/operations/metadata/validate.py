@@ -52,8 +52,9 @@ from lakehouse.core.metadata.partitions.bloom_filters import BloomFiltersPartiti
 from lakehouse.core.metadata.partitions.expression_index import function_of
 from lakehouse.core.metadata.partitions.expression_statistics import evaluated_in_utc
 from lakehouse.core.metadata.partitions.file_statistics import indexed_types
-from lakehouse.core.metadata.partitions.protocol import ENTRIES, Definition, TableFiles
+from lakehouse.core.metadata.partitions.protocol import ENTRIES, TableFiles
 from lakehouse.core.metadata.partitions.registry import partition_named
+from lakehouse.core.metadata.read.known_definitions import known_definitions
 from lakehouse.core.metadata.read.open import open_for_reading
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.metadata.read.unusable import Unusable
@@ -142,7 +143,7 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
     kind = partition_named(name)
     if kind is None:
         return MetadataCheck(partition=name, error="this package does not know this index, so it was not compared")
-    files = replace(files, definitions=_definitions(metadata))
+    files = replace(files, definitions=known_definitions(metadata))
     if name == RECORD_INDEX:
         # Its build writes files of its tasks, and a validation writes nothing.
         return _check_locations(metadata, files)
@@ -161,25 +162,6 @@ def _check_index(metadata: MetadataTable, files: TableFiles, name: str) -> Metad
     if "null_count" in expected.column_names:
         return _check_expression(name, stored, expected, files)
     return _check(name, stored, expected, ())
-
-
-def _definitions(metadata: MetadataTable) -> Mapping[str, Definition]:
-    """Return the index definitions; one of `column_stats` that Hudi 0.x built has the columns of its records.
-
-    Hudi stores definitions since 1.0, and an upgrade adds none.
-    """
-    stored = metadata.definitions
-    if COLUMN_STATS in stored or COLUMN_STATS not in metadata.usable:
-        return stored
-    columns, has_value_types = set[str](), False
-    for _, rows in metadata.records_of_groups(COLUMN_STATS):
-        columns.update(pc.unique(rows.column("column")).to_pylist())
-        has_value_types |= rows.column("type_ordinal").null_count < rows.num_rows
-    version = "V2" if has_value_types else "V1"
-    found = Definition(
-        index_type=COLUMN_STATS, function=COLUMN_STATS, source_fields=tuple(sorted(columns)), version=version
-    )
-    return {**stored, COLUMN_STATS: found}
 
 
 def _check_columns(metadata: MetadataTable, files: TableFiles, name: str) -> MetadataCheck:

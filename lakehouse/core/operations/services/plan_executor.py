@@ -55,7 +55,7 @@ class UnusablePlanError(Exception):
 
 
 class RefusedPlanError(Exception):
-    """The rows of a pending plan cannot be rewritten, whoever executes it; `error` is the reason."""
+    """Raised if the rows of a pending plan cannot be rewritten by any executor; `error` is the reason."""
 
     def __init__(self, error: UserError) -> None:
         super().__init__(error.message)

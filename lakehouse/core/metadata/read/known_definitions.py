@@ -1,0 +1,32 @@
+"""The index definitions of a metadata table, with that of statistics which Hudi 0.x built (MDT-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow.compute as pc
+
+from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.read.table import COLUMN_STATS, MetadataTable
+
+
+def known_definitions(metadata: MetadataTable) -> Mapping[str, Definition]:
+    """Return the index definitions; one of `column_stats` that is missing has the columns of the stored records.
+
+    Hudi stores definitions since 1.0, and an upgrade of an older table adds none. The records of one file group are in
+    memory at a time.
+    """
+    stored = metadata.definitions
+    if COLUMN_STATS in stored or COLUMN_STATS not in metadata.usable:
+        return stored
+    columns, has_value_types = set[str](), False
+    for _, rows in metadata.records_of_groups(COLUMN_STATS):
+        columns.update(pc.unique(rows.column("column")).to_pylist())
+        has_value_types |= rows.column("type_ordinal").null_count < rows.num_rows
+    definition = Definition(
+        index_type=COLUMN_STATS,
+        function=COLUMN_STATS,
+        source_fields=tuple(sorted(columns)),
+        version="V2" if has_value_types else "V1",
+    )
+    return {**stored, COLUMN_STATS: definition}
