@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import Table as OwnTable
+from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.metadata.validation import Validated
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CorruptTableError
@@ -114,3 +115,15 @@ def test_equal_completion_times_of_other_tables_are_corrupt(tmp_path: Path) -> N
     second.rename(timeline / f"{second.name.partition('_')[0]}_{first.name.partition('_')[2]}")
     findings = OwnTable.open(table.location).validate().findings
     assert "timeline.unique" in {f.invariant for f in findings if f.severity == "corrupt"}
+
+
+def test_rebuilt_metadata_table_lists_logs_of_a_pending_resize(tmp_path: Path) -> None:
+    """apache/hudi#18029: a rebuild must not lose the logs to which completed writes copied rows for the new buckets."""
+    table = unpacked("hudi_metadata/tables/mor_consistent_dual_write", tmp_path)
+    before = metadata_of(table.refresh())
+    assert before is not None
+    listed = before.listing().sort_by("name")
+    table.metadata.rebuild()
+    after = metadata_of(table.refresh())
+    assert after is not None and after.listing().sort_by("name").equals(listed)
+    assert table.metadata.validate().ok
