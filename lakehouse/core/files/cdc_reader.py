@@ -11,8 +11,8 @@ row after, and so on. Deletes precede inserts and updates, so that a replay by k
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,10 +48,33 @@ _WAYS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeContext:
-    """The settings for reading changes; small and picklable. `images` are the data columns of rows before and after."""
+    """The settings for reading changes; small and picklable.
+
+    Attributes:
+        slices: The settings for reading the newest slices.
+        images: The data columns of rows before and after.
+        completions: The completion times of the writes on the timeline, by requested time. A log file with a version-6
+            name has blocks of several commits, so they decide which blocks a slice before or after a commit includes.
+    """
 
     slices: SliceContext
     images: pa.Schema
+    completions: Mapping[str, str] = field(default_factory=dict)
+
+    def before(self, change: FileGroupChange) -> SliceContext:
+        """Return the settings for the slice before a change."""
+        at = self.completions.get(change.instant, "")
+        return self._with_blocks(frozenset(write for write, time in self.completions.items() if time < at))
+
+    def after(self, change: FileGroupChange) -> SliceContext:
+        """Return the settings for the slice after a change."""
+        at = self.completions.get(change.instant, "")
+        return self._with_blocks(frozenset(write for write, time in self.completions.items() if time <= at))
+
+    def _with_blocks(self, instants: frozenset[str]) -> SliceContext:
+        if not self.completions:
+            return self.slices
+        return replace(self.slices, visible=replace(self.slices.visible, instants=instants))
 
     @property
     def stored(self) -> pa.Schema:
@@ -83,14 +106,14 @@ def read_changes(context: ChangeContext, change: FileGroupChange, sides: Collect
     if change.case is ChangeCase.AS_IS:
         yield from _logged(context, change, sides)
     elif change.case is ChangeCase.BASE_FILE_INSERT:
-        for rows in _rows(context, change.after) if change.part.has_upserts else ():
+        for rows in _rows_after(context, change) if change.part.has_upserts else ():
             yield _changes(context, change, Op.INSERT, after=rows)
     elif change.case in (ChangeCase.BASE_FILE_DELETE, ChangeCase.REPLACE_COMMIT):
-        for rows in _rows(context, change.before) if change.part.has_deletes else ():
+        for rows in _rows_before(context, change) if change.part.has_deletes else ():
             yield _changes(context, change, Op.DELETE, before=rows)
     else:
-        keys = _keys_of_logs(context, change.logs) if change.case is ChangeCase.LOG_FILE else None
-        images = (_rows(context, change.before), _rows(context, change.after))
+        keys = _keys_of_logs(context.after(change), change.logs) if change.case is ChangeCase.LOG_FILE else None
+        images = (_rows_before(context, change), _rows_after(context, change))
         yield from _paired(context, change, keys, images)
 
 
@@ -109,8 +132,8 @@ def _logged(context: ChangeContext, change: FileGroupChange, sides: Collection[s
             instant=change.instant,
         )
     keys = (records.column(RECORD_KEY) for records in _records(context, blocks, [RECORD_KEY]))
-    before = _images_before(context, blocks) if BEFORE in held else _rows(context, change.before)
-    yield from _paired(context, change, keys, (before, _rows(context, change.after)), always=True)
+    before = _images_before(context, blocks) if BEFORE in held else _rows_before(context, change)
+    yield from _paired(context, change, keys, (before, _rows_after(context, change)), always=True)
 
 
 def _whole_records(
@@ -198,15 +221,22 @@ def _records(
         yield decode_avro_rows(content, block.schema, columns, fields)
 
 
-def _rows(context: ChangeContext, file_slice: FileSlice | None) -> Iterator[pa.Table]:
+def _rows_before(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Table]:
+    return _rows(context.before(change), change.before, context.stored)
+
+
+def _rows_after(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Table]:
+    return _rows(context.after(change), change.after, context.stored)
+
+
+def _rows(slices: SliceContext, file_slice: FileSlice | None, columns: pa.Schema) -> Iterator[pa.Table]:
     if file_slice is None:
         return
-    for _, rows in read_slice(context.slices, file_slice, context.stored):
+    for _, rows in read_slice(slices, file_slice, columns):
         yield rows
 
 
-def _keys_of_logs(context: ChangeContext, logs: tuple[LogFile, ...]) -> Iterator[pa.ChunkedArray]:
-    slices = context.slices
+def _keys_of_logs(slices: SliceContext, logs: tuple[LogFile, ...]) -> Iterator[pa.ChunkedArray]:
     columns = slices.merging(pa.schema([slices.table.field(KEY)]))
     for entries in read_entries(slices, logs, columns, ColumnSets()):
         yield entries.column(KEY)

@@ -56,12 +56,15 @@ class VisibleBlocks:
         instants: The completed writes that the reader sees.
         archived_before: Writes requested before this time are visible, too.
         copies_only: Only blocks of another instant than that in the file name are checked. Such files are named after a
-            resize of buckets, and their blocks have the instants of the writes (version 8 and later).
+            resize of buckets, and their blocks have the instants of the writes (version 8 and later). Or they were
+            written in version 6, before Hudi upgraded the table.
+        upgraded: Hudi may have upgraded the table, so that several commits may have appended to a log file.
     """
 
     instants: frozenset[str] | None = None
     archived_before: str = ""
     copies_only: bool = False
+    upgraded: bool = False
 
     @property
     def appended(self) -> bool:
@@ -155,6 +158,8 @@ def read_entries(
         if context.visible.copies_only:
             blocks, shows = [placed for placed in blocks if _shown(context, logs, placed)], _everything
         lost = lost_blocks(blocks, shows, appended=context.visible.appended)
+        if lost and context.visible.upgraded:
+            lost = _without_failed_appends(context, logs, blocks, lost)
         if lost and not context.skips_damage:
             raise _damaged(context, logs, lost[0])
         for number, block in lost:
@@ -188,8 +193,21 @@ def read_entries(
 
 def _shown(context: SliceContext, logs: Sequence[LogFile], placed: Placed) -> bool:
     number, block = placed
-    is_own = block.kind is BlockType.CORRUPT or block.instant == logs[number].instant
-    return is_own or context.visible.shows(block.instant)
+    # A rollback command has the instant of the rollback, which is no write.
+    is_checked = block.kind not in (BlockType.CORRUPT, BlockType.COMMAND) and block.instant != logs[number].instant
+    return not is_checked or context.visible.shows(block.instant)
+
+
+def _without_failed_appends(
+    context: SliceContext, logs: Sequence[LogFile], blocks: Sequence[Placed], lost: Sequence[Placed]
+) -> list[Placed]:
+    """Return the corrupt blocks that are lost data, if log files of version 6 are among the files.
+
+    A log file that has blocks of another instant than that in its name was written in version 6.
+    """
+    appended = {number for number, block in blocks if {block.instant, block.writer} - {"", logs[number].instant}}
+    committed = lost_blocks(blocks, context.visible.shows, appended=True)
+    return [placed for placed in lost if placed[0] not in appended or placed in committed]
 
 
 def _everything(_instant: str) -> bool:
@@ -199,12 +217,14 @@ def _everything(_instant: str) -> bool:
 def _require_sizes(context: SliceContext, logs: Sequence[LogFile], sources: Sequence[InputFile]) -> None:
     """Raise CorruptTableError for an empty log, or one whose size differs from its listing or its commit.
 
-    Logs of version 6 grow by appends. A failed append may leave one without blocks.
+    Logs of version 6 grow by appends. A failed append may leave one without blocks; an upgrade of the table keeps it.
     """
     grows = context.visible.appended
+    may_be_empty = grows or context.visible.upgraded
     for log, source in zip(logs, sources, strict=True):
         size = source.size()
-        if size < log.size_bytes or (not grows and (not size or log.size_bytes not in (0, size))):
+        is_lost = (not size and not may_be_empty) or (not grows and log.size_bytes not in (0, size))
+        if size < log.size_bytes or is_lost:
             expected = f"{log.size_bytes} bytes" if log.size_bytes else "log blocks"
             raise CorruptTableError(
                 f"{context.storage.root}/{log.path} has {size} bytes, expected {expected}: rows that were committed "

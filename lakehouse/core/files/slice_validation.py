@@ -55,9 +55,14 @@ class CheckContext:
     compares_paths: bool = True
     resizes: frozenset[str] = frozenset()
 
+    @property
+    def appended(self) -> bool:
+        """Whether log files may have been written in version 6, so that they have blocks of several instants."""
+        return self.layout == LAYOUT_V6 or self.read.visible.upgraded
+
     def may_contain(self, log: LogFile, instant: str) -> bool:
         """Return whether a log may have blocks of the write `instant`."""
-        if self.layout == LAYOUT_V6 or instant in ("", log.instant):
+        if self.appended or instant in ("", log.instant):
             return True
         is_archived = log.instant < self.read.visible.archived_before
         return instant > log.instant and (is_archived or log.instant in self.resizes)
@@ -290,11 +295,11 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
     """Yield the findings about a log file, after reading all of its blocks."""
     with context.read.storage.open_input(log.path) as source:
         blocks = scan_blocks(source)
-    if not blocks and context.layout != LAYOUT_V6:
+    if not blocks and not context.appended:
         problem = "the log has no blocks, although its commit completed"
         yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
     placed = [(0, block) for block in blocks]
-    for _, block in lost_blocks(placed, context.read.visible.shows, appended=context.layout == LAYOUT_V6):
+    for _, block in lost_blocks(placed, context.read.visible.shows, appended=context.appended):
         problem = f"the block at byte {block.offset} is damaged or truncated, although its commit completed"
         yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
     for block in blocks:

@@ -6,6 +6,8 @@ cleans delete their files.
 
     layout 2   sizes are equal
     layout 1   a log may be longer than stated: later commits and rollbacks append to it
+
+Log files with names of version 6 in layout 2 are compared like those of layout 1.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def find_damage(
     *,
     layout: int,
     covered: Callable[[Iterable[str]], Collection[str]],
+    upgraded: bool = False,
 ) -> tuple[Damage, ...]:
     """Return the files of newest slices that are missing or do not have the size that their commit states.
 
@@ -63,10 +66,13 @@ def find_damage(
         visible: The file system view of the query. File groups that it shows as replaced are ignored.
         layout: Layout of the timeline, 1 or 2.
         covered: Returns the partitions that the listing covers.
+        upgraded: The table may have log files with names of version 6.
     """
     suspects, sizes = _suspects(commits, files, visible, covered)
     # Logs that are named after a resize of buckets are read, and kept, only if the resize is completed.
-    suspects = [pair for pair in suspects if visible.shows(instant_of(pair[1].path.rpartition("/")[2]) or "")]
+    names = [instant_of(stat.path.rpartition("/")[2]) or "" for _, stat in suspects]
+    is_read = [visible.shows(name) or name in visible.compacting for name in names]
+    suspects = [pair for pair, read in zip(suspects, is_read, strict=True) if read]
     suspected = {(stat.partition, stat.file_id) for _, stat in suspects} - visible.replaced.keys()
     if not suspected:
         return ()
@@ -81,11 +87,12 @@ def find_damage(
         if base is not None:
             group = (stat.partition, stat.file_id)
             newest[group] = max(base.instant, newest.get(group, ""))
+    may_grow = upgraded or layout == LAYOUT_V6
     damages = [
         damage
         for instant, stat in suspects
         if (group := (stat.partition, stat.file_id)) in suspected
-        and (damage := _damage(instant, stat, sizes, newest.get(group, ""), visible, layout)) is not None
+        and (damage := _damage(instant, stat, sizes, newest.get(group, ""), visible, may_grow)) is not None
     ]
     return tuple(sorted(damages, key=lambda damage: (damage.instant, damage.path)))
 
@@ -124,7 +131,7 @@ def _suspects(
 
 # parameters: one file of a commit, and the listing that it is compared with
 def _damage(
-    instant: Instant, stat: WriteStat, sizes: Mapping[str, int], start: str, visible: VisibleTimeline, layout: int
+    instant: Instant, stat: WriteStat, sizes: Mapping[str, int], start: str, visible: VisibleTimeline, may_grow: bool
 ) -> Damage | None:
     """Return the damage of a file if it belongs to the newest slice of its group, which starts at `start`."""
     name = stat.path.rpartition("/")[2]
@@ -134,12 +141,12 @@ def _damage(
         log = parse_log_file(name, stat.partition, 0)
         if log is None:
             return None
-        at = log.instant if layout == LAYOUT_V6 else visible.completion(log.instant)
+        # A log file that has not the instant of its commit is named after its slice.
+        at = visible.completion(log.instant) if log.instant == instant.requested else log.instant
         belongs, is_log = start <= at, True
     size = sizes.get(stat.path)
-    grows = is_log and layout == LAYOUT_V6
     # Some writers state no size.
-    same = size is not None and (not stat.size_bytes or (grows and size > stat.size_bytes))
+    same = size is not None and (not stat.size_bytes or (is_log and may_grow and size > stat.size_bytes))
     if same or not belongs:
         return None
     return Damage(

@@ -101,12 +101,15 @@ def _check_instant(states: Sequence[Instant], *, is_archived: bool, layout: int)
         )
 
 
+# parameters: the two sides of a comparison, and what the table may contain
 def check_files(
     commits: Iterable[tuple[Instant, CommitMetadata]],
     sizes: Mapping[str, int],
     cleaned_paths: Collection[str],
     *,
     layout: int,
+    upgraded: bool = False,
+    compacting: Collection[str] = (),
 ) -> Iterator[Finding]:
     """Yield the files named by commits that are missing or have another size.
 
@@ -116,16 +119,21 @@ def check_files(
         cleaned_paths: Paths that cleans deleted or may be deleting.
         layout: Layout of the timeline. The archive of layout 1 is not read and may contain cleans, so a file counts as
             missing only if it is the newest of a file group that is not replaced.
+        upgraded: The table may have log files of version 6, to which later commits appended.
+        compacting: The requested times of pending compactions, which names of such log files may contain.
     """
+    may_grow = upgraded or layout == LAYOUT_V6
     commits = list(commits)
     older = _superseded(commits) if layout == LAYOUT_V6 else frozenset()
-    known = frozenset(instant.requested for instant, _ in commits)
+    known = {instant.requested for instant, _ in commits} | {*compacting}
+    # Names of older log files of an upgraded table contain the instants of archived writes.
+    since = min(known, default="") if upgraded else ""
     for instant, metadata in commits:
         for stat in metadata.stats:
             stated = {stat.path: stat.size_bytes} if stat.path else {}
             for path, size in {**stated, **stat.cdc_files}.items():
                 actual_size = sizes.get(path)
-                if actual_size is None and _is_undone_copy(path, instant, known):
+                if actual_size is None and _is_undone_copy(path, instant, known, since):
                     continue
                 if actual_size is None:
                     # A clean deletes a change log together with its base file.
@@ -136,7 +144,7 @@ def check_files(
                             path=path,
                             instant=instant.requested,
                         )
-                elif size and (actual_size < size if _may_grow(path, layout) else actual_size != size):
+                elif size and (actual_size < size if may_grow and _is_log(path) else actual_size != size):
                     yield Finding(
                         invariant="file.size",
                         problem=f"the file has {actual_size} bytes, but the {instant.action} states {size}",
@@ -145,11 +153,13 @@ def check_files(
                     )
 
 
-def _is_undone_copy(path: str, instant: Instant, known: frozenset[str]) -> bool:
+def _is_undone_copy(path: str, instant: Instant, known: Collection[str], since: str) -> bool:
     """Return whether a log has rows that its write copied for a resize of buckets that was undone (MDT-12.5)."""
     name = path.rpartition("/")[2]
     named_after = instant_of(name)
-    return _is_log(path) and named_after not in (None, instant.requested) and named_after not in known
+    if named_after is None or named_after < since or named_after in known:
+        return False
+    return _is_log(path) and named_after != instant.requested
 
 
 def _superseded(commits: Iterable[tuple[Instant, CommitMetadata]]) -> frozenset[str]:
@@ -172,11 +182,6 @@ def _superseded(commits: Iterable[tuple[Instant, CommitMetadata]]) -> frozenset[
 
 def _is_log(path: str) -> bool:
     return path.rpartition("/")[2].startswith(".")
-
-
-def _may_grow(path: str, layout: int) -> bool:
-    # Later commits and rollbacks append to the log files of version 6.
-    return layout == LAYOUT_V6 and _is_log(path)
 
 
 def check_named(

@@ -23,6 +23,8 @@ from lakehouse.model.files import FileSlice
 
 _Numbers = np.ndarray[Any, Any]
 
+#: Of a table of files: whether each file is a log file whose name decides its slice.
+_AFTER_SLICE = "after_slice"
 #: Columns of the names that commits list: which files of (partition, file_id, instant) are read.
 NAMED = pa.schema([(name, pa.string()) for name in ("partition", "file_id", "instant", "name")])
 
@@ -85,12 +87,17 @@ def all_columns(
     files: pa.Table, visible: VisibleTimeline, *, layout: int, named: pa.Table | None = None
 ) -> SliceGroups:
     """Return all slices of all groups; see `all_slices` of `file_system_view` and `latest_columns`."""
-    read = _counts(files, visible, layout, named)
+    after_slice = named_after_slice(files, visible.compacting, layout=layout)
+    read = _counts(files, visible, named, after_slice)
+    if after_slice.any():
+        files = files.append_column(_AFTER_SLICE, pa.array(after_slice))
     files = files if read.all() else files.filter(pa.array(read))
     if not files.num_rows:
         return SliceGroups(slices=EMPTY, first=np.zeros(0, bool), replaced=np.zeros(0, bool), visible=visible)
     files, group = _by_group(files)
-    ranks = _Ranks(files, visible, layout)
+    ranks = _Ranks(files, visible)
+    if _AFTER_SLICE in files.column_names:
+        files = files.drop_columns([_AFTER_SLICE])
     is_log = _flags(files.column("is_log"))
     bases = _newest_attempts(files, np.flatnonzero(~is_log), group, ranks)
     logs = np.flatnonzero(is_log)
@@ -129,7 +136,8 @@ def unplaced_instants(files: pa.Table, visible: VisibleTimeline, *, layout: int)
     is_log = _flags(files.column("is_log"))
     if layout == LAYOUT_V6 or not is_log.any():
         return frozenset()
-    logs, bases = files.filter(pa.array(is_log)), files.filter(pa.array(~is_log))
+    is_log &= ~named_after_slice(files, visible.compacting, layout=layout)
+    logs, bases = files.filter(pa.array(is_log)), files.filter(pc.invert(files.column("is_log")))
     instants = one_array(logs.column("instant")).dictionary_encode()
     old = [i not in visible.instants and visible.shows(i) for i in instants.dictionary.to_pylist()]
     if not any(old) or not bases.num_rows:
@@ -144,12 +152,11 @@ def unplaced_instants(files: pa.Table, visible: VisibleTimeline, *, layout: int)
 
 def duplicate_instants(files: pa.Table, *, layout: int) -> frozenset[str]:
     """Return the instants at which several attempts of a task wrote to one file group; see `duplicates`."""
-    if layout == LAYOUT_V6:
-        files = files.filter(pc.invert(files.column("is_log")))
-    if files.num_rows < 2:
-        return frozenset()
-    if _has_no_repeated_instant(files):
+    if files.num_rows < 2 or _has_no_repeated_instant(files):
         return frozenset()  # The keys below take more memory than the rest of the view.
+    after_slice = named_after_slice(files, (), layout=layout)
+    if after_slice.any():
+        files = files.filter(pa.array(~after_slice))
     keys = pc.binary_join_element_wise(*_texts(files, "partition", "file_id", "instant"), "\0")
     if pc.count_distinct(keys).as_py() == len(keys):
         return frozenset()
@@ -163,6 +170,25 @@ def duplicate_instants(files: pa.Table, *, layout: int) -> frozenset[str]:
     differ = same & pc.not_equal(tokens[1:], tokens[:-1]).to_numpy(zero_copy_only=False).astype(bool)
     rows = order.take(pa.array(np.flatnonzero(differ)))
     return frozenset(pc.unique(one_array(files.column("instant")).take(rows)).to_pylist())
+
+
+def named_after_slice(files: pa.Table, compacting: Collection[str], *, layout: int) -> _Numbers:
+    """Return the mask of the log files whose name decides their slice, see `file_system_view`.
+
+    `compacting` are the requested times of compactions that the query does not see as completed.
+    """
+    is_log = _flags(files.column("is_log"))
+    if layout == LAYOUT_V6 or not is_log.any():
+        return is_log
+    logs, bases = files.filter(pa.array(is_log)), files.filter(pa.array(~is_log))
+    instants = one_array(logs.column("instant"))
+    # Few base files have the instant of a log file, so few keys are compared.
+    bases = bases.filter(members(one_array(bases.column("instant")), pc.unique(instants)))
+    columns = ("partition", "file_id", "instant")
+    keys = [pc.binary_join_element_wise(*_texts(table, *columns), "\0") for table in (logs, bases)]
+    after_slice = np.zeros(files.num_rows, bool)
+    after_slice[is_log] = _flags(members(keys[0], keys[1])) | _flags(members(instants, sorted(compacting)))
+    return after_slice
 
 
 def _has_no_repeated_instant(files: pa.Table) -> bool:
@@ -196,32 +222,34 @@ class _Ranks:
 
     Attributes:
         instant: Rank of the instant in the name, for each file.
-        position: Rank of the time that decides the slice of a log: its completion time; in layout 1 its instant.
+        position: Rank of the time that decides the slice of a log: its completion time, or its instant if it is named
+            after its slice.
         count: A number larger than all ranks.
     """
 
-    def __init__(self, files: pa.Table, visible: VisibleTimeline, layout: int) -> None:
+    def __init__(self, files: pa.Table, visible: VisibleTimeline) -> None:
         instants = one_array(files.column("instant")).dictionary_encode()
         texts: list[str] = instants.dictionary.to_pylist()
-        positions = texts if layout == LAYOUT_V6 else [visible.completion(text) for text in texts]
-        rank = {text: number for number, text in enumerate(sorted({*texts, *positions}))}
+        completions = [visible.completion(text) for text in texts]
+        rank = {text: number for number, text in enumerate(sorted({*texts, *completions}))}
         codes = instants.indices.to_numpy()
         self.count = len(rank) + 1
         self.instant: _Numbers = np.array([rank[text] for text in texts], np.int64)[codes]
-        self.position: _Numbers = np.array([rank[text] for text in positions], np.int64)[codes]
+        self.position: _Numbers = np.array([rank[text] for text in completions], np.int64)[codes]
+        if _AFTER_SLICE in files.column_names:
+            self.position = np.where(_flags(files.column(_AFTER_SLICE)), self.instant, self.position)
 
 
-def _counts(files: pa.Table, visible: VisibleTimeline, layout: int, named: pa.Table | None) -> _Numbers:
+def _counts(files: pa.Table, visible: VisibleTimeline, named: pa.Table | None, after_slice: _Numbers) -> _Numbers:
     """Return whether a query reads each file."""
     instants = one_array(files.column("instant")).dictionary_encode()
     texts, codes = instants.dictionary.to_pylist(), instants.indices.to_numpy()
     shown = np.array([visible.shows(text) for text in texts], bool)
     read = shown[codes] if len(texts) else np.zeros(0, bool)
-    is_log = _flags(files.column("is_log"))
-    if layout == LAYOUT_V6 and visible.compacting and len(texts):
+    if visible.compacting and len(texts):
         # Each block has its own instant. The name contains the instant of a completed or pending base file.
         compacting = np.array([text in visible.compacting for text in texts], bool)
-        read = read | (is_log & compacting[codes])
+        read = read | (after_slice & compacting[codes])
     read = read & _flags(pc.equal(files.column("suffix"), ""))
     if named is None or not named.num_rows:
         return read
@@ -230,9 +258,7 @@ def _counts(files: pa.Table, visible: VisibleTimeline, layout: int, named: pa.Ta
     named_keys = pc.binary_join_element_wise(*_texts(named, "partition", "file_id", "instant"), "\0")
     named_names = pc.binary_join_element_wise(named_keys, one_array(named.column("name")), "\0")
     in_commit = _flags(members(names, named_names)) | ~_flags(members(keys, named_keys))
-    if layout == LAYOUT_V6:
-        in_commit = in_commit | is_log
-    return read & in_commit
+    return read & (in_commit | after_slice)
 
 
 def _by_group(files: pa.Table) -> tuple[pa.Table, _Numbers]:

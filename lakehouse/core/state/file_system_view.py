@@ -12,6 +12,11 @@ nothing: its base file does not exist yet, and all log files stay in the slice o
 the name of a log file contains the instant of its base file. Log files named after a pending compaction hold later
 writes; they are read in the slice of the existing base file, too. A replaced file group is hidden from the instant that
 replaced it.
+
+A table that Hudi upgraded from version 6 has layout 2 and keeps its log files with their names (V6-12.5). A log file is
+named after its slice if the instant in its name is that of a base file of its group, or of a compaction that the query
+does not see as completed. A delta commit of version 8 never has such an instant. The rules of layout 1 apply to these
+log files: the name decides the slice, and each block has its own instant.
 """
 
 from __future__ import annotations
@@ -54,7 +59,8 @@ class VisibleTimeline:
             here the requested time is used (see `unplaced`).
         replaced: Replaced file groups and the instants that replaced them.
         up_to: Upper bound of the requested times of archived instants.
-        compacting: Requested times of pending compactions, which names of log files contain in layout 1.
+        compacting: Requested times of compactions that are not completed for the query. Log files with version-6 names
+            contain them.
     """
 
     instants: Mapping[str, Instant]
@@ -91,7 +97,11 @@ def visible_timeline(
         if replacement.instant.requested in instants:
             replaced[(replacement.partition, replacement.file_id)] = replacement.instant
     up_to = min((bound for bound in (as_of, completed_up_to) if bound is not None), default=None)
-    compacting = timeline.where(action=Action.COMPACTION, pending=True, requested_up_to=up_to)
+    compacting = [*timeline.where(action=Action.COMPACTION, pending=True, requested_up_to=up_to)]
+    if completed_up_to is not None:
+        # Every commit of a merge-on-read table is a compaction; other tables have no log files.
+        commits = timeline.where(action=Action.COMMIT, requested_up_to=up_to)
+        compacting += [commit for commit in commits if commit.completion > completed_up_to]
     return VisibleTimeline(
         instants=instants,
         archived_before=first_write(timeline),
@@ -131,11 +141,13 @@ def all_slices(
     `HoodieLogFile.LogFileComparator`, which `FileSlice` and `InputSplit` use, ignores completion times, even if two
     writers completed in another order than they requested.
     """
+    listed = tuple(files)
+    names = _SliceNames(listed, layout, visible.compacting)
     bases: dict[Group, dict[str, BaseFile]] = {}
     logs: dict[Group, list[LogFile]] = {}
-    for file in files:
+    for file in listed:
         group = (file.partition, file.file_id)
-        if not _counts(file, visible, layout, named):
+        if not _counts(file, visible, names, named):
             continue
         if isinstance(file, LogFile):
             logs.setdefault(group, []).append(file)
@@ -144,7 +156,7 @@ def all_slices(
         if other_attempt is None or file.write_token > other_attempt.write_token:
             bases[group][file.instant] = file
     return {
-        group: _sliced(group, bases.get(group, {}), logs.get(group, []), visible, layout)
+        group: _sliced(group, bases.get(group, {}), logs.get(group, []), visible, names)
         for group in sorted(bases.keys() | logs.keys())
     }
 
@@ -154,15 +166,15 @@ def unplaced(files: Iterable[DataFile], visible: VisibleTimeline, *, layout: int
 
     Their log files were requested before a base file of the same group and may have been completed after it.
     """
-    if layout == LAYOUT_V6:
-        return frozenset()
+    listed = tuple(files)
+    names = _SliceNames(listed, layout, visible.compacting)
     newest: dict[Group, str] = {}
     logs: list[LogFile] = []
-    for file in files:
+    for file in listed:
         if isinstance(file, BaseFile):
             group = (file.partition, file.file_id)
             newest[group] = max(file.instant, newest.get(group, ""))
-        elif file.instant not in visible.instants and visible.shows(file.instant):
+        elif file.instant not in visible.instants and visible.shows(file.instant) and not names.decide(file):
             logs.append(file)
     return frozenset(log.instant for log in logs if log.instant < newest.get((log.partition, log.file_id), ""))
 
@@ -176,13 +188,15 @@ def duplicates(files: Iterable[DataFile], *, layout: int) -> frozenset[str]:
     """Return the instants at which several attempts of a task wrote to one file group.
 
     The commits of these instants decide which files are read. Attempts have different write tokens; the files that one
-    attempt rolled over to have the same one. In layout 1 the names of log files do not contain their own instants, so
-    Hudi and this package read all of them.
+    attempt rolled over to have the same one. Log files that are named after their slice are the files of several
+    commits, so Hudi and this package read all of them.
     """
+    listed = tuple(files)
+    names = _SliceNames(listed, layout)
     tokens: dict[tuple[str, str, str], str] = {}
     several = set()
-    for file in files:
-        if isinstance(file, LogFile) and layout == LAYOUT_V6:
+    for file in listed:
+        if isinstance(file, LogFile) and names.decide(file):
             continue
         if tokens.setdefault((file.partition, file.file_id, file.instant), file.write_token) != file.write_token:
             several.add(file.instant)
@@ -200,28 +214,42 @@ def replacements(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[Rep
     )
 
 
-def _counts(file: DataFile, visible: VisibleTimeline, layout: int, named: Named | None) -> bool:
+class _SliceNames:
+    """Tells which log files are named after their slice; see the module docstring."""
+
+    def __init__(self, files: Iterable[DataFile], layout: int, compacting: frozenset[str] = frozenset()) -> None:
+        self._all = layout == LAYOUT_V6
+        self._compacting = compacting
+        self._bases = {(f.partition, f.file_id, f.instant) for f in files if isinstance(f, BaseFile)}
+
+    def decide(self, log: LogFile) -> bool:
+        """Return whether the name of a log file decides its slice."""
+        group = (log.partition, log.file_id, log.instant)
+        return self._all or log.instant in self._compacting or group in self._bases
+
+
+def _counts(file: DataFile, visible: VisibleTimeline, names: _SliceNames, named: Named | None) -> bool:
     """Whether a query reads this file."""
     if isinstance(file, LogFile):
         if file.suffix:
             return False
-        if layout == LAYOUT_V6:
+        if names.decide(file):
             # Each block has its own instant. The name contains the instant of a completed or pending base file.
             return visible.shows(file.instant) or file.instant in visible.compacting
     if not visible.shows(file.instant):
         return False
-    names = named.get((file.partition, file.file_id, file.instant)) if named else None
-    return names is None or file.name in names
+    committed = named.get((file.partition, file.file_id, file.instant)) if named else None
+    return committed is None or file.name in committed
 
 
 def _sliced(
-    group: Group, bases: Mapping[str, BaseFile], logs: Iterable[LogFile], visible: VisibleTimeline, layout: int
+    group: Group, bases: Mapping[str, BaseFile], logs: Iterable[LogFile], visible: VisibleTimeline, names: _SliceNames
 ) -> tuple[FileSlice, ...]:
     """Return the slices of one group, newest first. A log file joins the newest base file that does not include it."""
     starts = sorted(bases, reverse=True)
     over: dict[str, list[LogFile]] = {}
     for log in sorted(logs, key=_order):
-        position = log.instant if layout == LAYOUT_V6 else visible.completion(log.instant)
+        position = log.instant if names.decide(log) else visible.completion(log.instant)
         start = next((start for start in starts if start <= position), "")
         over.setdefault(start, []).append(log)
     partition, file_id = group

@@ -20,6 +20,7 @@ from lakehouse.spec.function import is_allowed
 
 SUPPORTED_VERSIONS = (6, 8, 9)
 WRITABLE_VERSIONS = (8, 9)
+INITIAL_VERSION = "hoodie.table.initial.version"
 CDC_ENABLED, CDC_MODE = "hoodie.table.cdc.enabled", "hoodie.table.cdc.supplemental.logging.mode"
 COPY_ON_WRITE, MERGE_ON_READ = TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
@@ -60,6 +61,11 @@ class TableConfig:
     def layout(self) -> int:
         """Timeline layout: 1 (instants in `.hoodie`) for version 6, 2 (`.hoodie/timeline`) later."""
         return 1 if self.version == 6 else 2
+
+    @property
+    def is_upgraded(self) -> bool:
+        """Whether Hudi upgraded the table from version 6, so that it may contain log files with names of version 6."""
+        return self.layout == 2 and self.raw.get(INITIAL_VERSION, "9").strip() not in map(str, WRITABLE_VERSIONS)
 
     @property
     def is_merge_on_read(self) -> bool:
@@ -161,7 +167,7 @@ def new_table_properties(
         "hoodie.database.name": "default",
         "hoodie.table.type": table_type,
         "hoodie.table.version": str(version),
-        "hoodie.table.initial.version": str(version),
+        INITIAL_VERSION: str(version),
         "hoodie.timeline.layout.version": "2",
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",

@@ -229,10 +229,11 @@ def _committed_names(table: LoadedTable, files: pa.Table, visible: VisibleTimeli
     written = table.store.files(instants)
     names = pc.replace_substring_regex(written.column("path"), "^.*/", "")
     found = [pa.table([written["partition"], written["file_id"], written["instant"], names], schema=NAMED)]
-    # Logs that are named after a resize of buckets belong to the commits of other writes.
-    replacing = [instant.requested for instant in instants if instant.action is Action.REPLACECOMMIT]
-    resizes = pa.array(replacing, pa.string())
-    if len(resizes):
-        copies = files.filter(pc.and_(files["is_log"], pc.is_in(files["instant"], value_set=resizes)))
-        found.append(copies.select(NAMED.names).cast(NAMED))
+    # Logs that are named after a resize of buckets belong to the commits of other writes. So do all logs but the first
+    # of a file group without base file that was written in version 6.
+    shared = [i.requested for i in instants if table.config.is_upgraded or i.action is Action.REPLACECOMMIT]
+    if shared:
+        is_shared = pc.is_in(files["instant"], value_set=pa.array(shared, pa.string()))
+        logs = files.filter(pc.and_(files["is_log"], is_shared))
+        found.append(logs.select(NAMED.names).cast(NAMED))
     return pa.concat_tables(found)

@@ -109,7 +109,10 @@ def named_files(
     shown = [requested for requested in times if visible.shows(requested)]
     unnamed = unnamed_instants(table, shown)
     is_shown = members(files.column("instant"), pa.array(shown, pa.string()))
-    files = files.filter(pc.or_(is_shown, members(files.column("name"), pa.array(sorted(copied), pa.string()))))
+    is_shown = pc.or_(is_shown, members(files.column("name"), pa.array(sorted(copied), pa.string())))
+    # Log files that are named after a pending compaction have blocks of completed writes; see `file_system_view`.
+    compacting = members(files.column("instant"), pa.array(sorted(visible.compacting), pa.string()))
+    files = files.filter(pc.or_(is_shown, pc.and_(compacting, files.column("is_log"))))
     is_left = members(files.column("instant"), pa.array(sorted(unnamed.shown | unnamed.hidden), pa.string()))
     is_left = pc.or_(is_left, _is_unlisted(table, files, unnamed))
     is_open = members(files.column("instant"), pa.array(sorted(unnamed.undecided), pa.string()))

@@ -168,7 +168,10 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
             changes = tuple(change for change, is_kept in zip(changes, kept, strict=True) if is_kept)
     slices = slice_context(table, full, budget=request.memory_budget_bytes)
     needed = set(full.names) if slices.mixes_versions else {*images.names, *(columns_of(where) if where else ())}
-    context = ChangeContext(slices=slices, images=pa.schema([field for field in full if field.name in needed]))
+    # Log files of other tables have blocks of one commit each.
+    completions = {write.requested: write.completion for write in table.timeline.writes() if table.config.is_upgraded}
+    stored = pa.schema([field for field in full if field.name in needed])
+    context = ChangeContext(slices=slices, images=stored, completions=completions)
     return ChangeScan(
         changes=changes, context=context, images=images, where=where, rows_delete=_rows_delete(table, full)
     )

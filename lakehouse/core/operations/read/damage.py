@@ -99,6 +99,7 @@ def _look(
         listing.visible,
         layout=table.config.layout,
         covered=listing.covered,
+        upgraded=table.config.is_upgraded,
     )
     return tuple(damage for damage in found if not (base_files_only and damage.is_log))
 

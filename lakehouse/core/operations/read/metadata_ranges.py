@@ -19,8 +19,9 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.name_places import places_of_names
 from lakehouse.core.planning.column_path import path_of, type_of
 from lakehouse.core.planning.ranges import ColumnRanges
-from lakehouse.core.state.data_files import one_array
+from lakehouse.core.state.data_files import members, one_array
 from lakehouse.core.state.file_slices import FileSlices
+from lakehouse.model.instant import Action
 from lakehouse.model.predicate import Predicate, columns_of
 
 #: Files whose statistics are looked up by key; for more files those of whole partitions or of the table are read.
@@ -53,11 +54,24 @@ def ranges_of_columns(
         return {name: _aligned(rows, name, type_of(name, schema), files) for name in columns}
 
     found = from_metadata(table, COLUMN_STATS, read)
-    if found is None or table.config.layout != LAYOUT_V6:
+    if found is None or not (table.config.is_upgraded or table.config.layout == LAYOUT_V6):
         return found
-    # A later commit may have appended to a log file of this version.
-    place = pc.if_else(files.column("is_log"), pa.scalar(None, pa.int64()), pa.array(np.arange(files.num_rows)))
+    # A later commit may have appended to a log file of version 6.
+    appended = one_array(files.column("is_log"))
+    if table.config.is_upgraded:
+        appended = pc.and_(appended, pa.array(_named_after_slice(table, slices)))
+    place = pc.if_else(appended, pa.scalar(None, pa.int64()), pa.array(np.arange(files.num_rows)))
     return {name: ranges.take(one_array(place)) for name, ranges in found.items()}
+
+
+def _named_after_slice(table: LoadedTable, slices: FileSlices) -> np.ndarray[Any, Any]:
+    """Return the mask of the files whose names contain the instant of their slice or of a pending compaction."""
+    instants = one_array(slices.files.column("instant"))
+    own = one_array(slices.base_instants).take(pa.array(slices.slice_of_file))
+    pending = sorted(i.requested for i in table.timeline.where(action=Action.COMPACTION, pending=True))
+    named = pc.or_(pc.equal(instants, own), members(instants, pending))
+    flags: np.ndarray[Any, Any] = named.to_numpy(zero_copy_only=False)
+    return flags
 
 
 def ranges_of_partitions(

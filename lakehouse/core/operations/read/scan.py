@@ -385,6 +385,7 @@ def slice_context(
             instants=frozenset(visible.instants),
             archived_before=visible.archived_before,
             copies_only=table.config.layout != LAYOUT_V6,
+            upgraded=table.config.is_upgraded,
         )
     return SliceContext(
         storage=table.env.storage,
