@@ -5,10 +5,11 @@ The files contain absolute paths, the values contain paths relative to the table
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lakehouse.core.format.avro.object_file import read_record, write_record
+from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.format.timeline.paths import absolute_paths, relative_paths
 from lakehouse.core.format.timeline.schemas import ROLLBACK_METADATA, ROLLBACK_PLAN
 from lakehouse.errors import CorruptTableError, UnsupportedError
@@ -45,19 +46,33 @@ def decode_rollback_plan(data: bytes, *, base_path: str, table_version: int = 9)
         raise CorruptTableError("the rollback plan has no instant to roll back")
     requests = []
     for request in record["RollbackRequests"] or ():
-        logs = tuple(request["logBlocksToBeDeleted"] or ())
+        partition = request["partitionPath"]
+        logs = tuple(_logs_of(request["logBlocksToBeDeleted"] or (), base_path, partition))
         if logs and table_version < _FIRST_WITHOUT_ROLLBACK_BLOCKS:
             raise UnsupportedError(
                 f"the rollback of {instant['commitTime']} needs rollback blocks in log files of table version"
                 f" {table_version}; run it with Hudi",
                 logs=logs,
             )
-        partition = request["partitionPath"]
         paths = dict.fromkeys((*request["filesToBeDeleted"], *logs))
         requests.append(
             RollbackRequest(partition=partition, files=relative_paths(base_path, partition, paths, what="rollback"))
         )
     return RollbackPlan(target=instant["commitTime"], action=instant["action"], requests=tuple(requests))
+
+
+def _logs_of(keys: Iterable[str], base_path: str, partition: str) -> Iterator[str]:
+    """Yield the paths of the log files of a request.
+
+    A table that was upgraded keeps plans of version 6. Their keys are names of log files without folder, or the path of
+    the table itself (V6-6.2).
+    """
+    folder = f"{base_path.rstrip('/')}/{partition}".rstrip("/")
+    for key in keys:
+        if "/" not in key:
+            yield f"{folder}/{key}"
+        elif not partition or parse_log_file(key.rpartition("/")[2], partition, 0) is not None:
+            yield key
 
 
 def encode_rollback_metadata(metadata: RollbackMetadata, *, base_path: str) -> bytes:

@@ -82,7 +82,7 @@ def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
 
 
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> CompactionPlan | None:
-    slices = checked_slices(table, policies.write)
+    slices = _with_own_names(table, checked_slices(table, policies.write))
     held = planned_groups(table) | groups_with_open_copies(table, slices)
     return plan_log_compaction(
         _before_pending_writes(table, slices),
@@ -93,6 +93,16 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Co
         max_file_bytes=policies.write.max_file_bytes,
         policy_of=compaction_policies(policies, LOG_COMPACTION),
     )
+
+
+def _with_own_names(table: LoadedTable, slices: Sequence[FileSlice]) -> Sequence[FileSlice]:
+    """Return the slices without log files of version 6, which an upgrade of the table kept.
+
+    A merged log states the instants that it replaces, and the names of these files do not contain them.
+    """
+    if not table.config.is_upgraded:
+        return slices
+    return [s for s in slices if all(log.instant != s.base_instant for log in s.logs)]
 
 
 def _before_pending_writes(table: LoadedTable, slices: Sequence[FileSlice]) -> tuple[FileSlice, ...]:

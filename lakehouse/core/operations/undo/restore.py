@@ -39,6 +39,7 @@ from lakehouse.core.operations.undo.undo_checks import (
     plan_of_files,
     require_files,
     require_no_savepoint,
+    require_own_logs,
 )
 from lakehouse.core.planning.restore import instants_to_roll_back
 from lakehouse.core.state.table_config import require_writable
@@ -48,12 +49,14 @@ from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
 from lakehouse.model.display import Readable, Shown, count_text
+from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.restore import RestoreMetadata, RestorePlan
 from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
+_COMPACTIONS = (Action.COMPACTION, Action.COMMIT)
 #: Requested time -> paths of the files with this time in their names.
 Written = Mapping[str, list[str]]
 #: The instant of a rollback and its plan.
@@ -136,6 +139,7 @@ def _plan(table: LoadedTable, policy: TransactionPolicy, to: str, *, force: bool
     require_no_savepoint(table, undone)
     require_unpublished(table, undone)
     _require_timeline(table, target)
+    require_own_logs(table, undone, dropped=undone)
     if undone:
         require_files(table, undone, f"the restore to {to}")
     return RestorePlan(target=to, instants=tuple((i.requested, str(i.action)) for i in undone))
@@ -206,8 +210,11 @@ def _preview(table: LoadedTable, plan: RestorePlan, to: str) -> Restored:
 def _written(table: LoadedTable, plan: RestorePlan) -> Written:
     """Return the files of each instant in the plan, from one listing and the markers of pending instants."""
     written: dict[str, list[str]] = {requested: [] for requested, _ in plan.instants}
+    is_compaction = _COMPACTIONS if table.config.is_merge_on_read else ()
+    compactions = {requested for requested, action in plan.instants if action in is_compaction}
     for file in list_data_files(table, change_logs=True):
-        if file.instant in written:
+        # A compaction writes base files only. Log files with its time are of version 6.
+        if file.instant in written and (isinstance(file, BaseFile) or file.instant not in compactions):
             written[file.instant].append(file.path)
     for instant in table.timeline.where(pending=True):
         if instant.requested in written:

@@ -39,6 +39,7 @@ from lakehouse.core.operations.undo.undo_checks import (
     pending_action,
     plan_of_files,
     require_can_roll_back,
+    require_own_logs,
     written_by,
 )
 from lakehouse.core.planning.bucket_children import resizes_buckets
@@ -214,6 +215,7 @@ def drop_plan(
     `still_ours` is called under the lock and raises if another executor claimed the plan. A crash may leave the plan.
     `is_own` is whether all files of earlier executors are deleted already (see `plan_rollback`).
     """
+    require_own_logs(table, (), dropped=[instant])
     plan = plan_rollback(table, instant, is_own=is_own)
     with table_lock(table.env, policy) as lock:
         now = table.reload()
@@ -231,6 +233,7 @@ def plan_rollback(table: LoadedTable, instant: Instant, *, is_own: bool = False)
     was made while the writer was running. Files that stay behind become visible when the archive passes their instant.
     With `is_own` this process wrote the files, so the markers are complete, and the listing is saved.
     """
+    require_own_logs(table, [instant])
     requested = instant.requested
     files = list(marked_files(table, requested).values())
     action = pending_action(table, instant) if instant.is_completed else instant.action

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.operations.commit.pins import require_unpublished
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.restore import instants_to_roll_back, missing_files, without
-from lakehouse.core.state.file_system_view import DataFile
+from lakehouse.core.state.file_system_view import DataFile, first_write
+from lakehouse.core.timeline.file_deletions import LOG_INFIX
 from lakehouse.core.timeline.heartbeat import active_writes
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import Operation, RollbackPlan, RollbackRequest
 from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, State
@@ -23,6 +25,7 @@ _PENDING_NAMES = {
     Operation.LOG_COMPACT: Action.LOGCOMPACTION,
     Operation.CLUSTER: Action.CLUSTERING,
 }
+_COMPACTIONS = (Action.COMPACTION, Action.COMMIT)
 _SHOWN = 5
 
 
@@ -60,6 +63,46 @@ def written_by(
     if action is Action.COMPACTION or (action is Action.CLUSTERING and not copies):
         files = [file for file in files if isinstance(file, BaseFile)]
     return [file.path for file in files]
+
+
+def require_own_logs(table: LoadedTable, undone: Iterable[Instant], *, dropped: Iterable[Instant] = ()) -> None:
+    """Raise UnsupportedError if undoing these instants needs a change of log files with names of version 6.
+
+    Such a log file may have rows of several writes, so it cannot be deleted with one of them. `dropped` are instants
+    whose plans are deleted: without a compaction readers do not find the log files that are named after it.
+    """
+    if not (table.config.is_upgraded and table.config.is_merge_on_read):
+        return
+    gone, plans = {i.requested for i in undone}, {i.requested for i in dropped if i.action in _COMPACTIONS}
+    for write, metadata in reversed(table.store.commits(table.timeline.writes().by_completion())):
+        for path in (stat.path for stat in metadata.stats if LOG_INFIX in stat.path):
+            named = instant_of(path.rpartition("/")[2]) or ""
+            if named == write.requested or _is_resize(table, named):
+                continue
+            if write.requested in gone:
+                raise UnsupportedError(
+                    f"{table.env.storage.root}: the {write.action} {write.requested} cannot be undone: {path} has a "
+                    "name of table version 6 and may have rows of other writes, so it cannot be deleted. Undo only "
+                    "later writes, or restore the table with Apache Hudi",
+                    instant=write.requested,
+                    path=path,
+                )
+            if named in plans:
+                raise UnsupportedError(
+                    f"{table.env.storage.root}: the compaction {named} cannot be dropped: {path} is named after it, as "
+                    f"in table version 6, and readers would lose the rows of {write.requested} in it. Run the "
+                    "compaction first",
+                    instant=named,
+                    path=path,
+                )
+
+
+def _is_resize(table: LoadedTable, requested: str) -> bool:
+    """Return whether log files with this time in their names have rows that writes copied for a resize of buckets."""
+    named = table.timeline.find(requested)
+    if named is None:
+        return requested >= first_write(table.timeline)
+    return named.action in (Action.CLUSTERING, Action.REPLACECOMMIT)
 
 
 def pending_action(table: LoadedTable, instant: Instant) -> Action:
