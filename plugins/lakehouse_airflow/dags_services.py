@@ -48,7 +48,8 @@ _DOCS = {
     "clean": "Clean: removes files that no retained version needs.\n\n"
     "Files of savepoints, of pinned versions and of versions within the retention stay.",
     "orphans": "Orphans: deletes data files that no write names, left by failed tasks.\n\n"
-    "Files of pending writes and files younger than `lakehouse.clean.orphans.hours` stay. Each table is searched every "
+    "Files of pending writes and files younger than `lakehouse.clean.orphans.hours` stay. Orphans of tables that other "
+    "programs write are reported, unless `lakehouse.clean.orphans.shared` is true. Each table is searched every "
     "`lakehouse.orphans.every.hours`.",
     "validation": "Validation: checks a sample of the tables each night, and repairs nothing.\n\n"
     "A run compares the listing, the timeline and the metadata table, and reads footers of base files. A violation "

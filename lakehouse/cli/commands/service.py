@@ -97,7 +97,10 @@ _ORPHANS = Command(
         options(),
         output(),
     ],
-    examples=("lakehouse clean orphans --table sales.orders",),
+    examples=(
+        "lakehouse clean orphans --table sales.orders",
+        "lakehouse clean orphans --table sales.orders --delete --option lakehouse.clean.orphans.shared=true",
+    ),
 )
 _AGES = {
     "partition": "Age of the partition's time at which it expires, such as 400d.",

@@ -3,6 +3,10 @@
 A file is an orphan if its write does not exist (it was rolled back before the file was created), or if its completed
 write does not name it (a task ran twice). Files of pending writes and of later times are not orphans. Files of archived
 writes are kept, because the timeline does not show whether they are orphans.
+
+Deleting an orphan needs two reasons: its age, and that no reader of any retained instant needs it. The instant in the
+name of a log file is its own one since version 8, and that of its slice before. So a log file is kept if one of the two
+readings of its name places it in a slice, see `needed_paths`.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from lakehouse.core.planning.restore import UNDOABLE_ACTIONS
-from lakehouse.core.state.file_system_view import DataFile
+from lakehouse.core.state.file_system_view import DataFile, Group
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.display import Readable, Shown, size_text
 from lakehouse.model.files import LogFile
@@ -74,7 +78,7 @@ def plan_orphans(
     pending = [i.requested for i in timeline if i.action in UNDOABLE_ACTIONS and not i.is_completed]
     first_pending = min(pending, default="")
     writes = {write.requested: write for write in timeline.writes()}
-    committed_paths: dict[str, Collection[str]] = {}
+    committed: dict[str, Collection[str]] = {}
     orphans = []
     for file in sorted(listing, key=lambda file: file.path):
         if file.modified_ms >= older_than_ms or file.path in kept:
@@ -88,16 +92,55 @@ def plan_orphans(
             if write is not None and write.action is Action.REPLACECOMMIT and isinstance(file.data, LogFile):
                 # Rows that writes copied for a resize of buckets; their commits name the file.
                 continue
-            if write is not None and instant not in committed_paths:
-                committed_paths[instant] = _named(metadata(write))
-            if write is not None and file.path in committed_paths[instant]:
+            if write is not None and instant not in committed:
+                committed[instant] = committed_paths(metadata(write))
+            if write is not None and file.path in committed[instant]:
                 continue
             reason = f"the write {instant} does not name it" if write is not None else f"there is no write {instant}"
         orphans.append(Orphan(path=file.path, size_bytes=file.size_bytes, modified_ms=file.modified_ms, reason=reason))
     return tuple(orphans)
 
 
-def _named(metadata: CommitMetadata) -> frozenset[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a table needs of the file groups that have orphans.
+
+    Attributes:
+        sliced: The paths of the log files in all slices of all retained instants.
+        committed: The paths that commits on the timeline name.
+        planned: The file groups of pending plans.
+        bases: (partition, file id, instant) of all base files, committed or not.
+        services: The instants of compactions and clusterings, pending and completed.
+    """
+
+    sliced: Collection[str]
+    committed: Collection[str]
+    planned: Collection[Group]
+    bases: Collection[tuple[str, str, str]]
+    services: Collection[str]
+
+
+def needed_paths(files: Iterable[DataFile], needs: Needs) -> frozenset[str]:
+    """Return the paths of the files that a reader or a pending plan may need, so that they are no orphans.
+
+    The commit of the instant in its name decides whether a base file is needed; the planner of orphans has compared it.
+    """
+    return frozenset(
+        file.path
+        for file in files
+        if file.path in needs.committed
+        or (file.partition, file.file_id) in needs.planned
+        or (isinstance(file, LogFile) and (file.path in needs.sliced or _is_named_after_slice(file, needs)))
+    )
+
+
+def _is_named_after_slice(log: LogFile, needs: Needs) -> bool:
+    group = (log.partition, log.file_id, log.instant)
+    return not log.suffix and (group in needs.bases or log.instant in needs.services)
+
+
+def committed_paths(metadata: CommitMetadata) -> frozenset[str]:
+    """Return the paths of the files that a commit names."""
     paths = set()
     for stat in metadata.stats:
         folder = f"{stat.partition}/" if stat.partition else ""

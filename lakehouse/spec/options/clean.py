@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from lakehouse.errors import SettingError
 from lakehouse.spec.options.option import option
 
+ORPHANS_SHARED = "lakehouse.clean.orphans.shared"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanPolicy:
@@ -54,6 +56,11 @@ class CleanPolicy:
         1,
         "Commits since the last clean after which the next one is due.",
         aliases=("hoodie.clean.max.commits",),
+    )
+    orphan_shared: bool = option(
+        ORPHANS_SHARED,
+        False,
+        "Delete orphan files even if other programs write the table; otherwise they are only reported.",
     )
     orphan_hours: int = option(
         "lakehouse.clean.orphans.hours", 168, "Hours after which a data file that no instant names counts as an orphan."

@@ -63,10 +63,25 @@ def write_record(schema: Schema, record: dict[str, Any]) -> bytes:
     """Return the container file of `record`, as Hudi writes it: not compressed, only the schema in the header."""
     encode, header = _writer(schema)
     data = encode(record)
-    sync = hashlib.blake2b(data, digest_size=16).digest()
+    sync = _sync_marker(data)
     block = bytearray(_ONE_RECORD)
     write_bytes(block, data)
     return b"".join((header, sync, block, sync))
+
+
+def is_own_record(data: bytes) -> bool:
+    """Return whether `write_record` made a container file; every other writer has a random sync marker."""
+    source = io.BytesIO(data)
+    try:
+        header: Any = fastavro.schemaless_reader(source, _HEADER, None)
+        block: Any = fastavro.schemaless_reader(source, _BLOCK, None)
+    except Exception:  # fastavro raises many exception types for damaged bytes
+        return False
+    return bool(header["sync"] == block["sync"] == _sync_marker(block["data"]))
+
+
+def _sync_marker(datum: bytes) -> bytes:
+    return hashlib.blake2b(datum, digest_size=16).digest()
 
 
 def read_datum(data: bytes, *schemas: Schema) -> tuple[bytes, bytes]:

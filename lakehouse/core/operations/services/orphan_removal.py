@@ -3,7 +3,8 @@
 due    from the file of the last run; no listing
 run    list, load the timeline, delete the files that no instant names and that are older than the grace time
 
-A file of a pending write is never an orphan. A run leaves no instant: it plans and executes in one step.
+If other programs write the table, a run reports the files and deletes none, unless an option demands it. A file of a
+pending write is never an orphan. A run leaves no instant: it plans and executes in one step.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.services.orphans import find_orphans, remove_orphans
+from lakehouse.core.operations.services.orphans import delete_orphans, find_orphans, refusal_to_remove
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.planning.orphans import Orphan, OrphanPlan
 from lakehouse.core.timeline.service_log import read_last_run, record_run
@@ -76,16 +77,22 @@ def schedule(
 def run(
     table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
 ) -> RemovedOrphans | NothingToDo:
-    """Delete the orphan files if a search is due or forced. Raises RetryableError during a restore."""
+    """Delete the orphan files if a search is due or forced; the reason of NothingToDo reports files that stay.
+
+    Raises RetryableError during a restore.
+    """
     del engine  # the driver lists and deletes
     answer = due(table, policies)
     if not (answer.due or request.force):
         return NothingToDo(code=NothingToDoReason.NOT_DUE, reason=answer.reason)
-    removed = remove_orphans(table, policies.clean)
+    orphans = find_orphans(table, policies.clean)
+    refusal = refusal_to_remove(table, orphans, policies.clean) if orphans else _NONE
+    if refusal is None:
+        delete_orphans(table, orphans)
     record_run(table.env, _SERVICE)
-    if not removed:
-        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=_NONE)
-    return RemovedOrphans(orphans=removed)
+    if refusal is not None:
+        return NothingToDo(code=NothingToDoReason.NO_CANDIDATES, reason=refusal)
+    return RemovedOrphans(orphans=orphans)
 
 
 def cost(table: LoadedTable, policies: Policies) -> ServiceCost:

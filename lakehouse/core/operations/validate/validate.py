@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
@@ -26,14 +27,13 @@ from lakehouse.core.operations.load.archive_checks import check_archive
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
 from lakehouse.core.operations.load.hashing import load_rings, uses_ring
 from lakehouse.core.operations.load.pending import pending_writes
-from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
+from lakehouse.core.operations.services.orphans import files_of_hudi, list_files, orphans_among
 from lakehouse.core.operations.validate.planned import check_plans
 from lakehouse.core.operations.validate.unnamed import with_shown_files
 from lakehouse.core.operations.validate.validated_files import Seen, check_global_keys, read_files, seen_slices
-from lakehouse.core.planning.orphans import Found, plan_orphans
+from lakehouse.core.planning.orphans import Found
 from lakehouse.core.planning.validate import (
     check_buckets,
     check_files,
@@ -42,7 +42,6 @@ from lakehouse.core.planning.validate import (
     check_rings,
     check_timeline,
 )
-from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.storage.protocol import FileInfo, is_temporary
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_properties import PROPERTIES, stored_properties
@@ -204,9 +203,17 @@ def _check_files(
 ) -> list[Finding]:
     if not commits:
         return []
-    first, layout = min(instant.requested for instant, _ in commits), table.config.layout
+    first = min(instant.requested for instant, _ in commits)
+    check = partial(
+        check_files,
+        commits,
+        sizes,
+        layout=table.config.layout,
+        upgraded=table.config.is_upgraded,
+        compacting=[i.requested for i in table.timeline.where(action=Action.COMPACTION, pending=True)],
+    )
     gone = {file.path for file in cleaned_files(table, first)}
-    findings = list(check_files(commits, sizes, gone, layout=layout))
+    findings = list(check(gone))
     if any(finding.invariant == _GONE for finding in findings):
         # Hudi archives cleans by their own number, so the clean of a file may be archived before its commit.
         for held in table.store.archived_actions(Action.CLEAN, first):
@@ -214,7 +221,7 @@ def _check_files(
                 gone.update(decode_clean_plan(held.plan, base_path=table.env.storage.root).paths)
             if held.metadata:
                 gone.update(decode_clean_metadata(held.metadata).deleted)
-        findings = list(check_files(commits, sizes, gone, layout=layout))
+        findings = list(check(gone))
     return findings
 
 
@@ -248,15 +255,7 @@ def _rings(
 
 def _orphans(table: LoadedTable, files: Iterable[Found]) -> Iterator[Finding]:
     named = [file for file in files if file.data is not None]
-    orphans = plan_orphans(
-        named,
-        table.timeline,
-        table.store.commit,
-        archived_before=visible_timeline(table.timeline, ()).archived_before,
-        kept=savepointed_paths(table),
-        older_than_ms=_ANY_AGE_MS,
-    )
-    for orphan in orphans:
+    for orphan in orphans_among(table, named, older_than_ms=_ANY_AGE_MS):
         yield Finding(invariant="file.orphan", problem=orphan.reason, path=orphan.path)
 
 
