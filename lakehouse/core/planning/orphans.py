@@ -41,7 +41,7 @@ class Orphan(Readable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanPlan(Readable):
-    """The orphan files that a run would delete."""
+    """The orphan files that a run would delete, or only report if other programs write the table."""
 
     orphans: tuple[Orphan, ...]
 

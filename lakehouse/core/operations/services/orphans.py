@@ -94,7 +94,7 @@ def delete_orphans(table: LoadedTable, orphans: Sequence[Orphan]) -> None:
 
 def refusal_to_remove(table: LoadedTable, orphans: Sequence[Orphan], policy: CleanPolicy) -> str | None:
     """Return the reason why orphans of a table are reported and not deleted; None if they may be deleted."""
-    writer = None if policy.orphan_shared or not orphans else other_program(table)
+    writer = None if policy.orphan_shared or not orphans else other_program(table.reload())
     if writer is None:
         return None
     size = size_text(sum(orphan.size_bytes for orphan in orphans))
