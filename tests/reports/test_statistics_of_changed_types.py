@@ -115,6 +115,20 @@ def test_bounds_of_an_earlier_release_are_reported_and_a_rebuild_replaces_them(
     assert_valid(table)
 
 
+@pytest.mark.parametrize("columns", ["", "v"])
+def test_writes_continue_after_a_decimal_got_more_digits_than_version_8_has_bounds_of(columns: str) -> None:
+    """apache/hudi#13097: bounds of such decimals cannot be encoded, so the column loses its statistics."""
+    declared = {"hoodie.metadata.index.column.stats.column.list": columns} if columns else {}
+    table = new_table(**{"hoodie.write.table.version": "8"}, **declared)
+    table.bulk_insert(rows(NARROW, prices("1.00", "99.00")))
+    table.bulk_insert(rows(pa.decimal128(38, 20), prices("60.125"), 2))
+    table.upsert(rows(NARROW, prices("70.00"), 3))
+    for _ in range(2):
+        assert ids_of(table, "v > 50") == ["k1", "k2", "k3"]
+        assert_valid(table)
+        table.metadata.rebuild()
+
+
 def test_validation_service_accepts_a_table_after_the_scale_of_a_decimal_grew() -> None:
     """apache/hudi#12714: the service raised an error after each change of a scale."""
     table = priced_table(**{"lakehouse.validation.deep": "true"})

@@ -37,8 +37,10 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     indexed_columns,
     indexed_types,
     is_mixed,
+    unsupported_columns,
 )
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
+from lakehouse.core.state.data_files import one_array
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.spec.options.policies import Policies
 
@@ -73,10 +75,14 @@ class ColumnStatsPartition:
     def update(self, name: str, commit: MetadataCommit) -> Update:
         definition = indexed_columns(commit)
         found = bounds_of_commit(commit, definition.source_fields)
+        deletes = [_deleted_keys(commit.change.removed, definition.source_fields)]
+        unsupported = unsupported_columns(commit)
+        if unsupported:
+            deletes.append(one_array(commit.reader().ranges(unsupported).column("key").cast(pa.binary())))
         return Update(
             # A row of a file never changes. While the partition is built, the build may have it as well.
             **_records(found, commit.config, definition, commit.schema, tight=commit.is_building),
-            deletes=_deleted_keys(commit.change.removed, definition.source_fields),
+            deletes=pa.concat_arrays(deletes),
             definition=definition,
         )
 

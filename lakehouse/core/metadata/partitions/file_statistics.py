@@ -68,7 +68,9 @@ def default_columns(schema: pa.Schema | None, config: TableConfig, policies: Pol
     policy = policies.transaction.metadata
     declared = policy.declared_columns or _declared(config)
     if declared:
-        return tuple(dict.fromkeys((*META, *declared)))
+        kinds, version = indexed_types(schema), version_of(config)
+        usable = [name for name in declared if name not in kinds or has_statistics(kinds[name], version)]
+        return tuple(dict.fromkeys((*META, *usable)))
     limit = int(config.raw.get(STATISTICS_LIMIT, policy.max_columns))
     found = () if schema is None else supported_columns(schema, version_of(config))
     return (*META, *found[:limit])
@@ -99,9 +101,13 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
     """Return the definition with the columns that this commit adds to the table, if their number is not exceeded.
 
     A column that is new in the table is null in all stored files, as readers assume for a missing row. A column that
-    the table had before has values in stored files, so it is not added. Columns are never taken out.
+    the table had before has values in stored files, so it is not added. A column is taken out if its new type has no
+    statistics in this version of the index; see `unsupported_columns`.
     """
     known = commit.definitions[COLUMN_STATS]
+    gone = unsupported_columns(commit)
+    if gone:
+        known = replace(known, source_fields=tuple(name for name in known.source_fields if name not in gone))
     if _declared(commit.config) or commit.schema is None:
         return known
     limit = int(commit.config.raw.get(STATISTICS_LIMIT, commit.policies.transaction.metadata.max_columns))
@@ -112,6 +118,20 @@ def indexed_columns(commit: MetadataCommit) -> Definition:
     before = commit.previous_schema()
     added = [name for name in candidates if before is None or name not in before.names][:free]
     return replace(known, source_fields=(*known.source_fields, *added)) if added else known
+
+
+def unsupported_columns(commit: MetadataCommit) -> tuple[str, ...]:
+    """Return the indexed columns whose type became one without statistics in this version of the index.
+
+    Version V1 has no bounds of decimals with many digits. All stored rows of such a column are deleted: engines take a
+    column of which only some files have rows as null in the others.
+    """
+    known, kinds = commit.definitions[COLUMN_STATS], indexed_types(commit.schema)
+    if known.version == "V2":
+        return ()
+    return tuple(
+        name for name in known.source_fields if name in kinds and not has_statistics(kinds[name], known.version)
+    )
 
 
 @lru_cache(maxsize=32)

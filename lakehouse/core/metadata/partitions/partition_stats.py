@@ -56,6 +56,7 @@ from lakehouse.core.metadata.partitions.file_statistics import (
     columns_by_type,
     indexed_columns,
     indexed_types,
+    unsupported_columns,
 )
 from lakehouse.core.metadata.partitions.live_statistics import few_changes, live_statistics
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
@@ -100,6 +101,13 @@ class PartitionStatsPartition:
         return encode_statistics(_rows(files, definition, table.schema, tight=True))
 
     def update(self, name: str, commit: MetadataCommit) -> Update:
+        update, unsupported = self._updated(commit), unsupported_columns(commit)
+        if not unsupported:
+            return update
+        keys = one_array(commit.reader().partition_ranges(unsupported).column("key").cast(pa.binary()))
+        return replace(update, deletes=pa.concat_arrays([update.deletes.cast(pa.binary()), keys]))
+
+    def _updated(self, commit: MetadataCommit) -> Update:
         definition = indexed_columns(commit)
         gone = set(commit.change.removed_partitions)
         if commit.change.operation == Operation.DELETE_PARTITION:
