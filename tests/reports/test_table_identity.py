@@ -127,7 +127,7 @@ DOORS = (
 def test_registered_table_is_refused_by_every_command_after_it_was_replaced(
     other: dict[str, str], place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """apache/iceberg#14979 and StarRocks/starrocks#3078: a recreated table is taken for the table before."""
+    """apache/iceberg#14979 and StarRocks/starrocks#3078: commits go to a recreated table."""
     more = "services: {publish: {database: shown, table: orders}}\ningest: {path: /landing, format: json}\n"
     with load_catalog() as catalog:
         catalog.create_table(spec_of(place, more=more)).insert(ROWS)
@@ -235,7 +235,7 @@ def test_renamed_table_is_refused_until_it_is_accepted(catalog: Catalog, place: 
 def test_copy_of_a_registered_table_is_refused_unless_it_gets_an_id_of_its_own(
     catalog: Catalog, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """apache/iceberg#12228: two entries of a catalog must not be taken for one table."""
+    """apache/iceberg#12228: a second registration of one table must be requested."""
     copy = shutil.copytree(place, place.parent / "copy")
     words = ["table", "register", "--table", "test.orders", "--location", str(copy)]
     assert main(words) == 64

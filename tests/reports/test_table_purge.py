@@ -33,7 +33,7 @@ FOREIGN = {
     "day=2026-01-01/notes.txt",
     "export/part-0.parquet",
     "export/deep/x.csv",
-    "readme.md",
+    "readme.txt",
     "_SUCCESS",
     "manual/aaaa-0_0-1-1_20260101000000000.parquet",
 }
@@ -59,7 +59,7 @@ def test_purge_deletes_the_files_of_the_table_and_reports_all_others(place: Path
     with load_catalog() as catalog:
         catalog.register_table(NAME, str(place))
         kept = catalog.drop_table(NAME, purge=True)
-    assert kept == ("_SUCCESS", "day=2026-01-01/notes.txt", "export/", "manual/", "readme.md")
+    assert kept == ("_SUCCESS", "day=2026-01-01/notes.txt", "export/", "manual/", "readme.txt")
     assert {path: data.decode() for path, data in files_of(place).items()} == {path: path for path in FOREIGN}
 
 
