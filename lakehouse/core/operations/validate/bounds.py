@@ -23,6 +23,7 @@ from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.metadata.keys import column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.metadata.partitions.file_statistics import indexed_types
+from lakehouse.core.metadata.read.known_definitions import known_definitions
 from lakehouse.core.metadata.read.open import open_for_reading
 from lakehouse.core.metadata.read.table import COLUMN_STATS, PARTITION_STATS, MetadataTable
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, Unusable
@@ -62,7 +63,7 @@ def _compared(
     table: LoadedTable, engine: Engine, metadata: MetadataTable, slices: Sequence[FileSlice], schema: pa.Schema
 ) -> Iterator[Finding]:
     types = indexed_types(schema)
-    kinds = {name: types[name] for name in metadata.definitions[COLUMN_STATS].source_fields if name in types}
+    kinds = {name: types[name] for name in known_definitions(metadata)[COLUMN_STATS].source_fields if name in types}
     measure = partial(_measured, table.env.storage, kinds)
     narrow: dict[str, list[str]] = {}
     whole: dict[str, Measured] = {}
