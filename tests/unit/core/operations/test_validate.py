@@ -536,7 +536,7 @@ def test_command_prints_the_report_and_sets_the_exit_code(tmp_path: Path, capsys
 
 def test_every_invariant_is_violated_by_a_test() -> None:
     broken = {name for name, *_ in (*SHALLOW, *DEEP)} | {"timeline.order", "timeline.archived", "archive.readable"}
-    # Other errors cause the finding `unchecked`. test_validate_keys tests keys in several partitions, test_validate_rules
-    # a table that was upgraded, and the reports about statistics test bounds.
+    # Other errors cause the finding `unchecked`. Other modules test keys in several partitions, a table that was
+    # upgraded, and bounds.
     elsewhere = {"unchecked", "key.global", "timeline.completions", "metadata.bounds"}
     assert broken | elsewhere == set(INVARIANTS)
