@@ -24,10 +24,17 @@ _BEFORE, _AFTER = str(pa.timestamp("ns")), str(pa.timestamp("us"))
 
 def has_nanos(kind: pa.DataType) -> bool:
     """Return whether a type is or contains a timestamp in nanoseconds."""
-    if pa.types.is_dictionary(kind):
-        return has_nanos(kind.value_type)
-    inner = (kind.field(number).type for number in range(kind.num_fields)) if pa.types.is_nested(kind) else ()
-    return is_nanos(kind) or any(map(has_nanos, inner))
+    # Types that are nested too deeply are refused after this check, so it must not recurse.
+    waiting = [kind]
+    while waiting:
+        part = waiting.pop()
+        if pa.types.is_dictionary(part):
+            waiting.append(part.value_type)
+        elif pa.types.is_nested(part):
+            waiting += [part.field(number).type for number in range(part.num_fields)]
+        elif is_nanos(part):
+            return True
+    return False
 
 
 @dataclass(slots=True)

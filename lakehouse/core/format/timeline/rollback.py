@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lakehouse.core.format.avro.object_file import read_record, write_record
-from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.format.timeline.paths import absolute_paths, relative_paths
 from lakehouse.core.format.timeline.schemas import ROLLBACK_METADATA, ROLLBACK_PLAN
 from lakehouse.errors import CorruptTableError, UnsupportedError
@@ -71,7 +70,8 @@ def _logs_of(keys: Iterable[str], base_path: str, partition: str) -> Iterator[st
     for key in keys:
         if "/" not in key:
             yield f"{folder}/{key}"
-        elif not partition or parse_log_file(key.rpartition("/")[2], partition, 0) is not None:
+        elif key.rpartition("/")[2].startswith("."):
+            # Names of log files begin with a dot, that of the folder of a table does not.
             yield key
 
 
