@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.format.file_names import LAYOUT_V6, instant_of, parse_base_file, parse_log_file
+from lakehouse.core.planning.undone_copies import is_undone_copy
 from lakehouse.core.state.data_files import file_paths, members, one_array
 from lakehouse.core.state.file_slices import FileSlices
 from lakehouse.core.state.file_system_view import Group, VisibleTimeline
@@ -73,6 +74,9 @@ def find_damage(
     names = [instant_of(stat.path.rpartition("/")[2]) or "" for _, stat in suspects]
     is_read = [visible.shows(name) or name in visible.compacting for name in names]
     suspects = [pair for pair, read in zip(suspects, is_read, strict=True) if read]
+    if not upgraded:
+        groups = _groups_of(files, suspects)
+        suspects = [pair for pair in suspects if not is_undone_copy(*pair, visible.instants, groups)]
     suspected = {(stat.partition, stat.file_id) for _, stat in suspects} - visible.replaced.keys()
     if not suspected:
         return ()
@@ -95,6 +99,18 @@ def find_damage(
         and (damage := _damage(instant, stat, sizes, newest.get(group, ""), visible, may_grow)) is not None
     ]
     return tuple(sorted(damages, key=lambda damage: (damage.instant, damage.path)))
+
+
+def _groups_of(files: pa.Table, suspects: Collection[tuple[Instant, WriteStat]]) -> frozenset[Group]:
+    """Return the file groups of missing files that have listed files."""
+    if not suspects:
+        return frozenset()
+    partitions, file_ids = {stat.partition for _, stat in suspects}, {stat.file_id for _, stat in suspects}
+    near = files.filter(members(one_array(files.column("partition")), sorted(partitions)))
+    listed = pc.replace_substring_regex(one_array(near.column("name")), r"^\.?([^_]*)_.*$", r"\1")
+    is_listed = members(listed, sorted(file_ids))
+    places = one_array(near.column("partition")).filter(is_listed).to_pylist()
+    return frozenset(zip(places, listed.filter(is_listed).to_pylist(), strict=True))
 
 
 def _suspects(

@@ -14,9 +14,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
 from lakehouse.core.metadata.place import listed_partitions
+from lakehouse.core.metadata.read.table import FILES
 from lakehouse.core.metadata.write.rollback import roll_back_metadata
 from lakehouse.core.operations.commit.bucket_counts import delete_bucket_rules
 from lakehouse.core.operations.commit.cleanup import (
@@ -33,6 +37,7 @@ from lakehouse.core.operations.commit.completion import Completion, complete_act
 from lakehouse.core.operations.commit.metadata_rebuild import drop_for_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.hashing import delete_rings
+from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.undo_checks import (
@@ -44,6 +49,7 @@ from lakehouse.core.operations.undo.undo_checks import (
 )
 from lakehouse.core.planning.bucket_children import resizes_buckets
 from lakehouse.core.planning.restore import SERVICE_ACTIONS, UNDOABLE_ACTIONS
+from lakehouse.core.state.data_files import file_paths, members
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.claims import claim
 from lakehouse.core.timeline.file_deletions import LOG_INFIX
@@ -406,9 +412,19 @@ def _roll_back_metadata(table: LoadedTable, policy: TransactionPolicy, undoing: 
         return
     with table_lock(table.env, policy) as lock:
         lock.check()
-        if not roll_back_metadata(table.metadata, undoing.requested, plan.target, lock):
-            # A compaction of the metadata table contains the records, which cannot be removed one by one.
+        is_removed = roll_back_metadata(table.metadata, undoing.requested, plan.target, lock)
+        if not is_removed or _lists_deleted_files(table.refresh(), plan):
+            # The records are part of a compaction or of a build of the metadata table, or of the commits that copied
+            # rows for a resize. They cannot be removed one by one.
             drop_for_rebuild(table, lock)
+
+
+def _lists_deleted_files(table: LoadedTable, plan: RollbackPlan) -> bool:
+    """Return whether the metadata table lists files that a rollback deletes, while its target is pending."""
+    paths = [path for request in plan.requests for path in request.files]
+    partitions = [request.partition for request in plan.requests]
+    listing = from_metadata(table, FILES, lambda metadata: metadata.listing(partitions)) if paths else None
+    return listing is not None and bool(pc.any(members(file_paths(listing), pa.array(paths, pa.string()))).as_py())
 
 
 def _drop(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> bool:

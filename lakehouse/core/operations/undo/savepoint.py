@@ -15,7 +15,7 @@ from lakehouse.core.operations.commit.completion import Completion, complete_act
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.load.unnamed_files import has_old_log_names, unnamed_instants
-from lakehouse.core.operations.undo.undo_checks import completed_write, require_files
+from lakehouse.core.operations.undo.undo_checks import completed_write, remaining_commits, require_files
 from lakehouse.core.planning.restore import instants_to_roll_back, slice_paths, slices_after, without
 from lakehouse.core.state.file_system_view import DataFile, first_write
 from lakehouse.core.state.table_config import require_writable
@@ -129,7 +129,7 @@ def _kept_files(table: LoadedTable, target: Instant) -> dict[str, tuple[str, ...
     found = require_files(table, undone, f"a savepoint of {target.requested}")
     _require_no_leftovers(table, target, found)
     timeline = without(table.timeline, undone)
-    kept = table.store.commits(timeline.writes())
+    kept = remaining_commits(table, timeline, found)
     partitions: dict[str, list[str]] = {}
     for file_slice in slices_after(timeline, kept, found, layout=table.config.layout):
         names = [path.rpartition("/")[2] for path in slice_paths(file_slice)]

@@ -11,13 +11,14 @@ from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.restore import instants_to_roll_back, missing_files, without
+from lakehouse.core.planning.undone_copies import without_undone_copies
 from lakehouse.core.state.file_system_view import DataFile, first_write
 from lakehouse.core.timeline.file_deletions import LOG_INFIX
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
-from lakehouse.model.commit import Operation, RollbackPlan, RollbackRequest
+from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan, RollbackRequest
 from lakehouse.model.files import BaseFile
-from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.transaction import TransactionPolicy
 
 _PENDING_NAMES = {
@@ -135,8 +136,8 @@ def require_files(table: LoadedTable, undone: Iterable[Instant], what: str) -> l
     """Return all data files; raise UserError if a file that readers need without the `undone` writes is missing."""
     gone = [instant for instant in undone if instant.is_completed]
     timeline = without(table.timeline, gone)
-    kept, away = table.store.commits(timeline.writes()), table.store.commits(gone)
     found = list_data_files(table)
+    kept, away = remaining_commits(table, timeline, found), table.store.commits(gone)
     missing = missing_files(timeline, kept, away, found, layout=table.config.layout)
     if not missing:
         return found
@@ -147,6 +148,15 @@ def require_files(table: LoadedTable, undone: Iterable[Instant], what: str) -> l
         "back to a later instant, or to a savepoint, whose files are kept",
         missing=missing,
     )
+
+
+def remaining_commits(
+    table: LoadedTable, timeline: Timeline, listing: Iterable[DataFile]
+) -> list[tuple[Instant, CommitMetadata]]:
+    """Return the completed writes of a timeline, with the files that they list and that readers may need."""
+    commits = table.store.commits(timeline.writes())
+    # The name of a log file of version 6 contains the time of its slice, which need not be on a timeline.
+    return list(commits) if table.config.is_upgraded else without_undone_copies(commits, timeline, listing)
 
 
 def require_no_savepoint(table: LoadedTable, undone: Iterable[Instant]) -> None:
