@@ -8,7 +8,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.file_deletions import delete_leftovers
-from lakehouse.errors import CorruptTableError, RetryableError
+from lakehouse.errors import CorruptTableError, RetryableError, UserError
 from lakehouse.model.table_identity import TABLE_ID
 
 PROPERTIES = ".hoodie/hoodie.properties"
@@ -72,9 +72,9 @@ def assign_table_id(env: Env, *, replaces: str = "") -> str:
 
     Raises:
         RetryableError: Another writer is changing the properties.
-        UserError: The user may not write them.
+        UserError: The user may not write them, or an update of them crashed.
     """
-    storage, assigned = env.storage, env.ids.uuid()
+    storage, assigned, incomplete = env.storage, env.ids.uuid(), list[str]()
     for _ in range(_TRIES):
         try:
             data, tag = storage.get_tagged(PROPERTIES)
@@ -82,6 +82,7 @@ def assign_table_id(env: Env, *, replaces: str = "") -> str:
             data, tag = b"", ""
         if not _is_complete(data):
             # Hudi deletes the file and writes it again; the next try finds it complete.
+            incomplete.append(tag)
             env.clock.sleep(_PAUSE_S)
             continue
         values = parse_properties(data)
@@ -90,6 +91,14 @@ def assign_table_id(env: Env, *, replaces: str = "") -> str:
         changed = render_properties({**values, TABLE_ID: assigned}, comments=("Updated by lakehouse",))
         if storage.replace_if(PROPERTIES, changed, tag) is not None:
             return assigned
+    if len(incomplete) == _TRIES and len(set(incomplete)) == 1 and stored_properties(storage)[0] is not None:
+        # Readers use the backup, or the file as it is. It is not rewritten here: lines at its end may be missing.
+        raise UserError(
+            f"{storage.root}/{PROPERTIES} is missing or incomplete, and no writer completes it, so the table id is not "
+            f"stored: an update crashed, or an editor removed the line break at its end. Copy {PROPERTIES_BACKUP} "
+            "to it if that file exists; otherwise add the line break, after a check that its last line is complete",
+            path=PROPERTIES,
+        )
     raise RetryableError(
         f"{storage.root}/{PROPERTIES} was changed or replaced by another writer {_TRIES} times while the table id was "
         "stored; run the command again",
