@@ -429,6 +429,14 @@ def test_assignment_of_an_id_waits_for_hudi_which_deletes_and_writes_the_propert
     assert assign_table_id(env) == parse_properties(env.storage.get(PROPERTIES))[TABLE_ID]
 
 
+def test_location_with_a_slash_at_its_end_is_the_location_without_it(catalog: Catalog, place: Path) -> None:
+    """trinodb/trino#19143: the other spelling would be refused as a copy, with the advice to give it a new id."""
+    for new_id in (False, True):
+        with pytest.raises(UserError, match="is already in this catalog, as sales.orders"):
+            catalog.register_table("sales.other", f"{place}/", new_id=new_id)
+    assert catalog.load_table(NAME).scan().to_arrow().num_rows == 2
+
+
 @pytest.mark.parametrize("state", ["no line break", "backup only", "backup and an empty file"])
 def test_table_whose_properties_nobody_completes_is_registered_without_id(place: Path, state: str) -> None:
     """apache/hudi#8462: the program that changed the properties crashed, or an editor removed the last line break."""

@@ -66,7 +66,8 @@ def refuse_registered(session: Session, identifier: tuple[str, str], location: s
             f"{namespace}.{name}` registers it",
             table=name,
         )
-    other = session.scalar(select(TableRow).filter_by(location=location))
+    place = location.rstrip("/")
+    other = session.scalar(select(TableRow).where(TableRow.location.in_([location, place, f"{place}/"])))
     if other is not None:
         raise UserError(f"{location} is already in this catalog, as {other.namespace}.{other.name}", location=location)
     nested = table_around_or_inside(session, location)
