@@ -130,7 +130,7 @@ def _condition(options: Mapping[str, str], schema: pa.Schema) -> Predicate | Non
         if name.partition(".")[0] not in schema.names:
             raise UserError(
                 f"option {WHERE!r}: column {name!r} is not among the columns of the read: {', '.join(schema.names)}. "
-                "Correct the name, or add the column to .schema(...)",
+                "Correct the name, or add the column to the option 'columns' or to .schema(...)",
                 column=name,
             )
     check_columns(where, schema)

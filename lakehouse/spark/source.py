@@ -16,7 +16,7 @@ ts_ms, and the rows before and after as JSON text. `Table.incremental(..., forma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import with_meta_fields
@@ -105,7 +105,7 @@ class LakehouseDataSource(DataSource):
         """Return the reader of a stream."""
         if file_source(self.options) is not None:
             raise UserError("a published table cannot be read as a stream; stream the table that it publishes")
-        return LakehouseStreamReader(dict(self.options), tuple(schema.names))
+        return LakehouseStreamReader(dict(self.options), schema)
 
 
 class LakehouseReader(DataSourceReader):
@@ -119,16 +119,16 @@ class LakehouseReader(DataSourceReader):
             schema: Columns of the result.
             bounded: The query with the bound of the version to read; None reads the newest version at planning.
         """
-        self._options, self._columns, self._bounded = parse_source_options(options), tuple(schema.names), bounded
+        self._options, self._schema, self._bounded = parse_source_options(options), schema, bounded
         if self._options.reads_changes:
-            _check_change_columns(self._columns)
+            _check_change_columns(schema.names)
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read; slices with small files share a task."""
         table = _open(self._options)
         query = self._options.query if self._bounded is None else self._bounded.on(table)
         try:
-            return _tasks(plan_read(table, _request(self._options, query, self._columns)), self._columns)
+            scan = plan_read(table, _request(self._options, query, self._schema.names))
         except CleanedHistoryError as error:
             if self._bounded is None or query == self._bounded.query:
                 raise
@@ -137,6 +137,8 @@ class LakehouseReader(DataSourceReader):
                 "newest version",
                 **error.facts,
             ) from error
+        _check_types(scan, self._schema, "Load the DataFrame again, or correct .schema(...)")
+        return _tasks(scan, self._schema.names)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -146,10 +148,10 @@ class LakehouseReader(DataSourceReader):
 class LakehouseStreamReader(DataSourceStreamReader):
     """Reads a stream of commits; the offset is the completion time of the last commit that was delivered."""
 
-    def __init__(self, options: Mapping[str, str], columns: tuple[str, ...]) -> None:
-        self._options, self._columns = parse_source_options(options, streaming=True), columns
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options, self._schema = parse_source_options(options, streaming=True), schema
         if self._options.reads_changes:
-            _check_change_columns(columns)
+            _check_change_columns(schema.names)
 
     def initialOffset(self) -> dict[str, str]:
         """Return where a new query starts: option startOffset, `earliest` (default), `latest` or a completion time."""
@@ -169,8 +171,9 @@ class LakehouseStreamReader(DataSourceStreamReader):
         if begin >= last:
             return []
         query = Changes(begin, last) if self._options.reads_changes else Incremental(begin, last)
-        request = _request(self._options, query, self._columns)
-        return _tasks(plan_read(_open(self._options), request), self._columns)
+        scan = plan_read(_open(self._options), _request(self._options, query, self._schema.names))
+        _check_types(scan, self._schema, "Start the stream again from its checkpoint, or correct .schema(...)")
+        return _tasks(scan, self._schema.names)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -184,12 +187,12 @@ def _open(options: SourceOptions) -> LoadedTable:
     return table
 
 
-def _request(options: SourceOptions, query: Query, columns: tuple[str, ...]) -> ScanRequest:
+def _request(options: SourceOptions, query: Query, columns: Sequence[str]) -> ScanRequest:
     request = ScanRequest(query=query, where=options.where)
     # The columns of changes are images of whole rows, and damaged files cannot be skipped.
     if isinstance(query, Changes):
         return request
-    return replace(request, columns=columns, skips_damage=options.skips_damage)
+    return replace(request, columns=tuple(columns), skips_damage=options.skips_damage)
 
 
 def _result_schema(table: LoadedTable, query: Query, options: SourceOptions) -> pa.Schema:
@@ -208,20 +211,43 @@ def _result_schema(table: LoadedTable, query: Query, options: SourceOptions) -> 
     return pa.schema([full.field(name) for name in options.columns])
 
 
-def _check_change_columns(columns: tuple[str, ...]) -> None:
+def _check_change_columns(columns: Sequence[str]) -> None:
     for name in columns:
         if name not in JSON_SCHEMA.names:
             raise UserError(f"changes have the columns {', '.join(JSON_SCHEMA.names)}, not {name!r}", column=name)
 
 
-def _tasks(scan: Scan | ChangeScan, columns: tuple[str, ...]) -> list[InputPartition]:
+def _check_types(scan: Scan | ChangeScan, schema: StructType, way_out: str) -> None:
+    """Raise UserError if a column of the rows has another type than Spark expects.
+
+    Spark would read the values in the type that it expects: it rounds decimals, and reads times as numbers.
+    """
+    rows = spark_schema(JSON_SCHEMA if isinstance(scan, ChangeScan) else scan.schema)
+    for field in schema:
+        stored, expected = (_type_text(kind) for kind in (rows[field.name].dataType, field.dataType))
+        if stored != expected:
+            raise UserError(
+                f"column {field.name!r} has type {stored}, but this read expects {expected}: its type changed after "
+                f"the read was created, or .schema(...) declares another one. {way_out}",
+                column=field.name,
+            )
+
+
+def _type_text(kind: DataType) -> str:
+    """Return a type without nullability. Both types of timestamps have the same values: microseconds since 1970."""
+    return kind.simpleString().replace("timestamp_ntz", "timestamp")
+
+
+def _tasks(scan: Scan | ChangeScan, columns: Sequence[str]) -> list[InputPartition]:
     """Divide a planned read into tasks.
 
     At least one task is returned: without any, Spark would start one and pass no partition to it.
     """
     if isinstance(scan, ChangeScan):
         changes: tuple[FileGroupChange | None, ...] = scan.in_order().changes or (None,)
-        return [_ChangeTask(scan=replace(scan, changes=()), change=change, columns=columns) for change in changes]
+        return [
+            _ChangeTask(scan=replace(scan, changes=()), change=change, columns=tuple(columns)) for change in changes
+        ]
     slices = scan.plan.slices
     alone = replace(scan, plan=scan.plan.without_slices(), stored_schemas={})
     # A task ends with the slice that makes it large enough.

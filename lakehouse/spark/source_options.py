@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lakehouse.core.operations.read.cdc import CDC, LATEST_STATE, check_format
@@ -51,6 +51,12 @@ _OPTIONS = (
     DAMAGED_FILES,
 )
 _STORAGE_PREFIXES = ("fs.", "aws_", "google_", "azure_", "allow_http", "max_attempts")
+#: Spark adds this option when a statement creates a permanent table.
+_OF_PERMANENT_TABLES = "provider"
+_NO_PERMANENT_TABLES = (
+    "Spark 4.1 does not pass the options of a permanent table, such as its location, to a Python data source that "
+    f"reads it. Create a temporary view: CREATE TEMPORARY VIEW name USING {NAME} OPTIONS (path 'location')"
+)
 _SNAPSHOT, _READ_OPTIMIZED, _INCREMENTAL = "snapshot", "read_optimized", "incremental"
 
 
@@ -90,13 +96,13 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
     Raises UserError for an unknown option, a missing location, a condition with a syntax error, and options that
     contradict each other.
     """
+    check_options(options, _OPTIONS)
     values = {key.lower(): value for key, value in options.items()}
-    lower_case = [name.lower() for name in _OPTIONS]
-    for key in values:
-        if key not in lower_case and not key.startswith(_STORAGE_PREFIXES):
-            raise UserError(f'option {key!r} is unknown to format("{NAME}").{nearest(key, _OPTIONS)}', option=key)
     if PATH not in values:
-        raise UserError(f'format("{NAME}") needs the table\'s location: .load(location)')
+        raise UserError(
+            f'format("{NAME}") needs the table\'s location: .load(location). If this is a table of CREATE TABLE ... '
+            f"USING {NAME}: {_NO_PERMANENT_TABLES}"
+        )
     query: Query
     if _reads_changes(values):
         query = _changes(values)
@@ -109,13 +115,33 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
     return SourceOptions(
         location=values[PATH],
         query=query,
-        columns=_names(values.get(COLUMNS, "")) or None,
+        columns=selected_columns(options),
         where=parse_predicate(values[WHERE]) if WHERE in values else None,
-        storage={key: value for key, value in options.items() if key.lower().startswith(_STORAGE_PREFIXES)},
+        storage=storage_options(options),
         functions=_names(values.get(FUNCTIONS, "")),
         start_offset=values.get(START_OFFSET.lower(), EARLIEST),
         skips_damage=parse_options(damaged).write.skips_damage,
     )
+
+
+def check_options(options: Mapping[str, str], names: Collection[str]) -> None:
+    """Raise UserError for an option that is neither one of `names` nor of the storage, and for a permanent table."""
+    keys = {key.lower() for key in options}
+    if _OF_PERMANENT_TABLES in keys:
+        raise UserError(f"CREATE TABLE ... USING {NAME} is not supported: {_NO_PERMANENT_TABLES}")
+    for key in sorted(keys - {name.lower() for name in names}):
+        if not key.startswith(_STORAGE_PREFIXES):
+            raise UserError(f'option {key!r} is unknown to format("{NAME}").{nearest(key, names)}', option=key)
+
+
+def selected_columns(options: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the columns that option `columns` lists; None without any."""
+    return _names(next((value for key, value in options.items() if key.lower() == COLUMNS), "")) or None
+
+
+def storage_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of the storage."""
+    return {key: value for key, value in options.items() if key.lower().startswith(_STORAGE_PREFIXES)}
 
 
 def _reads_changes(values: Mapping[str, str]) -> bool:

@@ -248,7 +248,7 @@ def _other(value: Any, kind: pa.DataType) -> Any:
     """Return a literal of a type without numbers and times; raise ValueError for another one."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         if not isinstance(value, str):
-            raise ValueError(f"the column is a string; write the literal in quotes, such as {str(value)!r}")
+            raise ValueError(f"the column is a string; write the literal in quotes, such as {_as_text(value)!r}")
         return value
     if pa.types.is_boolean(kind):
         return _boolean(value)
@@ -257,6 +257,13 @@ def _other(value: Any, kind: pa.DataType) -> Any:
             raise ValueError("the column is binary; write the literal in quotes")
         return value.encode() if isinstance(value, str) else value
     raise ValueError("values of this type cannot be compared; name a field of it, such as `column.field`")
+
+
+def _as_text(value: Any) -> str:
+    """Return the text with which a string column may store a literal of another type."""
+    if isinstance(value, TimeLiteral):
+        return value.text
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
 
 
 def _boolean(value: Any) -> bool:

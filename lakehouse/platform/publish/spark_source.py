@@ -12,26 +12,33 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lakehouse.core.planning.predicate import matching
+from lakehouse.errors import UserError, nearest
 from lakehouse.model.predicate import Predicate, columns_of
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.metastore.protocol import HivePartition, HiveTable, Metastore
 from lakehouse.platform.metastore.published import published_table, shown_partitions
+from lakehouse.spark import source_options
 from lakehouse.spark.file_sources import FilePartition
-from lakehouse.spark.source_options import COLUMNS, WHERE
+from lakehouse.spark.source_options import COLUMNS, WHERE, check_options, selected_columns
 from lakehouse.spec.options.sync import METASTORE_URIS, SyncPolicy
 
 OPTION = "published"
-_NOT_OF_STORAGE = (OPTION, METASTORE_URIS, COLUMNS, WHERE)
+_OPTIONS = (OPTION, METASTORE_URIS, COLUMNS, WHERE)
 
 
 def schema_ddl(options: Mapping[str, str]) -> str:
     """Return the columns of the published table as DDL of Spark, partition columns last; Hive's type names are valid.
 
-    Raises UserError if the table does not exist or is not a publication.
+    Option `columns` selects some of them. Raises UserError if the table does not exist or is not a publication, for a
+    column that it lacks, and for an unknown option.
     """
     with _published(options) as (_, table):
-        columns = (*table.columns, *table.partition_columns)
-    return ", ".join(f"`{column.name}` {column.type}" for column in columns)
+        types = {column.name: column.type for column in (*table.columns, *table.partition_columns)}
+    selected = selected_columns(options) or tuple(types)
+    for name in selected:
+        if name not in types:
+            raise UserError(f"column {name!r} is not in the published table.{nearest(name, types)}", column=name)
+    return ", ".join(f"`{name}` {types[name]}" for name in selected)
 
 
 def plan(options: Mapping[str, str], conditions: Sequence[Predicate]) -> list[FilePartition]:
@@ -44,8 +51,8 @@ def plan(options: Mapping[str, str], conditions: Sequence[Predicate]) -> list[Fi
 
 
 def storage_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options without those of the data source itself."""
-    return {key: value for key, value in options.items() if key.lower() not in _NOT_OF_STORAGE}
+    """Return the options of the storage."""
+    return source_options.storage_options(options)
 
 
 def _matching(
@@ -67,6 +74,7 @@ def _matching(
 @contextmanager
 def _published(options: Mapping[str, str]) -> Iterator[tuple[Metastore, HiveTable]]:
     """Open the metastore that the options name, and yield it with the published table."""
+    check_options(options, _OPTIONS)
     lower_case = {key.lower(): value for key, value in options.items()}
     uris = lower_case.get(METASTORE_URIS, "")
     metastore = open_metastore(SyncPolicy(), purpose=f'option "{OPTION}"', override=uris)
