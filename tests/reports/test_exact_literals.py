@@ -200,3 +200,13 @@ def test_command_compares_the_condition_with_all_digits(tmp_path: Path, capsys: 
     assert main(["table", "delete", "--table", path, "--where", "day = '2026-01-01junk'"]) == 64
     assert "'2026-01-01junk' is not a value of type date32" in capsys.readouterr().err
     assert Table.open(path).scan().count() == ROWS.num_rows
+
+
+@pytest.mark.parametrize(
+    ("where", "quoted"),
+    [("id = DATE '2026-01-31'", "'2026-01-31'"), ("id = 12", "'12'"), ("id IN (true)", "'true'")],
+)
+def test_message_shows_the_text_to_compare_a_string_column_with(table: Table, where: str, quoted: str) -> None:
+    """StarRocks/starrocks#76068: a string column of dates compared with a date returned nothing."""
+    with pytest.raises(UserError, match=f"write the literal in quotes, such as {quoted}$"):
+        table.scan(where=where).count()
