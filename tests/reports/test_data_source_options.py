@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import DecimalType, StructField, StructType
+from pyspark.sql.types import DataType, DecimalType, LongType, StructField, StructType, TimestampType
 
 from lakehouse import Table
 from lakehouse.errors import UserError
@@ -50,7 +50,7 @@ def loaded(table: Table, **options: str) -> LakehouseReader:
 def test_stream_is_refused_after_the_scale_of_a_decimal_grew(table: Table) -> None:
     """delta-io/delta#6050: the schema of a stream is frozen; rows of a newer schema gave silently incorrect results.
 
-    Spark rounds a decimal to the scale that it expects: 1234.125 became 1234.13.
+    Spark rounds a decimal to the scale that it expects: 1.125 became 1.13.
     """
     schema = LakehouseDataSource({"path": table.location}).schema()
     assert isinstance(schema, StructType)
@@ -59,7 +59,7 @@ def test_stream_is_refused_after_the_scale_of_a_decimal_grew(table: Table) -> No
     table.upsert(batch("b", "2.50", pa.decimal128(5, 2)))
     middle = reader.latestOffset()
     assert len(reader.partitions(start, middle)) == 1
-    table.upsert(batch("c", "1234.125", pa.decimal128(7, 3)))
+    table.upsert(batch("c", "1.125", pa.decimal128(7, 3)))
     with pytest.raises(UserError, match=r"'amount' has type decimal\(7,3\).*expects decimal\(5,2\).*Start the stream"):
         reader.partitions(middle, reader.latestOffset())
     restarted = LakehouseStreamReader({"path": table.location}, LakehouseDataSource({"path": table.location}).schema())  # type: ignore[arg-type]
@@ -77,12 +77,28 @@ def test_loaded_frame_returns_its_version_or_is_refused_after_a_change_of_type(t
     assert amounts(loaded(table, **{QUERY: "incremental"})) == [Decimal("1234.125")]
 
 
-def test_declared_schema_with_another_type_is_refused(table: Table) -> None:
-    """apache/hudi#4678: a schema that a user declares must be honoured or refused."""
-    declared = StructType([StructField("amount", DecimalType(5, 1))])
-    with pytest.raises(UserError, match=r"has type decimal\(5,2\), but this read expects decimal\(5,1\).*schema"):
-        LakehouseReader({"path": table.location}, declared).partitions()
-    assert amounts(LakehouseReader({"path": table.location}, StructType([StructField("amount", DecimalType(5, 2))])))
+@pytest.mark.parametrize(
+    ("column", "declared", "stored"),
+    [
+        ("amount", DecimalType(5, 1), r"decimal\(5,2\)"),
+        ("at", LongType(), "timestamp"),
+        ("s", StructType([StructField("y", LongType())]), "struct<x:bigint,y:bigint>"),
+    ],
+)
+def test_declared_schema_with_another_type_is_refused(
+    tmp_path: Path, column: str, declared: DataType, stored: str
+) -> None:
+    """apache/hudi#4678: a schema that a user declares must be honoured or refused.
+
+    Spark rounds decimals, returns times as numbers, and takes the fields of structs by position.
+    """
+    table = Table.create(str(tmp_path / "t"), name="t", record_key="id")
+    rows = batch("a", "1.50", pa.decimal128(5, 2)).append_column("at", pa.array([1], pa.timestamp("us")))
+    table.upsert(rows.append_column("s", pa.array([{"x": 1, "y": 2}])))
+    with pytest.raises(UserError, match=f"{column!r} has type {stored}, but this read expects .*schema"):
+        LakehouseReader({"path": table.location}, StructType([StructField(column, declared)])).partitions()
+    schema = StructType([StructField("amount", DecimalType(5, 2)), StructField("at", TimestampType())])
+    assert amounts(LakehouseReader({"path": table.location}, schema)) == [Decimal("1.50")]
 
 
 def test_permanent_table_is_refused_because_spark_loses_its_options() -> None:
