@@ -56,6 +56,7 @@ BOUNDARY = "tests/unit/core/state/test_archive_boundary.py"
 RECORDING = "tests/unit/core/metadata/test_recording.py"
 READING = "tests/unit/core/metadata/test_reading.py"
 STATISTICS = "tests/unit/core/metadata/test_statistics.py"
+UNDONE_WRITES = "tests/reports/test_metadata_of_undone_writes.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     # Conflict check.
@@ -95,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # Slices are cut by completion time.
     Mutant(
         "core/state/file_system_view.py",
-        "position = log.instant if layout == LAYOUT_V6 else visible.completion(log.instant)",
+        "position = log.instant if names.decide(log) else visible.completion(log.instant)",
         "position = log.instant",
         VIEW,
     ),
@@ -203,14 +204,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant("core/planning/clean.py", "    return not removed_writes and before", "    return before", CLEAN),
     # Archive order.
-    Mutant("core/planning/archive.py", "and c.requested not in saved]", "]", ARCHIVE),
+    Mutant("core/planning/archive.py", "first.requested) and c.requested not in saved]", "first.requested)]", ARCHIVE),
     Mutant("core/planning/archive.py", "        if commit.completion == latest:\n", "        if False:\n", ARCHIVE),
     Mutant("core/planning/archive.py", "free = chosen[: len(commits) - least]", "free = chosen", ARCHIVE),
     # Rollback and cleanup.
     Mutant(
         "core/operations/commit/cleanup.py",
-        "        if find_rollback(table, timeline, requested) is None:\n            return\n",
-        "",
+        "elif not first_write(timeline) or requested < first_write(timeline):",
+        "elif False:",
         CLEANUP,
     ),
     Mutant(
@@ -256,8 +257,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("core/metadata/partitions/files.py", ", _tombstones(removed)]", "]", RECORDING),
     Mutant(
         "core/metadata/partitions/column_stats.py",
-        "deletes=_deleted_keys(commit.change.removed, definition.source_fields)",
-        "deletes=_deleted_keys(commit.change.removed.slice(0, 0), definition.source_fields)",
+        "deletes = [_deleted_keys(commit.change.removed, definition.source_fields)]",
+        "deletes = [_deleted_keys(commit.change.removed.slice(0, 0), definition.source_fields)]",
         STATISTICS,
     ),
     Mutant(
@@ -275,9 +276,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("core/metadata/write/rollback.py", "        timelines.withdraw(recorded)\n", "        pass\n", RECORDING),
     Mutant(
         "core/operations/undo/rollback.py",
-        "        if not roll_back_metadata(table.metadata, undoing.requested, plan.target, lock):\n",
+        "        if not is_removed or _lists_deleted_files(table.refresh(), plan):\n",
         "        if False:\n",
-        RECORDING,
+        UNDONE_WRITES,
     ),
     # Metadata table: what a reader sees.
     Mutant("core/metadata/read/validity.py", "instant not in self.pending and ", "", READING),
