@@ -265,7 +265,7 @@ class ClusteringExecution:
         stage = stage_of(table, "clustering", "file group", unsized, units=inputs)
         with (
             planned_files_exist(claimed, plan.slices),
-            rewritable_rows(),
+            rewritable_rows(claimed.table),
             observed_stage(stage) as running,
             running.tasks(unsized, inputs),
         ):
@@ -279,7 +279,7 @@ class ClusteringExecution:
         )
         # Writes went on meanwhile. Records of indexes are prepared here, so that it takes no time under the lock.
         done = unchanged_work(claimed, table.reload(), done)
-        with rewritable_rows():
+        with rewritable_rows(claimed.table):
             return prepared(done, staging_of(claimed, self.engine))
 
     def complete(

@@ -178,7 +178,7 @@ class CompactionExecution:
             claimed,
             [compaction_markers(write, a, op, logs=logs) for a, op in zip(attempts, operations, strict=True)],
         )
-        with planned_files_exist(claimed, operations), rewritable_rows():
+        with planned_files_exist(claimed, operations), rewritable_rows(claimed.table):
             stats = self._run_tasks(context, claimed, operations)
         metadata = CommitMetadata(
             operation=kind.operation.value,

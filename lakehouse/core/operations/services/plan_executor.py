@@ -63,17 +63,22 @@ class RefusedPlanError(Exception):
 
 
 @contextmanager
-def rewritable_rows() -> Iterator[None]:
+def rewritable_rows(table: LoadedTable) -> Iterator[None]:
     """Turn a UserError about stored rows into RefusedPlanError.
 
     Wrap the tasks of a plan with it, and no check of the options: a plan that an option refuses can be executed later.
-    An UnsupportedError passes, because another engine may be able to execute the plan.
+    An UnsupportedError passes, because another engine may be able to execute the plan. So does every error of a table
+    with a custom merger: its function can be missing on the workers of one engine, and can be corrected.
     """
+    rule = table.config.merge_rule
+    has_function = rule.merger is not None and not rule.groups
     try:
         yield
     except UnsupportedError:
         raise
     except UserError as error:
+        if has_function:
+            raise
         raise RefusedPlanError(error) from error
 
 
