@@ -314,19 +314,36 @@ def test_tab_of_a_dag_run_shows_the_report_of_its_job(server: ApiServer, tab: Pa
     tab.see(f"instant {last}", "bad records: /lake/orders_dead_letters/manual__7")
 
 
-def test_page_of_an_asset_shows_the_health_of_its_table(server: ApiServer, tab: Page, catalog: Database) -> None:
+def test_page_of_an_asset_shows_the_health_of_its_table(
+    server: ApiServer, tab: Page, catalog: Database, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     assets = server.fetch("/api/v2/assets?limit=100", role="op")[1]["assets"]
     asset = next(asset for asset in assets if asset["uri"].startswith("lakehouse://"))
     table = asset["name"] if "." in asset["name"] else f"default.{asset['name']}"
+    place = tmp_path_factory.mktemp("asset")
+    environ = {**os.environ, "LAKEHOUSE_CATALOG": server.environment["LAKEHOUSE_CATALOG"]}
+    command = [SPARK_PYTHON, "-m", "tests.support.lake", place, table]
+    subprocess.run(command, cwd=ROOT, env=environ, check=True, capture_output=True)
     with catalog.session() as session:
-        # Another name of the table with files.
-        files = session.scalar(select(TableRow.location).where(TableRow.name == "orders"))
-        add_table(session, FleetTable(name=table, numbers=numbers(NOW), location=f"{files}/"), NOW)
+        namespace, name = table.split(".")
+        table_id = session.scalars(select(TableRow.id).filter_by(namespace=namespace, name=name)).one()
+        state = {"changed_ms": NOW, "looked_ms": NOW, "severity": 0, "problems": [], "error": None}
+        session.merge(TableStateRow(table_id=table_id, numbers=numbers(NOW), **state))
     tab.open(f"{server.url}/assets/{asset['id']}")
     tab.see(table, "● healthy", "last commit", "3.1 GB")
     tab.see("latest versions: ", "upsert, 60 rows")
     tab.click("timeline", inside="[data-lakehouse=asset]")
     assert until(lambda: tab.run("location.pathname") == f"/plugin/lakehouse/table/{table}"), tab.text()
+
+
+def test_page_of_an_asset_shows_why_its_table_cannot_be_read(server: ApiServer, tab: Page, catalog: Database) -> None:
+    assets = server.fetch("/api/v2/assets?limit=100", role="op")[1]["assets"]
+    asset = [asset for asset in assets if asset["uri"].startswith("lakehouse://")][1]
+    table = asset["name"] if "." in asset["name"] else f"default.{asset['name']}"
+    with catalog.session() as session:
+        add_table(session, FleetTable(name=table, numbers=numbers(NOW), location="/lake/missing"), NOW)
+    tab.open(f"{server.url}/assets/{asset['id']}")
+    tab.see(table, "last commit", "This request failed", "/lake/missing")
 
 
 def test_alarms_are_silenced_with_a_reason_and_the_silence_is_ended(

@@ -1,4 +1,4 @@
-"""Build a small table with commits, a savepoint and a failed write, in Spark's environment: `python -m ... DIR`.
+"""Build a small table with commits and a savepoint, in Spark's environment: `python -m tests.support.lake DIR [TABLE]`.
 
 Airflow's environment has no pyarrow, so tests of pages run this module as a process.
 """
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 SPEC = """\
-table: sales.orders
+table: {table}
 location: {place}/orders
 type: MERGE_ON_READ
 record_key: order_id
@@ -33,15 +33,15 @@ INGESTED = {
 }
 
 
-def build(place: Path) -> None:
-    """Create the table `sales.orders` with its spec in the catalog of LAKEHOUSE_CATALOG, and write commits."""
+def build(place: Path, table_name: str = "sales.orders") -> None:
+    """Create a table with its spec in the catalog of LAKEHOUSE_CATALOG, and write commits."""
     import pyarrow as pa
 
     from lakehouse.platform.catalog.catalog import load_catalog
     from lakehouse.spec.table import load_spec
 
     spec = place / "orders.yaml"
-    spec.write_text(SPEC.format(place=place), encoding="utf-8")
+    spec.write_text(SPEC.format(place=place, table=table_name), encoding="utf-8")
     with load_catalog() as catalog:
         table = catalog.create_table(load_spec(spec), author="ada")
         for commit in range(6):
@@ -60,4 +60,4 @@ def build(place: Path) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("LAKEHOUSE_CATALOG", f"sqlite:///{sys.argv[1]}/catalog.db")
-    build(Path(sys.argv[1]))
+    build(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,7 +1,7 @@
 // The health line of a table above Airflow's page of its asset. Airflow has no tabs on this page for plugins, so this
 // component is mounted on all pages and shows nothing elsewhere.
 import { h, UI, Router, Fragment, useData, useState, useEffect, call, Ago, count, size, pagePath, fullName } from './core.js';
-import { Go, Health } from './ui.js';
+import { Failure, Go, Health } from './ui.js';
 
 const { Flex, Text } = UI;
 const LATEST = 3;
@@ -32,7 +32,8 @@ function AssetLine() {
 
 // The newest commits of the table. They are a small read of the table, so they appear after the line.
 function Versions({ table }) {
-  const { data } = useData(`tables/${encodeURIComponent(table)}/description`);
+  const { data, error } = useData(`tables/${encodeURIComponent(table)}/description`);
+  if (error && !data) return h(Failure, { error });
   const newest = data ? [...data.commits].reverse().slice(0, LATEST) : [];
   if (!newest.length) return null;
   return h(Text, { w: '100%', fontSize: 'sm' }, 'latest versions: ', newest.map((c, i) => h(Fragment, { key: c.instant }, i ? ', ' : '',
