@@ -8,7 +8,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse.core.rows.absent_columns import LACKS
@@ -149,8 +149,9 @@ def first_bad_record(marked: Frame) -> tuple[str, str, str]:
 def write_dead_letters(marked: Frame, storage: Storage, folder: str) -> int:
     """Write every bad record as a JSON line `{reason, source_file, record}` below `folder` and return their number.
 
-    The record is its text if it could not be parsed, otherwise its columns as JSON. A message also has `partition`,
-    `offset`, `time`, and the bytes `key` and `value` in base64.
+    The record is its text if it could not be parsed, otherwise its columns as JSON. A text that is not in the declared
+    encoding is also written as `value`, its bytes in base64. A message has `partition`, `offset`, `time`, and the bytes
+    `key` and `value` in base64.
     """
     lines = _dead_letters(marked).select(F.to_json(F.struct("*")).alias("line"))
     with spark_failures("writing dead letters"):
@@ -170,8 +171,13 @@ def _dead_letters(marked: DataFrame) -> DataFrame:
         F.col(REASON).alias("reason"),
         F.col(SOURCE_FILE).alias("source_file"),
         F.coalesce(F.col(CORRUPT), as_json).alias("record"),
-        *(message if RAW in marked.columns else ()),
+        *(message if RAW in marked.columns else (_undecoded(F.col(CORRUPT)).alias("value"),)),
     )
+
+
+def _undecoded(text: Column) -> Column:
+    """Return the bytes of a text that is not UTF-8 in base64, else null; as text they would be replaced."""
+    return F.when(~F.is_valid_utf8(text), F.base64(text.cast("binary")))
 
 
 def _write_parts(storage: Storage, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

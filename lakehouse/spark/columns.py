@@ -1,8 +1,7 @@
 """Finds the columns of source files and their types before the rows are read.
 
 csv      the header of each file; types of unknown columns are inferred from all records
-json     the names in all records of each file, found in one pass; types as for CSV. Files with records that span
-         several lines are inspected together
+json     the names in all records of each file, found in one pass; types as for CSV
 typed    of Parquet, ORC and Avro: the schema in the footer or header of each file
 """
 
@@ -20,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from lakehouse.core.planning.schema import evolve, normalise
 from lakehouse.errors import UserError
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spark.sources import FileSet, Schema, Session, infer_schema, lines_of
+from lakehouse.spark.sources import FileSet, Schema, Session, records_of, text_options
 from lakehouse.spark.typed_files import typed_schema
 from lakehouse.spec.options.schema import SchemaPolicy
 
@@ -52,19 +51,12 @@ class ColumnSet:
 
 def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
     """Group the files by the names that occur in their records."""
-    if files.options.get("multiLine", "false").lower() == "true":
-        return (ColumnSet.of(files, infer_schema(session, [files]).names),)
-    lines = lines_of(session, files)
-    options = {name: text for name, text in files.options.items() if name.lower() not in ("linesep", "encoding")}
-    record = F.from_json("value", _NAMES, options)
-    array = F.explode(F.from_json("value", f"array<{_NAMES}>", options))
-    # A line is an object or, as Spark allows, an array of objects.
-    single = lines.where(~F.col("value").startswith("[")).select("file", record.alias("one"))
-    several = lines.where(F.col("value").startswith("[")).select("file", array.alias("one"))
+    record = F.from_json("value", _NAMES, text_options(files))
+    single = records_of(session, files).where("whole").select("file", record.alias("one"))
     # Each record gets one pair without a name, so that records are counted too.
     unnamed = F.array(F.struct(*(F.lit(None).cast("string").alias(name) for name in ("key", "value"))))
     entries = F.explode(F.concat(F.map_entries("one"), unnamed)).alias("entry")
-    pairs = single.unionByName(several).select("file", entries).select("file", "entry.key", "entry.value")
+    pairs = single.select("file", entries).select("file", "entry.key", "entry.value")
     by_name = pairs.groupBy("file", "key").agg(F.count("value").alias("texts"), F.count(F.lit(1)).alias("records"))
     counts = F.sort_array(F.collect_list(F.when(F.col("key").isNotNull(), F.struct("key", "records"))))
     by_file = by_name.groupBy("file").agg(

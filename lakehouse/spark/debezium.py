@@ -159,7 +159,7 @@ def json_columns(parsed: Column, event: Column, image: Column, schema: Schema) -
 
 
 def json_rows(events: Frame, schema: Schema, options: Mapping[str, str]) -> tuple[Frame, list[Column], Column]:
-    """Parse events in JSON, the column `text` of a DataFrame.
+    """Parse events in JSON, the column `text` of a DataFrame; `whole` says whether the text is one object.
 
     Returns the DataFrame with further columns, the columns of `schema` over it, and the text of an event that does not
     parse, else null. `options` are those of Spark's parser.
@@ -170,7 +170,7 @@ def json_rows(events: Frame, schema: Schema, options: Mapping[str, str]) -> tupl
     frame = records.withColumn("event", json_event(F.col("record"), schema))
     frame = frame.withColumn("image", image_of(F.col("event")))
     columns, failed = json_columns(F.col("record"), F.col("event"), F.col("image"), schema)
-    is_bad = ~F.ltrim("text").startswith("{") | failed
+    is_bad = ~F.col("whole") | ~F.ltrim("text").startswith("{") | failed
     return frame, columns, F.when(is_bad, F.col("text")).otherwise(F.col(f"record.{CORRUPT}"))
 
 

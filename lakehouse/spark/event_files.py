@@ -28,8 +28,10 @@ from lakehouse.spark.sources import (
     Frame,
     Schema,
     Session,
+    divided,
     lines_of,
     per_file,
+    text_options,
     to_arrow,
 )
 from lakehouse.spark.typed_files import avro_columns, avro_records, event_batches
@@ -62,16 +64,20 @@ def read_events(session: Session, sets: Sequence[FileSet], schema: Schema) -> Fr
         return reduce(DataFrame.unionByName, numbered)
 
 
-def event_lines(lines: Frame) -> Frame:
-    """Return the lines, `value` of a DataFrame, that are events."""
-    return lines.where(~F.trim("value").isin("", "null"))
+def event_records(session: Session, files: FileSet) -> Frame:
+    """Return the records of files that are events, as `records_of` does."""
+    return divided(_event_lines(lines_of(session, files)), files)
 
 
 def events_of_lines(lines: Frame, files: FileSet, schema: Schema) -> Frame:
     """Return the rows of lines (`value`, `file`) by the options of files."""
-    texts = event_lines(lines).withColumnRenamed("value", "text")
-    events, columns, bad = json_rows(texts, schema, {**_OPTIONS, **files.options})
+    texts = divided(_event_lines(lines), files).withColumnRenamed("value", "text")
+    events, columns, bad = json_rows(texts, schema, {**_OPTIONS, **text_options(files)})
     return events.select(*columns, bad.alias(CORRUPT), F.col("file").alias(SOURCE_FILE))
+
+
+def _event_lines(lines: Frame) -> Frame:
+    return lines.where(~F.trim("value").isin("", "null"))
 
 
 def unread_of_records(session: Session, files: FileSet, collector: Collector) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -12,8 +12,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField
 
 from lakehouse.spark.bad_records import NOT_PARSED, REASON, select_columns
+from lakehouse.spark.csv_dialect import encoding_of
 from lakehouse.spark.event_files import events_of_lines
 from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.lines import decoded
 from lakehouse.spark.messages import DECODED, MESSAGES
 from lakehouse.spark.sources import (
     CORRUPT,
@@ -25,8 +27,9 @@ from lakehouse.spark.sources import (
     Frame,
     Schema,
     Session,
+    divided,
     lines_of,
-    parse_lines,
+    parse_records,
 )
 from lakehouse.spark.workers import map_in_arrow
 
@@ -77,14 +80,17 @@ def letter_records(letters: Frame, sets: Sequence[FileSet], schema: Schema, sele
     frames = []
     for files in sets:
         own = letters.where((F.col("reason") == NOT_PARSED) & F.col("source_file").isin(list(files.paths)))
-        lines = own.select(F.col("record").alias("value"), F.col("source_file").alias("file"))
-        parse = events_of_lines if files.format == "debezium" else parse_lines
-        frames.append(select_columns(parse(lines, files, schema).withColumn(FILE_SET, F.lit(0)), select))
+        lines = _texts(own, encoding_of(files.options))
+        if files.format == "debezium":
+            parsed = events_of_lines(lines, files, schema)
+        else:
+            parsed = parse_records(divided(lines, files), files, schema)
+        frames.append(select_columns(parsed.withColumn(FILE_SET, F.lit(0)), select))
     rows = [column for column in frames[0].schema if column.name not in INTERNAL] if frames else list(schema)
     others = letters.where(F.col("reason") != NOT_PARSED)
-    parsed = F.from_json("record", type(schema)(rows), {"timeZone": "UTC"}).alias("row")
+    row = F.from_json("record", type(schema)(rows), {"timeZone": "UTC"}).alias("row")
     frames.append(
-        others.select(parsed, "source_file").select(
+        others.select(row, "source_file").select(
             "row.*",
             F.lit(None).cast("string").alias(CORRUPT),
             F.col("source_file").alias(SOURCE_FILE),
@@ -92,6 +98,21 @@ def letter_records(letters: Frame, sets: Sequence[FileSet], schema: Schema, sele
         )
     )
     return reduce(DataFrame.unionByName, frames)
+
+
+def _texts(letters: Frame, encoding: str) -> Frame:
+    """Return the texts of letters; bytes that were not text in the encoding of their run are decoded by this one."""
+    whole = letters.where(F.col("value").isNull()).select(F.col("record").alias("value"), "source_file")
+    damaged = letters.where(F.col("value").isNotNull()).select(F.unbase64("value").alias("value"), "source_file")
+    texts = map_in_arrow(damaged, partial(_decoded_batches, encoding), "value string, source_file string")
+    return whole.unionByName(texts).withColumnRenamed("source_file", "file")
+
+
+def _decoded_batches(encoding: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        values = [decoded(value, encoding) for value in batch.column(0).to_pylist()]
+        texts = pa.array(values, pa.binary()).view(pa.string())
+        yield pa.RecordBatch.from_arrays([texts, batch.column(1)], names=["value", "source_file"])
 
 
 def letter_lines(letters: Frame) -> Frame:

@@ -19,6 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from lakehouse.spark.bad_records import REASON
 from lakehouse.spark.debezium import event_columns, image_of, json_rows
 from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.json_text import is_json_object
 from lakehouse.spark.sources import CORRUPT, FILE_SET, RAW, SOURCE_FILE, Frame, Schema, Session
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
@@ -113,7 +114,8 @@ def json_records(messages: Frame, schema: Schema, topic: str) -> Frame:
         F.coalesce(F.col(f"record.{_quoted(column.name)}"), F.col(f"slow.{_quoted(column.name)}")).alias(column.name)
         for column in schema
     ]
-    corrupt = F.when(F.ltrim("text").startswith("{"), F.col(f"slow.{CORRUPT}")).otherwise(F.coalesce("text", F.lit("")))
+    is_object = F.ltrim("text").startswith("{") & is_json_object(F.col("text"), _JSON_OPTIONS)
+    corrupt = F.when(is_object, F.col(f"slow.{CORRUPT}")).otherwise(F.coalesce("text", F.lit("")))
     is_slow = F.col("record").isNull() & ~F.col("is_end")
     return (
         messages.withColumn("text", text)
@@ -144,6 +146,7 @@ def debezium_avro_records(messages: Frame, schema: Schema, topic: str) -> Frame:
 def debezium_records(messages: Frame, schema: Schema, topic: str) -> Frame:
     """Return the rows of change events in JSON; messages without a value, which follow deletes, are skipped."""
     texts = _with_value(messages).withColumn("text", F.col("value").cast("string"))
+    texts = texts.withColumn("whole", is_json_object(F.col("text"), _JSON_OPTIONS))
     events, columns, bad = json_rows(texts, schema, _JSON_OPTIONS)
     corrupt = F.when(F.col("is_end"), F.lit(None).cast("string")).otherwise(bad)
     return events.select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), *_internal(topic, "unread"))

@@ -4,7 +4,9 @@ Spark's own readers read local files. The JVM cannot open files of object stores
 files with a colon in their names. Python workers read these through lakehouse.core.storage: Spark's parsers parse their
 lines, and rows of the other formats arrive as Arrow batches. ORC and Avro are always read in this way.
 
-A record of JSON or CSV is one line. Of two JSON objects on one line Spark reads only the first.
+A text is divided into records before it is parsed, so that every character belongs to a record that is read or bad:
+JSON by `lakehouse.spark.json_text`, CSV by `lakehouse.spark.csv_dialect`. Spark's own readers get only files whose
+lines are records (see `with_simple_lines`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
 import pyarrow as pa
@@ -26,8 +28,10 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructField, Stru
 
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
+from lakehouse.spark.csv_dialect import CsvDialect, encoding_of, flag, is_utf8, option
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spark.lines import line_batches
+from lakehouse.spark.json_text import is_json_object, json_objects
+from lakehouse.spark.lines import TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 from lakehouse.spec.file_source import TYPED
@@ -66,6 +70,7 @@ class FileSet:
 
     `header` has the column names; it is empty for other formats and for CSV without a header. `paths` are relative to
     the storage. `bytes` is about the size of all files, 0 if it is unknown: it decides how many tasks write their rows.
+    `has_simple_lines` says that each line of the files, JSON or CSV, is one record in UTF-8.
     """
 
     storage: Storage
@@ -74,6 +79,7 @@ class FileSet:
     header: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
+    has_simple_lines: bool = False
 
     @property
     def is_native(self) -> bool:
@@ -147,14 +153,96 @@ def column_of(schema: Schema, name: str, kind: DataType | None = None) -> Struct
 
 
 def lines_of(session: Session, files: FileSet) -> Frame:
-    """Return the lines of text files as `value` with their file as `file`; blank lines may be omitted."""
-    encoding = next((text for name, text in files.options.items() if name.lower() in ("encoding", "charset")), "UTF-8")
-    if not files.is_native or encoding.upper() not in ("UTF-8", "UTF8"):
+    """Return the lines of text files as `value` with their file as `file`; blank lines may be omitted.
+
+    Records of CSV that span lines are one value. With the option multiLine a file of JSON is one value.
+    """
+    if not files.is_native or files.format == "csv" or not is_utf8(encoding_of(files.options)):
         return _lines(session, files)
+    return _native_lines(session, files)
+
+
+def records_of(session: Session, files: FileSet) -> Frame:
+    """Return the records of text files as `value` with `file`, and whether the record is `whole` (see `divided`)."""
+    if files.has_simple_lines and files.format == "json":
+        return lines_of(session, files).where(F.trim("value") != "").withColumn("whole", F.lit(True))
+    return divided(lines_of(session, files), files)
+
+
+def divided(lines: Frame, files: FileSet) -> Frame:
+    """Divide lines (`value`, `file`) into records, by the format and the options of files.
+
+    The column `whole` says whether every character of a record is part of its values, if it parses. A line that cannot
+    be divided is one record that is not whole.
+    """
+    if files.format == "csv":
+        return lines.withColumn("whole", is_csv_row(F.col("value"), files.options))
+    options = text_options(files)
+    objects = lines.where(F.trim("value") != "").withColumn("objects", json_objects(F.col("value"), options))
+    values = F.explode(F.coalesce("objects", F.array("value")))
+    return objects.select(values.alias("value"), "file", F.col("objects").isNotNull().alias("whole"))
+
+
+def is_csv_row(text: Column, options: Mapping[str, str]) -> Column:
+    """Return whether a text is UTF-8 and one record of CSV whose quotes are all closed before a separator."""
+    dialect = CsvDialect.of(options)
+    is_text = F.is_valid_utf8(text)
+    if not dialect.quote or not dialect.is_strict:
+        return is_text
+    return is_text & (~F.contains(text, F.lit(dialect.quote)) | F.regexp_like(text, F.lit(dialect.row)))
+
+
+def with_simple_lines(session: Session, sets: Sequence[FileSet]) -> tuple[FileSet, ...]:
+    """Divide sets of JSON and CSV files so that those which Spark's readers read correctly are marked.
+
+    These readers take each line for a record, ignore text after its first object, read on after an open quote, and
+    replace bytes that are not UTF-8. A pass over the lines finds the files in which nothing is lost.
+    """
+    return tuple(part for one in sets for part in _by_lines(session, one))
+
+
+def _by_lines(session: Session, files: FileSet) -> tuple[FileSet, ...]:
+    is_candidate = files.format in ("json", "csv") and files.is_native and is_utf8(encoding_of(files.options))
+    if not is_candidate or flag(files.options, "multiLine", default=False):
+        return (files,)
+    value = F.col("value")
+    if files.format == "json":
+        is_record = is_json_object(value, text_options(files)) | (F.trim(value) == "")
+    else:
+        is_record = is_csv_row(value, files.options)
+    others = _native_lines(session, files).where(~is_record).select("file").distinct()
+    with spark_failures("reading the lines of the files"):
+        addresses = {row["file"] for row in others.collect()}
+    simple = tuple(path for path in files.paths if files.address(path) not in addresses)
+    rest = tuple(path for path in files.paths if files.address(path) in addresses)
+    return (
+        *((replace(files, paths=simple, has_simple_lines=True),) if simple else ()),
+        *((replace(files, paths=rest),) if rest else ()),
+    )
+
+
+def text_options(files: FileSet) -> dict[str, str]:
+    """Return the options of the parser for texts in UTF-8 that are divided already."""
+    own = ("encoding", "charset", "linesep", "multiline", "comment")
+    return {name: text for name, text in _parser_options(files).items() if name.lower() not in own}
+
+
+def _native_lines(session: Session, files: FileSet) -> Frame:
     options = {name: text for name, text in files.options.items() if name.lower() == "linesep"}
+    if _is_whole(files):
+        options = {"wholetext": "true"}
     reader = session.read.options(**options, __globPaths__="false").format("text")
     frame = reader.load(["file://" + files.storage.native(path) for path in files.paths])
-    return frame.select("value", _native_file().alias("file"))
+    value = F.col("value")
+    if _is_whole(files):
+        # Spark removes a byte order mark from the first line of a file, but not from a whole file.
+        value = F.when(F.startswith(value, F.lit("\ufeff")), F.substring(value, 2, 1 << 30)).otherwise(value)
+    return frame.select(value.alias("value"), _native_file().alias("file"))
+
+
+def _is_whole(files: FileSet) -> bool:
+    """Return whether each file is one text."""
+    return files.format == "json" and flag(files.options, "multiLine", default=False)
 
 
 def describe(schema: Schema) -> str:
@@ -209,32 +297,35 @@ def read_files(session: Session, sets: Sequence[FileSet], schema: Schema) -> Fra
 
 
 def _text(session: Session, files: FileSet, schema: Schema) -> Frame:
-    if not files.is_native:
-        return parse_lines(_lines(session, files), files, schema)
-    layout, parsed, options = _text_layout(files, schema)
+    if not files.has_simple_lines:
+        return parse_records(records_of(session, files), files, schema)
+    layout, parsed, options = _text_layout(files, schema, _parser_options(files))
     reader = session.read.schema(parsed).options(**options)
     frame = _load(reader, files).select("*", _native_file().alias(SOURCE_FILE))
     return _with_columns(frame, layout, schema)
 
 
-def parse_lines(lines: Frame, files: FileSet, schema: Schema) -> Frame:
-    """Return the records of lines (`value`, `file`) by the format, the header and the options of files."""
-    layout, parsed, options = _text_layout(files, schema)
+def parse_records(records: Frame, files: FileSet, schema: Schema) -> Frame:
+    """Return the rows of records (`value`, `file`, `whole`) by the format, the header and the options of files."""
+    layout, parsed, options = _text_layout(files, schema, text_options(files))
     value = (
         F.from_json("value", parsed, options)
         if files.format == "json"
         else F.from_csv("value", parsed.toDDL(), options)
     )
-    frame = lines.select(value.alias("record"), F.col("file").alias(SOURCE_FILE)).select("record.*", SOURCE_FILE)
-    return _with_columns(frame, layout, schema)
+    rows = records.select("value", "whole", value.alias("record"), F.col("file").alias(SOURCE_FILE))
+    is_bad = ~F.col("whole") | F.col(f"record.{CORRUPT}").isNotNull()
+    columns = [F.col(f"record.{_quoted(name)}").alias(name) for name in layout.names]
+    return _with_columns(
+        rows.select(*columns, F.when(is_bad, F.col("value")).alias(CORRUPT), SOURCE_FILE), layout, schema
+    )
 
 
-def _text_layout(files: FileSet, schema: Schema) -> tuple[Schema, Schema, dict[str, str]]:
+def _text_layout(files: FileSet, schema: Schema, options: Mapping[str, str]) -> tuple[Schema, Schema, dict[str, str]]:
     """Return the columns of a record, the same with the column `CORRUPT`, and the options of the parser."""
     layout = _layout(files, schema)
     parsed = StructType([*layout.fields, StructField(CORRUPT, StringType())])
-    options = {**_parser_options(files), "columnNameOfCorruptRecord": CORRUPT, "mode": "PERMISSIVE"}
-    return layout, parsed, options
+    return layout, parsed, {**options, "columnNameOfCorruptRecord": CORRUPT, "mode": "PERMISSIVE"}
 
 
 def _with_columns(frame: Frame, layout: Schema, schema: Schema) -> Frame:
@@ -303,19 +394,20 @@ def _inferred(session: Session, files: FileSet) -> Frame:
             reader = session.read.options(**{"mergeSchema": "true", **files.options})
             return _load(reader, files)
         return session.createDataFrame([], _stored_schema(files))
-    options = {**_parser_options(files), "columnNameOfCorruptRecord": CORRUPT}
-    if files.format == "csv":
-        options["inferSchema"] = "true"
+    is_csv = files.format == "csv"
+    options = _parser_options(files) if files.has_simple_lines else text_options(files)
+    options = {**options, "columnNameOfCorruptRecord": CORRUPT, **({"inferSchema": "true"} if is_csv else {})}
     reader = session.read.options(**options)
-    if files.is_native:
+    if files.has_simple_lines:
         frame = _load(reader, files)
     else:
-        # Only the reader of the JVM accepts lines that are already in a DataFrame.
+        # Only the reader of the JVM accepts records that are already in a DataFrame.
         jvm = session.sparkContext._jvm
         assert jvm is not None, "a classic session has a JVM"
-        lines = getattr(_lines(session, files).select("value")._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING())
-        read = reader._jreader.json if files.format == "json" else reader._jreader.option("header", "false").csv
-        frame = DataFrame(read(lines), session)
+        texts = records_of(session, files).where("whole").select("value")
+        records = getattr(texts._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING())
+        read = reader._jreader.option("header", "false").csv if is_csv else reader._jreader.json
+        frame = DataFrame(read(records), session)
     return frame.toDF(*files.header) if files.header else frame
 
 
@@ -329,6 +421,8 @@ def _parser_options(files: FileSet) -> dict[str, str]:
     options = {"timeZone": "UTC", **files.options}
     if files.format == "csv":
         options.setdefault("header", "true")
+        if "escape" not in {name.lower() for name in options}:
+            options["escape"] = CsvDialect.of(options).escape
     return options
 
 
@@ -339,14 +433,14 @@ def _native_file() -> Column:
 
 
 def _lines(session: Session, files: FileSet) -> Frame:
-    if files.options.get("multiLine", "false").lower() == "true":
-        raise UserError(
-            f"ingest.options: multiLine is not possible for files of {files.storage.root}: "
-            "records that span lines are read from local files only",
-            option="multiLine",
-        )
-    encoding = files.options.get("encoding", files.options.get("charset", "UTF-8"))
-    read = partial(line_batches, files.storage, files.paths, encoding, 1 if files.header else 0)
+    layout = TextLayout(
+        encoding=encoding_of(files.options),
+        skip=1 if files.header else 0,
+        separator=option(files.options, "", "lineSep"),
+        dialect=CsvDialect.of(files.options) if files.format == "csv" else None,
+        is_whole=_is_whole(files),
+    )
+    read = partial(line_batches, files.storage, files.paths, layout)
     return map_in_arrow(per_file(session, files), read, "value string, file string")
 
 

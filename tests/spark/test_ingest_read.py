@@ -315,12 +315,8 @@ def test_file_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) 
     assert landing.letters()[0]["source_file"] == f"{tmp_path}/landing/{name}"
 
 
-def test_records_that_span_lines_are_read_from_local_files_only(landing: Landing) -> None:
+@pytest.mark.parametrize("options", [{}, {"multiLine": "true"}])
+def test_records_that_span_lines_are_read_from_every_storage(landing: Landing, options: dict[str, str]) -> None:
     landing.files.put("a.csv", b'id,name\n1,"two\nlines"\n')
-    options = {"multiLine": "true"}
-    if "://" in landing.root:
-        with pytest.raises(UserError, match="multiLine is not possible"):
-            landing.read(format="csv", schema=IDS, options=options)
-    else:
-        rows, _ = landing.read(format="csv", schema=IDS, options=options)
-        assert rows == [{"id": 1, "name": "two\nlines"}]
+    rows, _ = landing.read(format="csv", schema=IDS, options=options)
+    assert rows == [{"id": 1, "name": "two\nlines"}]

@@ -34,7 +34,7 @@ from lakehouse.spark.columns import (
     widened,
 )
 from lakehouse.spark.debezium import EVENT_ROWS, row_type
-from lakehouse.spark.event_files import event_lines, unread_of_records
+from lakehouse.spark.event_files import event_records, unread_of_records
 from lakehouse.spark.letters import unread_texts
 from lakehouse.spark.sources import (
     FileSet,
@@ -45,7 +45,7 @@ from lakehouse.spark.sources import (
     declared_schema,
     describe,
     infer_schema,
-    lines_of,
+    records_of,
     schema_of,
     to_arrow,
 )
@@ -127,7 +127,7 @@ def plan_columns(session: Session, sets: Sequence[FileSet], spec: TableSpec, kno
     if settings.format in DEBEZIUM_FORMATS:
         return _event_plan(session, sets[0], spec, known)
     if settings.format == "json":
-        column_sets = json_columns(session, sets[0])
+        column_sets = tuple(one for files in sets for one in json_columns(session, files))
     else:
         column_sets = tuple(ColumnSet.of(files, files.header) for files in sets)
     base = _base(declared, known.schema)
@@ -178,7 +178,7 @@ def _event_plan(session: Session, files: FileSet, spec: TableSpec, known: KnownC
     target = pa.struct(list(to_arrow(row_type(schema))))
     if files.format == "debezium":
         collector = FieldCollector(target=target, paths=EVENT_ROWS)
-        unread = merged(unread_texts(event_lines(lines_of(session, files)).select("value"), collector))
+        unread = merged(unread_texts(event_records(session, files).where("whole").select("value"), collector))
     else:
         unread = merged(unread_of_records(session, files, RowFieldCollector(target=target, paths=("after", "before"))))
     with_new_columns(schema, unread, spec, known, has_types=False)
@@ -259,10 +259,12 @@ def _with_new(
 def _unread(session: Session, plan: ReadPlan) -> tuple[UnreadField, ...]:
     """Return the fields of JSON records that the plan does not read, with their numbers and examples."""
     sets = [one.files for one in plan.sets]
-    if sets[0].format != "json" or sets[0].options.get("multiLine", "false").lower() == "true":
+    if sets[0].format != "json":
         return ()
     collector = FieldCollector(target=pa.struct(list(to_arrow(plan.schema))))
-    return merged(text for files in sets for text in unread_texts(lines_of(session, files).select("value"), collector))
+    return merged(
+        text for files in sets for text in unread_texts(records_of(session, files).select("value"), collector)
+    )
 
 
 def _check_case(new: Mapping[str, ColumnSet], base: Schema) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import bz2
 import csv
+import io
+import itertools
 import logging
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +23,7 @@ from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.document import parse_json
 from lakehouse.platform.sources.file_checkpoint import SourceFile
+from lakehouse.spark.csv_dialect import CsvDialect, encoding_of, flag, is_utf8, option
 
 log = logging.getLogger(__name__)
 
@@ -86,12 +89,12 @@ def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str
         if not head.startswith(magic):
             raise UserError(f"{file.url} is not a file of {format}: it begins with {head[:8]!r}", path=file.url)
         return Probe(file=file)
-    if _flag(options, "multiLine", False) and format == "json":
+    if flag(options, "multiLine", default=False) and format == "json":
         return Probe(file=file)
-    line = _first_line(_text_head(file, head), options)
-    if format == "csv" and _flag(options, "header", True):
-        return Probe(file=file, names=_header(file, line, options)) if line is not None else None
-    return Probe(file=file, names=_json_names(line) if format == "json" else ())
+    text = _decoded(_text_head(file, head), options)
+    if format == "csv" and flag(options, "header", default=True):
+        return Probe(file=file, names=_header(file, text, options)) if text.strip() else None
+    return Probe(file=file, names=_json_names(_first_line(text)) if format == "json" else ())
 
 
 def _text_head(file: SourceFile, head: bytes) -> bytes:
@@ -137,28 +140,53 @@ def _unpacked_zstd(head: bytes) -> bytes:
     return text
 
 
-def _first_line(head: bytes, options: Mapping[str, str]) -> str | None:
-    encoding = options.get("encoding", options.get("charset", "UTF-8"))
+def _decoded(head: bytes, options: Mapping[str, str]) -> str:
+    """Return the text of a file's first bytes, which may end inside of a character."""
+    encoding = encoding_of(options)
     try:
-        text = head.decode("utf-8-sig" if encoding.upper() in ("UTF-8", "UTF8") else encoding, errors="replace")
+        return head.decode("utf-8-sig" if is_utf8(encoding) else encoding, errors="replace").removeprefix("\ufeff")
     except LookupError as error:
         raise UserError(f"ingest.options: encoding {encoding!r} is unknown", option="encoding") from error
+
+
+def _first_line(text: str) -> str | None:
     return next((line for line in text.split("\n") if line.strip()), None)
 
 
-def _header(file: SourceFile, line: str, options: Mapping[str, str]) -> tuple[str, ...]:
-    separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
-    quote = options.get("quote", '"') or None
-    if len(separator) == 1:
-        rows = csv.reader([line.rstrip("\r")], delimiter=separator, quotechar=quote)
-        names = tuple(name.strip() for name in next(rows))
+def _header(file: SourceFile, text: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    dialect = CsvDialect.of(options)
+    lines = text.split(separator) if (separator := option(options, "", "lineSep")) else io.StringIO(text, newline="")
+    rows = (line for line in lines if line.strip() and not (dialect.comment and line.startswith(dialect.comment)))
+    first = next(rows, "")
+    if len(dialect.separator) == 1:
+        escape = None if dialect.escape in ("", dialect.quote) else dialect.escape
+        reader = csv.reader(
+            itertools.chain([first], rows if dialect.spans_lines else ()),
+            delimiter=dialect.separator,
+            quotechar=dialect.quote or None,
+            quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+            doublequote=escape is None,
+            escapechar=escape,
+        )
+        try:
+            names = tuple(name.strip() for name in next(reader, []))
+        except csv.Error as error:
+            raise UserError(f"the header of {file.url} is not CSV: {error}: {first[:200]!r}", path=file.url) from error
     else:
-        names = tuple(name.strip().strip(quote or "") for name in line.rstrip("\r").split(separator))
+        values = first.rstrip("\r\n").split(dialect.separator)
+        names = tuple(name.strip().strip(dialect.quote or None) for name in values)
     lower = [name.lower() for name in names]
     twice = next((name for name in names if lower.count(name.lower()) > 1), None)
     if twice is not None or "" in names:
         problem = "a column without a name" if twice is None or not twice else f"the column {twice!r} twice"
-        raise UserError(f"the header of {file.url} has {problem}: {line.strip()[:200]!r}", path=file.url)
+        raise UserError(f"the header of {file.url} has {problem}: {first.strip()[:200]!r}", path=file.url)
+    damaged = next((name for name in names if "\ufffd" in name), None)
+    if damaged is not None:
+        raise UserError(
+            f"the header of {file.url} is not text in the encoding {encoding_of(options)!r}: {damaged!r}. Set options: "
+            "{encoding: ...} in 'ingest' to the encoding of the file",
+            path=file.url,
+        )
     return names
 
 
@@ -168,8 +196,3 @@ def _json_names(line: str | None) -> tuple[str, ...]:
     except ValueError:
         return ()
     return tuple(record) if isinstance(record, dict) else ()
-
-
-def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    text = next((value for key, value in options.items() if key.lower() == name.lower()), str(default))
-    return text.strip().lower() == "true"

@@ -41,6 +41,7 @@ from lakehouse.spark.sources import (
     FileSet,
     Session,
     read_files,
+    with_simple_lines,
 )
 from lakehouse.spec.debezium import DEBEZIUM_FORMATS
 from lakehouse.spec.file_source import FileSourceSpec
@@ -77,7 +78,8 @@ def open_batch(
         log.info("table %s: the files are empty", spec.table)
         yield None
         return
-    plan = plan_columns(session, _file_sets(files.storage, probes, settings), spec, known)
+    sets = with_simple_lines(session, _file_sets(files.storage, probes, settings))
+    plan = plan_columns(session, sets, spec, known)
     reading = _Reading(session, spec, plan)
     try:
         log.info("table %s: reading %s files", spec.table, len(probes))

@@ -1,0 +1,90 @@
+"""Divides texts into JSON objects with expressions of Spark, so that every character of a text is accounted for.
+
+Spark's parsers of JSON read the first value of a text and ignore the rest: of `{"id":1}{"id":2}` they return one row,
+and of `{"id":1} and more` too. A text is therefore divided before it is parsed:
+
+    {"id":1}                one object
+    {"id":1}{"id":2}        several objects, with or without space between them, as Amazon Data Firehose writes them
+    [{"id":1},{"id":2}]     an array of objects
+    {"id":1} and more       neither: the whole text is a bad record
+
+The patterns match balanced braces outside of strings, down to `_DEPTH` levels. They do not check the syntax of an
+object: a text that parses and matches the pattern is exactly one object. All quantifiers are possessive, so a match
+takes linear time and no stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+#: Levels of objects that the patterns match; deeper objects take the slow check.
+_DEPTH = 16
+_FLAT = r"\A\s*+\{[^{}]*+\}\s*+\z"
+_SEQUENCE = r"\A\s*+(?:\{\}\s*+)++\z"
+_ARRAY = r"\A\s*+\[\s*+(?:\{\}\s*+(?:,\s*+\{\}\s*+)*+)?+\]\s*+\z"
+
+
+def json_objects(text: Column, options: Mapping[str, str]) -> Column:
+    """Return the texts of the objects in a text as an array; null if the text has anything else, or is not UTF-8.
+
+    `options` are those of Spark's parser. The objects may have an invalid syntax inside of their braces.
+    """
+    rest = F.regexp_replace(text, F.lit(_object(options)), F.lit("{}"))
+    is_divided = F.regexp_like(rest, F.lit(_SEQUENCE)) | F.regexp_like(rest, F.lit(_ARRAY))
+    several = F.regexp_extract_all(text, F.lit(_object(options)), 0)
+    return F.when(
+        F.is_valid_utf8(text),
+        F.when(_is_simple(text, options), F.array(text))
+        .when(is_divided, several)
+        .when(_is_one_value(text, options), F.array(text)),
+    )
+
+
+def is_json_object(text: Column, options: Mapping[str, str]) -> Column:
+    """Return whether a text is UTF-8 and exactly one object, if it parses."""
+    is_object = F.is_valid_utf8(text) & (_is_simple(text, options) | _is_one_value(text, options))
+    return F.when(text.isNotNull(), F.coalesce(is_object, F.lit(False)))
+
+
+def _is_simple(text: Column, options: Mapping[str, str]) -> Column:
+    """Return whether the braces of a text are balanced and the first one is closed at its end."""
+    own = F.regexp_like(text, F.lit(rf"\A\s*+{_object(options)}\s*+\z"))
+    # Without further braces the text ends with the object. A comment could have the last brace.
+    return own if _has_comments(options) else F.regexp_like(text, F.lit(_FLAT)) | own
+
+
+def _is_one_value(text: Column, options: Mapping[str, str]) -> Column:
+    """Return whether a text that begins with a brace is one value: it is then one element of an array.
+
+    A text that closes the array itself does not have the further element of the second array.
+    """
+    alone, followed = (
+        F.size(F.from_json(F.concat(F.lit("["), text, F.lit(end)), "array<string>", dict(options)))
+        for end in ("\n]", "\n,0]")
+    )
+    return F.ltrim(text).startswith("{") & (alone == 1) & (followed == 2)
+
+
+def _object(options: Mapping[str, str]) -> str:
+    strings, outside = [r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'], '{}"'
+    if _flag(options, "allowSingleQuotes", True):
+        strings.append(r"'[^'\\]*+(?:\\.[^'\\]*+)*+'")
+        outside += "'"
+    if _has_comments(options):
+        outside += "/#"
+    pattern = ""
+    for _ in range(_DEPTH):
+        pattern = rf"\{{(?:[^{outside}]++|{'|'.join([*strings, *([pattern] if pattern else [])])})*+\}}"
+    return f"(?s:{pattern})"
+
+
+def _has_comments(options: Mapping[str, str]) -> bool:
+    return _flag(options, "allowComments", False)
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = next((value for key, value in options.items() if key.lower() == name.lower()), str(default))
+    return text.strip().lower() == "true"
