@@ -56,13 +56,18 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
     # Each record gets one pair without a name, so that records are counted too.
     unnamed = F.array(F.struct(*(F.lit(None).cast("string").alias(name) for name in ("key", "value"))))
     entries = F.explode(F.concat(F.map_entries("one"), unnamed)).alias("entry")
-    pairs = single.select("file", entries).select("file", "entry.key", "entry.value")
-    by_name = pairs.groupBy("file", "key").agg(F.count("value").alias("texts"), F.count(F.lit(1)).alias("records"))
+    keys = F.map_keys("one")
+    repeats = (F.size(F.array_distinct(keys)) < F.size(keys)).alias("repeats")
+    pairs = single.select("file", entries, repeats).select("file", "entry.key", "entry.value", "repeats")
+    by_name = pairs.groupBy("file", "key").agg(
+        F.count("value").alias("texts"), F.count(F.lit(1)).alias("records"), F.max("repeats").alias("repeats")
+    )
     counts = F.sort_array(F.collect_list(F.when(F.col("key").isNotNull(), F.struct("key", "records"))))
     by_file = by_name.groupBy("file").agg(
         F.sort_array(F.collect_set("key")).alias("names"),
         F.sort_array(F.collect_set(F.when(F.col("texts") > 0, F.col("key")))).alias("valued"),
         F.max(F.when(F.col("key").isNull(), F.col("records"))).alias("records"),
+        F.max("repeats").alias("repeats"),
         counts["records"].alias("counts"),
     )
     lacking = F.transform("counts", lambda count: F.greatest(F.col("records") - count, F.lit(0)))
@@ -71,7 +76,7 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
         F.array_repeat(F.lit(0).cast("long"), F.size("names")),
         lambda total, one: F.zip_with(total, one, lambda left, right: left + right),
     )
-    by_set = by_file.withColumn("absent", lacking).groupBy("names", "valued")
+    by_set = by_file.withColumn("absent", lacking).groupBy("names", "valued", "repeats")
     with spark_failures("reading the files to find their columns"):
         rows = by_set.agg(F.collect_list("file").alias("files"), sums.alias("absent")).collect()
     paths_by_address = {files.address(path): path for path in files.paths}
@@ -83,7 +88,12 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
         missing = {name: count for name, count in zip(row["names"], row["absent"], strict=True) if count}
         found.append(
             ColumnSet(
-                files=replace(files, paths=paths),
+                files=replace(
+                    files,
+                    paths=paths,
+                    has_simple_lines=files.has_simple_lines and not row["repeats"],
+                    repeats_keys=bool(row["repeats"]),
+                ),
                 names=tuple(row["names"]),
                 valued=frozenset(row["valued"]),
                 absent=missing,

@@ -49,6 +49,12 @@ def is_json_object(text: Column, options: Mapping[str, str]) -> Column:
     return F.when(text.isNotNull(), F.coalesce(is_object, F.lit(False)))
 
 
+def has_repeated_key(text: Column, options: Mapping[str, str]) -> Column:
+    """Return whether an object has a key twice, of which Spark's parser keeps the last value."""
+    keys = F.map_keys(F.from_json(text, "map<string,string>", dict(options)))
+    return F.coalesce(F.size(F.array_distinct(keys)) < F.size(keys), F.lit(False))
+
+
 def _is_simple(text: Column, options: Mapping[str, str]) -> Column:
     """Return whether the braces of a text are balanced and the first one is closed at its end."""
     own = F.regexp_like(text, F.lit(rf"\A\s*+{_object(options)}\s*+\z"))

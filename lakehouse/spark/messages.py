@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from lakehouse.spark.bad_records import REASON
 from lakehouse.spark.debezium import event_columns, image_of, json_rows
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spark.json_text import is_json_object
+from lakehouse.spark.json_text import has_repeated_key, is_json_object
 from lakehouse.spark.sources import CORRUPT, FILE_SET, RAW, SOURCE_FILE, Frame, Schema, Session
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
@@ -114,7 +114,9 @@ def json_records(messages: Frame, schema: Schema, topic: str) -> Frame:
         F.coalesce(F.col(f"record.{_quoted(column.name)}"), F.col(f"slow.{_quoted(column.name)}")).alias(column.name)
         for column in schema
     ]
-    is_object = F.ltrim("text").startswith("{") & is_json_object(F.col("text"), _JSON_OPTIONS)
+    text = F.col("text")
+    is_object = F.ltrim(text).startswith("{") & is_json_object(text, _JSON_OPTIONS)
+    is_object = is_object & ~has_repeated_key(text, _JSON_OPTIONS)
     corrupt = F.when(is_object, F.col(f"slow.{CORRUPT}")).otherwise(F.coalesce("text", F.lit("")))
     is_slow = F.col("record").isNull() & ~F.col("is_end")
     return (

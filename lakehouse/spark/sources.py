@@ -30,7 +30,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.csv_dialect import CsvDialect, encoding_of, flag, is_utf8, option
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spark.json_text import is_json_object, json_objects
+from lakehouse.spark.json_text import has_repeated_key, is_json_object, json_objects
 from lakehouse.spark.lines import TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
 from lakehouse.spark.workers import map_in_arrow, task_numbers
@@ -70,7 +70,8 @@ class FileSet:
 
     `header` has the column names; it is empty for other formats and for CSV without a header. `paths` are relative to
     the storage. `bytes` is about the size of all files, 0 if it is unknown: it decides how many tasks write their rows.
-    `has_simple_lines` says that each line of the files, JSON or CSV, is one record in UTF-8.
+    `has_simple_lines` says that each line of the files, JSON or CSV, is one record in UTF-8. `repeats_keys` says that
+    an object in the files of JSON has a key twice.
     """
 
     storage: Storage
@@ -80,6 +81,7 @@ class FileSet:
     options: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
     has_simple_lines: bool = False
+    repeats_keys: bool = False
 
     @property
     def is_native(self) -> bool:
@@ -180,7 +182,10 @@ def divided(lines: Frame, files: FileSet) -> Frame:
     options = text_options(files)
     objects = lines.where(F.trim("value") != "").withColumn("objects", json_objects(F.col("value"), options))
     values = F.explode(F.coalesce("objects", F.array("value")))
-    return objects.select(values.alias("value"), "file", F.col("objects").isNotNull().alias("whole"))
+    records = objects.select(values.alias("value"), "file", F.col("objects").isNotNull().alias("whole"))
+    if not files.repeats_keys:
+        return records
+    return records.withColumn("whole", F.col("whole") & ~has_repeated_key(F.col("value"), options))
 
 
 def is_csv_row(text: Column, options: Mapping[str, str]) -> Column:

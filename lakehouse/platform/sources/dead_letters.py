@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 
 from lakehouse.core.storage.protocol import Storage
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 #: The folder for dead letters that no commit names, because there were more than the spec allows.
 REFUSED = "refused"
 _RECORD_IN_MESSAGE = 300
+#: A line of a JSON object that was written over several lines.
+_PRETTY = re.compile(r'\s*(\{|\[|\},?|\],?|"[^"]*"\s*:.*)\s*$')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,14 @@ def set_aside(marked: Frame, bad_records: int, table: str, box: DeadLetterBox, *
     raise UserError(
         f"table {table}: {bad_records} bad record{'s' if bad_records > 1 else ''}, max_bad_records is {allowed}; "
         f"nothing was written to the table. One of them: {reason}, in {source_file}: "
-        f"{record[:_RECORD_IN_MESSAGE]!r}. All are in {box.url_of(REFUSED)}",
+        f"{record[:_RECORD_IN_MESSAGE]!r}.{_hint(record)} All are in {box.url_of(REFUSED)}",
         bad_records=bad_records,
         dead_letters=box.url_of(REFUSED),
+    )
+
+
+def _hint(record: str) -> str:
+    """Return what helps against a record that is a line of a JSON object over several lines."""
+    return (
+        " If a JSON record spans lines, set options: {multiLine: 'true'} in 'ingest'." if _PRETTY.match(record) else ""
     )

@@ -211,8 +211,19 @@ def _lacking_fields(schemas: Sequence[Schema], common: Schema) -> tuple[tuple[st
 
 def _inferred(session: Session, column_sets: Sequence[ColumnSet], spec: TableSpec) -> Schema:
     """Return the columns of a table without a declared schema."""
+    is_json = file_source_of(spec).format == "json"
+    if is_json:
+        _check_case({name: one for one in reversed(column_sets) for name in one.names}, schema_of([]))
     schema = infer_schema(session, [one.files for one in column_sets])
-    if file_source_of(spec).format == "json" and not ingest_of(spec).select:
+    if not schema.fields:
+        files = column_sets[0].files
+        hint = "; if a record spans lines, set options: {multiLine: 'true'} in 'ingest'" if is_json else ""
+        raise UserError(
+            f"table {spec.table}: no record of the files could be read as {files.format}, such as those of "
+            f"{files.address(files.paths[0])}, so there are no columns. Check ingest.format{hint}",
+            path=files.address(files.paths[0]),
+        )
+    if is_json and not ingest_of(spec).select:
         # The type of a column without values is unknown. The column is added with its first value.
         valued = {name for one in column_sets for name in one.valued} | set(spec.record_key)
         schema = schema_of([column for column in schema if column.name in valued])
@@ -269,13 +280,14 @@ def _unread(session: Session, plan: ReadPlan) -> tuple[UnreadField, ...]:
 
 def _check_case(new: Mapping[str, ColumnSet], base: Schema) -> None:
     """Raise UserError for a new column that differs from another column only in case: a table cannot have both."""
-    seen = {name.lower(): name for name in base.names}
+    seen = {name.lower(): (name, "") for name in base.names}
     for name, one in sorted(new.items()):
-        other = seen.setdefault(name.lower(), name)
+        file = one.files.address(one.files.paths[0])
+        other, place = seen.setdefault(name.lower(), (name, f" of {file}"))
         if other != name:
             raise UserError(
-                f"column {name!r} of the files, such as {one.files.address(one.files.paths[0])}, differs from "
-                f"{other!r} only in case, and a table cannot have both. Rename it in the files, or set "
+                f"column {name!r} of the files, such as {file}, differs from {other!r}{place} only in case, and a "
+                "table cannot have both. Rename it in the files, or declare the columns in 'schema' and set "
                 "new_column: ignore in 'ingest'",
                 column=name,
             )

@@ -19,6 +19,7 @@ from lakehouse.platform.sources.file_listing import (
     FileListing,
     FolderListing,
     is_hidden,
+    is_unfinished,
     list_source,
     matches,
     source_file,
@@ -59,7 +60,7 @@ def ascending_files(
         check_missing(whole.folders, settings)
         storage, files, folders = whole.storage, list(whole.files), whole.folders
     else:
-        found = [info for info in storage.list_after(known.after) if not is_hidden(info.path)]
+        found = [info for info in storage.list_after(known.after) if not _is_no_data(info.path, pattern)]
         files = [source_file(storage, info) for info in found if matches(info.path, pattern)]
         folders = (FolderListing(path=settings.path, files=len(files), exists=True),)
     files.sort(key=lambda file: file.path)
@@ -188,7 +189,7 @@ def _wanted(
     for event in events:
         path = event.key.removeprefix(lead)
         is_own = event.bucket == bucket.partition("@")[0] and event.key.startswith(lead) and path != ""
-        if not is_own or path.endswith("/") or is_hidden(path) or not matches(path, pattern):
+        if not is_own or path.endswith("/") or _is_no_data(path, pattern) or not matches(path, pattern):
             counts["elsewhere"] = counts.get("elsewhere", 0) + 1
         elif event.is_deleted:
             counts["deleted"] = counts.get("deleted", 0) + 1
@@ -197,6 +198,10 @@ def _wanted(
         else:
             seen.add(path)
             yield path
+
+
+def _is_no_data(path: str, pattern: tuple[str, ...]) -> bool:
+    return is_hidden(path) or (is_unfinished(path) and not (pattern and is_unfinished(pattern[-1])))
 
 
 def _present(storage: Storage, paths: Sequence[str], counts: dict[str, int]) -> Iterator[SourceFile]:

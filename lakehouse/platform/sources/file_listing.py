@@ -1,7 +1,8 @@
 """List the files that the paths of a run name.
 
 A path names one file, a directory with everything below it, or a pattern. Files and directories whose names begin with
-`.` or `_` hold no data and are left out.
+`.` or `_` hold no data and are left out, and so are files with a suffix of `UNFINISHED`, which copy tools remove when
+the file is complete. A file that the path names itself is read, and a pattern that ends in such a suffix selects it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,15 +25,34 @@ log = logging.getLogger(__name__)
 
 #: Number of paths and directories that are listed in parallel.
 _AT_ONCE = 16
+#: Suffixes of files that are being written: of HDFS, of browsers, and of tools for transfer and for streams.
+UNFINISHED = (
+    "._COPYING_",
+    ".crdownload",
+    ".filepart",
+    ".gstmp",
+    ".inprogress",
+    ".part",
+    ".partial",
+    ".swp",
+    ".temp",
+    ".tmp",
+    ".uploading",
+    "~",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderListing:
-    """One path of a run: its number of data files, and whether a file or directory of this path exists."""
+    """One path of a run: its number of data files, and whether a file or directory of this path exists.
+
+    `unfinished` has the paths of files that are being written, by their names.
+    """
 
     path: str
     files: int
     exists: bool
+    unfinished: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +78,17 @@ class FileListing:
     def missing(self) -> tuple[FolderListing, ...]:
         """The folders without data files."""
         return tuple(folder for folder in self.folders if not folder.files)
+
+    @property
+    def warning(self) -> str:
+        """A sentence about files that are not read because they are being written; empty if there are none."""
+        names = [name for folder in self.folders for name in folder.unfinished]
+        if not names:
+            return ""
+        return (
+            f"{len(names)} files are not read because their names are those of unfinished uploads, such as {names[0]}. "
+            "Rename them when they are complete, or end 'path' in a pattern with this suffix"
+        )
 
 
 def list_source(paths: Sequence[str], options: Mapping[str, str]) -> FileListing:
@@ -102,17 +134,28 @@ def refuse_changed(selection: FileSelection, *, by_name: bool = False) -> None:
 _PathListing = tuple[FolderListing, list[SourceFile]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """The data files of a path, and those that are being written."""
+
+    data: Sequence[FileInfo] = ()
+    unfinished: Sequence[FileInfo] = ()
+
+
+_NO_FILES = _Files()
+
+
 def _list_one(path: str, options: Mapping[str, str]) -> tuple[Storage, list[_PathListing]]:
     """List one path with a separate storage; the parent directory is listed only if the path has no files."""
     root, pattern = split_path(path)
     storage = open_storage(root, options, follow_links=True)
     files = _files(storage, "", pattern)
     if files is not None or root == "/" or _is_bucket(root):
-        return storage, [_path_listing(storage, path, pattern, files or [], exists=True)]
+        return storage, [_path_listing(storage, path, pattern, files or _NO_FILES, exists=True)]
     parent, _, name = root.rpartition("/")
     parent_storage = open_storage(parent or "/", options, follow_links=True)
     same, exists = _look_up(parent_storage, name, pattern)
-    return parent_storage, [_path_listing(parent_storage, path, pattern, same, exists=exists)]
+    return parent_storage, [_path_listing(parent_storage, path, pattern, _Files(data=same), exists=exists)]
 
 
 def _list_all(paths: Sequence[str], options: Mapping[str, str]) -> tuple[Storage, list[_PathListing]]:
@@ -126,27 +169,34 @@ def _list_all(paths: Sequence[str], options: Mapping[str, str]) -> tuple[Storage
         prefix = root.removeprefix(base).strip("/")
         files = _files(storage, prefix, pattern)
         if files is not None or not prefix:
-            return _path_listing(storage, paths[number], pattern, files or [], exists=True)
+            return _path_listing(storage, paths[number], pattern, files or _NO_FILES, exists=True)
         same, exists = _look_up(storage, prefix, pattern)
-        return _path_listing(storage, paths[number], pattern, same, exists=exists)
+        return _path_listing(storage, paths[number], pattern, _Files(data=same), exists=exists)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return storage, list(pool.map(list_path, range(len(paths))))
 
 
 def _path_listing(
-    storage: Storage, path: str, pattern: tuple[str, ...], files: Sequence[FileInfo], *, exists: bool
+    storage: Storage, path: str, pattern: tuple[str, ...], files: _Files, *, exists: bool
 ) -> _PathListing:
     may_be_empty = _is_object_store(path) and (bool(pattern) or path.endswith("/"))
-    folder = FolderListing(path=path, files=len(files), exists=exists or may_be_empty)
-    return folder, [source_file(storage, file) for file in files]
+    folder = FolderListing(
+        path=path,
+        files=len(files.data),
+        exists=exists or may_be_empty,
+        unfinished=tuple(file.path for file in files.unfinished),
+    )
+    return folder, [source_file(storage, file) for file in files.data]
 
 
-def _files(storage: Storage, prefix: str, pattern: tuple[str, ...]) -> list[FileInfo] | None:
-    """Return the data files below a directory that match the pattern; None if it has no files at all."""
+def _files(storage: Storage, prefix: str, pattern: tuple[str, ...]) -> _Files | None:
+    """Return the files below a directory that match the pattern; None if it has no files at all."""
     found = _matching(storage, prefix, pattern) if pattern else storage.list(prefix)
     lead = f"{prefix}/" if prefix else ""
-    return [file for file in found if not is_hidden(file.path.removeprefix(lead))] if found else None
+    data = [file for file in found if not is_hidden(file.path.removeprefix(lead))]
+    unfinished = [] if pattern and is_unfinished(pattern[-1]) else [file for file in data if is_unfinished(file.path)]
+    return _Files(data=[file for file in data if file not in unfinished], unfinished=unfinished) if found else None
 
 
 def _look_up(storage: Storage, path: str, pattern: tuple[str, ...]) -> tuple[list[FileInfo], bool]:
@@ -229,8 +279,21 @@ def is_hidden(path: str) -> bool:
     return any(segment.startswith((".", "_")) for segment in path.split("/"))
 
 
+def is_unfinished(path: str) -> bool:
+    """Return whether a file is being written, by its name."""
+    return path.endswith(UNFINISHED)
+
+
 def source_file(storage: Storage, file: FileInfo) -> SourceFile:
-    """Return a listed file with its address."""
+    """Return a listed file with its address; raise UserError for a name that is not UTF-8."""
+    try:
+        file.path.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"the name of the file {os.fsencode(file.path)!r} in {storage.root} is not UTF-8, so neither Spark nor the "
+            "checkpoint can have it. Rename the file",
+            path=ascii(file.path),
+        ) from error
     return SourceFile(
         url=f"{storage.root.rstrip('/')}/{file.path}",
         path=file.path,

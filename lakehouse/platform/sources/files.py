@@ -4,7 +4,8 @@
     read      read the chosen files with Spark (`lakehouse.platform.sources.file_reader`)
     verify    list the files once more: none of them may have been written again
 
-Writers of files should write under a name that begins with `.` or `_` and rename the file when it is complete.
+Writers of files should write under a name that begins with `.` or `_`, or has a suffix of an unfinished upload (see
+`file_listing.UNFINISHED`), and rename the file when it is complete.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class FilesSource:
             metadata={FILES: choice.summary(), **_missing_metadata(listing), **choice.metadata},
             names=tuple(folder.path for folder in listing.folders if folder.files),
             missing=tuple(folder.path for folder in listing.missing),
-            warning=choice.warning,
+            warning="; ".join(sentence for sentence in (choice.warning, listing.warning) if sentence),
             lag=(SourceLag(source=f"files:{self.settings.path}", unit="files", left=choice.left),)
             if not self.settings.is_by_interval
             else (),
