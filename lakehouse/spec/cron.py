@@ -19,6 +19,18 @@ _BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _LONGEST_DAYS = 62
 
 
+def problem_of_fields(expression: str) -> str:
+    """Return why a cron expression has too many fields; empty if it does not. Airflow checks the rest of it."""
+    count = len(expression.split())
+    if count <= len(_BOUNDS):
+        return ""
+    return (
+        f"{expression!r} has {count} fields, and a cron expression has five: minute, hour, day of the month, month, "
+        "day of the week. Airflow would read a sixth field as seconds, and start runs within one minute: remove it, as "
+        "in '15 * * * *'"
+    )
+
+
 def next_time_ms(expression: str, now_ms: int) -> int | None:
     """Return the first time after `now_ms` at which a cron expression fires, in UTC milliseconds.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from lakehouse.spec.cron import problem_of_fields
 from lakehouse.spec.database_source import DatabaseSettings
 from lakehouse.spec.deduplicate import DeduplicateSpec
 from lakehouse.spec.file_source import FileSourceSpec
@@ -169,7 +170,7 @@ def parse_ingest(section: Section) -> IngestSpec:
         on_delete=section.choice("on_delete", ON_DELETE, ON_DELETE[0]),
         max_bad_records=section.integer("max_bad_records", 0),
         replace=section.boolean("replace", False),
-        schedule=section.text("schedule").strip() or None,
+        schedule=_schedule(section),
         start_date=_start_date(section),
         catchup=section.boolean("catchup", False),
         retries=section.integer("retries", 2),
@@ -215,6 +216,14 @@ def _ordered(names: Iterable[str]) -> tuple[str, ...]:
     """Return names in the order of documents; names that only another source has come last."""
     places = {name: place for place, name in enumerate(_ORDER)}
     return tuple(sorted(names, key=lambda name: places.get(name, len(places))))
+
+
+def _schedule(section: Section) -> str | None:
+    schedule = section.text("schedule").strip()
+    problem = problem_of_fields(schedule)
+    if problem:
+        raise section.error(f"schedule: {problem}.", "schedule")
+    return schedule or None
 
 
 def _transform(section: Section) -> TransformSpec | None:

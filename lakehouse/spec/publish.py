@@ -29,6 +29,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lakehouse.errors import SettingError, nearest
+from lakehouse.spec.cron import problem_of_fields
 from lakehouse.spec.publish_keys import GRANULARITIES, PUBLISH_KEYS, SIGNALS, SOURCES
 from lakehouse.spec.quantities import parse_duration, parse_size
 from lakehouse.spec.spec_key import key_names
@@ -124,6 +125,9 @@ def _check(spec: PublishSpec) -> None:
     for name in ("database", "table", "column"):
         if not _NAME.fullmatch(getattr(spec, name)):
             raise _error(name, f"{getattr(spec, name)!r} is not a name: letters, digits and _, at most 128")
+    problem = problem_of_fields(spec.schedule)
+    if problem:
+        raise _error("schedule", problem)
     _choice("partitions", spec.partitions, SOURCES)
     _choice("granularity", spec.granularity, tuple(GRANULARITIES))
     for signal in spec.ready:
