@@ -23,7 +23,14 @@ from typing import Any, Protocol
 from lakehouse.errors import SourceChangedError, UserError
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.kafka_checkpoint import KafkaCheckpoint
-from lakehouse.platform.sources.kafka_plan import TopicChanges, check_changes, limited, ranges_from, starts
+from lakehouse.platform.sources.kafka_plan import (
+    TopicChanges,
+    check_changes,
+    check_ordering,
+    limited,
+    ranges_from,
+    starts,
+)
 from lakehouse.platform.sources.kafka_topic import OffsetRange, TopicLog, TopicState
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
@@ -93,8 +100,12 @@ class KafkaSource:
         first_at = None
         if self.settings.start is not None and known is None and not full_refresh:
             first_at = self.log.offsets_at(_numbers(state), _ms(self.settings.start))
-        offsets, changes = starts(state, None if full_refresh else known, first_at)
-        check_changes(changes, state.topic, self.settings.reset)
+        offsets, changes = starts(state, known, first_at)
+        if known is not None:
+            check_ordering(changes, state, known, self.spec.ordering)
+            if full_refresh:
+                offsets, changes = starts(state, None, None)
+            check_changes(changes, state, known, self.settings.reset)
         chosen = limited(ranges_from(state, offsets), self.settings.max_messages)
         following = offsets | {one.partition: one.end for one in chosen}
         return self._plan(state, chosen, following, changes)

@@ -19,6 +19,11 @@ from lakehouse.errors import UserError
 from lakehouse.platform.sources.kafka_checkpoint import KafkaCheckpoint
 from lakehouse.platform.sources.kafka_topic import OffsetRange, PartitionState, TopicState
 
+#: The column of metadata with the offset of a message.
+OFFSET_COLUMN = "_kafka_offset"
+#: The number of partitions that a message lists.
+_SHOWN = 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChanges:
@@ -40,6 +45,11 @@ class TopicChanges:
     def loses(self) -> bool:
         """Whether messages are lost, or may be."""
         return self.recreated or bool(self.lost) or bool(self.truncated)
+
+    @property
+    def restarts(self) -> bool:
+        """Whether offsets up to that of the checkpoint belong to other messages now."""
+        return self.recreated or bool(self.truncated)
 
     def sentences(self, topic: str) -> tuple[str, ...]:
         """Return one sentence for each change."""
@@ -93,14 +103,42 @@ def starts(
     return offsets, TopicChanges(new_partitions=tuple(new), lost=lost, truncated=tuple(truncated))
 
 
-def check_changes(changes: TopicChanges, topic: str, reset: str) -> None:
+def check_changes(changes: TopicChanges, state: TopicState, checkpoint: KafkaCheckpoint, reset: str) -> None:
     """Raise UserError if messages are lost and the spec does not allow it."""
     if changes.loses and reset == "fail":
         raise UserError(
-            f"{'; '.join(changes.sentences(topic))}. Set reset: earliest in 'ingest' to continue with the earliest "
-            "message, or run with --full-refresh to read all messages of the topic once more",
-            topic=topic,
+            f"{'; '.join(changes.sentences(state.topic))}. {places(state, checkpoint)}. Set reset: earliest in "
+            "'ingest' to continue with the earliest message, or run with --full-refresh to read all messages of the "
+            "topic once more",
+            topic=state.topic,
         )
+
+
+def check_ordering(
+    changes: TopicChanges, state: TopicState, checkpoint: KafkaCheckpoint, ordering: Sequence[str]
+) -> None:
+    """Raise UserError if new messages would lose to stored rows, because rows are ordered by offsets that restart."""
+    if changes.restarts and OFFSET_COLUMN in ordering:
+        raise UserError(
+            f"{'; '.join(changes.sentences(state.topic))}. {places(state, checkpoint)}. The table is ordered by "
+            f"{OFFSET_COLUMN}, so stored rows with larger offsets would win over new messages with the same key. "
+            "Ingest the topic into a new table: write another location in the spec",
+            topic=state.topic,
+        )
+
+
+def places(state: TopicState, checkpoint: KafkaCheckpoint) -> str:
+    """Return a sentence with the position of a checkpoint and that of the topic, by partition."""
+    offsets = {one.partition: f"{one.first}-{one.end}" for one in state.partitions}
+    return (
+        f"The last commit has the topic id {checkpoint.topic_id} and the next offsets {_listed(checkpoint.next)}, and "
+        f"the topic has the id {state.topic_id} and the offsets {_listed(offsets)}"
+    )
+
+
+def _listed(offsets: Mapping[int, object]) -> str:
+    shown = [f"{partition}: {offsets[partition]}" for partition in sorted(offsets)[:_SHOWN]]
+    return f"{{{', '.join([*shown, '...'] if len(offsets) > _SHOWN else shown)}}}"
 
 
 def ranges_from(state: TopicState, offsets: Mapping[int, int]) -> list[OffsetRange]:

@@ -112,6 +112,7 @@ class Decoder:
         self._gtids = gtids(settings.flavor, start.gtid)
         self._file, self._offset = start.file, start.offset
         self._border = (start.file, start.offset, start.committed_us)
+        self._created = {start.file: start.created_s}
         self._file_order = ordering_value(start.file, 0) if start.file else 0
         self.order = start.order
         self.transactions = 0
@@ -139,6 +140,7 @@ class Decoder:
             file=file,
             offset=offset,
             committed_us=committed_us,
+            created_s=self._created.get(file, 0),
         )
 
     def take(self) -> DecodedLog:
@@ -230,6 +232,7 @@ class Decoder:
         body = event[events.HEADER_BYTES : end]
         if kind == events.FORMAT_DESCRIPTION:
             self._has_checksums = events.has_checksums(event, header)
+            self._describe_file(header.time_s)
         elif kind == events.ROTATE:
             self._rotate(event, header)
         elif kind == events.MARIADB_QUERY_COMPRESSED:
@@ -256,6 +259,16 @@ class Decoder:
                 f"the log has an event of the unknown type {kind}, so changes could be missed; this version of the "
                 "server is not supported"
             )
+
+    def _describe_file(self, created_s: int) -> None:
+        """Note when the current file was created; raise SnapshotNeededError if it replaced the file of the start."""
+        before = self._created.get(self._file, 0)
+        if before and before != created_s:
+            raise SnapshotNeededError(
+                f"the server has replaced {self._file}, in which the last read ended, by a new file of this name, so "
+                "changes are lost. Read all tables of the spec again with --full-refresh"
+            )
+        self._created[self._file] = created_s
 
     def _begin(self, time_s: int, size: int) -> None:
         """Open a transaction that begins with an event of this size."""

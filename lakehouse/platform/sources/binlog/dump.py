@@ -20,6 +20,7 @@ from lakehouse.errors import CorruptLogError, RetryableError, SnapshotNeededErro
 from lakehouse.platform.sources.binlog.changes import DecodedLog, TableName
 from lakehouse.platform.sources.binlog.columns import SourceColumn
 from lakehouse.platform.sources.binlog.decoder import Decoder, DecoderSettings
+from lakehouse.platform.sources.binlog.events import FORMAT_DESCRIPTION, Header, header_of
 from lakehouse.platform.sources.binlog.positions import MYSQL, BinlogPosition, MysqlGtids, covers
 
 #: Returns a new connection of PyMySQL.
@@ -97,6 +98,27 @@ def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
         yield from _decoded(open_dump(connection, read), decoder, read)
     finally:
         # The dump goes on, so the connection cannot be used for anything else, not even to quit.
+        connection._force_close()
+
+
+def file_created_s(connect: Connect, read: LogRead) -> int:
+    """Return the time at which the server created the file of a read, in seconds; 0 if the file has no description.
+
+    Args:
+        connect: Returns a new connection.
+        read: A read from the first event of the file, by its name.
+
+    Raises as `read_changes` does; SnapshotNeededError if the server does not have the file.
+    """
+    connection = _connected(connect)
+    try:
+        _prepared(connection, read)
+        for event in open_dump(connection, read):
+            header = Header(*header_of(event))
+            if header.kind == FORMAT_DESCRIPTION:
+                return header.time_s
+        return 0
+    finally:
         connection._force_close()
 
 

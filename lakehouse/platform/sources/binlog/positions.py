@@ -58,6 +58,8 @@ class BinlogPosition:
         file: The file of the log; empty if it is not known.
         offset: The offset in the file.
         committed_us: The commit time of the last transaction before the place, in microseconds; 0 if not known.
+        created_s: The time at which the server created the file, in seconds; 0 if not known. After RESET MASTER a file
+            has the same name and another time.
     """
 
     flavor: str
@@ -65,6 +67,7 @@ class BinlogPosition:
     file: str = ""
     offset: int = 0
     committed_us: int = 0
+    created_s: int = 0
 
     @property
     def order(self) -> int:
@@ -73,7 +76,7 @@ class BinlogPosition:
 
     def to_json(self) -> str:
         """Return the position as one line of JSON."""
-        names = ("flavor", "gtid", "file", "offset", "committed_us")
+        names = ("flavor", "gtid", "file", "offset", "committed_us", "created_s")
         return json.dumps({name: getattr(self, name) for name in names})
 
     @classmethod
@@ -87,8 +90,10 @@ class BinlogPosition:
                 file=str(given["file"]),
                 offset=int(given["offset"]),
                 committed_us=int(given["committed_us"]),
+                # Positions of earlier releases do not have it.
+                created_s=int(given.get("created_s", 0)),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{text!r} is no position of a binlog") from error
 
 

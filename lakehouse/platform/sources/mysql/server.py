@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.sources.binlog.positions import MARIADB, MYSQL, BinlogPosition
 from lakehouse.platform.sources.databases.server import Chunk, KeyNumbers, LogPosition, SourceTable, chunks_between
 from lakehouse.platform.sources.mysql.connection import Questions
+from lakehouse.platform.sources.mysql.history import LogHistory, binlog_files, binlog_status
 from lakehouse.platform.sources.mysql.keys import INTEGERS, condition, literal, quoted, quoted_table
 from lakehouse.platform.sources.mysql.preflight import check_server
 from lakehouse.platform.sources.mysql.reads import MysqlReads
@@ -29,6 +30,7 @@ class MysqlServer:
         self._flavor = MARIADB if "mariadb" in version.lower() else MYSQL
         self._identity = self._identify()
         self._described: dict[str, ServerTable] = {}
+        self._history = LogHistory(self._server, self._flavor, settings.server_ids)
 
     def check(self, tables: Sequence[SourceTable]) -> None:
         """Raise UserError if the log cannot be read (see `preflight`), or a table cannot be applied."""
@@ -67,12 +69,13 @@ class MysqlServer:
         }
         self._server.rows("commit")
         file, offset = str(status["binlog_snapshot_file"]), int(status["binlog_snapshot_position"])
-        return self._position(self._mariadb(file, offset), time_ms)
+        place = replace(self._mariadb(file, offset), created_s=self._history.created_s(file))
+        return self._position(place, time_ms)
 
     def log_end(self) -> LogPosition:
         """Return the end of the log: every change that an earlier read of a table saw is before it."""
         time_ms = self._time_ms()
-        row = self._status()
+        row = binlog_status(self._server, self._flavor)
         file, offset = str(row["file"]), int(row["position"])
         if self._flavor == MARIADB:
             return self._position(self._mariadb(file, offset), time_ms)
@@ -86,12 +89,14 @@ class MysqlServer:
         a group. Those of MariaDB are numbers that unrelated servers have too.
 
         Raises:
+            SnapshotNeededError: The log starts again behind the position, so that changes are lost.
             UserError: The position is one of another server, and its GTIDs do not say where to continue.
             RetryableError: This server does not have all transactions that the table has.
         """
-        if position.server == self._identity:
-            return position
         known = _binlog(position)
+        if position.server == self._identity:
+            self._history.require(known)
+            return position
         where = (
             f"the connection {self._settings.connection!r} leads to the server {self._identity}, and the table was "
             f"read from {position.server}"
@@ -141,7 +146,7 @@ class MysqlServer:
         if not first.file:
             return end
         size = 0
-        for file, length in self._files():
+        for file, length in binlog_files(self._server):
             if file < first.file:
                 continue
             if file >= last.file:
@@ -157,7 +162,7 @@ class MysqlServer:
         first, last = _binlog(start), _binlog(end)
         if not first.file or not last.file:
             return 0
-        between = sum(length for file, length in self._files() if first.file <= file < last.file)
+        between = sum(length for file, length in binlog_files(self._server) if first.file <= file < last.file)
         return max(0, between + last.offset - first.offset)
 
     def confirm(self, positions: Sequence[LogPosition]) -> None:
@@ -218,20 +223,6 @@ class MysqlServer:
     def _mariadb(self, file: str, offset: int) -> BinlogPosition:
         gtid = str(self._server.value("select binlog_gtid_pos(%s, %s)", (file, offset)) or "")
         return BinlogPosition(flavor=MARIADB, gtid=gtid, file=file, offset=offset)
-
-    def _status(self) -> dict[str, Any]:
-        modern = self._flavor == MYSQL and self._major() >= (8, 4)
-        rows = self._server.rows("show binary log status" if modern else "show master status")
-        if not rows:
-            raise UserError(f"the server {self._server.access.address} writes no binlog: start it with --log-bin")
-        return rows[0]
-
-    def _major(self) -> tuple[int, int]:
-        major, minor, *_ = str(self._server.value("select version()")).split(".")
-        return int(major), int(minor)
-
-    def _files(self) -> list[tuple[str, int]]:
-        return [(str(row["log_name"]), int(row["file_size"])) for row in self._server.rows("show binary logs")]
 
     def _time_ms(self) -> int:
         return int(self._server.value("select cast(unix_timestamp(now(3)) * 1000 as signed)"))

@@ -150,6 +150,14 @@ class PostgresServer:
                 "table was rolled back. Read the table again with --resnapshot and its name in the source, and name a "
                 "slot of its own in ingest.slot"
             )
+        end = lsn_number(str(self._server.value("select pg_current_wal_insert_lsn()::text")))
+        if end < position.order:
+            raise SnapshotNeededError(
+                f"the log of the database {self._identity} has started again behind the position of the table: the "
+                f"last commit has the position {position.text}, and the log ends at {lsn_text(end)}. The server was "
+                "restored from a backup, or a standby that lacked changes was promoted, so changes are lost. Read all "
+                "tables of the spec again with --full-refresh"
+            )
         return position
 
     def earliest(self, positions: Sequence[LogPosition]) -> LogPosition:

@@ -69,12 +69,12 @@ def test_starts_report_what_changed(
 ) -> None:
     assert starts(STATE, checkpoint, None) == (offsets, changes)
     assert changes.sentences("orders")
-    check_changes(changes, "orders", "earliest")
+    check_changes(changes, STATE, checkpoint, "earliest")
     if changes.new_partitions:
-        check_changes(changes, "orders", "fail")
+        check_changes(changes, STATE, checkpoint, "fail")
     else:
         with pytest.raises(UserError, match="Set reset: earliest in 'ingest'"):
-            check_changes(changes, "orders", "fail")
+            check_changes(changes, STATE, checkpoint, "fail")
 
 
 def test_checkpoint_round_trips_and_refuses_newer_versions() -> None:
