@@ -23,6 +23,7 @@ from lakehouse.platform.catalog.catalog import Catalog, document_of, load_catalo
 from lakehouse.platform.catalog.spec_sync import (
     SpecStatus,
     compare,
+    compared_with_tables,
     recorded_files,
     synchronise,
     warnings_of,
@@ -98,6 +99,7 @@ def sync(given: Given) -> None:
         else:
             changed_by = given.author or author(os.environ)
             statuses = synchronise(catalog, folder, author=changed_by, tables=given.table, enter=True)
+        statuses = compared_with_tables(catalog, folder, statuses)
     _show(statuses, given.output)
     refused = [status for status in statuses if status.state is SpecState.REFUSED]
     if refused:
@@ -106,11 +108,11 @@ def sync(given: Given) -> None:
 
 
 def drift(given: Given) -> None:
-    """Compare spec files with their versions in the catalog."""
+    """Compare spec files with their versions in the catalog, and with the settings that their tables store."""
     with load_catalog(given.catalog) as catalog:
         named = _given_paths(given) or _paths(os.environ.get(SPECS, ""))
         folder = _folder(named, given.table) if named else recorded_files(catalog, given.table)
-        statuses = compare(catalog, folder, given.table)
+        statuses = compared_with_tables(catalog, folder, compare(catalog, folder, given.table))
     _show(statuses, given.output)
 
 

@@ -133,6 +133,11 @@ def identity_of(raw: Mapping[str, str]) -> TableIdentity:
     )
 
 
+def stored_format(timestamp: TimestampFormat) -> TimestampFormat:
+    """Return the format as a table stores it and reads it again: without settings that its type does not use."""
+    return _timestamp_format(_timestamp_properties(timestamp))
+
+
 def require_writable(config: TableConfig, root: str) -> None:
     """Raise UnsupportedError if the table at `root` has a version that this package does not write."""
     if config.version not in WRITABLE_VERSIONS:

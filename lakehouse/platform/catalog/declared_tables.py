@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
@@ -11,9 +10,8 @@ from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
-from lakehouse.model.column_groups import declared_groups, groups_text
-from lakehouse.model.keys import TimestampFormat
 from lakehouse.model.table_identity import is_name_of
+from lakehouse.platform.catalog.declared_settings import Difference, declared_fields, differences
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.table import TableSpec
 
@@ -37,7 +35,7 @@ def open_declared_table(
     if found is None:
         return None
     table = found.with_options({key: value for key, value in options.items() if key not in CREATE_OPTIONS})
-    _check_agreement(spec, table.config)
+    _check_agreement(spec, options, table.config, table)
     require_declared_name(spec, table.config)
     return table
 
@@ -57,8 +55,8 @@ def create_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env,
     Raises:
         UserError: settings contradict each other or the existing table, or the merger cannot be loaded.
     """
-    table = Table.create(spec.location, options=options, env=env, exist_ok=exist_ok, **_declared(spec))
-    _check_agreement(spec, table.config)
+    table = Table.create(spec.location, options=options, env=env, exist_ok=exist_ok, **declared_fields(spec))
+    _check_agreement(spec, options, table.config, table)
     return table
 
 
@@ -93,13 +91,15 @@ def require_declared_name(spec: TableSpec, config: TableConfig) -> None:
 
 def require_declared_key(spec: TableSpec, config: TableConfig) -> None:
     """Raise UserError if the table at the location of a spec has another record key than the spec."""
-    _refuse_differences(spec, {"record_key": (spec.record_key, config.keys.record_key_fields)})
+    declared, stored = (", ".join(columns) for columns in (spec.record_key, config.keys.record_key_fields))
+    if declared != stored:
+        raise _difference_error(spec, [Difference(name="record_key", declared=declared, stored=stored)])
 
 
 def require_acceptable(identifier: str, spec: TableSpec, config: TableConfig) -> None:
     """Raise UserError if a table cannot take the place of a registered one, because it contradicts its spec."""
     try:
-        _check_agreement(spec, config)
+        _check_agreement(spec, spec.write_options(), config)
     except UserError as error:
         raise UserError(
             f"{identifier}: the table at {spec.location} cannot be accepted with the spec in force: {error.message} To "
@@ -112,79 +112,27 @@ def require_acceptable(identifier: str, spec: TableSpec, config: TableConfig) ->
 
 def check_declaration(spec: TableSpec, options: Mapping[str, str]) -> None:
     """Check that the table of a spec could be created, without creating it; raise UserError otherwise."""
-    declared_properties(TableDeclaration(options=dict(options), **_declared(spec)))
+    declared_properties(TableDeclaration(options=dict(options), **declared_fields(spec)))
 
 
-def _declared(spec: TableSpec) -> dict[str, Any]:
-    """Return the fields of the spec's TableDeclaration, without its options."""
-    recorded = spec.identities.get(spec.table)
-    return {
-        "name": spec.table if recorded is None else recorded.name,
-        "table_id": None if recorded is None else recorded.id or None,
-        "record_key": spec.record_key,
-        "partition_by": tuple(f"{column.name}:{column.type}" for column in spec.partition_by),
-        "ordering": spec.ordering,
-        "table_type": spec.type,
-        "key_generator": spec.key_generator,
-        "timestamp": _timestamp(spec),
-        "merge_mode": spec.merge_mode,
-        "merger": spec.merger,
-        "column_groups": spec.column_groups,
-        "partial_update": spec.partial_update,
-        "unavailable_value": spec.unavailable_value,
-        "delete_field": spec.delete_field,
-        "delete_marker": spec.delete_marker,
-    }
+def _check_agreement(
+    spec: TableSpec, options: Mapping[str, str], config: TableConfig, table: Table | None = None
+) -> None:
+    """Raise UserError, with all differences, if the spec declares other settings than the table stores.
 
-
-def _timestamp(spec: TableSpec) -> TimestampFormat | None:
-    """Return the format that all TIMESTAMP partition columns share; None if there are none."""
-    declared = [column.timestamp or TimestampFormat() for column in spec.partition_by if column.type == "TIMESTAMP"]
-    if any(other != declared[0] for other in declared):
-        raise UserError(
-            f"table {spec.table}: partition_by declares several timestamp formats, but a table has one; "
-            "use the same format in all TIMESTAMP columns"
-        )
-    return declared[0] if declared else None
-
-
-def _check_agreement(spec: TableSpec, config: TableConfig) -> None:
-    """Raise UserError if the spec contradicts the table, whose keys and merge rule were fixed at creation.
-
-    Merge settings that the spec omits are not compared.
+    Without `table` only its configuration is compared, without changes of bucket counts since its creation.
     """
-    rule = config.merge_rule
-    pairs: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-        "type": ((spec.type,), (config.table_type,)),
-        "record_key": (spec.record_key, config.keys.record_key_fields),
-        "partition_by": (tuple(column.name for column in spec.partition_by), config.keys.partition_fields),
-        "ordering": (spec.ordering, rule.ordering),
-    }
-    merging = {
-        "merge_mode": (spec.merge_mode, rule.mode),
-        "merger": (spec.merger, rule.merger),
-        "partial_update": (spec.partial_update, rule.partial),
-        "unavailable_value": (spec.unavailable_value, rule.unavailable),
-        "delete_field": (spec.delete_field, rule.delete_field),
-        "delete_marker": (spec.delete_marker, rule.delete_marker),
-    }
-    pairs |= {
-        name: ((declared,), (str(stored or ""),))
-        for name, (declared, stored) in merging.items()
-        if declared is not None
-    }
-    if spec.column_groups or rule.groups:
-        groups = declared_groups(spec.column_groups)
-        pairs["column_groups"] = ((groups_text(groups),), (groups_text(rule.groups),))
-    _refuse_differences(spec, pairs)
+    pairs = list(differences(spec, options, config, None if table is None else table.loaded))
+    if pairs:
+        raise _difference_error(spec, pairs)
 
 
-def _refuse_differences(spec: TableSpec, pairs: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
-    """Raise UserError for the first setting, by name, whose declared and stored values differ."""
-    for name, (declared, stored) in pairs.items():
-        if declared != stored:
-            raise UserError(
-                f"the spec of {spec.table} declares {name} [{', '.join(declared)}], but the table at {spec.location} "
-                f"was created with [{', '.join(stored)}]. Correct the spec, or create a new table at another location.",
-                name=name,
-            )
+def _difference_error(spec: TableSpec, pairs: Sequence[Difference]) -> UserError:
+    listed = "; ".join(f"{pair.name} [{pair.declared}]" for pair in pairs)
+    stored = "; ".join(f"{pair.name} [{pair.stored}]" if len(pairs) > 1 else f"[{pair.stored}]" for pair in pairs)
+    return UserError(
+        f"the spec of {spec.table} declares {listed}, but the table at {spec.location} was created with {stored}. "
+        "Every writer follows the table, so the declared value would have no effect. Correct the spec, or create a new "
+        "table at another location.",
+        name=pairs[0].name,
+    )

@@ -9,12 +9,12 @@ import yaml
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.keys import KeyConfig
+from lakehouse.spec.bucket_rules import HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
+from lakehouse.spec.partition_fields import PartitionField, partition_entry
 from lakehouse.spec.table import TableSpec, parse_spec
 
 #: The source of a spec that is derived from a table begins with it; the location follows.
 PROPERTIES_SOURCE = "the properties of "
-_BUCKETS = "hoodie.bucket.index.num.buckets"
-_HASH_FIELD = "hoodie.bucket.index.hash.field"
 
 
 def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec:
@@ -31,14 +31,20 @@ def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec
     if keys.partition_fields:
         document["partition_by"] = _partitions(keys)
     index = stored_index_type(config.raw)
-    if index.hashes_keys and config.raw.get(_BUCKETS):
+    if index.hashes_keys and config.raw.get(NUM_BUCKETS):
         # The spec parser raises an error with the name of the field if the value is not a number.
-        document["index"] = {"type": index.name, "buckets": config.raw[_BUCKETS]}
-        if config.raw.get(_HASH_FIELD):
-            document["index"]["hash_field"] = config.raw[_HASH_FIELD].split(",")
+        document["index"] = {"type": index.name, "buckets": config.raw[NUM_BUCKETS]}
+        if config.raw.get(HASH_FIELD):
+            document["index"]["hash_field"] = config.raw[HASH_FIELD].split(",")
+        if config.raw.get(MADE_WITH):
+            document["index"]["partitions"] = dict(parse_rules(config.raw[MADE_WITH]))
     return parse_spec(yaml.safe_dump(document), source=f"{PROPERTIES_SOURCE}{location}")
 
 
-def _partitions(keys: KeyConfig) -> list[str]:
+def _partitions(keys: KeyConfig) -> list[str | dict[str, Any]]:
+    """Return the partition columns as YAML holds them, with the format in which the table has times."""
     kinds = keys.partition_types or ("SIMPLE",) * len(keys.partition_fields)
-    return [f"{name}:{kind}" for name, kind in zip(keys.partition_fields, kinds, strict=False)]
+    return [
+        partition_entry(PartitionField(name=name, type=kind, timestamp=keys.timestamp if kind == "TIMESTAMP" else None))
+        for name, kind in zip(keys.partition_fields, kinds, strict=False)
+    ]

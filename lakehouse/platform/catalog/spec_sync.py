@@ -15,8 +15,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lakehouse.core.env import Env
+from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.platform.catalog.catalog import Catalog, document_of, full_name
+from lakehouse.platform.catalog.declared_tables import open_declared_table
 from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.spec.changes import SpecChange, changes_text, spec_changes
 from lakehouse.spec.contracts.catalog import SpecState
@@ -111,6 +114,28 @@ def synchronise(
     return tuple(done)
 
 
+def compared_with_tables(
+    catalog: Catalog, folder: SpecFolder, statuses: Collection[SpecStatus]
+) -> tuple[SpecStatus, ...]:
+    """Return the statuses, refused where a spec file declares other settings than its table stores.
+
+    Opens each table that has a status by `compare`: one whose file is in force, or differs.
+
+    Raises:
+        RetryableError: the catalog or a storage does not answer.
+    """
+    specs = {_name(spec.table): spec for spec in folder.specs}
+    opened = [status for status in statuses if status.state in (SpecState.IN_FORCE, SpecState.DIFFERS)]
+    entries = {entry.identifier: entry for entry in catalog.entries([status.table for status in opened])}
+    problems = {status.table: _contradiction(specs[status.table], entries[status.table]) for status in opened}
+    return tuple(
+        replace(status, state=SpecState.REFUSED, problem=problems[status.table])
+        if problems.get(status.table)
+        else status
+        for status in statuses
+    )
+
+
 def recorded_files(catalog: Catalog, tables: Collection[str] = ()) -> SpecFolder:
     """Read the spec files that the versions in force came from, if they are on this machine."""
     # A relative path depends on the working directory of another process.
@@ -148,6 +173,19 @@ def _compared(spec: TableSpec, entry: TableEntry | None) -> SpecStatus:
     # Different spellings of the same location do not count as a change.
     changes = spec_changes(*({**document_of(each), "location": place} for each in (entry.spec, spec)))
     return replace(status, state=SpecState.DIFFERS if changes else SpecState.IN_FORCE, changes=changes)
+
+
+def _contradiction(spec: TableSpec, entry: TableEntry) -> str:
+    """Return why the table of an entry contradicts a spec; empty if it agrees, or if there is no table yet."""
+    recorded = {} if entry.identity is None else {spec.table: entry.identity}
+    placed = replace(spec, location=entry.location, identities=recorded)
+    try:
+        open_declared_table(placed, placed.write_options(), Env(storage=open_storage(entry.location)))
+    except RetryableError:
+        raise
+    except LakehouseError as error:
+        return error.message
+    return ""
 
 
 def _put_in_force(catalog: Catalog, spec: TableSpec, status: SpecStatus, author: str) -> SpecStatus:

@@ -179,7 +179,7 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     return new_table_properties(
         name=declaration.name,
         version=int(version),
-        keys=_key_config(declaration, int(version)),
+        keys=declared_keys(declaration, int(version)),
         rule=declared_rule(declaration),
         create_schema=declaration.schema,
         table_type=declaration.table_type,
@@ -188,6 +188,41 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         | _delete_properties(declaration)
         | _statistics_properties(declaration)
         | ({TABLE_ID: declaration.table_id} if declaration.table_id else {}),
+    )
+
+
+def declared_keys(declaration: TableDeclaration, version: int) -> KeyConfig:
+    """Return the settings of record key and partition path that a table of `version` gets from its declaration.
+
+    Raises UserError for contradictory values.
+    """
+    fields = tuple(entry.partition(":")[0] for entry in declaration.partition_by)
+    types = tuple(entry.partition(":")[2].upper() or "SIMPLE" for entry in declaration.partition_by)
+    for entry, kind in zip(declaration.partition_by, types, strict=True):
+        if kind not in ("SIMPLE", "TIMESTAMP"):
+            raise UserError(f"partition field {entry!r}: type must be SIMPLE or TIMESTAMP.{nearest(kind, types)}")
+    generator = _generator(declaration.key_generator) if declaration.key_generator else _inferred(declaration, types)
+    if generator is KeyGeneratorType.TIMESTAMP:
+        types = tuple("TIMESTAMP" for _ in types)
+    if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP) and len(declaration.record_key) != 1:
+        raise UserError(
+            f"key generator {generator} takes one record key column, not {', '.join(declaration.record_key)}"
+        )
+    if (generator is KeyGeneratorType.NON_PARTITION) != (not fields):
+        raise UserError(f"key generator {generator} and partition columns ({', '.join(fields) or 'none'}) contradict")
+    if "TIMESTAMP" in types and declaration.timestamp is None:
+        raise UserError("a TIMESTAMP partition field needs its formats: timestamp=TimestampFormat(...)")
+    single_complex = generator is KeyGeneratorType.COMPLEX and len(declaration.record_key) == 1
+    return KeyConfig(
+        generator=generator,
+        record_key_fields=declaration.record_key,
+        partition_fields=fields,
+        partition_types=types,
+        hive_style=_flag(declaration, _HIVE_STYLE),
+        url_encode=_flag(declaration, _URL_ENCODE),
+        timestamp=declaration.timestamp if "TIMESTAMP" in types else None,
+        field_prefix=(version >= 9) if single_complex else None,
+        consistent_timestamps=_flag(declaration, _CONSISTENT),
     )
 
 
@@ -335,37 +370,6 @@ def _cdc_properties(declaration: TableDeclaration) -> dict[str, str]:
     if len(modes) > 1 or (CDC_ENABLED in declaration.options and not enabled):
         raise UserError(f"cdc={declaration.cdc!r} contradicts the options {CDC_ENABLED} and {CDC_MODE}; keep one")
     return {CDC_ENABLED: "true", CDC_MODE: modes.pop()}
-
-
-def _key_config(declaration: TableDeclaration, version: int) -> KeyConfig:
-    fields = tuple(entry.partition(":")[0] for entry in declaration.partition_by)
-    types = tuple(entry.partition(":")[2].upper() or "SIMPLE" for entry in declaration.partition_by)
-    for entry, kind in zip(declaration.partition_by, types, strict=True):
-        if kind not in ("SIMPLE", "TIMESTAMP"):
-            raise UserError(f"partition field {entry!r}: type must be SIMPLE or TIMESTAMP.{nearest(kind, types)}")
-    generator = _generator(declaration.key_generator) if declaration.key_generator else _inferred(declaration, types)
-    if generator is KeyGeneratorType.TIMESTAMP:
-        types = tuple("TIMESTAMP" for _ in types)
-    if generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP) and len(declaration.record_key) != 1:
-        raise UserError(
-            f"key generator {generator} takes one record key column, not {', '.join(declaration.record_key)}"
-        )
-    if (generator is KeyGeneratorType.NON_PARTITION) != (not fields):
-        raise UserError(f"key generator {generator} and partition columns ({', '.join(fields) or 'none'}) contradict")
-    if "TIMESTAMP" in types and declaration.timestamp is None:
-        raise UserError("a TIMESTAMP partition field needs its formats: timestamp=TimestampFormat(...)")
-    single_complex = generator is KeyGeneratorType.COMPLEX and len(declaration.record_key) == 1
-    return KeyConfig(
-        generator=generator,
-        record_key_fields=declaration.record_key,
-        partition_fields=fields,
-        partition_types=types,
-        hive_style=_flag(declaration, _HIVE_STYLE),
-        url_encode=_flag(declaration, _URL_ENCODE),
-        timestamp=declaration.timestamp if "TIMESTAMP" in types else None,
-        field_prefix=(version >= 9) if single_complex else None,
-        consistent_timestamps=_flag(declaration, _CONSISTENT),
-    )
 
 
 def _inferred(declaration: TableDeclaration, types: tuple[str, ...]) -> KeyGeneratorType:

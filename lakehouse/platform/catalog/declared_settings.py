@@ -1,0 +1,350 @@
+"""The settings that a spec declares and a table stores, in one list, and their differences.
+
+A table stores these settings when it is created, and every writer reads them from the table. A spec that declares
+another value would have no effect, so the difference is refused by a run, by its `--check`, and by `table drift`.
+
+A setting that a spec does not declare is not compared: the table keeps what it stores. Settings that a write may choose
+each time are not in the list, because the spec decides: other indexes than BUCKET, the retention of deletes, and the
+columns with statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.core.operations.commit.bucket_counts import readable_bucket_rules
+from lakehouse.core.operations.create.declare import TableDeclaration, declared_keys
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.rows.timestamp_keys import zone_id
+from lakehouse.core.state.table_config import CDC_ENABLED, CDC_MODE, TableConfig, stored_format
+from lakehouse.errors import UserError
+from lakehouse.model.column_groups import declared_groups, groups_text
+from lakehouse.model.index_type import BUCKET, BUCKET_ENGINE, INDEX_TYPE, index_type
+from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, TimestampFormat
+from lakehouse.spec.bucket_rules import (
+    EXPRESSIONS,
+    HASH_FIELD,
+    MADE_WITH,
+    NUM_BUCKETS,
+    BucketRules,
+    parse_rules,
+    render_rules,
+)
+from lakehouse.spec.options.declarations import canonical_key
+from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.table import TableSpec
+
+_HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
+_URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
+_CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+_VERSION = "hoodie.write.table.version"
+_OF_INDEX = (INDEX_TYPE, BUCKET_ENGINE, NUM_BUCKETS, HASH_FIELD, EXPRESSIONS)
+#: Timestamp types whose numbers have a unit, and those that parse strings.
+_UNIT_TYPES, _TEXT_TYPES = ("SCALAR", "MIXED"), ("DATE_STRING", "MIXED")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What a spec declares: the spec, the options of the spec and of the run, and the keys of its table."""
+
+    spec: TableSpec
+    options: Mapping[str, str]
+    keys: KeyConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredSetting:
+    """One setting of a spec that a table stores.
+
+    Attributes:
+        name: The key of the spec, or the key of the option.
+        declared: Returns the declared value; None if the spec does not declare it.
+        stored: Returns the value of the table; None if the table does not store it, as tables of Hudi may not.
+        current: Returns the present value of a table that may have changed since its creation.
+    """
+
+    name: str
+    declared: Callable[[Declaration], str | None]
+    stored: Callable[[TableConfig], str | None]
+    current: Callable[[LoadedTable, Declaration], str | None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A setting whose declared and stored values differ."""
+
+    name: str
+    declared: str
+    stored: str
+
+
+def differences(
+    spec: TableSpec, options: Mapping[str, str], config: TableConfig, table: LoadedTable | None = None
+) -> Iterator[Difference]:
+    """Yield the settings whose declared and stored values differ, in the order of `SETTINGS`.
+
+    Args:
+        spec: The spec of the table.
+        options: The options of the spec and of the run.
+        config: The configuration of the stored table.
+        table: The table, for settings that it may have changed since; None to compare only its configuration.
+
+    Raises:
+        UserError: The settings of the spec contradict each other.
+    """
+    options = {canonical_key(key): text for key, text in options.items()}
+    keys = declared_keys(TableDeclaration(options=dict(options), **declared_fields(spec)), config.version)
+    declaration = Declaration(spec=spec, options=options, keys=keys)
+    for setting in SETTINGS:
+        declared, stored = setting.declared(declaration), setting.stored(config)
+        if declared is None or stored is None or declared == stored:
+            continue
+        if setting.current is not None and table is not None and declared == setting.current(table, declaration):
+            continue
+        yield Difference(name=setting.name, declared=declared, stored=stored)
+
+
+def declared_fields(spec: TableSpec) -> dict[str, Any]:
+    """Return the fields of the spec's TableDeclaration, without its options."""
+    recorded = spec.identities.get(spec.table)
+    return {
+        "name": spec.table if recorded is None else recorded.name,
+        "table_id": None if recorded is None else recorded.id or None,
+        "record_key": spec.record_key,
+        "partition_by": tuple(f"{column.name}:{column.type}" for column in spec.partition_by),
+        "ordering": spec.ordering,
+        "table_type": spec.type,
+        "key_generator": spec.key_generator,
+        "timestamp": _timestamp(spec),
+        "merge_mode": spec.merge_mode,
+        "merger": spec.merger,
+        "column_groups": spec.column_groups,
+        "partial_update": spec.partial_update,
+        "unavailable_value": spec.unavailable_value,
+        "delete_field": spec.delete_field,
+        "delete_marker": spec.delete_marker,
+    }
+
+
+def _timestamp(spec: TableSpec) -> TimestampFormat | None:
+    """Return the format that all TIMESTAMP partition columns share; None if there are none."""
+    declared = [column.timestamp or TimestampFormat() for column in spec.partition_by if column.type == "TIMESTAMP"]
+    if any(other != declared[0] for other in declared):
+        raise UserError(
+            f"table {spec.table}: partition_by declares several timestamp formats, but a table has one; "
+            "use the same format in all TIMESTAMP columns"
+        )
+    return declared[0] if declared else None
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _given(value: object) -> str | None:
+    """Return a setting that the spec may omit."""
+    return None if value is None else str(value)
+
+
+def _fields(keys: KeyConfig) -> str:
+    """Return the partition columns with their types."""
+    types = keys.partition_types or ("SIMPLE",) * len(keys.partition_fields)
+    pairs = zip(keys.partition_fields, types, strict=True)
+    return _names(name if kind == "SIMPLE" else f"{name}:{kind}" for name, kind in pairs)
+
+
+def _groups(spec: TableSpec) -> str:
+    return groups_text(declared_groups(spec.column_groups))
+
+
+def _of_time(name: str, text: Callable[[TimestampFormat], str | None]) -> DeclaredSetting:
+    """Return a setting of the TIMESTAMP partition columns, compared as a table stores it."""
+
+    def declared(declaration: Declaration) -> str | None:
+        timestamp = declaration.keys.timestamp
+        return None if timestamp is None else text(stored_format(timestamp))
+
+    def stored(config: TableConfig) -> str | None:
+        return None if config.keys.timestamp is None else text(stored_format(config.keys.timestamp))
+
+    return DeclaredSetting(name=name, declared=declared, stored=stored)
+
+
+def _unit(timestamp: TimestampFormat) -> str | None:
+    return timestamp.scalar_unit if timestamp.type in _UNIT_TYPES else None
+
+
+def _inputs(timestamp: TimestampFormat) -> str | None:
+    return _names(timestamp.input_formats) if timestamp.type in _TEXT_TYPES else None
+
+
+def _input_zone(timestamp: TimestampFormat) -> str | None:
+    return zone_id(timestamp.input_timezone) if timestamp.type in _TEXT_TYPES else None
+
+
+def _flag(key: str, text: Callable[[TableConfig], bool]) -> DeclaredSetting:
+    """Return an option that is true or false."""
+    return DeclaredSetting(
+        name=key,
+        declared=lambda it: it.options[key].strip().lower() if key in it.options else None,
+        stored=lambda config: str(text(config)).lower(),
+    )
+
+
+def _of_buckets(
+    key: str,
+    text: Callable[[str], str],
+    *,
+    stored: str = "",
+    current: Callable[[BucketRules], str] | None = None,
+) -> DeclaredSetting:
+    """Return an option of the bucket index; the table stores it under its key, or under the key `stored`.
+
+    `current` is its value in the rule file of a table whose bucket counts were changed.
+    """
+
+    def declared(declaration: Declaration) -> str | None:
+        if declaration.options.get(key, "").strip():
+            return text(declaration.options[key])
+        # The section `index` declares the whole index.
+        return None if declaration.spec.index is None else ""
+
+    def of_table(config: TableConfig) -> str | None:
+        if NUM_BUCKETS not in config.raw:
+            # Hudi stores no settings of the bucket index in the table.
+            return None
+        return text(config.raw[stored or key]) if config.raw.get(stored or key, "").strip() else ""
+
+    def changed(table: LoadedTable, declaration: Declaration) -> str | None:
+        options = {name: declaration.options[name] for name in _OF_INDEX if name in declaration.options}
+        rules = readable_bucket_rules(table, parse_options(options).index)
+        return None if rules is None or current is None else current(rules)
+
+    return DeclaredSetting(name=key, declared=declared, stored=of_table, current=None if current is None else changed)
+
+
+def _hashing(properties: Mapping[str, str]) -> str | None:
+    """Return whether an index hashes keys into buckets; a write may choose among the other indexes."""
+    if not properties.get(INDEX_TYPE, "").strip():
+        return None
+    return BUCKET.name if index_type(properties[INDEX_TYPE]).hashes_keys else f"not {BUCKET.name}"
+
+
+def _engine(properties: Mapping[str, str]) -> str | None:
+    """Return the engine of a bucket index; None for another index."""
+    if not index_type(properties.get(INDEX_TYPE, "")).hashes_keys:
+        return None
+    return properties.get(BUCKET_ENGINE, "").strip().upper() or "SIMPLE"
+
+
+def _encoding(properties: Mapping[str, str], fields: tuple[str, ...]) -> str | None:
+    """Return whether keys of several columns are escaped."""
+    if KEY_ENCODING not in properties or len(fields) < 2:
+        return None
+    return _escaped(properties[KEY_ENCODING].strip().lower() == KeyEncoding.ESCAPED)
+
+
+def _escaped(escaped: bool) -> str:
+    return "escaped" if escaped else "not escaped"
+
+
+#: All settings that a spec declares and a table stores.
+SETTINGS: tuple[DeclaredSetting, ...] = (
+    DeclaredSetting(name="type", declared=lambda it: it.spec.type, stored=lambda config: config.table_type),
+    DeclaredSetting(
+        name="record_key",
+        declared=lambda it: _names(it.spec.record_key),
+        stored=lambda config: _names(config.keys.record_key_fields),
+    ),
+    DeclaredSetting(
+        name="partition_by", declared=lambda it: _fields(it.keys), stored=lambda config: _fields(config.keys)
+    ),
+    DeclaredSetting(
+        name="key_generator",
+        declared=lambda it: _given(it.spec.key_generator),
+        stored=lambda config: str(config.keys.generator),
+    ),
+    _of_time("timestamp_type", lambda timestamp: timestamp.type),
+    _of_time("scalar_unit", _unit),
+    _of_time("input_formats", _inputs),
+    _of_time("input_timezone", _input_zone),
+    _of_time("output_format", lambda timestamp: timestamp.output_format),
+    _of_time("output_timezone", lambda timestamp: zone_id(timestamp.output_timezone)),
+    DeclaredSetting(
+        name="ordering",
+        declared=lambda it: _names(it.spec.ordering),
+        stored=lambda config: _names(config.merge_rule.ordering),
+    ),
+    DeclaredSetting(
+        name="merge_mode",
+        declared=lambda it: _given(it.spec.merge_mode),
+        stored=lambda config: str(config.merge_rule.mode),
+    ),
+    DeclaredSetting(
+        name="merger",
+        declared=lambda it: _given(it.spec.merger),
+        stored=lambda config: config.merge_rule.merger or "",
+    ),
+    DeclaredSetting(
+        name="partial_update",
+        declared=lambda it: _given(it.spec.partial_update),
+        stored=lambda config: str(config.merge_rule.partial),
+    ),
+    DeclaredSetting(
+        name="unavailable_value",
+        declared=lambda it: _given(it.spec.unavailable_value),
+        stored=lambda config: config.merge_rule.unavailable,
+    ),
+    DeclaredSetting(
+        name="delete_field",
+        declared=lambda it: _given(it.spec.delete_field),
+        stored=lambda config: config.merge_rule.delete_field or "",
+    ),
+    DeclaredSetting(
+        name="delete_marker",
+        declared=lambda it: _given(it.spec.delete_marker),
+        stored=lambda config: config.merge_rule.delete_marker or "",
+    ),
+    DeclaredSetting(
+        name="column_groups",
+        declared=lambda it: _groups(it.spec),
+        stored=lambda config: groups_text(config.merge_rule.groups),
+    ),
+    DeclaredSetting(
+        name=_VERSION,
+        declared=lambda it: it.options.get(_VERSION, "").strip() or None,
+        stored=lambda config: str(config.version),
+    ),
+    _flag(_HIVE_STYLE, lambda config: config.keys.hive_style),
+    _flag(_URL_ENCODE, lambda config: config.keys.url_encode),
+    _flag(_CONSISTENT, lambda config: config.keys.consistent_timestamps),
+    _flag(CDC_ENABLED, lambda config: config.cdc is not None),
+    DeclaredSetting(
+        name=CDC_MODE,
+        declared=lambda it: it.options.get(CDC_MODE, "").strip().upper() or None,
+        stored=lambda config: None if config.cdc is None else str(config.cdc),
+    ),
+    DeclaredSetting(
+        name=INDEX_TYPE, declared=lambda it: _hashing(it.options), stored=lambda config: _hashing(config.raw)
+    ),
+    DeclaredSetting(
+        name=BUCKET_ENGINE,
+        declared=lambda it: it.options.get(BUCKET_ENGINE, "").strip().upper() or None,
+        stored=lambda config: _engine(config.raw),
+    ),
+    _of_buckets(NUM_BUCKETS, lambda text: text.strip(), current=lambda rules: str(rules.default)),
+    _of_buckets(HASH_FIELD, lambda text: _names(part.strip() for part in text.split(","))),
+    _of_buckets(
+        EXPRESSIONS,
+        lambda text: render_rules(parse_rules(text)),
+        stored=MADE_WITH,
+        current=lambda rules: rules.expressions,
+    ),
+    DeclaredSetting(
+        name=KEY_ENCODING,
+        declared=lambda it: _encoding(it.options, it.spec.record_key),
+        stored=lambda config: _escaped(config.keys.encoding is KeyEncoding.ESCAPED),
+    ),
+)
