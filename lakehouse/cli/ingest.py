@@ -19,7 +19,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.stop import JobStop
 from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
-from lakehouse.errors import RetryableError
+from lakehouse.errors import LakehouseError, RetryableError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.connect import is_configured
 from lakehouse.platform.ingest.check import check_ingest
@@ -162,6 +162,7 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics, tables: O
         _end(catalog, table_id, run_id, failed)
         raise
     measures.run(_SERVICE, report)
+    _adopt(catalog, spec, report)
     _end(catalog, table_id, run_id, report)
     if spec.is_template:
         _register_targets(spec, report, run_id)
@@ -214,7 +215,8 @@ def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int, TableSpec
         return None, 0, identified(spec)
     try:
         catalog = load_catalog()
-        entry = catalog.ensure_table(spec, author=author(os.environ))
+        # The first rows create the table: settings that no row has tested would be fixed otherwise.
+        entry = catalog.ensure_table(spec, author=author(os.environ), create=False)
         catalog.history.start(run_id, entry.id, _SERVICE)
     except RetryableError as error:
         logger.warning("table %s: the run is not recorded in the catalog: %s", spec.table, error)
@@ -232,6 +234,17 @@ def _register_targets(spec: TableSpec, report: JobReport, run_id: str) -> None:
         target = written_spec(spec, part.table, environ=os.environ, storage_options=storage_options)
         catalog, table_id, _ = _begin(target, run_id)
         _end(catalog, table_id, run_id, part)
+
+
+def _adopt(catalog: Catalog | None, spec: TableSpec, report: JobReport) -> None:
+    """Record the identity of a table that the run created; a later run repeats it."""
+    if catalog is None or spec.table in spec.identities or report.status is not JobStatus.COMMITTED:
+        return
+    try:
+        entry = catalog.entry(spec.table)
+        catalog.adopt(entry, Table.open(entry.location, allowed_functions=spec.functions))
+    except LakehouseError as error:
+        logger.warning("table %s: its identity is not recorded in the catalog yet: %s", spec.table, error)
 
 
 def _end(catalog: Catalog | None, table_id: int, run_id: str, report: JobReport) -> None:

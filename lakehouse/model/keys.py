@@ -22,6 +22,10 @@ class KeyGeneratorType(StrEnum):
 KEY_ENCODING = "lakehouse.record_key.encoding"
 
 
+#: The timestamp type of a spec that declares none: the type of the column decides.
+BY_COLUMN = ""
+
+
 class KeyEncoding(StrEnum):
     """The encoding of several key columns as one text `f1:v1,f2:v2`; values of `lakehouse.record_key.encoding`.
 

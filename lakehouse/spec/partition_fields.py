@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.model.keys import TimestampFormat
+from lakehouse.model.keys import BY_COLUMN, TimestampFormat
 from lakehouse.spec.spec_key import key_names
 from lakehouse.spec.table_keys import PARTITION_KEYS
 from lakehouse.spec.yaml_section import Section
+
+#: The format of a TIMESTAMP column without settings.
+DEFAULT_FORMAT = TimestampFormat(type=BY_COLUMN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,7 @@ def _partition_detail(name: str, detail: Section | None) -> PartitionField:
         return PartitionField(name=name, type=kind)
     if kind == "SIMPLE":
         raise detail.error(f"{min(settings)!r} is for 'type: TIMESTAMP' only.", min(settings))
-    default = TimestampFormat()
+    default = DEFAULT_FORMAT
     timestamp = TimestampFormat(
         type=detail.text("timestamp_type", default.type),
         scalar_unit=detail.text("scalar_unit", default.scalar_unit),
@@ -78,5 +81,6 @@ def partition_entry(column: PartitionField) -> str | dict[str, Any]:
     if column.timestamp is None:
         return column.name if column.type == "SIMPLE" and ":" not in column.name else f"{column.name}:{column.type}"
     given = {name: getattr(column.timestamp, name) for name in key_names(PARTITION_KEYS)[2:]}
-    settings = {"timestamp_type": column.timestamp.type, **given, "input_formats": list(column.timestamp.input_formats)}
+    kind = {} if column.timestamp.type == BY_COLUMN else {"timestamp_type": column.timestamp.type}
+    settings = {**kind, **given, "input_formats": list(column.timestamp.input_formats)}
     return {column.name: {"type": column.type, **settings}}

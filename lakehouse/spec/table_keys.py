@@ -148,7 +148,8 @@ PARTITION_KEYS = (
     SpecKey(
         name="timestamp_type",
         type="choice",
-        text="What the column has: a number of a unit, a text in a format, or a timestamp.",
+        text="How the column is read: as numbers of a unit, or as strings in a format. By default the type of the "
+        "column decides: dates and timestamps as such, strings by `input_formats`, numbers as epoch milliseconds.",
         example="DATE_STRING",
         needs="type: TIMESTAMP",
     ),

@@ -33,7 +33,7 @@ CORRECTIONS = [
     ("type", "type: COPY_ON_WRITE\n", "type: MERGE_ON_READ\n"),
     ("record_key", "", "record_key: [id, no]\n"),
     ("partition_by", "partition_by: day\n", "partition_by: region\n"),
-    ("partition_by", "partition_by: {ts: {type: TIMESTAMP, output_format: yyyy-MM}}\n", "partition_by: ts\n"),
+    ("partition_by", f"partition_by: {{ts: {TIMES % ('UNIX_TIMESTAMP', 'yyyy', 'UTC')}}}\n", "partition_by: ts\n"),
     ("partition_by", "partition_by: ts\n", "partition_by: 'ts:TIMESTAMP'\n"),
     ("key_generator", "partition_by: day\n", "partition_by: day\nkey_generator: COMPLEX\n"),
     ("ordering", "ordering: ts\n", "ordering: no\n"),
@@ -210,7 +210,8 @@ def test_table_drift_reports_a_spec_whose_table_stores_another_value(
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
     specs = tmp_path / "specs"
     specs.mkdir()
-    text = "table: t\nlocation: %s\nrecord_key: id\npartition_by: {ts: {type: TIMESTAMP, output_format: %s}}\n"
+    times = "{type: TIMESTAMP, timestamp_type: UNIX_TIMESTAMP, output_format: %s}"
+    text = "table: t\nlocation: %s\nrecord_key: id\npartition_by: {ts: " + times + "}\n"
 
     def drift() -> Any:
         capsys.readouterr()

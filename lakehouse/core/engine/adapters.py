@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any, Protocol, cast
 
+import pyarrow as pa
+
 from lakehouse.core.engine.frames import ARROW_FRAMES, require_arrow
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import Engine
@@ -54,6 +56,11 @@ def frame_engine(frame: Any, memory_budget_bytes: int) -> Engine:
         return adapter.frame_engine(frame, memory_budget_bytes)
     require_arrow(frame)
     return LocalEngine()
+
+
+def frame_schema(frame: Any) -> pa.Schema:
+    """Return the columns of a frame; no task runs."""
+    return frame_engine(frame, 1).schema(frame)
 
 
 def is_frame(value: Any) -> bool:

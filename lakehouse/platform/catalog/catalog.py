@@ -35,7 +35,7 @@ from lakehouse.model.texts import text_list
 from lakehouse.platform.catalog.alarms import Alarms
 from lakehouse.platform.catalog.connect import DEFAULT, Database, catalog_url, is_duplicate
 from lakehouse.platform.catalog.declared_tables import (
-    create_declared_table,
+    declared_table,
     require_acceptable,
     require_declared_name,
 )
@@ -203,26 +203,23 @@ class Catalog(Readable):
         Raises UserError if this catalog has another table of this name or location, if the existing table is a copy of
         a registered one, or if the spec contradicts the existing table or the namespace's policies.
         """
-        identifier = _parse(spec.table)
-        location = location_of(spec, os.environ)
-        self._refuse_known(identifier, location)
-        placed, env = placed_spec(spec, location), Env(storage=open_storage(location))
-        self.policies(identifier[0]).check(*identifier, placed)
-        table = create_declared_table(placed, placed.write_options(), env, exist_ok=True)
-        require_declared_name(placed, table.config)
-        self._enter(identifier, location, spec, author, self._assigned(identifier, location, env, table.config))
+        self._register(spec, author, create=True)
         return self.load_table(spec.table)
 
-    def ensure_table(self, spec: TableSpec, *, author: str = "") -> TableEntry:
-        """Create and register the table of a spec if needed, put the spec in force, and return the catalog entry."""
+    def ensure_table(self, spec: TableSpec, *, author: str = "", create: bool = True) -> TableEntry:
+        """Register the table of a spec if needed, put the spec in force, and return the catalog entry.
+
+        `create` creates a table that does not exist. Otherwise its first rows create it, and until then the entry
+        records no identity. Raises UserError as `create_table` and `update_spec` do.
+        """
         if not self.table_exists(spec.table):
             try:
-                self.create_table(spec, author=author)
+                self._register(spec, author, create=create)
             except LakehouseError:
                 # Another process may have registered it concurrently. update_spec then compares the specs.
                 if not self.table_exists(spec.table):
                     raise
-        self.update_spec(spec, author=author)
+        self.update_spec(spec, author=author, create=create)
         return self.entry(spec.table)
 
     def table_exists(self, identifier: str) -> bool:
@@ -325,12 +322,12 @@ class Catalog(Readable):
             found = [load_entries(session, None, TableRow.id.in_(some)) for some in batches(ids)]
         return {entry.id: entry for entries in found for entry in entries}
 
-    def update_spec(self, spec: TableSpec, *, author: str = "") -> int:
+    def update_spec(self, spec: TableSpec, *, author: str = "", create: bool = True) -> int:
         """Put a new version of a table's spec in force and return its number; an equal spec makes no new version.
 
-        Two concurrent calls with one spec make one version. Raises UserError if the spec has another location, declares
-        other keys than the table has, or contradicts policies, or if the location contains another table than the
-        registered one.
+        Two concurrent calls with one spec make one version. `create` creates the table if it does not exist. Raises
+        UserError if the spec has another location, declares other settings than the table stores, or contradicts
+        policies, or if the location contains another table than the registered one.
         """
         entry = self.entry(spec.table)
         recorded = {} if entry.identity is None else {spec.table: entry.identity}
@@ -339,9 +336,10 @@ class Catalog(Readable):
             raise UserError(f"{entry.identifier} is at {entry.location}, but the spec declares {placed.location}")
         self.policies(entry.namespace).check(entry.namespace, entry.name, placed)
         env = Env(storage=open_storage(entry.location))
-        table = create_declared_table(placed, placed.write_options(), env, exist_ok=True)
-        require_identity(entry, table.config.identity)
-        self.adopt(entry, table)
+        table = declared_table(placed, env, create=create)
+        if table is not None:
+            require_identity(entry, table.config.identity)
+            self.adopt(entry, table)
         with self.database.session() as session:
             row = self._row(session, spec.table, lock=True)
             newest = session.get(SpecRow, (row.id, row.spec_version))
@@ -489,9 +487,24 @@ class Catalog(Readable):
             )
         return scope, ""
 
+    def _register(self, spec: TableSpec, author: str, *, create: bool) -> None:
+        """Enter the table of a spec; `create` also creates it, if it does not exist."""
+        identifier, location = _parse(spec.table), location_of(spec, os.environ)
+        self._refuse_known(identifier, location)
+        placed, env = placed_spec(spec, location), Env(storage=open_storage(location))
+        self.policies(identifier[0]).check(*identifier, placed)
+        table = declared_table(placed, env, create=create)
+        identity = None
+        if table is None:
+            refuse_nested(env.storage)
+        else:
+            require_declared_name(placed, table.config)
+            identity = self._assigned(identifier, location, env, table.config)
+        self._enter(identifier, location, spec, author, identity)
+
     # parameters: the parts of an entry
     def _enter(
-        self, identifier: tuple[str, str], location: str, spec: TableSpec, author: str, identity: TableIdentity
+        self, identifier: tuple[str, str], location: str, spec: TableSpec, author: str, identity: TableIdentity | None
     ) -> None:
         namespace, name = identifier
         self.create_namespace(namespace, exist_ok=True)
@@ -499,7 +512,8 @@ class Catalog(Readable):
             row = TableRow(
                 namespace=namespace, name=name, location=location, spec_version=1, created_ms=self.clock.now_ms()
             )
-            record_identity(row, identity)
+            if identity is not None:
+                record_identity(row, identity)
             session.add(row)
             session.flush()
             session.add(self._spec_row(row, spec, author))

@@ -11,18 +11,22 @@ columns with statistics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import pyarrow as pa
 
 from lakehouse.core.operations.commit.bucket_counts import readable_bucket_rules
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_keys
+from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.rows.timestamp_keys import zone_id
+from lakehouse.core.rows.timestamp_units import check_unit, resolved_format
 from lakehouse.core.state.table_config import CDC_ENABLED, CDC_MODE, TableConfig, stored_format
 from lakehouse.errors import UserError
 from lakehouse.model.column_groups import declared_groups, groups_text
 from lakehouse.model.index_type import BUCKET, BUCKET_ENGINE, INDEX_TYPE, index_type
-from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, TimestampFormat
+from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding, TimestampFormat
 from lakehouse.spec.bucket_rules import (
     EXPRESSIONS,
     HASH_FIELD,
@@ -34,12 +38,22 @@ from lakehouse.spec.bucket_rules import (
 )
 from lakehouse.spec.options.declarations import canonical_key
 from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.partition_fields import DEFAULT_FORMAT
 from lakehouse.spec.table import TableSpec
 
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _VERSION = "hoodie.write.table.version"
+#: Arrow types of Spark's SQL types, as far as partitions by time distinguish them.
+_SQL_TYPES: Mapping[str, pa.DataType] = {
+    "date": pa.date32(),
+    **dict.fromkeys(("timestamp", "timestamp_ltz"), pa.timestamp("us", "UTC")),
+    "timestamp_ntz": pa.timestamp("us"),
+    **dict.fromkeys(("string", "varchar", "char"), pa.string()),
+    **dict.fromkeys(("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long"), pa.int64()),
+    **dict.fromkeys(("float", "real", "double", "decimal", "dec", "numeric"), pa.float64()),
+}
 _OF_INDEX = (INDEX_TYPE, BUCKET_ENGINE, NUM_BUCKETS, HASH_FIELD, EXPRESSIONS)
 #: Timestamp types whose numbers have a unit, and those that parse strings.
 _UNIT_TYPES, _TEXT_TYPES = ("SCALAR", "MIXED"), ("DATE_STRING", "MIXED")
@@ -95,7 +109,13 @@ def differences(
         UserError: The settings of the spec contradict each other.
     """
     options = {canonical_key(key): text for key, text in options.items()}
-    keys = declared_keys(TableDeclaration(options=dict(options), **declared_fields(spec)), config.version)
+    fields = declared_fields(spec, declared_columns(spec) or _stored_columns(spec, table))
+    timestamp, stored_time = fields["timestamp"], config.keys.timestamp
+    if timestamp is not None and timestamp.type == BY_COLUMN and stored_time is not None:
+        # Without a known column the timestamp type of the table applies.
+        unit = replace(timestamp, type=stored_time.type, scalar_unit=stored_time.scalar_unit)
+        fields["timestamp"] = unit
+    keys = declared_keys(TableDeclaration(options=dict(options), **fields), config.version)
     declaration = Declaration(spec=spec, options=options, keys=keys)
     for setting in SETTINGS:
         declared, stored = setting.declared(declaration), setting.stored(config)
@@ -106,8 +126,20 @@ def differences(
         yield Difference(name=setting.name, declared=declared, stored=stored)
 
 
-def declared_fields(spec: TableSpec) -> dict[str, Any]:
-    """Return the fields of the spec's TableDeclaration, without its options."""
+def _stored_columns(spec: TableSpec, table: LoadedTable | None) -> dict[str, pa.DataType]:
+    """Return the stored columns, if the type of one decides how times are read."""
+    times = [column.timestamp or DEFAULT_FORMAT for column in spec.partition_by if column.type == "TIMESTAMP"]
+    if table is None or not any(timestamp.type == BY_COLUMN for timestamp in times):
+        return {}
+    schema = table_schema(table)
+    return {} if schema is None else columns_of(schema)
+
+
+def declared_fields(spec: TableSpec, columns: Mapping[str, pa.DataType] | None = None) -> dict[str, Any]:
+    """Return the fields of the spec's TableDeclaration, without its options.
+
+    `columns` are the types of columns, if rows are known; else those that the spec declares.
+    """
     recorded = spec.identities.get(spec.table)
     return {
         "name": spec.table if recorded is None else recorded.name,
@@ -117,7 +149,7 @@ def declared_fields(spec: TableSpec) -> dict[str, Any]:
         "ordering": spec.ordering,
         "table_type": spec.type,
         "key_generator": spec.key_generator,
-        "timestamp": _timestamp(spec),
+        "timestamp": _timestamp(spec, declared_columns(spec) if columns is None else columns),
         "merge_mode": spec.merge_mode,
         "merger": spec.merger,
         "column_groups": spec.column_groups,
@@ -128,13 +160,53 @@ def declared_fields(spec: TableSpec) -> dict[str, Any]:
     }
 
 
-def _timestamp(spec: TableSpec) -> TimestampFormat | None:
+def declared_columns(spec: TableSpec) -> dict[str, pa.DataType]:
+    """Return the types of the table's columns that the spec declares, as far as partitions depend on them."""
+    if spec.ingest is not None and (spec.ingest.select or spec.ingest.transform):
+        return {}
+    named = {name: text.strip().lower().partition("(")[0].strip() for name, text in spec.schema.items()}
+    return {name: _SQL_TYPES[text] for name, text in named.items() if text in _SQL_TYPES}
+
+
+def columns_of(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Return the types of columns by name, with those of nested fields by their dotted names."""
+    found: dict[str, pa.DataType] = {}
+    fields = [(field.name, field.type) for field in schema]
+    while fields:
+        name, kind = fields.pop()
+        found[name] = kind
+        if pa.types.is_struct(kind):
+            fields += [(f"{name}.{kind.field(at).name}", kind.field(at).type) for at in range(kind.num_fields)]
+    return found
+
+
+def check_units(spec: TableSpec, options: Mapping[str, str], columns: Mapping[str, pa.DataType] | None = None) -> None:
+    """Raise UserError for a TIMESTAMP partition column whose type does not fit its timestamp type."""
+    known = declared_columns(spec) if columns is None else columns
+    consistent = options.get(_CONSISTENT, "").strip().lower() == "true"
+    for column in spec.partition_by:
+        if column.type == "TIMESTAMP" and column.name in known:
+            kind = known[column.name]
+            timestamp = resolved_format(column.timestamp or DEFAULT_FORMAT, kind)
+            check_unit(timestamp, kind, name=column.name, consistent_timestamps=consistent)
+
+
+def _timestamp(spec: TableSpec, columns: Mapping[str, pa.DataType]) -> TimestampFormat | None:
     """Return the format that all TIMESTAMP partition columns share; None if there are none."""
-    declared = [column.timestamp or TimestampFormat() for column in spec.partition_by if column.type == "TIMESTAMP"]
+    timed = [column for column in spec.partition_by if column.type == "TIMESTAMP"]
+    declared = [
+        resolved_format(column.timestamp or DEFAULT_FORMAT, columns[column.name])
+        if column.name in columns
+        else column.timestamp or DEFAULT_FORMAT
+        for column in timed
+    ]
     if any(other != declared[0] for other in declared):
+        listed = "; ".join(
+            f"{c.name}: {f.type or 'by column'}, {f.output_format}" for c, f in zip(timed, declared, strict=True)
+        )
         raise UserError(
-            f"table {spec.table}: partition_by declares several timestamp formats, but a table has one; "
-            "use the same format in all TIMESTAMP columns"
+            f"table {spec.table}: partition_by declares several timestamp formats ({listed}), but a table has one; "
+            "use the same format and columns of the same type in all TIMESTAMP columns"
         )
     return declared[0] if declared else None
 

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
+from lakehouse.core.planning.schema import normalise
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
+from lakehouse.model.keys import BY_COLUMN, TimestampFormat
 from lakehouse.model.table_identity import is_name_of
-from lakehouse.platform.catalog.declared_settings import Difference, declared_fields, differences
+from lakehouse.platform.catalog.declared_settings import (
+    Difference,
+    check_units,
+    columns_of,
+    declared_columns,
+    declared_fields,
+    differences,
+)
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.table import TableSpec
 
@@ -31,16 +43,33 @@ def open_declared_table(
         UserError: the table contradicts the spec, for example by other keys, or it is another table than that of the
             spec.
     """
+    table = find_declared_table(spec, options, env, tables)
+    if table is not None:
+        require_declared_name(spec, table.config)
+    return table
+
+
+def find_declared_table(
+    spec: TableSpec, options: Mapping[str, str], env: Env, tables: OpenedTables | None = None
+) -> Table | None:
+    """Open the table at the resolved location of a spec, as `open_declared_table` does, and accept any name."""
     found = (tables or OpenedTables()).find(env, allowed_functions=spec.functions)
     if found is None:
         return None
     table = found.with_options({key: value for key, value in options.items() if key not in CREATE_OPTIONS})
     _check_agreement(spec, options, table.config, table)
-    require_declared_name(spec, table.config)
     return table
 
 
-def create_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env, *, exist_ok: bool = False) -> Table:
+# parameters: a declaration, its environment, and how the table may come about
+def create_declared_table(
+    spec: TableSpec,
+    options: Mapping[str, str],
+    env: Env,
+    *,
+    exist_ok: bool = False,
+    columns: pa.Schema | None = None,
+) -> Table:
     """Create the table that a spec declares; the first batch defines its columns.
 
     A table that a catalog has registered, and that is lost, gets the registered name and id again.
@@ -51,12 +80,33 @@ def create_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env,
         env: the environment of the table.
         exist_ok: accept an existing table that agrees with the spec. Two concurrent runs then both succeed. Its name
             is compared by the caller (`require_declared_name`).
+        columns: the columns of the first rows; None if only those are known that the spec declares.
 
     Raises:
-        UserError: settings contradict each other or the existing table, or the merger cannot be loaded.
+        UserError: settings contradict each other, the columns or the existing table, or the merger cannot be loaded.
     """
-    table = Table.create(spec.location, options=options, env=env, exist_ok=exist_ok, **declared_fields(spec))
+    if exist_ok:
+        existing = find_declared_table(spec, options, env)
+        if existing is not None:
+            return existing
+    known = declared_columns(spec) if columns is None else columns_of(normalise(columns))
+    check_units(spec, options, known)
+    table = Table.create(spec.location, options=options, env=env, exist_ok=exist_ok, **declared_fields(spec, known))
     _check_agreement(spec, options, table.config, table)
+    return table
+
+
+def declared_table(spec: TableSpec, env: Env, *, create: bool) -> Table | None:
+    """Return the table at the resolved location of a spec; without one create it, or check that it could be created.
+
+    Raises UserError as `create_declared_table` does.
+    """
+    options = spec.write_options()
+    if create:
+        return create_declared_table(spec, options, env, exist_ok=True)
+    table = find_declared_table(spec, options, env)
+    if table is None:
+        check_declaration(spec, options)
     return table
 
 
@@ -112,7 +162,12 @@ def require_acceptable(identifier: str, spec: TableSpec, config: TableConfig) ->
 
 def check_declaration(spec: TableSpec, options: Mapping[str, str]) -> None:
     """Check that the table of a spec could be created, without creating it; raise UserError otherwise."""
-    declared_properties(TableDeclaration(options=dict(options), **declared_fields(spec)))
+    check_units(spec, options)
+    fields = declared_fields(spec)
+    if fields["timestamp"] is not None and fields["timestamp"].type == BY_COLUMN:
+        # The first rows decide, and any timestamp type can be declared.
+        fields["timestamp"] = replace(fields["timestamp"], type=TimestampFormat().type)
+    declared_properties(TableDeclaration(options=dict(options), **fields))
 
 
 def _check_agreement(

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from lakehouse.core.engine.adapters import frame_schema
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
@@ -368,7 +369,9 @@ def _ingested(
         if batch is None or not (batch.rows or batch.bad_records or batch.commits_empty):
             return nothing_to_do(run, "the source holds no rows")
         if table is None:
-            table = create_declared_table(run.spec, run.options, run.env, exist_ok=True)
+            table = create_declared_table(
+                run.spec, run.options, run.env, exist_ok=True, columns=frame_schema(batch.frame)
+            )
             require_declared_name(run.spec, table.config)
         extra = _extra(run, plan, source_plan, batch, box)
         # Other attempts with dead letters at this moment planned before this commit, and will conflict with it.

@@ -10,10 +10,12 @@ from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.event_time import watermark
 from lakehouse.core.operations.read.health import TableHealth, table_health
+from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.services import TableServices
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import active_writes
-from lakehouse.errors import LakehouseError
+from lakehouse.core.timeline.table_properties import read_properties
+from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.instant import Action, State
 from lakehouse.platform.catalog.catalog import open_table
 from lakehouse.platform.catalog.entries import TableEntry
@@ -111,6 +113,8 @@ def look(entry: TableEntry, policies: ServicePolicies, request: LookRequest) -> 
             look_at_ms=_next_look_ms(found, seen, writers, now_ms),
         )
     except LakehouseError as error:
+        if entry.identity is None and isinstance(error, UserError) and not _exists(entry):
+            return _without_table(entry, request)
         logger.warning("%s cannot be read: %s", entry.identifier, error)
         text = f"{type(error).__name__}: {error}"
         unseen = SeenService(assessment=_unreadable(text))
@@ -121,6 +125,23 @@ def look(entry: TableEntry, policies: ServicePolicies, request: LookRequest) -> 
             error=text,
             look_at_ms=now_ms + _UNREADABLE_MS,
         )
+
+
+def _exists(entry: TableEntry) -> bool:
+    return read_properties(open_storage(entry.location)) is not None
+
+
+def _without_table(entry: TableEntry, request: LookRequest) -> Look:
+    """Return the look at a registered table that its first ingested rows will create."""
+    waiting = SeenService(
+        assessment=Assessment(due=False, reason="the table has no rows yet; the first ones create it")
+    )
+    return Look(
+        entry=entry,
+        looked_ms=request.now_ms,
+        services=dict.fromkeys(request.services, waiting),
+        next_writer_ms=next_writer_ms(entry, request.now_ms),
+    )
 
 
 def next_writer_ms(entry: TableEntry, now_ms: int) -> int | None:

@@ -19,7 +19,7 @@ from lakehouse.core.state.table_config import (
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.column_groups import ColumnGroups, declared_groups
 from lakehouse.model.index_type import BUCKET_ENGINE, INDEX_TYPE, stored_index_type
-from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
+from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import GROUP_MERGER, UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.table_identity import TABLE_ID
 from lakehouse.model.texts import text_list
@@ -171,6 +171,13 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         raise UserError("a table needs a name")
     if not declaration.record_key:
         raise UserError(f"table {declaration.name!r} needs a record key: at least one column")
+    if declaration.timestamp is not None and declaration.timestamp.type == BY_COLUMN:
+        raise UserError(
+            f"table {declaration.name!r}: the type of the TIMESTAMP column in {', '.join(declaration.partition_by)} "
+            "decides how its times are read, and it is not known before the first rows. Declare the type of the column "
+            "in 'schema', or declare 'timestamp_type'; or let the first ingestion with rows create the table",
+            argument="timestamp",
+        )
     parse_options(declaration.options, also_known=CREATE_OPTIONS)
     version = declaration.options.get(_VERSION, "9")
     if version not in map(str, WRITABLE_VERSIONS):

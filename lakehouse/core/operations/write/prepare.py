@@ -38,6 +38,7 @@ from lakehouse.core.rows.deduplicate import check_orderable
 from lakehouse.core.rows.event_time import check_event_time
 from lakehouse.core.rows.keys import required_columns
 from lakehouse.core.rows.record_merge import DELETED_COLUMN, ROW_MARKS, check_delete_column, row_marks
+from lakehouse.core.rows.timestamp_units import check_first_units
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_mergeable, require_writable
 from lakehouse.core.storage.protocol import NotFoundError
@@ -167,7 +168,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         buckets, resizes = staged_rules(buckets, table), numbered_resizes(table)
     plan = _schema(table, policies, request, stored, batch)
     event_time = "" if batch is None or deletes_only else policies.event_time.column
-    _check_times(table, policies, None if deletes_only else batch, event_time)
+    _check_times(table, policies, None if deletes_only else batch, plan.schema, event_time)
     keys = _encoded_keys(table, policies)
     used_index = _used_index(index, keys, batch if deletes_only else None)
     template = WriteContext(
@@ -283,8 +284,14 @@ def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema 
     return True
 
 
-def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None, event_time: str) -> None:
-    """Raise UserError for columns of event time, delete marks or ordering with a wrong type; `batch` may be None."""
+# parameters: the table, the batch, the schema that the table gets, and the options
+def _check_times(
+    table: LoadedTable, policies: Policies, batch: pa.Schema | None, schema: pa.Schema, event_time: str
+) -> None:
+    """Raise UserError for columns of partitions by time, event time, delete marks or ordering with a wrong type.
+
+    `batch` may be None. Partitions are checked before the first rows only.
+    """
     rule = table.config.merge_rule
     if policies.deletes.retention_ms:
         require_ordered(rule, table.env.storage.root)
@@ -292,6 +299,8 @@ def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None
         return
     if event_time:
         check_event_time(batch, event_time)
+    if not table.timeline.writes():
+        check_first_units(table.config.keys, schema)
     check_delete_column(batch)
     check_groups(batch.names, rule.groups)
     for name in (*rule.ordering, *(group.ordering for group in rule.groups if group.ordering in batch.names)):
