@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import rows_of, show_document, show_rows
 from lakehouse.cli.specs import author
 from lakehouse.cli.table import catalog_table, catalog_tables
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.display import time_text
 from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.alarms.rules import AlarmRule, Unit, names_of
 from lakehouse.platform.catalog.alarms import Alarm, AlarmState, Route
@@ -167,4 +167,4 @@ def _silence(silence: Silence) -> SilenceEntry:
 
 
 def _time(ms: int | None) -> str:
-    return "" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return "" if ms is None else time_text(ms, "%Y-%m-%dT%H:%M:%SZ")

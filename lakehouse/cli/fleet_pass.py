@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
 from lakehouse.cli.table import catalog_tables
+from lakehouse.model.display import time_text
 from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.table_states import LookLimits
@@ -91,8 +91,8 @@ def service_decision(choice: Choice) -> ServiceDecision:
         score=round(assessed.score, 3),
         inputs=dict(assessed.assessment.inputs),
         predicted={**assessed.assessment.cost.numbers, "seconds": round(assessed.seconds, 1)},
-        deadline="" if assessed.deadline_ms is None else _time(assessed.deadline_ms),
-        starts="" if choice.starts_ms is None else _time(choice.starts_ms),
+        deadline="" if assessed.deadline_ms is None else time_text(assessed.deadline_ms),
+        starts="" if choice.starts_ms is None else time_text(choice.starts_ms),
     )
 
 
@@ -105,7 +105,3 @@ def _row(decision: ServiceDecision) -> dict[str, Any]:
         "starts": decision.starts or None,
         "why": decision.reason,
     }
-
-
-def _time(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from lakehouse.cli.group import Given
 from lakehouse.errors import UserError
+from lakehouse.model.display import time_text
 from lakehouse.platform.remote.client import ApiClient
 from lakehouse.spec.contracts.catalog import CatalogTable, CatalogTables, PolicyChange
 from lakehouse.spec.contracts.decisions import (
@@ -58,7 +58,7 @@ def states(client: ApiClient) -> ServiceStates:
                 service=line.service,
                 due=None if line.decision is None else line.decision.due,
                 last_run=None if line.run is None else line.run.state,
-                at=None if line.run is None else _time(line.run.started_ms),
+                at=None if line.run is None else time_text(line.run.started_ms),
                 reason="" if line.decision is None else line.decision.reason,
             )
             for name, line in found
@@ -86,7 +86,7 @@ def explanation(client: ApiClient, table: str, services: list[str] | tuple[str, 
         spec_version=None if newest is None else newest.spec_version,
         author=None if newest is None else newest.author,
         file=None if newest is None else newest.source or None,
-        since="" if newest is None else _time(newest.created_ms),
+        since="" if newest is None else time_text(newest.created_ms),
     )
     return TableExplanation(table=page.row.table, spec=spec, services=explained)
 
@@ -168,18 +168,18 @@ def _due(line: DueLine) -> ServiceDecision:
         score=decision.score,
         inputs=decision.inputs,
         predicted=decision.predicted,
-        deadline="" if decision.deadline_ms is None else _time(decision.deadline_ms),
+        deadline="" if decision.deadline_ms is None else time_text(decision.deadline_ms),
     )
 
 
 def _decision(decision: DecisionRecord) -> RecordedDecision:
     return RecordedDecision(
-        at=_time(decision.decided_ms),
+        at=time_text(decision.decided_ms),
         due=decision.due,
         runs_now=decision.chosen,
         reason=decision.reason,
         score=decision.score,
-        deadline="" if decision.deadline_ms is None else _time(decision.deadline_ms),
+        deadline="" if decision.deadline_ms is None else time_text(decision.deadline_ms),
         inputs=decision.inputs,
         predicted=decision.predicted,
     )
@@ -189,7 +189,7 @@ def _run(run: RunRecord) -> RecordedRun:
     return RecordedRun(
         run=run.run,
         state=run.state,
-        at=_time(run.started_ms),
+        at=time_text(run.started_ms),
         took=None if run.ended_ms is None else duration_text((run.ended_ms - run.started_ms) / 1000),
         tries=run.tries,
         instant=run.instant,
@@ -197,7 +197,3 @@ def _run(run: RunRecord) -> RecordedRun:
         actual=run.actual,
         error=run.error,
     )
-
-
-def _time(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from lakehouse.cli import remote
@@ -12,6 +11,7 @@ from lakehouse.cli.output import show, show_document, show_rows
 from lakehouse.cli.specs import spec_in_force, specs_in_force
 from lakehouse.cli.table import catalog_table, catalog_tables
 from lakehouse.errors import LakehouseError
+from lakehouse.model.display import time_text
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.run_history import Decision, Run
 from lakehouse.platform.remote.client import api_client
@@ -184,7 +184,7 @@ def _state(catalog: Catalog, table: str, table_id: int, service: str) -> Service
         service=service,
         due=decisions[0].due if decisions else None,
         last_run=None if last is None else str(last.state),
-        at=None if last is None else _time(last.started_ms),
+        at=None if last is None else time_text(last.started_ms),
         reason=decisions[0].reason if decisions else "",
     )
 
@@ -203,12 +203,12 @@ def _row(choice: Choice) -> dict[str, Any]:
 
 def _recorded(decision: Decision) -> RecordedDecision:
     return RecordedDecision(
-        at=_time(decision.decided_ms),
+        at=time_text(decision.decided_ms),
         due=decision.due,
         runs_now=decision.chosen,
         reason=decision.reason,
         score=round(decision.priority, 3),
-        deadline="" if decision.deadline_ms is None else _time(decision.deadline_ms),
+        deadline="" if decision.deadline_ms is None else time_text(decision.deadline_ms),
         inputs=dict(decision.inputs),
         predicted=dict(decision.predicted),
     )
@@ -218,7 +218,7 @@ def _run(run: Run) -> RecordedRun:
     return RecordedRun(
         run=run.run_id,
         state=str(run.state),
-        at=_time(run.started_ms),
+        at=time_text(run.started_ms),
         took=None if run.ended_ms is None else duration_text((run.ended_ms - run.started_ms) / 1000),
         tries=run.tries,
         instant=run.instant,
@@ -226,7 +226,3 @@ def _run(run: Run) -> RecordedRun:
         actual=dict(run.actual),
         error=run.error,
     )
-
-
-def _time(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"

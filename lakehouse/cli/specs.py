@@ -12,13 +12,13 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import rows_of, show_document
 from lakehouse.errors import UserError
+from lakehouse.model.display import time_text
 from lakehouse.platform.catalog.catalog import Catalog, document_of, load_catalog
 from lakehouse.platform.catalog.spec_sync import (
     SpecStatus,
@@ -85,7 +85,7 @@ def spec_in_force(catalog: Catalog, table: str) -> SpecInForce:
         spec_version=entry.spec_version,
         author=entry.author,
         file=entry.source,
-        since=_time(entry.changed_ms),
+        since=time_text(entry.changed_ms),
         drift=drift_warnings(catalog, [entry.identifier]).get(entry.identifier),
     )
 
@@ -128,7 +128,7 @@ def history(given: Given) -> None:
         found.append(
             SpecVersion(
                 spec_version=version.version,
-                at=_time(version.created_ms),
+                at=time_text(version.created_ms),
                 author=version.author,
                 file=version.source,
                 changes=tuple(changes),
@@ -181,10 +181,6 @@ def _present(text: str) -> list[Path]:
 
 def _paths(text: str) -> list[Path]:
     return [Path(part) for part in text.split(os.pathsep) if part]
-
-
-def _time(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _given_paths(given: Given) -> list[Path]:

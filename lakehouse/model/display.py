@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import UTC, datetime
 from html import escape
 from itertools import islice
 from typing import Any
@@ -33,6 +34,14 @@ def size_text(size: float) -> str:
         value, unit = value / 1000, unit + 1
     number = f"{value:,.0f}" if unit == 0 else f"{value:,.1f}"
     return f"{number} {_UNITS[unit]}"
+
+
+def time_text(ms: int, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Return a time in UTC milliseconds as text; a time before year 1 or after year 9999 as its number."""
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):{pattern}}"
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms after 1970"
 
 
 def number_text(value: float) -> str:

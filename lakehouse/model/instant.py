@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import IntEnum, StrEnum
 from operator import attrgetter
 
@@ -204,3 +205,19 @@ class Timeline(Readable):
             for i in reversed(self.instants[-_SHOWN_INSTANTS:])
         ]
         return Shown(line, {"completed": completed, "pending": pending}, rows)
+
+
+def instant_moment(time: str) -> datetime:
+    """Return the second of an instant time, in the time zone of the table.
+
+    Raises CorruptTableError if the digits are not a time.
+    """
+    try:
+        return datetime.strptime(time[:14], "%Y%m%d%H%M%S")
+    except ValueError:
+        raise CorruptTableError(
+            f"{time!r} is not an instant time, so the order of the writes on the timeline is unknown. Find the files "
+            "of this instant in .hoodie/timeline, and the program that wrote them; if they belong to no write, move "
+            "them away",
+            instant=time,
+        ) from None

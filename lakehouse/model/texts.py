@@ -50,6 +50,11 @@ def _kind(value: object) -> str:
     return "nothing" if value is None else f"of type {type(value).__name__}"
 
 
+def error_text(error: Exception) -> str:
+    """Return an error with its class as text that every database stores: control characters are escaped."""
+    return printable(f"{type(error).__name__}: {error}", keep="\n\t")
+
+
 def printable(text: str, *, keep: str = "") -> str:
     """Return a text with control characters replaced by escapes, except those in `keep`.
 

@@ -13,8 +13,13 @@ _BYTES = {"": 1, "B": 1} | {
     for kind, base in (("B", 1000), ("iB", 1024))
 }
 _PARTS = re.compile(r"(?:[0-9]{1,12}[wdhms])+")
-#: A million years; a timedelta can hold it.
-_LONGEST_S = 1_000_000 * 366 * 86_400
+#: The longest duration, 1,000 years. A time that long before or after now is still a date.
+LONGEST_YEARS = 1_000
+LONGEST_S = LONGEST_YEARS * 365 * 86_400
+LONGEST_DAYS, LONGEST_HOURS = LONGEST_S // 86_400, LONGEST_S // 3_600
+#: The largest number of Hudi's options of type int, and of type long.
+LARGEST_INT, LARGEST_LONG = 2**31 - 1, 2**63 - 1
+_COUNT, _SHOWN = re.compile(r"[0-9]{1,20}"), 40
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)")
 
 
@@ -30,8 +35,12 @@ def parse_duration(name: str, text: str) -> int:
             setting=name,
         )
     seconds = sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhms])", plain))
-    if seconds > _LONGEST_S:
-        raise SettingError(f"{name}={text!r} is longer than a million years", setting=name)
+    if seconds > LONGEST_S:
+        raise SettingError(
+            f"{name}={text!r} is longer than {LONGEST_YEARS:,} years, so no date can be computed with it; write "
+            f"{LONGEST_DAYS}d or less",
+            setting=name,
+        )
     return seconds
 
 
@@ -49,7 +58,18 @@ def parse_size(name: str, text: str) -> int:
             setting=name,
         )
     factor = units[found[2].lower()]
-    return int(found[1]) * factor if found[1].isdigit() else int(float(found[1]) * factor)
+    size = int(found[1]) * factor if found[1].isdigit() else int(float(found[1]) * factor)
+    if size > LARGEST_LONG:
+        raise SettingError(f"{name}={text!r} is larger than {LARGEST_LONG} bytes; write 9000PB or less", setting=name)
+    return size
+
+
+def parse_count(name: str, text: str, *, least: int = 1, most: int = LARGEST_INT) -> int:
+    """Return a whole number from `least` to `most`; raise SettingError with `name` for another text."""
+    if not _COUNT.fullmatch(text) or not least <= int(text) <= most:
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise SettingError(f"{name}={shown!r} is not a number from {least} to {most}", setting=name)
+    return int(text)
 
 
 def duration_text(seconds: float) -> str:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from lakehouse.errors import SettingError
-from lakehouse.spec.quantities import parse_duration, parse_size
+from lakehouse.spec.quantities import parse_count, parse_duration, parse_size
 from lakehouse.spec.quiet_hours import QuietHours, parse_quiet_hours
 
 _HOUR_S = 3600
@@ -61,9 +61,9 @@ def parse_scheduling(service: str, settings: Mapping[str, Any]) -> Scheduling:
 
     return Scheduling(
         quiet_hours=value("quiet_hours", parse_quiet_hours),
-        max_runs=value("max_runs", _positive),
+        max_runs=value("max_runs", parse_count),
         bytes_per_hour=value("bytes_per_hour", parse_size),
-        max_executors=value("max_executors", _positive),
+        max_executors=value("max_executors", parse_count),
         max_memory=value("max_memory", parse_size),
     )
 
@@ -93,12 +93,6 @@ def deadline_s(service: str, settings: Mapping[str, Any]) -> float | None:
 def usual_deadline_s(service: str) -> float:
     """Return the deadline that the fleet scheduler applies to a service without a setting, in seconds."""
     return DEADLINES_S.get(service, _LONGEST_DEADLINE_S)
-
-
-def _positive(name: str, text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise SettingError(f"{name}={text!r} is not a number of 1 or more", setting=name)
-    return int(text)
 
 
 def _text(value: object) -> str:

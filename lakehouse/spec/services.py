@@ -130,6 +130,7 @@ SERVICE_SPECS = (
 SERVICES = tuple(spec.name for spec in SERVICE_SPECS)
 #: The names of the services that can be limited to some partitions.
 BY_PARTITION = tuple(spec.name for spec in SERVICE_SPECS if spec.by_partition)
+_LARGEST_PRIORITY = 1_000_000_000
 #: Settings of the scheduler, which every service has.
 _SCHEDULING = key_names(SERVICE_KEYS)
 
@@ -252,6 +253,13 @@ def _flag(service: str, value: object) -> bool:
 
 def _number(service: str, value: object) -> float:
     try:
-        return float(str(value))
+        number = float(str(value))
     except ValueError:
         raise SettingError(f"services.{service}.priority: {value!r} is not a number", setting="priority") from None
+    # Not a number compares false.
+    if not abs(number) <= _LARGEST_PRIORITY:
+        raise SettingError(
+            f"services.{service}.priority: {value!r} is not between -{_LARGEST_PRIORITY:,} and {_LARGEST_PRIORITY:,}",
+            setting="priority",
+        )
+    return number

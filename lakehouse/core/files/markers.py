@@ -36,6 +36,7 @@ from lakehouse.errors import CommitStateUnknownError, RetryableError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import BaseFile, LogFile
+from lakehouse.model.instant import instant_moment
 
 #: The parent of the marker directories; each write has one.
 MARKERS_ROOT = ".hoodie/.temp"
@@ -196,7 +197,7 @@ def first_log(context: WriteContext, attempt: Attempt, task: GroupTask) -> LogFi
 
 def _milliseconds(instant: str) -> int:
     """Return an instant time, in the zone of the table, as milliseconds."""
-    at = dt.datetime.strptime(f"{instant[:14]}+0000", "%Y%m%d%H%M%S%z")
+    at = instant_moment(instant).replace(tzinfo=dt.UTC)
     return int(at.timestamp()) * 1000 + int(instant[14:17] or 0)
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC
 
 from lakehouse.core.files.changed_keys import ChangedGroup, KeyChange
 from lakehouse.core.files.secondary_keys import IndexedGroup
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
-from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import COMPACTIONS, Operation, WriteStat
 from lakehouse.model.files import FileSlice
+from lakehouse.model.instant import instant_moment
 
 
 def written_groups(stats: Iterable[WriteStat], operation: str, instant_ms: int) -> list[ChangedGroup]:
@@ -72,11 +72,7 @@ def stored_groups(slices: Iterable[FileSlice], timezone: str) -> list[ChangedGro
 
 def instant_ms(instant: str, timezone: str) -> int:
     """Return the time of an instant in milliseconds since 1970; `timezone` is that of the table, UTC or LOCAL."""
-    try:
-        moment = datetime.strptime(instant[:14], "%Y%m%d%H%M%S")
-        millis = int(instant[14:17] or 999)
-    except ValueError:
-        raise CorruptTableError(f"{instant!r} is not an instant time", instant=instant) from None
+    moment, millis = instant_moment(instant), int(instant[14:17] or 999)
     moment = moment.replace(tzinfo=UTC) if timezone == "UTC" else moment.astimezone()
     return int(moment.timestamp()) * 1000 + millis
 

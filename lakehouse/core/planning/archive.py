@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.display import Condition
-from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
+from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline, instant_moment
 from lakehouse.spec.options.archive import ArchivePolicy
 from lakehouse.spec.options.clean import CleanPolicy
 from lakehouse.spec.options.compaction import CompactionPolicy
@@ -84,7 +84,7 @@ def _commits_for_clean(commits: Sequence[Instant], clean: CleanPolicy) -> int:
     if clean.policy == "KEEP_LATEST_COMMITS":
         return clean.commits_retained + 1 if len(commits) > clean.commits_retained else 0
     if clean.policy == "KEEP_LATEST_BY_HOURS" and commits:
-        newest = datetime.strptime(commits[-1].requested[:14], "%Y%m%d%H%M%S")
+        newest = instant_moment(commits[-1].requested)
         since = f"{newest - timedelta(hours=clean.hours_retained):%Y%m%d%H%M%S}"
         return sum(commit.requested >= since for commit in commits) + 1
     return 0

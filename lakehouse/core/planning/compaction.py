@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from lakehouse.core.state.data_files import members
 from lakehouse.core.state.file_slices import FileSlices
-from lakehouse.errors import CorruptTableError, UserError
+from lakehouse.errors import UserError
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.display import Condition
 from lakehouse.model.files import FileSlice
-from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.instant import Action, Instant, State, Timeline, instant_moment
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.options.compaction import PARTITION_REGEX, CompactionPolicy
 from lakehouse.spec.options.write import WritePolicy
@@ -230,10 +230,14 @@ def _partitions(strategy: str, partitions: list[str], policy: CompactionPolicy, 
     if strategy in _BY_DAY:
         if now is None:
             raise UserError(f"compaction strategy {strategy} counts days back from now, and no time was given")
-        first = _moment(now).date() - timedelta(days=policy.target_partitions)
+        first = _days_before(_moment(now).date(), policy.target_partitions)
         recent = strategy == "BoundedPartitionAware"
         return [partition for partition in partitions if (_day(partition, strategy) >= first) is recent]
     return partitions
+
+
+def _days_before(day: date, days: int) -> date:
+    return day - timedelta(days=days) if days < day.toordinal() else date.min
 
 
 def _day(partition: str, strategy: str) -> date:
@@ -301,8 +305,4 @@ _ORDERS: dict[str, Callable[[_Operations, CompactionPolicy, _Policies], _Operati
 
 
 def _moment(instant: str) -> datetime:
-    try:
-        moment = datetime.strptime(instant[:14], "%Y%m%d%H%M%S")
-        return moment + timedelta(milliseconds=int(instant[14:17] or "999"))
-    except ValueError:
-        raise CorruptTableError(f"{instant!r} is not an instant time", instant=instant) from None
+    return instant_moment(instant) + timedelta(milliseconds=int(instant[14:17] or "999"))

@@ -31,7 +31,7 @@ from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, LakehouseError, RetryableError
 from lakehouse.model.archive import ArchivedAction
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
+from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline, instant_moment
 
 T = TypeVar("T")
 
@@ -521,7 +521,5 @@ def _is_first(instant: Instant, other: Instant) -> bool:
 
 
 def _next(time: str) -> str:
-    moment = datetime.strptime(f"{time:0<17}"[:14], "%Y%m%d%H%M%S") + timedelta(
-        milliseconds=int(f"{time:0<17}"[14:]) + 1
-    )
+    moment = instant_moment(f"{time:0<17}") + timedelta(milliseconds=int(f"{time:0<17}"[14:]) + 1)
     return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lakehouse.model.texts import error_text
 from lakehouse.platform.alarms.facts import TableFacts
 from lakehouse.platform.alarms.measures import MEASURES, Measured
 from lakehouse.platform.alarms.rules import AlarmRule, AlarmRules, Unit
@@ -34,6 +35,15 @@ def active(rules: AlarmRules, facts: TableFacts, *, by_time_only: bool = False) 
 
 
 def _problems(rule: AlarmRule, facts: TableFacts) -> list[Problem]:
+    """Return the problems of one rule; a rule that fails on the facts of a table is one, and stops no other table."""
+    try:
+        return _violations(rule, facts)
+    except Exception as error:
+        text = f"the rule {rule.name} cannot be evaluated: {error_text(error)}"
+        return [Problem(rule=rule.name, severity=rule.severity, text=text)]
+
+
+def _violations(rule: AlarmRule, facts: TableFacts) -> list[Problem]:
     return [
         _problem(rule, facts, measured)
         for measured in MEASURES[rule.measure].read(facts, rule)

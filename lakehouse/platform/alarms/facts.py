@@ -21,6 +21,7 @@ class TableFacts:
         runs: Runs of the last day by service, newest first.
         expired_leases: Expiry times of leases that no run released, by service.
         error: Reason why the table cannot be read; None if it can.
+        service_errors: Why services of a table that can be read cannot be assessed, by service.
         is_ingested: Whether the spec of the table declares an ingestion.
     """
 
@@ -31,6 +32,7 @@ class TableFacts:
     runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
     expired_leases: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
+    service_errors: Mapping[str, str] = field(default_factory=dict)
     is_ingested: bool = False
 
     def earlier(self, window_s: float) -> TableNumbers | None:

@@ -9,7 +9,8 @@ The number of queries of both does not depend on the number of tables.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from lakehouse.platform.alarms.evaluate import active, evaluate
 from lakehouse.platform.alarms.facts import TableFacts
@@ -17,7 +18,7 @@ from lakehouse.platform.alarms.measures import MEASURES
 from lakehouse.platform.alarms.rules import AlarmRules, names_of
 from lakehouse.platform.catalog.alarms import AlarmChanges, Evaluated, WatchedTable
 from lakehouse.platform.catalog.catalog import Catalog
-from lakehouse.platform.catalog.entries import TableEntry
+from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry
 from lakehouse.platform.catalog.run_history import Run
 from lakehouse.platform.catalog.table_states import TablePoint
 from lakehouse.spec.contracts.fleet import Problem, TableState
@@ -35,7 +36,12 @@ class Judgement:
 
 
 def judge(
-    catalog: Catalog, rules: AlarmRules, entries: Sequence[TableEntry], states: Mapping[int, TableState]
+    catalog: Catalog,
+    rules: AlarmRules,
+    entries: Sequence[TableEntry | InvalidEntry],
+    states: Mapping[int, TableState],
+    *,
+    service_errors: Mapping[int, Mapping[str, str]] = MappingProxyType({}),
 ) -> Judgement:
     """Evaluate all rules on tables whose new states the scheduler has, and record the alarms.
 
@@ -44,10 +50,14 @@ def judge(
         rules: The rules.
         entries: The tables.
         states: Their new states by table id; the caller stores them with the problems of the result.
+        service_errors: Why services cannot be assessed, by table id and service.
     """
     if not entries:
         return Judgement(problems={}, changes=AlarmChanges())
-    facts = _facts(catalog, rules, entries, states)
+    facts = {
+        table: replace(found, service_errors=service_errors.get(table, {}))
+        for table, found in _facts(catalog, rules, entries, states).items()
+    }
     found = {entry.id: evaluate(rules, facts[entry.id]) for entry in entries}
     # Rules that read numbers cannot be resolved on a table that cannot be read.
     evaluated = {
@@ -84,7 +94,7 @@ def judge_by_time(catalog: Catalog, rules: AlarmRules) -> Judgement:
 
 
 def _facts(
-    catalog: Catalog, rules: AlarmRules, entries: Sequence[TableEntry], states: Mapping[int, TableState]
+    catalog: Catalog, rules: AlarmRules, entries: Sequence[TableEntry | InvalidEntry], states: Mapping[int, TableState]
 ) -> dict[int, TableFacts]:
     ids, now = [entry.id for entry in entries], catalog.clock.now_ms()
     # The newest numbers from before a window may be older than its begin by a day.
@@ -124,8 +134,9 @@ def _of(
     )
 
 
-def _watched(entry: TableEntry) -> WatchedTable:
-    return WatchedTable(identifier=entry.identifier, is_ingested=bool(entry.spec.ingestions))
+def _watched(entry: TableEntry | InvalidEntry) -> WatchedTable:
+    is_ingested = "ingest" in entry.document if isinstance(entry, InvalidEntry) else bool(entry.spec.ingestions)
+    return WatchedTable(identifier=entry.identifier, is_ingested=is_ingested)
 
 
 def _leases(catalog: Catalog) -> dict[str, dict[str, int]]:

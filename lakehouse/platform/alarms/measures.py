@@ -124,6 +124,8 @@ def _unreadable(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
     del rule
     if facts.error is not None:
         yield Measured(value=1, detail=facts.error)
+    for service, error in facts.service_errors.items():
+        yield Measured(value=1, subject=service, detail=f"the service {service} {error}")
 
 
 def _number(name: str, facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:

@@ -40,13 +40,15 @@ from lakehouse.platform.catalog.declared_tables import (
     require_declared_name,
 )
 from lakehouse.platform.catalog.entries import (
+    InvalidEntry,
     SpecVersion,
     TableEntry,
     load_entries,
+    load_registered,
     placed_spec,
+    registered_entry,
     spec_of_version,
     spec_yaml,
-    table_entry,
 )
 from lakehouse.platform.catalog.existing_tables import spec_of
 from lakehouse.platform.catalog.identities import (
@@ -301,12 +303,22 @@ class Catalog(Readable):
             return load_entries(session, namespace)
 
     def entry(self, identifier: str) -> TableEntry:
-        """Return the entry of a table; raise UserError with the nearest known name if it is not registered."""
+        """Return the entry of a table.
+
+        Raises UserError with the nearest known name if it is not registered, and if its stored spec is refused.
+        """
+        entry = self.registered_entry(identifier)
+        if isinstance(entry, InvalidEntry):
+            raise entry.refusal()
+        return entry
+
+    def registered_entry(self, identifier: str) -> TableEntry | InvalidEntry:
+        """Return the entry of a table, also if its stored spec is refused; raise UserError if it is not registered."""
         with self.database.session() as session:
             row = self._row(session, identifier)
             spec = session.get(SpecRow, (row.id, row.spec_version))
             assert spec is not None, "a table is registered with its spec"
-            return table_entry(row, spec)
+            return registered_entry(row, spec)
 
     def entries(self, identifiers: str | Sequence[str]) -> tuple[TableEntry, ...]:
         """Return the entries of some tables, without duplicates; see `entry` for errors."""
@@ -316,11 +328,14 @@ class Catalog(Readable):
         by_name = {entry.identifier: entry for entry in self.list_tables()}
         return tuple(by_name.get(name) or self.entry(name) for name in names)
 
-    def entries_by_id(self, ids: Collection[int]) -> dict[int, TableEntry]:
-        """Return the entries of tables by their ids; a table that was dropped is missing."""
+    def registered(self, ids: Collection[int] | None = None) -> dict[int, TableEntry | InvalidEntry]:
+        """Return the entries of tables by their ids, of all for None, also those whose stored specs are refused.
+
+        A table that was dropped is missing.
+        """
         with self.database.session() as session:
-            found = [load_entries(session, None, TableRow.id.in_(some)) for some in batches(ids)]
-        return {entry.id: entry for entries in found for entry in entries}
+            conditions = [None] if ids is None else [TableRow.id.in_(some) for some in batches(ids)]
+            return {entry.id: entry for part in conditions for entry in load_registered(session, part)}
 
     def update_spec(self, spec: TableSpec, *, author: str = "", create: bool = True) -> int:
         """Put a new version of a table's spec in force and return its number; an equal spec makes no new version.
@@ -329,7 +344,8 @@ class Catalog(Readable):
         UserError if the spec has another location, declares other settings than the table stores, or contradicts
         policies, or if the location contains another table than the registered one.
         """
-        entry = self.entry(spec.table)
+        entry = self.registered_entry(spec.table)
+        entry = entry.corrected(spec) if isinstance(entry, InvalidEntry) else entry
         recorded = {} if entry.identity is None else {spec.table: entry.identity}
         placed = replace(placed_spec(spec, location_of(spec, os.environ)), identities=recorded)
         if placed.location != entry.location:

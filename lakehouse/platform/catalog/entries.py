@@ -9,11 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 import yaml
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session
 
+from lakehouse.errors import UserError
 from lakehouse.model.display import Readable, Shown
 from lakehouse.model.table_identity import TableIdentity
+from lakehouse.model.texts import error_text
 from lakehouse.platform.catalog.identities import recorded_identity
 from lakehouse.platform.catalog.models import SpecRow, TableRow
 from lakehouse.spec.table import TableSpec, parse_spec
@@ -51,6 +53,50 @@ class TableEntry(Readable):
         line = f"catalog entry {self.identifier}: {version}, at {self.location}"
         facts = {"table": self.identifier, "location": self.location, "spec_version": self.spec_version}
         return Shown(line, {**facts, "author": self.author or None, "source": self.source or None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidEntry:
+    """A registered table whose stored spec this version refuses, for example after an upgrade; `error` is the reason.
+
+    The other attributes are those of `TableEntry`; `document` is the stored spec.
+    """
+
+    id: int
+    namespace: str
+    name: str
+    location: str
+    spec_version: int
+    error: str
+    document: Mapping[str, Any]
+    source: str = ""
+    identity: TableIdentity | None = None
+
+    @property
+    def identifier(self) -> str:
+        """Return the full name, `namespace.table`."""
+        return f"{self.namespace}.{self.name}"
+
+    def refusal(self) -> UserError:
+        """Return the error of an operation that needs the spec."""
+        return UserError(
+            f"the stored spec of {self.identifier} is refused: {self.error}. Correct it in a file and put it in force "
+            "with `lakehouse table sync`",
+            table=self.identifier,
+        )
+
+    def corrected(self, spec: TableSpec) -> TableEntry:
+        """Return the entry with a spec that replaces the refused one."""
+        return TableEntry(
+            id=self.id,
+            namespace=self.namespace,
+            name=self.name,
+            location=self.location,
+            spec=spec,
+            spec_version=self.spec_version,
+            source=self.source,
+            identity=self.identity,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +140,40 @@ def spec_yaml(document: Mapping[str, Any]) -> str:
 def load_entries(
     session: Session, namespace: str | None, condition: ColumnElement[bool] | None = None
 ) -> tuple[TableEntry, ...]:
-    """Return the entries of a namespace, or of all, that meet a condition, sorted by name, with one query."""
+    """Return the entries of a namespace, or of all, that meet a condition, sorted by name, with one query.
+
+    Raises UserError if a stored spec is refused.
+    """
+    query = _query(namespace, condition)
+    return tuple(table_entry(row, spec) for row, spec in session.execute(query))
+
+
+def load_registered(
+    session: Session, condition: ColumnElement[bool] | None = None
+) -> tuple[TableEntry | InvalidEntry, ...]:
+    """Return the entries of all tables that meet a condition, sorted by name; an entry is invalid if its spec is."""
+    return tuple(registered_entry(row, spec) for row, spec in session.execute(_query(None, condition)))
+
+
+def registered_entry(row: TableRow, spec: SpecRow) -> TableEntry | InvalidEntry:
+    """Return the entry of a table; an invalid one if its stored spec is refused."""
+    try:
+        return table_entry(row, spec)
+    except UserError as error:
+        return InvalidEntry(
+            id=row.id,
+            namespace=row.namespace,
+            name=row.name,
+            location=row.location,
+            spec_version=row.spec_version,
+            error=error_text(error),
+            document=spec.document,
+            source=spec.source,
+            identity=recorded_identity(row),
+        )
+
+
+def _query(namespace: str | None, condition: ColumnElement[bool] | None) -> Select[TableRow, SpecRow]:
     query = (
         select(TableRow, SpecRow)
         .join(SpecRow, (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version))
@@ -102,9 +181,7 @@ def load_entries(
     )
     if namespace is not None:
         query = query.where(TableRow.namespace == namespace)
-    if condition is not None:
-        query = query.where(condition)
-    return tuple(table_entry(row, spec) for row, spec in session.execute(query))
+    return query if condition is None else query.where(condition)
 
 
 def table_entry(row: TableRow, spec: SpecRow) -> TableEntry:

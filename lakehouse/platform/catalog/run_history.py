@@ -12,7 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from lakehouse.core.system.clock import Clock
 from lakehouse.model.display import Readable, Shown
-from lakehouse.model.texts import text_list
+from lakehouse.model.texts import printable, text_list
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.models import DecisionRow, RequestRow, RunRow, TableRow
 from lakehouse.platform.catalog.state_rows import mark_changed
@@ -304,7 +304,7 @@ class RunHistory:
             before = {name: value for name, value in row.actual.items() if name != _AFTER}
             row.actual = {**kept, **(before if outcome.actual is None else outcome.actual)}
             row.state, row.ended_ms = outcome.state, self._clock.now_ms()
-            row.error = None if outcome.error is None else redact_text(outcome.error)
+            row.error = None if outcome.error is None else printable(redact_text(outcome.error), keep="\n\t")
             row.instant = outcome.instant or row.instant
             session.execute(
                 update(RequestRow)
@@ -459,7 +459,7 @@ def _decision_row(table_id: int, service: str, now_ms: int, decision: Decision) 
         "decided_ms": now_ms,
         "due": decision.due,
         "chosen": decision.chosen,
-        "reason": redact_text(decision.reason),
+        "reason": printable(redact_text(decision.reason), keep="\n\t"),
         "priority": decision.priority,
         "deadline_ms": decision.deadline_ms,
         "inputs": dict(decision.inputs),

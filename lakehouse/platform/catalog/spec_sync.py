@@ -20,7 +20,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.platform.catalog.catalog import Catalog, document_of, full_name
 from lakehouse.platform.catalog.declared_tables import open_declared_table
-from lakehouse.platform.catalog.entries import TableEntry
+from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry
 from lakehouse.spec.changes import SpecChange, changes_text, spec_changes
 from lakehouse.spec.contracts.catalog import SpecState
 from lakehouse.spec.folder import SpecFolder, read_specs
@@ -67,9 +67,8 @@ def compare(catalog: Catalog, folder: SpecFolder, tables: Collection[str] = ()) 
         folder: the specs in files.
         tables: full names of tables; empty for all tables of the catalog and of the files.
     """
-    entries = {
-        entry.identifier: entry for entry in (catalog.entries(list(tables)) if tables else catalog.list_tables())
-    }
+    registered = map(catalog.registered_entry, tables) if tables else catalog.registered().values()
+    entries = {entry.identifier: entry for entry in registered}
     found: dict[str, SpecStatus] = {}
     for problem in folder.problems:
         name = _name(problem.table)
@@ -151,14 +150,14 @@ def warnings_of(statuses: Collection[SpecStatus]) -> Mapping[str, str]:
     return {status.table: status.warning for status in statuses if status.warning and status.table}
 
 
-def _entries(catalog: Catalog, tables: Collection[str]) -> Collection[TableEntry]:
+def _entries(catalog: Catalog, tables: Collection[str]) -> Collection[TableEntry | InvalidEntry]:
     """Return the entries of the given registered tables, or of all tables."""
-    return (
-        [catalog.entry(n) for n in tables if _name(n) and catalog.table_exists(n)] if tables else catalog.list_tables()
-    )
+    if not tables:
+        return catalog.registered().values()
+    return [catalog.registered_entry(n) for n in tables if _name(n) and catalog.table_exists(n)]
 
 
-def _compared(spec: TableSpec, entry: TableEntry | None) -> SpecStatus:
+def _compared(spec: TableSpec, entry: TableEntry | InvalidEntry | None) -> SpecStatus:
     status = SpecStatus(table=_name(spec.table), state=SpecState.UNKNOWN, file=spec.source)
     if entry is None:
         return status
@@ -171,7 +170,8 @@ def _compared(spec: TableSpec, entry: TableEntry | None) -> SpecStatus:
         problem = f"{entry.identifier} is at {entry.location}, but the file declares {place}"
         return replace(status, state=SpecState.REFUSED, problem=problem)
     # Different spellings of the same location do not count as a change.
-    changes = spec_changes(*({**document_of(each), "location": place} for each in (entry.spec, spec)))
+    stored = entry.document if isinstance(entry, InvalidEntry) else document_of(entry.spec)
+    changes = spec_changes(*({**document, "location": place} for document in (stored, document_of(spec))))
     return replace(status, state=SpecState.DIFFERS if changes else SpecState.IN_FORCE, changes=changes)
 
 

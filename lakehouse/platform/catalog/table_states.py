@@ -9,6 +9,7 @@ The number of queries of each method does not depend on the number of tables.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, func, or_
 from lakehouse.core.system.clock import Clock
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.display import Readable
+from lakehouse.model.texts import error_text
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.models import TablePointRow, TableRow, TableStateRow
 from lakehouse.platform.catalog.state_rows import (
@@ -34,6 +36,7 @@ from lakehouse.platform.catalog.state_rows import (
 from lakehouse.spec.contracts.document import decode, encode
 from lakehouse.spec.contracts.fleet import DueService, Problem, TableNumbers, TableState
 
+logger = logging.getLogger(__name__)
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 #: Time for which the hourly numbers are kept.
@@ -243,8 +246,17 @@ class TableStates:
         with self._database.session() as session:
             for condition in conditions:
                 rows = session.scalars(select(TableStateRow).where(condition).order_by(TableStateRow.table_id))
-                found.update((row.table_id, state_of(row)) for row in rows)
+                found.update((row.table_id, _readable_state(row)) for row in rows)
         return found
+
+
+def _readable_state(row: TableStateRow) -> TableState:
+    """Return the state of a row; without its services if another version stored it, so that other tables are read."""
+    try:
+        return state_of(row)
+    except UserError as error:
+        logger.warning("the stored state of table %s is ignored until the next look: %s", row.table_id, error)
+        return TableState(error=error_text(error), looked_ms=row.looked_ms, changed_ms=row.changed_ms)
 
 
 def _condition(wanted: StateFilter) -> ColumnElement[bool]:

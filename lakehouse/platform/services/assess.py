@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.core.table.services import TableServices
-from lakehouse.errors import UnsupportedError
+from lakehouse.errors import LakehouseError, UnsupportedError
 from lakehouse.platform.services.registry import table_service
 from lakehouse.spec.services import ServiceSpec, service_spec
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,16 @@ def assess(services: TableServices, name: str, *, force: bool = False) -> Assess
     except UnsupportedError as error:
         # The table was read: it is of a kind that the service does not work on.
         return Assessment(due=False, reason=f"not applicable: {error.message}")
+
+
+def unreadable(text: str) -> Assessment:
+    """Return the assessment of a service whose state cannot be read; the text is the error."""
+    return Assessment(due=False, reason=f"cannot be read: {text}", unreadable=True)
+
+
+def log_fault(what: str, error: Exception) -> None:
+    """Log why a table or a service cannot be read; an error that is none of this package with its traceback."""
+    logger.warning("%s cannot be read: %s", what, error, exc_info=not isinstance(error, LakehouseError))
 
 
 def _assessed(services: TableServices, spec: ServiceSpec, *, force: bool) -> Assessment:

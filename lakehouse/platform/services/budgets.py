@@ -9,8 +9,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
+from lakehouse.model.display import time_text
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.scheduling import ALL_SERVICES
@@ -123,4 +123,4 @@ def budget_keys(table: str, service: str) -> tuple[str, ...]:
 
 def clock_text(ms: int) -> str:
     """Return a time as hours and minutes in UTC."""
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%H:%M} UTC"
+    return time_text(ms, "%H:%M UTC")

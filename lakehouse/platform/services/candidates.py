@@ -7,12 +7,13 @@ a decision            chosen, or waiting with its reason              -> stored 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.platform.catalog.run_history import Run, RunState
-from lakehouse.platform.services.assess import Assessment
+from lakehouse.platform.services.assess import Assessment, unreadable
 from lakehouse.platform.services.budgets import Refusal, budget_keys, clock_text
 from lakehouse.platform.services.choose import AssessedService, Choice
 from lakehouse.platform.services.look import Look
@@ -102,6 +103,9 @@ def candidate(look: Look, service: str, past: Past, now_ms: int) -> Candidate:
 
 def stored_candidate(table_id: int, table: str, service: str, due: DueService, now_ms: int) -> Candidate:
     """Return the candidate of a due service of a table that was not looked at."""
+    for number in (due.seconds, due.priority, due.benefit):
+        if not math.isfinite(number):
+            raise ValueError(f"the stored state of {service} contains the number {number}")
     cost = ServiceCost(files=due.files, bytes=due.bytes, benefit=due.benefit, partitions=due.places)
     text = due.bounds.quiet_hours
     blocked = due.blocked is not None and due.blocked_ms is not None and now_ms < due.blocked_ms
@@ -118,6 +122,15 @@ def stored_candidate(table_id: int, table: str, service: str, due: DueService, n
         wait=block or (_quiet(parse_quiet_hours("quiet_hours", text), now_ms) if text else None),
     )
     return Candidate(table_id=table_id, assessed=assessed, due=due, started=_is_claimed(due, now_ms))
+
+
+# parameters: a service of a table, and what is stored
+def unreadable_candidate(
+    table_id: int, table: str, service: str, error: str, due: DueService | None = None
+) -> Candidate:
+    """Return the candidate of a service whose numbers cannot be computed; it does not run, and stays stored as due."""
+    assessed = AssessedService(table=table, service=service, assessment=unreadable(error))
+    return Candidate(table_id=table_id, assessed=assessed, due=due)
 
 
 def decided(candidate: Candidate, choice: Choice, now_ms: int, claim: str = "") -> DueService | None:

@@ -16,11 +16,20 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from lakehouse.model.texts import error_text
 from lakehouse.platform.alarms.rules import AlarmRules
 from lakehouse.platform.catalog.catalog import Catalog, full_name
 from lakehouse.platform.catalog.table_states import LookLimits
+from lakehouse.platform.services.assess import log_fault
 from lakehouse.platform.services.budgets import Limits
-from lakehouse.platform.services.candidates import Candidate, Past, candidate, released, stored_candidate
+from lakehouse.platform.services.candidates import (
+    Candidate,
+    Past,
+    candidate,
+    released,
+    stored_candidate,
+    unreadable_candidate,
+)
 from lakehouse.platform.services.choose import Choice, Rules, RunStage, choose_runs
 from lakehouse.platform.services.claims import choice_lease
 from lakehouse.platform.services.job_batches import BatchSize, ChosenRun, job_batches
@@ -29,7 +38,7 @@ from lakehouse.platform.services.metrics import Metrics
 from lakehouse.platform.services.pass_record import Decided, Key, record_pass
 from lakehouse.platform.services.pass_rules import RuleInputs, end_crashed_runs, rules_of
 from lakehouse.spec.contracts.decisions import DecisionReason
-from lakehouse.spec.contracts.fleet import RunBounds, ServiceBatch, TableState
+from lakehouse.spec.contracts.fleet import DueService, RunBounds, ServiceBatch, TableState
 from lakehouse.spec.services import SERVICES
 
 _READERS = 8
@@ -135,7 +144,7 @@ class _Tables:
 def _look_at(
     catalog: Catalog, settings: PassSettings, tables: Collection[int], requested: Collection[tuple[int, str]]
 ) -> dict[int, Look]:
-    entries, policies = catalog.entries_by_id(tables), catalog.policies()
+    entries, policies = catalog.registered(tables), catalog.policies()
     wanted: dict[int, list[str]] = {}
     for table, service in requested:
         wanted.setdefault(table, []).append(service)
@@ -185,14 +194,33 @@ def _candidates(
                 runs=runs.get((table, service), ()),
                 requested=(table, service) in requested,
             )
-            found[(seen.entry.identifier, service)] = candidate(seen, service, past, now_ms)
+            found[(seen.entry.identifier, service)] = _candidate(seen, service, past, now_ms)
     names = catalog.states.names(stored.keys() - looks.keys())
     for table, name in names.items():
         for service, known in stored[table].due.items():
             if service in settings.services:
                 known = released(known, {settings.claim})
-                found[(name, service)] = stored_candidate(table, name, service, known, now_ms)
+                found[(name, service)] = _stored(table, name, service, known, now_ms)
     return found
+
+
+def _candidate(seen: Look, service: str, past: Past, now_ms: int) -> Candidate:
+    """Return a candidate; an unreadable one if its numbers cannot be computed, so that other tables are decided."""
+    try:
+        return candidate(seen, service, past, now_ms)
+    except Exception as error:
+        log_fault(f"{seen.entry.identifier}: {service}", error)
+        return unreadable_candidate(seen.entry.id, seen.entry.identifier, service, error_text(error))
+
+
+# parameters: a stored due service of a table
+def _stored(table: int, name: str, service: str, due: DueService, now_ms: int) -> Candidate:
+    """Return a candidate of a stored state; an unreadable one if an earlier version stored wrong values."""
+    try:
+        return stored_candidate(table, name, service, due, now_ms)
+    except Exception as error:
+        log_fault(f"{name}: {service}", error)
+        return unreadable_candidate(table, name, service, error_text(error), due)
 
 
 def _claims(candidates: Mapping[Key, Candidate], rules: Rules) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,20 +14,19 @@ from lakehouse.core.table.services import TableServices
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_properties import read_properties
-from lakehouse.errors import LakehouseError, UserError
+from lakehouse.errors import UserError
 from lakehouse.model.instant import Action, State
+from lakehouse.model.texts import error_text
 from lakehouse.platform.catalog.catalog import open_table
-from lakehouse.platform.catalog.entries import TableEntry
+from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.publish.unpublished import unpublished_since
-from lakehouse.platform.services.assess import Assessment, assess
+from lakehouse.platform.services.assess import Assessment, assess, log_fault, unreadable
 from lakehouse.platform.services.retry_recovery import newest_completion
 from lakehouse.spec.contracts.fleet import TableNumbers
 from lakehouse.spec.cron import next_time_ms
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.services import ServiceSettings, service_spec
-
-logger = logging.getLogger(__name__)
 
 _METADATA = ".hoodie/metadata"
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING)
@@ -62,7 +60,7 @@ class Look:
         look_at_ms: Time of the next look if nothing changes; None: only the rotation looks again.
     """
 
-    entry: TableEntry
+    entry: TableEntry | InvalidEntry
     looked_ms: int
     services: Mapping[str, SeenService] = field(default_factory=dict)
     numbers: TableNumbers | None = None
@@ -85,46 +83,18 @@ class LookRequest:
     measure_metadata: bool = False
 
 
-def look(entry: TableEntry, policies: ServicePolicies, request: LookRequest) -> Look:
-    """Load a table once, assess its services, and measure it; an error is part of the result."""
-    services, now_ms = request.services, request.now_ms
+def look(entry: TableEntry | InvalidEntry, policies: ServicePolicies, request: LookRequest) -> Look:
+    """Load a table once, assess its services, and measure it; an error is part of the result.
+
+    No fault of one table is raised, because it would stop the pass for all others.
+    """
+    if isinstance(entry, InvalidEntry):
+        return _unseen(entry, request, entry.error)
     try:
-        table = open_table(entry, policies)
-        found = table.services_as_loaded
-        seen = {service: _assessed(entry, policies, found, service, request.requested) for service in services}
-        active = _active(found)
-        health = table_health(found.table, small_file_bytes=found.policies.write.small_file_bytes)
-        writers = any(instant.requested in active for instant in pending_writes(found.table))
-        next_ms = next_writer_ms(entry, now_ms)
-        after_ms = None if next_ms is None else next_writer_ms(entry, next_ms)
-        numbers = replace(_numbers(found, health, active), unpublished_since_ms=_unpublished_since_ms(entry, table))
-        if request.measure_metadata:
-            numbers = replace(numbers, metadata_bytes=_metadata_bytes(found), metadata_ms=now_ms)
-        return Look(
-            entry=entry,
-            looked_ms=now_ms,
-            services=seen,
-            numbers=numbers,
-            health=health,
-            newest_completion=newest_completion(table),
-            writer_active=writers,
-            next_writer_ms=next_ms,
-            writer_gap_ms=None if next_ms is None or after_ms is None else after_ms - next_ms,
-            look_at_ms=_next_look_ms(found, seen, writers, now_ms),
-        )
-    except LakehouseError as error:
-        if entry.identity is None and isinstance(error, UserError) and not _exists(entry):
-            return _without_table(entry, request)
-        logger.warning("%s cannot be read: %s", entry.identifier, error)
-        text = f"{type(error).__name__}: {error}"
-        unseen = SeenService(assessment=_unreadable(text))
-        return Look(
-            entry=entry,
-            looked_ms=now_ms,
-            services=dict.fromkeys(services, unseen),
-            error=text,
-            look_at_ms=now_ms + _UNREADABLE_MS,
-        )
+        return _seen(entry, policies, request)
+    except Exception as error:
+        log_fault(entry.identifier, error)
+        return _unseen(entry, request, error_text(error))
 
 
 def _exists(entry: TableEntry) -> bool:
@@ -151,6 +121,48 @@ def next_writer_ms(entry: TableEntry, now_ms: int) -> int | None:
     return min((time for time in times if time is not None), default=None)
 
 
+def _unseen(entry: TableEntry | InvalidEntry, request: LookRequest, text: str) -> Look:
+    return Look(
+        entry=entry,
+        looked_ms=request.now_ms,
+        services=dict.fromkeys(request.services, SeenService(assessment=unreadable(text))),
+        error=text,
+        look_at_ms=request.now_ms + _UNREADABLE_MS,
+    )
+
+
+def _seen(entry: TableEntry, policies: ServicePolicies, request: LookRequest) -> Look:
+    services, now_ms = request.services, request.now_ms
+    try:
+        table = open_table(entry, policies)
+    except UserError:
+        if entry.identity is None and not _exists(entry):
+            return _without_table(entry, request)
+        raise
+    found = table.services_as_loaded
+    seen = {service: _assessed(entry, policies, found, service, request.requested) for service in services}
+    active = _active(found)
+    health = table_health(found.table, small_file_bytes=found.policies.write.small_file_bytes)
+    writers = any(instant.requested in active for instant in pending_writes(found.table))
+    next_ms = next_writer_ms(entry, now_ms)
+    after_ms = None if next_ms is None else next_writer_ms(entry, next_ms)
+    numbers = replace(_numbers(found, health, active), unpublished_since_ms=_unpublished_since_ms(entry, table))
+    if request.measure_metadata:
+        numbers = replace(numbers, metadata_bytes=_metadata_bytes(found), metadata_ms=now_ms)
+    return Look(
+        entry=entry,
+        looked_ms=now_ms,
+        services=seen,
+        numbers=numbers,
+        health=health,
+        newest_completion=newest_completion(table),
+        writer_active=writers,
+        next_writer_ms=next_ms,
+        writer_gap_ms=None if next_ms is None or after_ms is None else after_ms - next_ms,
+        look_at_ms=_next_look_ms(found, seen, writers, now_ms),
+    )
+
+
 def _assessed(
     entry: TableEntry, policies: ServicePolicies, found: TableServices, service: str, requested: Collection[str]
 ) -> SeenService:
@@ -160,13 +172,9 @@ def _assessed(
             # No policy enables the service, so the table is not asked for it.
             return SeenService(assessment=Assessment(due=False, reason="no policy enables it"), settings=settings)
         return SeenService(assessment=assess(found, service, force=service in requested), settings=settings)
-    except LakehouseError as error:
-        logger.warning("%s: %s cannot be read: %s", entry.identifier, service, error)
-        return SeenService(assessment=_unreadable(f"{type(error).__name__}: {error}"))
-
-
-def _unreadable(text: str) -> Assessment:
-    return Assessment(due=False, reason=f"cannot be read: {text}", unreadable=True)
+    except Exception as error:
+        log_fault(f"{entry.identifier}: {service}", error)
+        return SeenService(assessment=unreadable(error_text(error)))
 
 
 def _active(found: TableServices) -> frozenset[str]:
@@ -204,8 +212,8 @@ def _unpublished_since_ms(entry: TableEntry, table: Table) -> int | None:
     """Return since when a ready partition waits for its publication; None without one, or if it cannot be planned."""
     try:
         return unpublished_since(table, entry.spec)
-    except LakehouseError as error:
-        logger.warning("%s: the publication cannot be planned: %s", entry.identifier, error)
+    except Exception as error:
+        log_fault(f"{entry.identifier}: the publication", error)
         return None
 
 

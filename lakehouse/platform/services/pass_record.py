@@ -65,7 +65,8 @@ def record_pass(catalog: Catalog, found: Decided, rules: AlarmRules | None) -> N
             changed.add(one.table_id)
     states = _states(catalog, found, due)
     if rules is not None:
-        problems = judge(catalog, rules, [one.entry for one in found.looks.values()], states).problems
+        entries = [look.entry for look in found.looks.values()]
+        problems = judge(catalog, rules, entries, states, service_errors=_service_errors(found.looks)).problems
         states = {table: replace(state, problems=problems.get(table, ())) for table, state in states.items()}
     catalog.states.record(states, found.seen)
     catalog.states.record_due({table: due.get(table, {}) for table in changed - states.keys()})
@@ -90,6 +91,18 @@ def _states(catalog: Catalog, found: Decided, due: Mapping[int, Mapping[str, Due
             look_at_ms=look.look_at_ms,
         )
     return states
+
+
+def _service_errors(looks: Mapping[int, Look]) -> dict[int, dict[str, str]]:
+    """Return the errors of services that could not be assessed, by table id, for tables that could be read."""
+    return {
+        table: {
+            name: service.assessment.reason
+            for name, service in look.services.items()
+            if service.assessment.unreadable and look.error is None
+        }
+        for table, look in looks.items()
+    }
 
 
 def _numbers(look: Look, known: TableNumbers, conflicts: int) -> TableNumbers:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import OpenRun
+from lakehouse.platform.services.assess import log_fault
 from lakehouse.platform.services.budgets import Budget, Limits, Slots, budget_keys
 from lakehouse.platform.services.candidates import Candidate
 from lakehouse.platform.services.choose import Rules, RunningService, RunStage
@@ -85,17 +88,12 @@ def _budgets(catalog: Catalog, inputs: RuleInputs) -> dict[str, Budget]:
     }
     policies = catalog.policies()
     for namespace in catalog.list_namespaces():
-        common = parse_common_limits(policies.settings_of(namespace, "", {}, ALL_SERVICES))
-        limits = Limits(runs=common.max_runs, bytes_per_hour=common.bytes_per_hour)
-        if _limits(limits):
-            scope = f"all services in namespace {namespace}"
-            found[f"{namespace}/{ALL_SERVICES}"] = Budget(scope=scope, limits=limits)
-        for service in SERVICES:
-            settings = parse_scheduling(service, policies.settings_of(namespace, "", {}, service))
-            limits = Limits(runs=settings.max_runs, bytes_per_hour=settings.bytes_per_hour)
-            if _limits(limits):
-                scope = f"{service} in namespace {namespace}"
-                found[f"{namespace}/{service}"] = Budget(scope=scope, limits=limits)
+        for service in (ALL_SERVICES, *SERVICES):
+            what = "all services" if service == ALL_SERVICES else service
+            settings = policies.settings_of(namespace, "", {}, service)
+            budget = _budget_of_policy(f"{what} in namespace {namespace}", service, settings)
+            if _limits(budget.limits):
+                found[f"{namespace}/{service}"] = budget
     for one in inputs.candidates:
         bounds = RunBounds() if one.due is None else one.due.bounds
         limits = Limits(runs=bounds.max_runs, bytes_per_hour=bounds.bytes_per_hour)
@@ -103,6 +101,22 @@ def _budgets(catalog: Catalog, inputs: RuleInputs) -> dict[str, Budget]:
             table, service = one.assessed.table, one.assessed.service
             found[f"{table}/{service}"] = Budget(scope=f"{service} of {table}", limits=limits)
     return found
+
+
+def _budget_of_policy(scope: str, service: str, settings: Mapping[str, Any]) -> Budget:
+    """Return the budget of a namespace's policy; a policy that cannot be parsed allows no run, and its scope says why.
+
+    An error would stop the tables of all other namespaces.
+    """
+    try:
+        if service == ALL_SERVICES:
+            found = parse_common_limits(settings)
+        else:
+            found = parse_scheduling(service, settings)
+    except UserError as error:
+        log_fault(f"the policy of {scope}", error)
+        return Budget(scope=f"{scope}, whose policy is refused ({error})", limits=Limits(runs=0))
+    return Budget(scope=scope, limits=Limits(runs=found.max_runs, bytes_per_hour=found.bytes_per_hour))
 
 
 def _limits(limits: Limits) -> bool:

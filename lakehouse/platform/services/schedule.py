@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from lakehouse.errors import LakehouseError
+from lakehouse.model.texts import error_text, text_list
 from lakehouse.platform.catalog.catalog import Catalog, open_table
-from lakehouse.platform.catalog.entries import TableEntry
+from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.run_history import Decision, Run, RunState
-from lakehouse.platform.services.assess import Assessment, assess
+from lakehouse.platform.services.assess import Assessment, assess, log_fault, unreadable
 from lakehouse.platform.services.choose import AssessedService, Choice, Limits, Load, choose
 from lakehouse.platform.services.run import lease_key
 from lakehouse.spec.services import ServiceSettings
-
-logger = logging.getLogger(__name__)
 
 _HOUR_MS = 3_600_000
 _READERS = 8
@@ -50,12 +47,12 @@ def decide(
         force: Choose services whether they are due or not.
         drift: Warnings by table about a spec file that is not in force; they are added to the reasons.
     """
-    found = catalog.entries(tables) if tables else catalog.list_tables()
-    entries = {entry.id: entry for entry in found}
+    named = [catalog.registered_entry(name) for name in text_list(tables, "tables")]
+    entries = {entry.id: entry for entry in named} if tables else catalog.registered()
     _end_crashed_runs(catalog, services)
     policies, asked = catalog.policies(), catalog.history.requested_services(services)
 
-    def look(entry: TableEntry) -> dict[str, _Found]:
+    def look(entry: TableEntry | InvalidEntry) -> dict[str, _Found]:
         requested = [service for service in services if force or (entry.id, service) in asked]
         return _look(entry, policies, services, requested)
 
@@ -69,10 +66,10 @@ def decide(
     ]
     choices = choose(services_assessed, limits or {}, _load(catalog, services), now_ms=memory.now_ms)
     choices = tuple(_with_drift(choice, drift or {}) for choice in choices)
-    named = {entry.identifier: entry for entry in entries.values()}
+    by_name = {entry.identifier: entry for entry in entries.values()}
     catalog.history.decide(
         {
-            (named[c.assessed.table].id, c.assessed.service): _decision(c, named[c.assessed.table].spec_version)
+            (by_name[c.assessed.table].id, c.assessed.service): _decision(c, by_name[c.assessed.table].spec_version)
             for c in choices
         }
     )
@@ -97,26 +94,28 @@ class _Memory:
 
 
 def _look(
-    entry: TableEntry, policies: ServicePolicies, services: Sequence[str], requested: Collection[str]
+    entry: TableEntry | InvalidEntry, policies: ServicePolicies, services: Sequence[str], requested: Collection[str]
 ) -> dict[str, _Found]:
-    """Load a table once, and assess all services."""
+    """Load a table once, and assess all services; no fault of one table is raised, because it would stop the others."""
     found: dict[str, _Found] = {}
+    if isinstance(entry, InvalidEntry):
+        return dict.fromkeys(services, _Found(assessment=unreadable(entry.error)))
     try:
         table = open_table(entry, policies).services_as_loaded
-    except LakehouseError as error:
+    except Exception as error:
         return dict.fromkeys(services, _Found(assessment=_unseen(entry, "services", error)))
     for service in services:
         try:
             settings = policies.scheduling_settings(entry.namespace, entry.name, entry.spec.services, service)
             found[service] = _Found(assessment=assess(table, service, force=service in requested), settings=settings)
-        except LakehouseError as error:
+        except Exception as error:
             found[service] = _Found(assessment=_unseen(entry, service, error))
     return found
 
 
-def _unseen(entry: TableEntry, what: str, error: LakehouseError) -> Assessment:
-    logger.warning("%s: %s cannot be read: %s", entry.identifier, what, error)
-    return Assessment(due=False, reason=f"cannot be read: {type(error).__name__}: {error}", unreadable=True)
+def _unseen(entry: TableEntry, what: str, error: Exception) -> Assessment:
+    log_fault(f"{entry.identifier}: {what}", error)
+    return unreadable(error_text(error))
 
 
 def _remember(catalog: Catalog, seen: Mapping[int, Mapping[str, _Found]]) -> _Memory:
@@ -132,7 +131,10 @@ def _remember(catalog: Catalog, seen: Mapping[int, Mapping[str, _Found]]) -> _Me
     )
 
 
-def _candidate(entry: TableEntry, service: str, found: _Found, memory: _Memory, *, requested: bool) -> AssessedService:
+# parameters: a service of a table, and what is known of it
+def _candidate(
+    entry: TableEntry | InvalidEntry, service: str, found: _Found, memory: _Memory, *, requested: bool
+) -> AssessedService:
     if found.settings is None:
         return AssessedService(table=entry.identifier, service=service, assessment=found.assessment)
     runs = memory.runs.get((entry.id, service), ())
@@ -173,7 +175,7 @@ def _end_crashed_runs(catalog: Catalog, services: Sequence[str]) -> None:
     # Runs that begin after this moment are ignored, because their leases may not be listed below.
     before_ms = catalog.clock.now_ms()
     running = [pair for pair in catalog.history.running() if pair[1] in services]
-    names = {entry.id: entry.identifier for entry in catalog.list_tables()} if running else {}
+    names = catalog.states.names({table for table, _ in running})
     keys = {lease_key(names[table], service): (table, service) for table, service in running if table in names}
     for key in sorted(keys.keys() - set(catalog.leases.held_keys(keys))):
         catalog.history.end_expired_runs(*keys[key], active_run=None, before_ms=before_ms)
@@ -182,7 +184,7 @@ def _end_crashed_runs(catalog: Catalog, services: Sequence[str]) -> None:
 def _load(catalog: Catalog, services: Sequence[str]) -> Load:
     """Return the active runs and the used bytes; a run without a valid lease has crashed and does not count."""
     running = catalog.history.running()
-    names = {entry.id: entry.identifier for entry in catalog.list_tables()} if running else {}
+    names = catalog.states.names({table for table, _ in running})
     keys = {lease_key(names[table], service): (names[table], service) for table, service in running if table in names}
     return Load(
         running=[keys[key] for key in sorted(catalog.leases.held_keys(keys))],

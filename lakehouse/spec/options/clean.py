@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from lakehouse.errors import SettingError
 from lakehouse.spec.options.option import option
+from lakehouse.spec.quantities import LONGEST_HOURS
 
 ORPHANS_SHARED = "lakehouse.clean.orphans.shared"
 
@@ -31,6 +32,7 @@ class CleanPolicy:
         "hoodie.clean.hours.retained",
         24,
         "KEEP_LATEST_BY_HOURS: hours for which the table stays readable as of any commit.",
+        most=LONGEST_HOURS,
         aliases=("hoodie.cleaner.hours.retained",),
     )
     versions_retained: int = option(
@@ -63,7 +65,10 @@ class CleanPolicy:
         "Delete orphan files even if other programs write the table; otherwise they are only reported.",
     )
     orphan_hours: int = option(
-        "lakehouse.clean.orphans.hours", 168, "Hours after which a data file that no instant names counts as an orphan."
+        "lakehouse.clean.orphans.hours",
+        168,
+        "Hours after which a data file that no instant names counts as an orphan.",
+        most=LONGEST_HOURS,
     )
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lakehouse.errors import SettingError, nearest
 from lakehouse.spec.options.option import option
 from lakehouse.spec.options.values import check_pattern
+from lakehouse.spec.quantities import LARGEST_LONG, LONGEST_S
 
 PARTITION_REGEX = "hoodie.compaction.partition.path.regex"
 COMPACTED_PARTITIONS = "lakehouse.compaction.partitions"
@@ -34,6 +35,7 @@ class CompactionPolicy:
         "hoodie.compact.inline.max.delta.seconds",
         3600,
         "Seconds since the last compaction after which the next one is due.",
+        most=LONGEST_S,
     )
     trigger: str = option(
         "hoodie.compact.inline.trigger.strategy",
@@ -50,6 +52,7 @@ class CompactionPolicy:
         "hoodie.compaction.target.io",
         512_000,
         "Bounded strategies: the plan ends with the file group that reaches this many MB of I/O.",
+        most=LARGEST_LONG >> 20,
     )
     log_bytes_threshold: int = option(
         "hoodie.compaction.logfile.size.threshold",

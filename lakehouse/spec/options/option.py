@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
+from lakehouse.spec.quantities import LARGEST_LONG
+
 
 # parameters: the parts of a declaration; each policy names the ones that it needs
 def option(
@@ -15,6 +17,7 @@ def option(
     choices: tuple[str, ...] = (),
     aliases: tuple[str, ...] = (),
     secret: bool = False,
+    most: int = LARGEST_LONG,
 ) -> Any:
     """Declare a dataclass field that users set by an option key.
 
@@ -25,7 +28,8 @@ def option(
         choices: The accepted values, in any case. Empty: any value of the type.
         aliases: Other keys that set the same field.
         secret: The value is not shown, logged or stored, except as a reference (`lakehouse.spec.secrets`).
+        most: The largest number, for an option that is one.
     """
     # A failed assertion prints a policy with its fields, so a secret stays out of the repr.
-    metadata = {"key": key, "text": text, "choices": choices, "aliases": aliases, "secret": secret}
+    metadata = {"key": key, "text": text, "choices": choices, "aliases": aliases, "secret": secret, "most": most}
     return field(default=default, repr=not secret, metadata=metadata)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lakehouse.errors import SettingError
 from lakehouse.spec.options.option import option
+from lakehouse.spec.quantities import LONGEST_HOURS
 
 METASTORE_URIS = "hoodie.datasource.hive_sync.metastore.uris"
 METASTORE_VARIABLE = "LAKEHOUSE_METASTORE"
@@ -14,6 +15,7 @@ _PREFIX = "hoodie.datasource.hive_sync"
 SYNC_ENABLE = f"{_PREFIX}.enable"
 VERIFY_HOURS = "lakehouse.sync.verify.hours"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
+_LONGEST_TIMEOUT_S = 86_400
 ALL, RO, RT = "ALL", "RO", "RT"
 
 
@@ -53,12 +55,18 @@ class SyncPolicy:
         False,
         "Declare times to Hive as timestamp instead of bigint. Spark always sees timestamp.",
     )
-    timeout_s: int = option("lakehouse.sync.timeout_s", 60, "Longest wait for a reply of the metastore, in seconds.")
+    timeout_s: int = option(
+        "lakehouse.sync.timeout_s",
+        60,
+        "Longest wait for a reply of the metastore, in seconds.",
+        most=_LONGEST_TIMEOUT_S,
+    )
     verify_hours: int = option(
         VERIFY_HOURS,
         24,
         "Hours after which the service `sync` compares a table without new writes again, because another program may "
         "have changed or dropped it in the metastore; 0: never.",
+        most=LONGEST_HOURS,
     )
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 from lakehouse.errors import SettingError, UserError, nearest
 from lakehouse.model.ttl import TtlRule
 from lakehouse.spec.options.option import option
-from lakehouse.spec.quantities import parse_duration, parse_size
+from lakehouse.spec.quantities import LONGEST_DAYS, parse_duration, parse_size
 
 TTL_STRATEGIES = ("KEEP_BY_TIME", "KEEP_BY_CREATION_TIME", "KEEP_BY_EVENT_TIME")
 #: The id of the rule that the options of a table define. Rules of the policy log take precedence over it.
@@ -53,6 +53,7 @@ class TtlPolicy:
         "hoodie.partition.ttl.strategy.days.retain",
         0,
         "Days for which a partition is kept by this strategy; 0 = forever.",
+        most=LONGEST_DAYS,
     )
     partition_selected: str = option(
         "hoodie.partition.ttl.strategy.partition.selected",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lakehouse.errors import SettingError
 from lakehouse.spec.options.option import option
+from lakehouse.spec.quantities import LONGEST_HOURS
 
 ORPHANS_EVERY = "lakehouse.orphans.every.hours"
 VALIDATION_EVERY = "lakehouse.validation.every.hours"
@@ -15,7 +16,9 @@ VALIDATION_EVERY = "lakehouse.validation.every.hours"
 class OrphansPolicy:
     """When orphan files are deleted. `lakehouse.clean.orphans.hours` says how old they have to be."""
 
-    every_hours: int = option(ORPHANS_EVERY, 168, "Hours after which a table is searched for orphan files again.")
+    every_hours: int = option(
+        ORPHANS_EVERY, 168, "Hours after which a table is searched for orphan files again.", most=LONGEST_HOURS
+    )
 
     def __post_init__(self) -> None:
         """Raise SettingError for a search without a pause."""
@@ -26,7 +29,9 @@ class OrphansPolicy:
 class ValidationPolicy:
     """When a table is validated, and how much of it is read."""
 
-    every_hours: int = option(VALIDATION_EVERY, 168, "Hours after which a table is validated again.")
+    every_hours: int = option(
+        VALIDATION_EVERY, 168, "Hours after which a table is validated again.", most=LONGEST_HOURS
+    )
     footers: int = option(
         "lakehouse.validation.footers", 100, "Newest base files whose footers a validation reads, a sample of all."
     )

@@ -68,6 +68,9 @@ def _parse(declared: Field[Any], value: str, kind: type) -> Any:
         ) from None
     if kind in (int, float) and number < 0:
         raise SettingError(f"option {key}={value!r}: must not be negative", setting=key)
+    # Not a number compares false.
+    if kind in (int, float) and not number <= declared.metadata["most"]:
+        raise SettingError(f"option {key}={value!r}: must be at most {declared.metadata['most']}", setting=key)
     return number
 
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from lakehouse.core.format.file_names import parse_base_file
@@ -46,7 +46,7 @@ from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.files import BaseFile, LogFile
-from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.instant import Action, Instant, State, Timeline, instant_moment
 
 logger = logging.getLogger(__name__)
 
@@ -346,5 +346,5 @@ def _write(
 
 def _before(time: str) -> str:
     """Return the instant time one millisecond before another one."""
-    moment = datetime.strptime(time[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(time[14:17] or 0) - 1)
+    moment = instant_moment(time) + timedelta(milliseconds=int(time[14:17] or 0) - 1)
     return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.model.display import Readable
-from lakehouse.model.instant import Action
+from lakehouse.model.instant import Action, instant_moment
 
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING)
 
@@ -77,6 +77,6 @@ def _newest_commit_ms(table: LoadedTable) -> int | None:
     if newest is None:
         return None
     text = f"{newest:0<17}"
-    moment = datetime.strptime(text[:14], "%Y%m%d%H%M%S")
+    moment = instant_moment(text)
     zoned = moment.replace(tzinfo=UTC) if table.config.timezone == "UTC" else moment.astimezone()
     return round(zoned.timestamp()) * 1000 + int(text[14:17])
