@@ -26,6 +26,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, OpenTransactionsError, SnapshotNeededError, UserError
 from lakehouse.model.merge import PartialMode
 from lakehouse.platform.catalog.declared_tables import open_declared_table, require_declared_name
+from lakehouse.platform.ingest.commit_reports import newest_commit, with_own_commit
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
 from lakehouse.platform.sources.databases.plan import DatabasePlan, first_state, is_replaced, key_of, next_state
 from lakehouse.platform.sources.databases.server import (
@@ -562,28 +563,29 @@ def _staging(spec: TableSpec) -> str:
 
 
 def _nothing(run: DatabaseRun, target: Target) -> JobReport:
-    """Return the report of a table that is up to date, with the instant of a commit that an earlier try made."""
-    run_id, own = run.command.run_id, None
-    if target.table is not None and run_id is not None:
-        own = target.table.commits_with("lakehouse.ingest.run_id", run_id, archived=False)
-    return JobReport(
+    """Return the report of a table that is up to date, with the commit that an earlier try made."""
+    report = JobReport(
         status=JobStatus.NOTHING_TO_DO,
         table=target.spec.table,
         reason="the log has nothing after the last commit",
         code=JobReason.NO_NEW_DATA,
-        instant=None if own is None else own.requested,
+        previous=None if target.table is None else newest_commit(target.table.refresh(), target.spec),
     )
+    return with_own_commit(report, target.table, target.spec, run.command.run_id)
 
 
 def _joined(parts: Sequence[JobReport]) -> JobReport:
     """Return the report of a table with the sums of its passes."""
     if len(parts) == 1:
         return parts[0]
-    whole = combined(parts)
-    written = [one for one in parts if one.status is JobStatus.COMMITTED] or [one for one in parts if one.instant]
-    last = (written or parts)[-1]
+    # A pass without work has the numbers of a commit that another pass, or an earlier try, reports.
+    counted = [one for one in parts if one.status is not JobStatus.NOTHING_TO_DO] or [parts[-1]]
+    written = [one for one in counted if one.status is JobStatus.COMMITTED]
+    last = (written or [one for one in parts if one.instant] or counted)[-1]
     taken = {name: getattr(last, name) for name in ("table", "instant", "folders", "drift", "lineage")}
-    return replace(whole, parts=(), **taken)
+    seconds, warnings = sum(one.seconds for one in parts), (one.warning for one in parts if one.warning)
+    whole = replace(combined(counted), seconds=seconds, warning="; ".join(warnings))
+    return replace(whole, parts=(), previous=parts[0].previous, **taken)
 
 
 def _is_over(settings: DatabaseSettings, elapsed_ms: int) -> bool:

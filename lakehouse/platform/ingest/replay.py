@@ -28,16 +28,16 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import ConflictError, UserError
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import open_declared_table
+from lakehouse.platform.ingest.commit_reports import CHECKPOINT, input_key, newest_commit
 from lakehouse.platform.ingest.run import (
-    CHECKPOINT,
     DEAD_LETTERS,
     MAX_PLANS,
     REPLAYED,
     IngestContext,
     IngestPlan,
+    finished,
     ingest_context,
     ingested,
-    input_key,
     nothing_to_do,
     timed,
     without_input,
@@ -132,6 +132,7 @@ def _run_once(run: IngestContext, access: Mapping[str, str]) -> JobReport:
     table = open_declared_table(run.spec, run.options, run.env)
     loaded = None if table is None else table.refresh()
     checkpoint_commit = None if loaded is None else latest_commit(loaded, input_key(run.spec, CHECKPOINT))
+    newest = None if loaded is None else newest_commit(loaded, run.spec)
     folders = _folders(run, table)
     files = _files(folders, access)
     if not files.paths:
@@ -140,7 +141,8 @@ def _run_once(run: IngestContext, access: Mapping[str, str]) -> JobReport:
             if run.command.dead_letters
             else "no commit names dead letters that were not replayed"
         )
-        return nothing_to_do(run, what if not folders else "the folders that commits name for dead letters are empty")
+        reason = what if not folders else "the folders that commits name for dead letters are empty"
+        return finished(run, table, newest, nothing_to_do(run, reason))
     texts = {f"{REPLAYED}/{folder}": "1" for folder in folders}
     source_plan = ReplayPlan(
         units=len(files.paths),
@@ -158,7 +160,7 @@ def _run_once(run: IngestContext, access: Mapping[str, str]) -> JobReport:
         previous={} if checkpoint_commit is None else without_input(run.spec, checkpoint_commit[1].extra),
     )
     try:
-        report = ingested(run, table, plan, source_plan)
+        report = finished(run, table, newest, ingested(run, table, plan, source_plan))
     except NothingReplayedError as nothing:
         return replace(nothing_to_do(run, str(nothing)), bad_records=nothing.bad, folders=source_plan.names)
     return replace(report, folders=source_plan.names)

@@ -52,6 +52,15 @@ from lakehouse.platform.catalog.declared_tables import (
     open_declared_table,
     require_declared_name,
 )
+from lakehouse.platform.ingest.commit_reports import (
+    BAD_RECORDS,
+    CHECKPOINT,
+    INTERVAL,
+    RUN_ID,
+    input_key,
+    newest_commit,
+    with_own_commit,
+)
 from lakehouse.platform.ingest.databases import DatabaseRun, SparkTasks, run_databases
 from lakehouse.platform.ingest.deduplicate import deduplicated
 from lakehouse.platform.ingest.lineage import view_lineage
@@ -82,12 +91,8 @@ from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: Keys of a commit's extra metadata; each source adds further keys.
-CHECKPOINT = "lakehouse.ingest.checkpoint"
-INTERVAL = "lakehouse.ingest.interval"
-BAD_RECORDS = "lakehouse.ingest.bad_records"
+#: More keys of a commit's extra metadata; each source adds further keys.
 DEAD_LETTERS = "lakehouse.ingest.dead_letters"
-RUN_ID = "lakehouse.ingest.run_id"
 #: The folders whose dead letters the commit has replayed; each folder is also a key, `<REPLAYED>/<folder>`.
 REPLAYED = "lakehouse.ingest.replayed"
 
@@ -127,7 +132,7 @@ class IngestPlan:
     """What a run reads, and what must still hold at its commit.
 
     `source` is None if a commit holds the data interval already; `reason` says so. `previous` is the extra metadata of
-    the commit with the checkpoint.
+    the commit with the checkpoint, and `newest` the instant of the newest commit of the ingestion.
     """
 
     reason: str
@@ -135,6 +140,7 @@ class IngestPlan:
     interval: str | None = None
     source: SourcePlan | None = None
     previous: Mapping[str, str] = field(default_factory=dict)
+    newest: str | None = None
 
 
 # parameters: those of a run, and what the process of the run keeps
@@ -313,15 +319,20 @@ def _run_once(run: IngestContext) -> JobReport:
     table = open_declared_table(run.spec, run.options, run.env, run.tables)
     plan = _plan(run, table)
     if plan.source is None:
-        return nothing_to_do(run, plan.reason, JobReason.INTERVAL_INGESTED, instant=_own_commit(run, table))
+        return finished(run, table, plan.newest, nothing_to_do(run, plan.reason, JobReason.INTERVAL_INGESTED))
     if not plan.source.units:
-        nothing = nothing_to_do(run, plan.reason, instant=_own_commit(run, table))
+        nothing = finished(run, table, plan.newest, nothing_to_do(run, plan.reason))
         return replace(nothing, missing=plan.source.missing, warning=plan.source.warning, lag=plan.source.lag)
-    report = ingested(run, table, plan, plan.source)
+    report = finished(run, table, plan.newest, ingested(run, table, plan, plan.source))
     warning = "; ".join((*((plan.source.warning,) if plan.source.warning else ()), *_unread(report)))
     if warning:
         log.warning("table %s: %s", run.spec.table, warning)
     return replace(report, folders=plan.source.names, missing=plan.source.missing, warning=warning)
+
+
+def finished(run: IngestContext, table: Table | None, newest: str | None, report: JobReport) -> JobReport:
+    """Return the report with the commit before the run, and with that of an earlier try if it committed nothing."""
+    return replace(with_own_commit(report, table, run.spec, run.command.run_id), previous=newest)
 
 
 def _unread(report: JobReport) -> tuple[str, ...]:
@@ -442,12 +453,13 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
         marks=marks,
         source=None if checkpoint_commit is None else checkpoint_commit[0],
     )
+    newest = None if loaded is None else newest_commit(loaded, run.spec)
     committed_at = None if committed is None else committed[0].requested
     full_refresh = run.command.full_refresh
     # Most repeated runs end here, before the source is listed.
     reason = skip_reason(interval, committed_at, repeat=section.replace or full_refresh)
     if reason:
-        return IngestPlan(reason=reason, precondition=precondition)
+        return IngestPlan(reason=reason, precondition=precondition, newest=newest)
     previous = {} if checkpoint_commit is None else without_input(run.spec, checkpoint_commit[1].extra)
     source_plan = run.source.plan(previous.get(CHECKPOINT), interval, full_refresh=full_refresh)
     return IngestPlan(
@@ -456,6 +468,7 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
         interval=marks.get(interval_key),
         source=source_plan,
         previous=previous,
+        newest=newest,
     )
 
 
@@ -518,11 +531,6 @@ def _extra(
     return {input_key(run.spec, name) if name in _OF_INPUT else name: text for name, text in extra.items()}
 
 
-def input_key(spec: TableSpec, name: str) -> str:
-    """Return a key of extra metadata; the inputs of a table have a key each."""
-    return f"{name}.{spec.input}" if spec.input else name
-
-
 def without_input(spec: TableSpec, extra: Mapping[str, str]) -> dict[str, str]:
     """Return the extra metadata of a commit under the names that a source knows."""
     return {**extra, **{name: extra[key] for name in _OF_INPUT if (key := input_key(spec, name)) in extra}}
@@ -540,22 +548,12 @@ def _dead_letter_box(run: IngestContext, plan: IngestPlan, source_plan: SourcePl
     )
 
 
-def _own_commit(run: IngestContext, table: Table | None) -> str | None:
-    """Return the instant that an earlier try of this run committed before it could report; None if there is none."""
-    if table is None or run.command.run_id is None:
-        return None
-    # The archived timeline is not searched: the checkpoint covers runs that are so old.
-    instant = table.commits_with(input_key(run.spec, RUN_ID), run.command.run_id, archived=False)
-    return None if instant is None else instant.requested
-
-
 def nothing_to_do(
     run: IngestContext,
     reason: str,
     code: JobReason = JobReason.NO_NEW_DATA,
     *,
     bad_records: int = 0,
-    instant: str | None = None,
 ) -> JobReport:
     """Return the report of a run that commits nothing."""
     log.info("table %s: nothing to do: %s", run.spec.table, reason)
@@ -563,7 +561,6 @@ def nothing_to_do(
         status=JobStatus.NOTHING_TO_DO,
         table=run.spec.table,
         bad_records=bad_records,
-        instant=instant,
         reason=reason,
         code=code,
     )

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
+from lakehouse.core.operations.services.completed_totals import completed_totals
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import RetryableError
@@ -50,7 +51,9 @@ def with_earlier_commit(report: JobReport, table: Table, earlier: EarlierTries) 
     instant = earlier.run.instant or _committed_since(table, earlier)
     if instant is not None:
         reason = f"an earlier try of this run committed it; now {report.reason}"
-        return replace(report, instant=instant, reason=reason, code=JobReason.COMMITTED_BY_EARLIER_TRY)
+        whole = replace(report, instant=instant, reason=reason, code=JobReason.COMMITTED_BY_EARLIER_TRY)
+        totals = completed_totals(table.refresh(), instant)
+        return whole if totals is None else replace(whole, **asdict(totals))
     plan = _active_plan(table, earlier.service)
     if plan is not None:
         raise RetryableError(

@@ -361,7 +361,9 @@ class JobReport(Document):
     Attributes:
         status: Outcome of the job.
         table: Name of the table; of a batch, all names.
-        instant: Instant of the commit, None without a commit.
+        instant: Instant of the commit, None without a commit. A run that had nothing to do has the one of its earlier
+            try, with the numbers of that commit.
+        previous: Instant of the commit before the run, of the same ingestion; None if there was none.
         rows: Rows that the commit wrote; `inserts`, `updates` and `deletes` are their kinds.
         inserts: Rows whose keys were new.
         updates: Rows that replaced a stored version.
@@ -417,6 +419,7 @@ class JobReport(Document):
     plans_dropped: int = 0
     tables: tuple[SyncedTable, ...] = ()
     lineage: JobLineage | None = None
+    previous: str | None = None
 
     def __post_init__(self) -> None:
         if (self.status is JobStatus.FAILED) != (self.error is not None):

@@ -174,7 +174,7 @@ def sum_of_runs(total: JobReport, report: JobReport) -> JobReport:
     """Return the sum of the reports of two runs, with the facts of the newer one."""
     sums = {name: getattr(total, name) + getattr(report, name) for name in _SUMS}
     if report.status is not JobStatus.COMMITTED:
-        return replace(total, **sums, lag=report.lag or total.lag)
+        return replace(total, **sums, lag=report.lag or total.lag, previous=total.previous or report.previous)
     return replace(
         total,
         **sums,
@@ -184,6 +184,7 @@ def sum_of_runs(total: JobReport, report: JobReport) -> JobReport:
         drift=tuple(dict.fromkeys((*total.drift, *report.drift))),
         warning=report.warning or total.warning,
         lag=report.lag,
+        previous=total.previous or report.previous,
     )
 
 
