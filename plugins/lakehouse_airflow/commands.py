@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lakehouse_airflow.job_environment import catalog_variables, connection_variables, spec_variables
-from lakehouse_airflow.operators import FINAL_EXIT_CODES
+from lakehouse_airflow.job_reports import FINAL_EXIT_CODES
 from lakehouse_airflow.processes import JOB
 from lakehouse_airflow.spark_environment import spark_environment
 

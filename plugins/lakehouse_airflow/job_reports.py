@@ -6,9 +6,14 @@ from pathlib import Path
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from lakehouse.errors import UserError
+from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
 from lakehouse.spec.contracts.job import JobReport
 from lakehouse.spec.private_files import read_own_file
+
+#: A retry cannot help after these.
+FINAL_EXIT_CODES = frozenset(
+    error.exit_code for error in (UserError, UnsupportedError, CorruptTableError, CommitStateUnknownError)
+)
 
 
 def failed_task(report: JobReport, *, final: bool) -> AirflowException:

@@ -4,7 +4,7 @@ The contract with the job is `JobCommand` (its arguments) and `JobReport` (a fil
 Outcomes of a try:
 
     committed                        success; the report is the XCom value, its instant is in the table's asset event
-    nothing to do, with instant      success with the same event: an earlier try of this run made the commit
+    nothing to do, with instant      success; the event of the commit of an earlier try, unless Airflow has it already
     nothing to do, without instant   success without an event, so that no DAG waiting for data starts; skipped with
                                      `skip_if_nothing_to_do`
     error code `table_busy`          rescheduled without using a try, until the other run ends
@@ -34,18 +34,16 @@ from time import monotonic  # noqa: TID251 -- the duration of a check in the log
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseHook, Context
+from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
+from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.command_check import REPLAY, check_command
 from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobCommand, JobReport, JobStatus
 from lakehouse.spec.contracts.job_text import report_text
-from lakehouse.spec.contracts.table_event import TableEvent
 from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
 from lakehouse.spec.table import load_spec
-from lakehouse_airflow.assets import TABLES, drop_events, named_table_asset
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.forms import check_conf
 from lakehouse_airflow.job_environment import (
@@ -54,16 +52,13 @@ from lakehouse_airflow.job_environment import (
     spec_references,
     spec_variables,
 )
-from lakehouse_airflow.job_reports import failed_task, read_report
+from lakehouse_airflow.job_reports import FINAL_EXIT_CODES, failed_task, read_report
 from lakehouse_airflow.lineage import LineageMixin, lineage_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
 from lakehouse_airflow.spark_environment import provide_connection, spark_environment
+from lakehouse_airflow.table_events import TableEvents
 
-#: A retry cannot help after these.
-FINAL_EXIT_CODES = frozenset(
-    error.exit_code for error in (UserError, UnsupportedError, CorruptTableError, CommitStateUnknownError)
-)
 #: Length of the output that the error of a failed check shows, in characters.
 _SHOWN_OUTPUT = 2000
 #: Documentation of a job in the UI, with its verb and action.
@@ -303,22 +298,14 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         self.job_reports = (report,)
         result = without_lineage(report).to_mapping()
         self.log.info("%s", report_text(report))
-        # A retry finds the commits of the earlier try.
-        written = [part for part in report.parts if part.instant is not None]
-        if report.status is JobStatus.NOTHING_TO_DO and report.instant is None and not written:
-            if self.skip_if_nothing_to_do:
-                # Airflow stores no return value of a skipped task.
-                context["ti"].xcom_push(key="return_value", value=result)
-                raise AirflowSkipException(f"nothing to do for {command.table}: {report.reason or 'see the log'}")
-            drop_events(self)
-            return result
-        for outlet in self.outlets:
-            if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra = TableEvent.of(command, report).to_mapping()
-        if TABLES in self.outlets:
-            for part in written:
-                event = TableEvent.of(command, part).to_mapping()
-                context["outlet_events"][TABLES].add(named_table_asset(part.table), extra=event)
+        events = TableEvents(dag_id=context["ti"].dag_id, command=command, storage=self._storage_settings)
+        has_events = events.emit(self, context, report)
+        # A retry finds the commit of the earlier try, so that it has done something.
+        written = any(part.instant is not None for part in (report, *report.parts))
+        if report.status is JobStatus.NOTHING_TO_DO and self.skip_if_nothing_to_do and not (written or has_events):
+            # Airflow stores no return value of a skipped task.
+            context["ti"].xcom_push(key="return_value", value=result)
+            raise AirflowSkipException(f"nothing to do for {command.table}: {report.reason or 'see the log'}")
         return result
 
     def _failure(self, context: Context, report: JobReport) -> AirflowException:

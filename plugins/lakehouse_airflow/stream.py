@@ -35,8 +35,8 @@ from lakehouse.spec.contracts.stream import (
     sum_of_runs,
 )
 from lakehouse_airflow.commands import run_command
-from lakehouse_airflow.job_reports import failed_task, read_report
-from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
+from lakehouse_airflow.job_reports import FINAL_EXIT_CODES, failed_task, read_report
+from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.processes import end_job
 from lakehouse_airflow.stream_trigger import StreamTrigger, process_place, storage_variables, table_words
 

@@ -13,12 +13,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse import Table, load_catalog
+from lakehouse.cli.main import main
+from lakehouse.core.operations.commit.results import Committed
 from lakehouse.errors import RetryableError
 from lakehouse.platform.ingest.commit_reports import recent_commits
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.service_run import runner
+from lakehouse.spec.contracts.ingest_commits import IngestCommits
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.table import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
@@ -146,3 +149,36 @@ def test_service_that_crashed_after_its_commit_reports_the_numbers_at_the_retry(
     assert (failed.status, again.status) == (JobStatus.FAILED, JobStatus.NOTHING_TO_DO)
     assert done[0].status is JobStatus.COMMITTED and done[0].files > 0
     assert numbers(again) == numbers(done[0])
+
+
+def test_commits_of_an_ingestion_are_listed_without_those_of_other_writers_and_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """apache/hudi#9101: what a failed job committed is read from the timeline."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    inputs = "{app: {path: in/app}, web: {path: in/web}}"
+    spec = tmp_path / "trips.yaml"
+    spec.write_text(f"{{table: trips, location: trips, record_key: id, ordering: v, ingest: {{inputs: {inputs}}}}}")
+    table = Table.create(str(tmp_path / "trips"), name="trips", record_key=["id"], ordering=["v"])
+
+    def write(value: int, **extra: str) -> str:
+        named = {f"lakehouse.ingest.{name.replace('__', '.')}": text for name, text in extra.items()}
+        outcome = table.upsert(pa.table({"id": ["a", "b"], "v": [value, value]}), commit_metadata=named)
+        assert isinstance(outcome, Committed)
+        return outcome.instant.requested
+
+    first = write(1, run_id__app="ingest.trips.app/one/ingest", checkpoint__app="1", bad_records="3")
+    write(2, run_id__web="ingest.trips.web/one/ingest", checkpoint__web="1", bad_records="0")
+    last = write(3, checkpoint__app="2", bad_records="0")
+    write(4)
+    assert main(["ingest", "commits", "--table", str(spec), "--input", "app", "--output", "json"]) == 0
+    listed = IngestCommits.from_json(capsys.readouterr().out)
+    assert [(commit.instant, commit.run_id, commit.rows, commit.bad_records) for commit in listed.commits] == [
+        (last, None, 2, 0),
+        (first, "ingest.trips.app/one/ingest", 2, 3),
+    ]
+    command = ["ingest", "commits", "--table", str(spec), "--input", "app"]
+    assert main([*command, "--limit", "1", "--output", "json"]) == 0
+    assert len(IngestCommits.from_json(capsys.readouterr().out).commits) == 1
+    assert main([*command, "--target", "trips"]) == 64
+    assert "--target trips: trips is one table; remove the flag" in capsys.readouterr().err

@@ -7,8 +7,9 @@
 3. write the planned report and start the planned processes;
 4. exit with the planned exit code.
 
-The Python of the environment is this file, too. Its only command is a check of a job, `--check`: it writes its
-arguments and environment to `check.json`, writes the planned report of a failed check, and exits as planned.
+The Python of the environment is this file, too. It has two commands. A check of a job, `--check`, writes its arguments
+and environment to `check.json`, writes the planned report of a failed check, and exits as planned. `ingest commits`
+writes its arguments to `commits_call.json`, prints the planned commits, and fails without a plan.
 """
 
 from __future__ import annotations
@@ -54,6 +55,17 @@ class FakeSubmit:
         """Set the result of the checks of later calls; without a plan they succeed."""
         plan = {"exit_code": exit_code, "report": report, "output": output}
         (self.directory / "plan_check.json").write_text(json.dumps(plan), encoding="utf-8")
+
+    def plan_commits(self, commits: str) -> None:
+        """Set the document that later calls of `ingest commits` print."""
+        (self.directory / "commits.json").write_text(commits, encoding="utf-8")
+        (self.directory / "commits_call.json").unlink(missing_ok=True)
+
+    @property
+    def commits_argv(self) -> list[str] | None:
+        """The arguments of the last call of `ingest commits` after its plan; None without a call."""
+        path = self.directory / "commits_call.json"
+        return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
     @property
     def was_started(self) -> bool:
@@ -108,6 +120,10 @@ def install(root: Path) -> FakeSubmit:
 def main(program: str, argv: list[str]) -> int:
     """Execute the plan and return its exit code."""
     directory = Path(os.environ[DIRECTORY])
+    if program == "python" and argv[1:3] == ["ingest", "commits"]:
+        (directory / "commits_call.json").write_text(json.dumps(argv[1:]), encoding="utf-8")
+        sys.stdout.write((directory / "commits.json").read_text(encoding="utf-8"))
+        return 0
     if program == "python":
         return _check(directory, argv)
     plan = json.loads((directory / "plan.json").read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lakehouse.cli.group import Command, Group
-from lakehouse.cli.parameters import job_flags, output, table, value
+from lakehouse.cli.parameters import Count, job_flags, output, table, value
 
 _TEXT = """Ingest the new files of the spec's source into its table, in one commit; a missing table is created.
 
@@ -40,6 +40,11 @@ _STOP = """Ask the stream of a table to end after the commit that is under way.
 The request is a file beside the lease of the stream, so that it works from any host. A stream finds it within 20
 seconds, or at once if it runs on this host. If its commit has not ended after --within, the stream ends without it, and
 the next one reads the same records again. To keep a DAG from starting the next stream, pause the DAG.
+"""
+
+_COMMITS = """Show the newest commits of an ingestion, on the active timeline: run, data interval, rows and bad records.
+
+Airflow's tasks read them to emit the asset events of commits whose task ended before it could.
 """
 
 COMMANDS: dict[str, click.Command] = {
@@ -77,6 +82,19 @@ COMMANDS: dict[str, click.Command] = {
                 "Show the stream of a table: whether it runs, its last commit, and the lag of its source.",
                 [table(_SPEC), value("--input", _INPUT, metavar="NAME"), output()],
                 examples=("lakehouse ingest status --table orders.yaml",),
+            ),
+            Command(
+                "commits",
+                "ingest_commits:show_commits",
+                _COMMITS,
+                [
+                    table(_SPEC),
+                    value("--input", _INPUT, metavar="NAME"),
+                    value("--target", "The table, of a spec that fills several.", metavar="NAME"),
+                    value("--limit", "The largest number of commits.", type=Count(1), default=20),
+                    output(),
+                ],
+                examples=("lakehouse ingest commits --table orders.yaml",),
             ),
             Command(
                 "stop",

@@ -1,0 +1,50 @@
+"""`lakehouse ingest commits`: the newest commits of an ingestion, without Spark."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from lakehouse.cli.group import Given
+from lakehouse.cli.output import rows_of, show_document
+from lakehouse.cli.table import catalog_name, spec_of
+from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError
+from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.ingest.commit_reports import recent_commits
+from lakehouse.spark.submitted import submitted_storage_options
+from lakehouse.spec.location import location_of
+from lakehouse.spec.table import TableSpec
+
+
+def show_commits(given: Given) -> int:
+    """Print the newest commits of the ingestion of a table."""
+    spec = _declared(given.table).of_input(given.input)
+    location = location_of(spec, os.environ)
+    if spec.is_template != bool(given.target):
+        raise UserError(
+            f"--target {given.target}: {spec.table} is one table; remove the flag"
+            if given.target
+            else f"--target is missing: the spec {spec.table} fills several tables; name one of them",
+            flag="--target",
+        )
+    if given.target:
+        location = f"{location.rstrip('/')}/{given.target}"
+    options = submitted_storage_options(os.environ)
+    table = Table.open(location, storage_options=options, allowed_functions=spec.functions)
+    found = recent_commits(table, spec, given.limit)
+    show_document(found, given.output, rows_of(found.commits))
+    return 0
+
+
+def _declared(name: str) -> TableSpec:
+    """Return the spec of a file or of a table of the catalog."""
+    spec = spec_of(name)
+    if spec is not None:
+        return spec
+    known = catalog_name(name)
+    if known is None:
+        raise UserError(f"--table {name}: name the table spec, such as orders.yaml, or namespace.table", flag="--table")
+    with load_catalog(known[0]) as catalog:
+        entry = catalog.entry(known[1])
+        return replace(entry.spec, location=entry.location)

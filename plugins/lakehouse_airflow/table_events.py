@@ -1,0 +1,214 @@
+"""Asset events of the commits of an ingestion: exactly one event for the commits of each run.
+
+Airflow emits the events of a task only when the task succeeds. A task whose last try ended around its commit therefore
+emits none, and a task that is cleared, or reprocessed by a backfill, would emit a second one. So a task compares the
+newest commits with the events that Airflow has:
+
+    its own commit has an event       none is emitted again
+    the commit before has no event    the commits since the newest one with an event are read from the table, in a short
+                                      process without Spark, and an event is emitted for each run that made them
+
+On a healthy table the report has the instant of the commit before, and Airflow has its event: no process starts. If the
+process fails, the task fails, and its retry or the next run compares again.
+
+Airflow may have no event at all, because the table is older than the DAG, or because `airflow db clean` deleted it.
+Then only commits of runs of the same DAG count, and only if they are younger than MAX_AGE.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from airflow.sdk import Asset, AssetAlias, BaseOperator, timezone
+from airflow.sdk.execution_time.context import InletEventsAccessor
+
+from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
+from lakehouse.spec.contracts.job import STORAGE_SETTINGS, JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.table_event import TableEvent
+from lakehouse_airflow.assets import GROUP, TABLES, named_table_asset
+from lakehouse_airflow.commands import run_command
+
+log = logging.getLogger(__name__)
+
+#: Alias through which a task emits the events of earlier runs: a task emits one event of each asset otherwise.
+EARLIER = AssetAlias("lakehouse.earlier_commits", group=GROUP)
+#: Age of commits for which events are emitted although Airflow has none of the asset.
+MAX_AGE = timedelta(days=7)
+#: Events and commits that are compared.
+_COMPARED = 100
+#: Parts of a run's id that are the same for all commits of the run; a stream adds parts for each commit.
+_RUN_PARTS = 3
+_AIRFLOW_RUN = re.compile(r"([\w.~-]+)/[^/\s]+/[^/\s]+(/.*)?")
+#: Module of Airflow that connects a task with the API server.
+_TASK_RUNNER = "airflow.sdk.execution_time.task_runner"
+_SUMS = ("rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records", "late_rows_dropped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEvents:
+    """The asset events that the task of a job emits.
+
+    Attributes:
+        dag_id: DAG of the task.
+        command: Command of the job.
+        storage: Settings of the storage as JSON, for the process that reads commits.
+    """
+
+    dag_id: str
+    command: JobCommand
+    storage: str
+
+    def emit(self, operator: BaseOperator, context: Mapping[str, Any], report: JobReport) -> bool:
+        """Emit the events of a job that succeeded, and return whether there are any.
+
+        Assets without an event are removed from the outlets of the task, because Airflow emits an event of each.
+        """
+        events, outlets = context["outlet_events"], list(operator.outlets)
+        written = tuple(self._of_parts(report)) if TABLES in outlets else ()
+        for asset, event in written:
+            events[TABLES].add(asset, extra=event.to_mapping())
+        has_events = bool(written)
+        for outlet in (one for one in operator.outlets if isinstance(one, Asset)):
+            new = self._of_batch(report, outlets, written) if report.parts else self._of_table(outlet, report)
+            if not new:
+                outlets.remove(outlet)
+                continue
+            has_events = True
+            *earlier, last = new
+            events[outlet].extra = last.to_mapping()
+            for event in earlier:
+                events[EARLIER].add(outlet, extra=event.to_mapping())
+            outlets += [EARLIER] if earlier and EARLIER not in outlets else []
+        operator.outlets = outlets
+        return has_events
+
+    def _of_parts(self, report: JobReport) -> Iterator[tuple[Asset, TableEvent]]:
+        """Yield the events of the tables of a job that writes several."""
+        for part in report.parts:
+            if part.instant is None and part.previous is None:
+                continue
+            asset = named_table_asset(part.table)
+            for event in self._of_table(asset, part, target=part.table):
+                yield asset, event
+
+    def _of_batch(self, report: JobReport, outlets: Sequence[Any], written: Sequence[Any]) -> list[TableEvent]:
+        """Return the event of a job that writes several tables as a whole."""
+        has_new = bool(written) if TABLES in outlets else any(part.instant is not None for part in report.parts)
+        return [TableEvent.of(self.command, report)] if has_new or report.status is JobStatus.COMMITTED else []
+
+    def _of_table(self, asset: Asset, report: JobReport, *, target: str = "") -> list[TableEvent]:
+        """Return the events of one table, oldest first."""
+        emitted = _Emitted(asset, self.dag_id)
+        has_committed = report.status is JobStatus.COMMITTED
+        repeated = None if has_committed else report.instant
+        lacking = {instant for instant in (repeated, report.previous) if instant and not emitted.has(instant)}
+        own = [TableEvent.of(self.command, report)] if has_committed or repeated in lacking else []
+        if report.previous not in lacking:
+            return own
+        commits = self._commits(target)
+        if has_committed:
+            # The report has the commits after `previous`.
+            places = [place for place, commit in enumerate(commits) if commit.instant == report.previous]
+            commits = commits[places[0] :] if places else ()
+        missing = [*_missing(commits, emitted)]
+        for event in (events := [_event(group) for group in _by_run(missing)]):
+            log.warning("%s: the asset event of the earlier commit %s was missing", asset.name, event.instant)
+        # The commits of all tries of this run are one event.
+        covered = repeated is not None and any(commit.instant == repeated for commit in missing)
+        return [*reversed(events), *(() if covered else own)]
+
+    def _commits(self, target: str) -> tuple[IngestCommit, ...]:
+        """Return the newest commits of the ingestion of a table, newest first."""
+        words = ["ingest", "commits", "--table", self.command.table, "--limit", str(_COMPARED), "--output", "json"]
+        words += ["--input", self.command.input] if self.command.input else []
+        words += ["--target", target] if target else []
+        return IngestCommits.from_json(run_command(words, variables={STORAGE_SETTINGS: self.storage})).commits
+
+
+class _Emitted:
+    """The events of an asset that Airflow has."""
+
+    def __init__(self, asset: Asset, dag_id: str) -> None:
+        self.asset, self.dag_id = asset, dag_id
+
+    @cached_property
+    def newest(self) -> Mapping[str, str]:
+        """The instants of the newest events, with the DAG that emitted the event."""
+        return self._instants(None)
+
+    def has(self, instant: str) -> bool:
+        """Return whether a commit has an event: one of the newest, or one of the first after the commit."""
+        return instant in self.newest or instant in self._instants(instant)
+
+    def _instants(self, since: str | None) -> dict[str, str]:
+        if not hasattr(sys.modules.get(_TASK_RUNNER), "SUPERVISOR_COMMS"):
+            # The operator is executed outside of Airflow's task runner, so no event can be read.
+            return {}
+        events = InletEventsAccessor(asset_name=self.asset.name, asset_uri=self.asset.uri).limit(_COMPARED)
+        if since is None:
+            events.ascending(False)
+        else:
+            moment = _time_of(since)
+            events.ascending(True).after(moment.isoformat())
+        found = ((event.extra or {}, event.source_dag_id or "") for event in events)
+        return {str(extra["instant"]): dag_id for extra, dag_id in found if extra.get("instant")}
+
+
+def _missing(commits: Sequence[IngestCommit], emitted: _Emitted) -> Iterator[IngestCommit]:
+    """Yield the commits without an event, newest first."""
+    newest_of_dag = max((at for at, dag_id in emitted.newest.items() if dag_id == emitted.dag_id), default="")
+    for commit in commits:
+        if commit.instant in emitted.newest or commit.instant <= newest_of_dag:
+            return
+        dag_id = _dag_of(commit.run_id)
+        if not newest_of_dag and (dag_id != emitted.dag_id or timezone.utcnow() - _time_of(commit.completed) > MAX_AGE):
+            return
+        # Tasks of another DAG emit the events of its runs.
+        if dag_id in (None, emitted.dag_id):
+            yield commit
+
+
+def _by_run(commits: Sequence[IngestCommit]) -> Iterator[list[IngestCommit]]:
+    """Yield the commits of each run; a commit by hand without the id of a run is a run of its own."""
+    for _, group in groupby(commits, key=lambda commit: _run_of(commit.run_id) or commit.instant):
+        yield list(group)
+
+
+def _event(commits: Sequence[IngestCommit]) -> TableEvent:
+    """Return the event of the commits of a run, newest first."""
+    last = commits[0]
+    start, _, end = last.interval.partition("/")
+    return TableEvent(
+        instant=last.instant,
+        drift=tuple(dict.fromkeys(drift for commit in reversed(commits) for drift in commit.drift)),
+        interval_start=_iso(start),
+        interval_end=_iso(end),
+        **{name: sum(getattr(commit, name) for commit in commits) for name in _SUMS},
+    )
+
+
+def _iso(text: str) -> str | None:
+    return datetime.fromisoformat(text).isoformat() if text else None
+
+
+def _run_of(run_id: str | None) -> str:
+    return "/".join((run_id or "").split("/")[:_RUN_PARTS])
+
+
+def _dag_of(run_id: str | None) -> str | None:
+    """Return the DAG in the id of a run that an operator made; None for a run by hand."""
+    match = _AIRFLOW_RUN.fullmatch(run_id or "")
+    return None if match is None else match[1]
+
+
+def _time_of(instant: str) -> datetime:
+    """Return the time of an instant; timelines of this package are in UTC."""
+    return datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
