@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import rows_of, show, show_document
+from lakehouse.cli.row_values import rows_of_batch
 from lakehouse.cli.specs import author
 from lakehouse.cli.truncation import note_of_more
 from lakehouse.core.env import Env
@@ -154,7 +155,7 @@ def read(given: Given) -> None:
     if given.explain:
         show([asdict(step) for step in scan.explain()], given.output)
         return
-    rows = (row for batch in scan.to_batches() for row in batch.to_pylist())
+    rows = (row for batch in scan.to_batches() for row in rows_of_batch(batch))
     # One row more than is shown says whether the output is complete.
     found = list(itertools.islice(rows, None if given.limit is None else given.limit + 1))
     shown = found[: given.limit]
