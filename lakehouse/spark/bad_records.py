@@ -15,11 +15,21 @@ from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, RAW, SOURCE_FILE, Frame
+from lakehouse.spark.sources import (
+    CORRUPT,
+    FILE_SET,
+    INTERNAL,
+    PROBLEM,
+    RAW,
+    SOURCE_FILE,
+    Frame,
+    Schema,
+    Session,
+)
 from lakehouse.spark.workers import map_in_arrow
 
 REASON = "_lakehouse_reason"
-#: The reason of a record that could not be parsed.
+#: The reason of a record that could not be parsed; the value that is the cause may follow.
 NOT_PARSED = "does not parse"
 _ROWS_PER_PART = 50_000
 
@@ -58,8 +68,9 @@ def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
                 f"There are: {', '.join(columns)}.",
                 column=name,
             ) from error
+    not_parsed = f"concat('{NOT_PARSED}', coalesce(concat(': ', {PROBLEM}), ''))" if PROBLEM in frame.columns else ""
     reason = (
-        F.when(F.expr(f"{CORRUPT} IS NOT NULL"), F.lit(NOT_PARSED))
+        F.when(F.expr(f"{CORRUPT} IS NOT NULL"), F.expr(not_parsed) if not_parsed else F.lit(NOT_PARSED))
         .when(F.expr(_lacks_key(key_fields)), F.lit(f"no record key: {', '.join(key_fields)} is null or empty"))
         .otherwise(F.lit(None).cast("string"))
     )
@@ -137,6 +148,16 @@ def selected(frame: Frame, select: Sequence[str], lacking: Collection[str]) -> f
         except PySparkException:
             found |= set(frame.selectExpr(text).columns)
     return frozenset(found)
+
+
+def key_inputs(session: Session, schema: Schema, select: Sequence[str], key: Sequence[str]) -> frozenset[str]:
+    """Return the columns, in lower case, from which the expressions of `select` compute the record key."""
+    frame = session.createDataFrame([], schema)
+    keys = {name.split(".")[0].lower() for name in key}
+    texts = [text for text in select if not text.strip().startswith("*")]
+    texts = [text for text in texts if keys & {name.lower() for name in select_columns(frame, [text]).columns}]
+    named = [name for name in schema.names if any(name.lower() in text.lower() for text in texts)]
+    return frozenset(name.lower() for name in named if selected(frame, texts, [name]))
 
 
 def first_bad_record(marked: Frame) -> tuple[str, str, str]:

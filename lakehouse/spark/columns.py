@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StringType, StructField, StructType
 
 from lakehouse.core.planning.schema import evolve, normalise
 from lakehouse.errors import UserError
@@ -153,6 +153,20 @@ def widened(known: Schema, inferred: Schema, policy: SchemaPolicy, fixed: frozen
     found = {column.name.lower(): column for column in inferred}
     merging = SchemaPolicy(new_column="ignore", missing_column="null", type_change=policy.type_change)
     return StructType([_widened(column, found.get(column.name.lower()), merging, fixed) for column in known])
+
+
+def refused_numbers(known: Schema, inferred: Schema, wider: Schema, fixed: frozenset[str]) -> tuple[str, ...]:
+    """Return the inferred names of numeric columns that keep their type because some of their values are no numbers."""
+    kinds = {column.name.lower(): column.dataType for column in inferred}
+    names = {column.name.lower(): column.name for column in inferred}
+    return tuple(
+        names[column.name.lower()]
+        for column, same in zip(known, wider, strict=True)
+        if isinstance(column.dataType, NumericType)
+        and column.dataType == same.dataType
+        and column.name not in fixed
+        and isinstance(kinds.get(column.name.lower()), StringType)
+    )
 
 
 def _widened(

@@ -26,7 +26,6 @@ from pyspark.sql.types import (
     ArrayType,
     DataType,
     DateType,
-    DecimalType,
     LongType,
     StringType,
     StructField,
@@ -35,7 +34,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakehouse.spark.sources import CORRUPT, Frame, Schema
+from lakehouse.spark.field_values import MARK, FieldRules, marked_json, quoted
+from lakehouse.spark.sources import CORRUPT, PROBLEM, Frame, Schema
 from lakehouse.spec.debezium import OPERATION
 
 #: The paths in an event to a row; with a description of its types, the event is in `payload`.
@@ -79,8 +79,10 @@ _DESCRIPTION = StructType(
         )
     ]
 )
-_CONVERTED = (DateType, TimestampType, TimestampNTZType, DecimalType)
-_NUMBERS = r"^-?[0-9]+$"
+_TEMPORAL = (DateType, TimestampType, TimestampNTZType)
+_NUMBERS = rf"^{MARK}-?[0-9]+\z"
+#: The days since 1970 of 0001-01-01 and 9999-12-31.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def facts_among(names: Iterable[str]) -> tuple[str, ...]:
@@ -124,54 +126,69 @@ def event_columns(event: Column, image: Column, schema: Schema) -> list[Column]:
     ]
 
 
-def json_type(schema: Schema) -> StructType:
+def json_type(schema: Schema, rules: FieldRules) -> StructType:
     """Return the type by which the text of an event is parsed: values that need a conversion stay text."""
-    plain = StructType(
-        [
-            StructField(column.name, _TEXT if isinstance(column.dataType, _CONVERTED) else column.dataType)
-            for column in schema
-        ]
-    )
-    event = event_type(plain)
-    wrapped = [StructField("payload", event)]
-    if any(isinstance(column.dataType, _CONVERTED) for column in schema):
+    event = event_type(schema)
+    texts = [StructField(one.name, rules.text_kind(one.dataType)) for one in event]
+    wrapped = [StructField("payload", StructType(texts))]
+    if any(isinstance(column.dataType, _TEMPORAL) for column in schema):
         wrapped.append(StructField("schema", _DESCRIPTION))
-    return StructType([*event.fields, *wrapped])
+    return StructType([*texts, *wrapped])
 
 
 def json_event(parsed: Column, schema: Schema) -> Column:
-    """Return the event of a text that was parsed by `json_type`."""
+    """Return the event of a text that was parsed by `json_type`, as texts."""
     bare = F.struct(*(parsed[field.name].alias(field.name) for field in event_type(schema)))
     return F.when(parsed["payload"].isNotNull(), parsed["payload"]).otherwise(bare)
 
 
-def json_columns(parsed: Column, event: Column, image: Column, schema: Schema) -> tuple[list[Column], Column]:
-    """Return the columns of `schema` of an event in JSON, and whether a value of it has no conversion."""
-    columns, failed = [], F.lit(False)
-    own = set(facts_among(schema.names))
-    for column, plain in zip(schema, event_columns(event, image, schema), strict=True):
-        if isinstance(column.dataType, _CONVERTED) and column.name not in own:
-            value = _converted(plain, column.dataType, _type_name(parsed, column.name))
-            failed = failed | (plain.isNotNull() & value.isNull())
-            plain = value.alias(column.name)
-        columns.append(plain)
-    return columns, failed
+def json_columns(parsed: Column, event: Column, schema: Schema, rules: FieldRules) -> list[Column]:
+    """Return the columns of `schema` of an event in JSON, whose row is the column `image` of texts.
+
+    A value is null if its text has no conversion.
+    """
+    columns, own = [], set(facts_among(schema.names))
+    for column in schema:
+        text = f"image.{quoted(column.name)}"
+        if column.name in own:
+            value = F.replace(_fact(event, column.name), F.lit(MARK), F.lit("")).try_cast(column.dataType)
+        elif isinstance(column.dataType, _TEMPORAL):
+            value = _temporal(F.expr(text), column.dataType, _type_name(parsed, column.name))
+            value = F.coalesce(value, F.expr(rules.value(text, column.dataType)))
+        else:
+            value = F.expr(rules.value(text, column.dataType))
+        columns.append(value.alias(column.name))
+    return columns
 
 
 def json_rows(events: Frame, schema: Schema, options: Mapping[str, str]) -> tuple[Frame, list[Column], Column]:
     """Parse events in JSON, the column `text` of a DataFrame; `whole` says whether the text is one object.
 
-    Returns the DataFrame with further columns, the columns of `schema` over it, and the text of an event that does not
-    parse, else null. `options` are those of Spark's parser.
+    Returns the DataFrame with further columns, the columns of `schema` and `PROBLEM` over it, and the text of an event
+    that does not parse, else null. `options` are those of Spark's parser.
     """
-    parsed = StructType([*json_type(schema).fields, StructField(CORRUPT, _TEXT)])
-    records = events.withColumn("record", F.from_json("text", parsed, dict(options)))
+    rules = FieldRules(options=options, is_json=True, declared={name.lower() for name in schema.names})
+    parsed = StructType([*json_type(schema, rules).fields, StructField(CORRUPT, _TEXT)])
+    records = events.withColumn("record", F.from_json(F.expr(marked_json("text")), parsed, dict(options)))
     # Each step is a column of its own, because the next one uses it many times.
     frame = records.withColumn("event", json_event(F.col("record"), schema))
     frame = frame.withColumn("image", image_of(F.col("event")))
-    columns, failed = json_columns(F.col("record"), F.col("event"), F.col("image"), schema)
-    is_bad = ~F.col("whole") | ~F.ltrim("text").startswith("{") | failed
-    return frame, columns, F.when(is_bad, F.col("text")).otherwise(F.col(f"record.{CORRUPT}"))
+    frame = frame.withColumn("values", F.struct(*json_columns(F.col("record"), F.col("event"), schema, rules)))
+    names = row_type(schema).names
+    problem = rules.problem(
+        [(name, schema[name].dataType) for name in names],
+        lambda number: f"image.{quoted(names[number])}",
+        lambda number: f"values.{quoted(names[number])}",
+    )
+    frame = frame.withColumn(PROBLEM, F.expr(problem))
+    is_bad = (
+        ~F.col("whole")
+        | ~F.ltrim("text").startswith("{")
+        | F.col(PROBLEM).isNotNull()
+        | F.col(f"record.{CORRUPT}").isNotNull()
+    )
+    columns = [F.col(f"values.{quoted(name)}").alias(name) for name in schema.names]
+    return frame, [*columns, F.col(PROBLEM)], F.when(is_bad, F.col("text"))
 
 
 def _fact(event: Column, name: str) -> Column:
@@ -189,17 +206,18 @@ def _type_name(parsed: Column, name: str) -> Column:
     return F.get(own, 0)["name"]
 
 
-def _converted(text: Column, kind: DataType, type_name: Column) -> Column:
-    """Convert the text of a value by Debezium's representation; null if it has no conversion."""
-    if isinstance(kind, DecimalType):
-        return text.try_cast(kind)
-    number = text.rlike(_NUMBERS)
+def _temporal(text: Column, kind: DataType, type_name: Column) -> Column:
+    """Convert a number by Debezium's representation of dates and times; null for other texts, and without a unit.
+
+    Null too for nanoseconds that are not whole microseconds, and for a year that clients cannot print.
+    """
+    digits = F.when(text.rlike(_NUMBERS), F.substring(text, 2, 40))
     if isinstance(kind, DateType):
-        days = F.date_add(F.lit("1970-01-01").cast("date"), text.try_cast("int"))
-        return F.when(number, days).otherwise(text.try_cast(kind))
-    count = text.try_cast("long")
-    unit = F.when(type_name.endswith(".MicroTimestamp"), F.timestamp_micros(count))
-    micros = F.floor(text.try_cast("decimal(20,0)") / 1000).cast("long")
-    unit = unit.when(type_name.endswith(".NanoTimestamp"), F.timestamp_micros(micros))
-    unit = unit.when(type_name.endswith(".Timestamp"), F.timestamp_millis(count))
-    return F.when(number, unit.cast(kind)).otherwise(text.try_cast(kind))
+        days = digits.try_cast("int")
+        return F.when(days.between(_FIRST_DAY, _LAST_DAY), F.date_add(F.lit("1970-01-01").cast("date"), days))
+    count = digits.try_cast("decimal(30,0)")
+    micros = F.when(type_name.endswith(".MicroTimestamp"), count)
+    micros = micros.when(type_name.endswith(".NanoTimestamp") & (count % 1000 == 0), count / 1000)
+    micros = micros.when(type_name.endswith(".Timestamp"), count * 1000)
+    bounds = (86_400_000_000 * _FIRST_DAY, 86_400_000_000 * (_LAST_DAY + 1) - 1)
+    return F.when(micros.between(*bounds), F.timestamp_micros(micros.cast("long"))).cast(kind)

@@ -21,6 +21,7 @@ from lakehouse.spark.sources import (
     CORRUPT,
     FILE_SET,
     INTERNAL,
+    PROBLEM,
     RAW,
     SOURCE_FILE,
     FileSet,
@@ -48,7 +49,7 @@ def read_letters(session: Session, files: FileSet) -> Frame:
 def letter_sources(letters: Frame) -> tuple[str, ...]:
     """Return the files of the letters that did not parse."""
     with spark_failures("reading the dead letters"):
-        rows = letters.where(F.col("reason") == NOT_PARSED).select("source_file").distinct().collect()
+        rows = letters.where(F.col("reason").startswith(NOT_PARSED)).select("source_file").distinct().collect()
     return tuple(sorted(row["source_file"] for row in rows))
 
 
@@ -79,7 +80,7 @@ def letter_records(letters: Frame, sets: Sequence[FileSet], schema: Schema, sele
     """
     frames = []
     for files in sets:
-        own = letters.where((F.col("reason") == NOT_PARSED) & F.col("source_file").isin(list(files.paths)))
+        own = letters.where(F.col("reason").startswith(NOT_PARSED) & F.col("source_file").isin(list(files.paths)))
         lines = _texts(own, encoding_of(files.options))
         if files.format == "debezium":
             parsed = events_of_lines(lines, files, schema)
@@ -87,12 +88,12 @@ def letter_records(letters: Frame, sets: Sequence[FileSet], schema: Schema, sele
             parsed = parse_records(divided(lines, files), files, schema)
         frames.append(select_columns(parsed.withColumn(FILE_SET, F.lit(0)), select))
     rows = [column for column in frames[0].schema if column.name not in INTERNAL] if frames else list(schema)
-    others = letters.where(F.col("reason") != NOT_PARSED)
+    others = letters.where(~F.col("reason").startswith(NOT_PARSED))
     row = F.from_json("record", type(schema)(rows), {"timeZone": "UTC"}).alias("row")
     frames.append(
         others.select(row, "source_file").select(
             "row.*",
-            F.lit(None).cast("string").alias(CORRUPT),
+            *(F.lit(None).cast("string").alias(name) for name in (CORRUPT, PROBLEM)),
             F.col("source_file").alias(SOURCE_FILE),
             F.lit(0).alias(FILE_SET),
         )
@@ -117,7 +118,7 @@ def _decoded_batches(encoding: str, batches: Iterable[pa.RecordBatch]) -> Iterat
 
 def letter_lines(letters: Frame) -> Frame:
     """Return the texts of the letters that did not parse."""
-    return letters.where(F.col("reason") == NOT_PARSED).select("record")
+    return letters.where(F.col("reason").startswith(NOT_PARSED)).select("record")
 
 
 def unread_texts(lines: Frame, read: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> tuple[str, ...]:

@@ -19,8 +19,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from lakehouse.spark.bad_records import REASON
 from lakehouse.spark.debezium import event_columns, image_of, json_rows
 from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.field_values import FieldRules, marked_json
 from lakehouse.spark.json_text import has_repeated_key, is_json_object
-from lakehouse.spark.sources import CORRUPT, FILE_SET, RAW, SOURCE_FILE, Frame, Schema, Session
+from lakehouse.spark.sources import CORRUPT, FILE_SET, PROBLEM, RAW, SOURCE_FILE, Frame, Schema, Session
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
 #: The columns of messages as tasks read them.
@@ -101,28 +102,39 @@ def read_messages(
     return map_in_arrow(task_numbers(session, ranges, most * _MESSAGE_BYTES), read, StructType(columns))
 
 
-def json_records(messages: Frame, schema: Schema, topic: str) -> Frame:
+def json_records(messages: Frame, schema: Schema, topic: str, declared: Iterable[str]) -> Frame:
     """Return records with the columns of `schema`; values without a decoded `record` are parsed here as JSON objects.
 
-    A message without a value, and a value that is not one object, is a bad record.
+    A message without a value, a value that is not one object, and an object with a value that is not of its type, are
+    bad records. `declared` are the columns whose types the spec declares.
     """
-    parsed = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    rules = FieldRules(options=_JSON_OPTIONS, is_json=True, declared={name.lower() for name in declared})
+    texts = [StructField(column.name, rules.text_kind(column.dataType)) for column in schema]
+    parsed = StructType([*texts, StructField(CORRUPT, StringType())])
     text = F.when(F.col("record").isNull(), F.col("value").cast("string"))
-    # The column is used many times, so it is computed once, and only for values without a record.
-    slow = F.when(F.col("record").isNull() & ~F.col("is_end"), F.from_json("text", parsed, _JSON_OPTIONS))
+    is_slow = F.col("record").isNull() & ~F.col("is_end")
+    # Each column is used many times, so it is computed once, and only for values without a record.
+    slow = F.when(is_slow, F.from_json(F.expr(marked_json("text")), parsed, _JSON_OPTIONS))
+    problem = rules.problem(
+        [(column.name, column.dataType) for column in schema],
+        lambda number: f"slow.{_quoted(schema.names[number])}",
+        lambda number: f"values.{_quoted(schema.names[number])}",
+    )
     columns = [
-        F.coalesce(F.col(f"record.{_quoted(column.name)}"), F.col(f"slow.{_quoted(column.name)}")).alias(column.name)
+        F.coalesce(F.col(f"record.{_quoted(column.name)}"), F.col(f"values.{_quoted(column.name)}")).alias(column.name)
         for column in schema
     ]
-    text = F.col("text")
-    is_object = F.ltrim(text).startswith("{") & is_json_object(text, _JSON_OPTIONS)
-    is_object = is_object & ~has_repeated_key(text, _JSON_OPTIONS)
-    corrupt = F.when(is_object, F.col(f"slow.{CORRUPT}")).otherwise(F.coalesce("text", F.lit("")))
-    is_slow = F.col("record").isNull() & ~F.col("is_end")
+    is_object = F.ltrim("text").startswith("{") & is_json_object(F.col("text"), _JSON_OPTIONS)
+    is_object = is_object & ~has_repeated_key(F.col("text"), _JSON_OPTIONS)
+    is_bad = ~F.coalesce(is_object, F.lit(False))
+    is_bad = is_bad | F.col(f"slow.{CORRUPT}").isNotNull() | F.col(PROBLEM).isNotNull()
+    corrupt = F.when(is_slow & is_bad, F.coalesce("text", F.lit("")))
     return (
         messages.withColumn("text", text)
         .withColumn("slow", slow)
-        .select(*columns, *_metadata(topic), F.when(is_slow, corrupt).alias(CORRUPT), *_internal(topic, "unread"))
+        .withColumn("values", F.expr(rules.value("slow", schema)))
+        .withColumn(PROBLEM, F.expr(problem))
+        .select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), PROBLEM, *_internal(topic, "unread"))
     )
 
 

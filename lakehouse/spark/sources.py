@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +30,9 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.csv_dialect import CsvDialect, encoding_of, flag, is_utf8, option
 from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.field_rows import csv_text, rules_of, typed_rows
+from lakehouse.spark.field_values import FieldRules, marked_json
+from lakehouse.spark.inferred_types import inferred_types, number_types, with_key_types
 from lakehouse.spark.json_text import has_repeated_key, is_json_object, json_objects
 from lakehouse.spark.lines import TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
@@ -41,13 +44,15 @@ Session = SparkSession
 Frame = DataFrame
 Schema = StructType
 
-#: Internal columns: the text of a record that could not be parsed, its file, and the number of its set of files.
-#: Records of messages also have their position, time and bytes.
+#: Internal columns: the text of a record that could not be parsed, a message about its bad value, its file, and the
+#: number of its set of files. Records of messages also have their position, time and bytes.
 CORRUPT = "_lakehouse_corrupt"
+PROBLEM = "_lakehouse_problem"
 SOURCE_FILE = "_lakehouse_source_file"
 FILE_SET = "_lakehouse_file_set"
 RAW = "_lakehouse_raw"
-INTERNAL = (CORRUPT, SOURCE_FILE, FILE_SET, RAW)
+_RECORD = "_lakehouse_record"
+INTERNAL = (CORRUPT, PROBLEM, SOURCE_FILE, FILE_SET, RAW)
 
 #: Reader options that users cannot set, because other settings decide about bad records and types.
 _RESERVED = {
@@ -72,6 +77,7 @@ class FileSet:
     the storage. `bytes` is about the size of all files, 0 if it is unknown: it decides how many tasks write their rows.
     `has_simple_lines` says that each line of the files, JSON or CSV, is one record in UTF-8. `repeats_keys` says that
     an object in the files of JSON has a key twice.
+    `declared` and `keys` have, in lower case, the columns whose types the spec declares, and the record key.
     """
 
     storage: Storage
@@ -82,6 +88,8 @@ class FileSet:
     bytes: int = 0
     has_simple_lines: bool = False
     repeats_keys: bool = False
+    declared: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
 
     @property
     def is_native(self) -> bool:
@@ -279,11 +287,38 @@ def utc(session: Session) -> Iterator[None]:
 
 
 def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:
-    """Read all files once and return columns and types that fit every record that can be parsed."""
+    """Read all files once and return columns and types that fit every record that can be parsed.
+
+    The columns of the record key have types that keep their text (see `with_key_types`).
+    """
     with spark_failures("reading the files to infer their columns"):
-        frames = [_inferred(session, files) for files in sets]
-        union = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-        return StructType([column for column in union.schema if column.name not in INTERNAL])
+        union = _untyped(session, sets)
+        if sets[0].format in TYPED:
+            return union.schema
+        is_json = sets[0].format == "json"
+        schema = union.schema if is_json else inferred_types(union, _rules(session, sets[0]))
+        return with_key_types(schema, sets[0].keys, is_json=is_json)
+
+
+def infer_numbers(session: Session, sets: Sequence[FileSet], names: Collection[str]) -> Schema:
+    """Return the types of the numbers in some columns; values that are no numbers are ignored."""
+    with spark_failures("reading the files to infer their columns"):
+        rules = _rules(session, sets[0])
+        if rules.is_json:
+            texts = StructType([StructField(name, StringType()) for name in names])
+            records = [(one, records_of(session, one).where("whole")) for one in sets]
+            frames = [frame.select(_json_record(texts, one).alias("record")) for one, frame in records]
+            union = reduce(DataFrame.unionByName, frames).select("record.*")
+        else:
+            union = _untyped(session, sets)
+        return number_types(union, [name for name in names if name in union.columns], rules)
+
+
+def _untyped(session: Session, sets: Sequence[FileSet]) -> Frame:
+    """Return the records of files: those of CSV as texts, others with types of their own."""
+    frames = [_inferred(session, files) for files in sets]
+    union = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    return union.drop(*INTERNAL)
 
 
 def read_files(session: Session, sets: Sequence[FileSet], schema: Schema) -> Frame:
@@ -302,39 +337,66 @@ def read_files(session: Session, sets: Sequence[FileSet], schema: Schema) -> Fra
 
 
 def _text(session: Session, files: FileSet, schema: Schema) -> Frame:
-    if not files.has_simple_lines:
+    if not files.has_simple_lines or files.format == "json":
         return parse_records(records_of(session, files), files, schema)
-    layout, parsed, options = _text_layout(files, schema, _parser_options(files))
-    reader = session.read.schema(parsed).options(**options)
+    layout, rules, options = _text_layout(session, files, schema, _parser_options(files))
+    reader = session.read.schema(_parsed(layout, rules)).options(**options)
     frame = _load(reader, files).select("*", _native_file().alias(SOURCE_FILE))
-    return _with_columns(frame, layout, schema)
+    return _with_columns(frame, layout, schema, rules)
 
 
 def parse_records(records: Frame, files: FileSet, schema: Schema) -> Frame:
     """Return the rows of records (`value`, `file`, `whole`) by the format, the header and the options of files."""
-    layout, parsed, options = _text_layout(files, schema, text_options(files))
-    value = (
-        F.from_json("value", parsed, options)
-        if files.format == "json"
-        else F.from_csv("value", parsed.toDDL(), options)
-    )
+    layout, rules, options = _text_layout(records.sparkSession, files, schema, text_options(files))
+    parsed = _parsed(layout, rules)
+    if rules.is_json:
+        value = F.from_json(F.expr(marked_json("value")), parsed, options)
+    else:
+        value = F.from_csv("value", parsed.toDDL(), options)
     rows = records.select("value", "whole", value.alias("record"), F.col("file").alias(SOURCE_FILE))
     is_bad = ~F.col("whole") | F.col(f"record.{CORRUPT}").isNotNull()
     columns = [F.col(f"record.{_quoted(name)}").alias(name) for name in layout.names]
-    return _with_columns(
-        rows.select(*columns, F.when(is_bad, F.col("value")).alias(CORRUPT), SOURCE_FILE), layout, schema
+    corrupt = F.when(is_bad, F.col("value")).alias(CORRUPT)
+    frame = rows.select(*columns, corrupt, F.col("value").alias(_RECORD), SOURCE_FILE)
+    return _with_columns(frame, layout, schema, rules)
+
+
+def _text_layout(
+    session: Session, files: FileSet, schema: Schema, options: Mapping[str, str]
+) -> tuple[Schema, FieldRules, dict[str, str]]:
+    """Return the columns of a record, the rules of their values, and the options of the parser."""
+    options = {**options, "columnNameOfCorruptRecord": CORRUPT, "mode": "PERMISSIVE"}
+    return _layout(files, schema), _rules(session, files), options
+
+
+def _rules(session: Session, files: FileSet) -> FieldRules:
+    return rules_of(
+        session,
+        _parser_options(files),
+        is_json=files.format == "json",
+        declared=files.declared,
+        exact=files.keys - files.declared,
     )
 
 
-def _text_layout(files: FileSet, schema: Schema, options: Mapping[str, str]) -> tuple[Schema, Schema, dict[str, str]]:
-    """Return the columns of a record, the same with the column `CORRUPT`, and the options of the parser."""
-    layout = _layout(files, schema)
-    parsed = StructType([*layout.fields, StructField(CORRUPT, StringType())])
-    return layout, parsed, {**options, "columnNameOfCorruptRecord": CORRUPT, "mode": "PERMISSIVE"}
+def _json_record(texts: Schema, files: FileSet) -> Column:
+    return F.from_json(F.expr(marked_json("value")), texts, text_options(files))
 
 
-def _with_columns(frame: Frame, layout: Schema, schema: Schema) -> Frame:
-    """Return exactly the columns of `schema` with `CORRUPT` and `SOURCE_FILE`; those that the files lack are null."""
+def _parsed(layout: Schema, rules: FieldRules) -> Schema:
+    """Return the columns by which records are parsed, with the column `CORRUPT`."""
+    texts = [StructField(column.name, rules.text_kind(column.dataType)) for column in layout]
+    return StructType([*texts, StructField(CORRUPT, StringType())])
+
+
+def _with_columns(frame: Frame, layout: Schema, schema: Schema, rules: FieldRules) -> Frame:
+    """Return exactly the columns of `schema`, and `CORRUPT`, `PROBLEM` and `SOURCE_FILE`; `layout` are those of a file.
+
+    Columns that the files lack are null. The text of a record of CSV that Spark's reader parsed is written again.
+    """
+    rows = typed_rows(frame, layout, rules, problem=PROBLEM)
+    record = F.col(_RECORD) if _RECORD in frame.columns else csv_text(layout, rules.options)
+    corrupt = F.when(F.col(CORRUPT).isNull() & F.col(PROBLEM).isNotNull(), record).otherwise(F.col(CORRUPT))
     columns = {name.lower() for name in layout.names}
     selected = [
         F.col(_quoted(c.name)).alias(c.name)
@@ -342,7 +404,7 @@ def _with_columns(frame: Frame, layout: Schema, schema: Schema) -> Frame:
         else F.lit(None).cast(c.dataType).alias(c.name)
         for c in schema
     ]
-    return frame.select(*selected, CORRUPT, SOURCE_FILE)
+    return rows.select(*selected, corrupt.alias(CORRUPT), PROBLEM, SOURCE_FILE)
 
 
 def _layout(files: FileSet, schema: Schema) -> Schema:
@@ -401,7 +463,7 @@ def _inferred(session: Session, files: FileSet) -> Frame:
         return session.createDataFrame([], _stored_schema(files))
     is_csv = files.format == "csv"
     options = _parser_options(files) if files.has_simple_lines else text_options(files)
-    options = {**options, "columnNameOfCorruptRecord": CORRUPT, **({"inferSchema": "true"} if is_csv else {})}
+    options = {**options, "columnNameOfCorruptRecord": CORRUPT}
     reader = session.read.options(**options)
     if files.has_simple_lines:
         frame = _load(reader, files)

@@ -94,7 +94,12 @@ def test_json_lines_are_read_and_bad_ones_are_kept_unchanged(landing: Landing) -
     assert {tuple(letter.values()) for letter in landing.letters()} == {
         ("no record key: id is null or empty", f"{root}/b.json.gz", '{"id":null,"name":"no key"}'),
         ("does not parse", f"{root}/a.json", "nonsense"),
-        ("does not parse", f"{root}/a.json", '{"id": "no number", "name": "y"}'),
+        (
+            "does not parse: column 'id': 'no number' is not a value of the declared type bigint; declare another "
+            "type in 'schema'",
+            f"{root}/a.json",
+            '{"id": "no number", "name": "y"}',
+        ),
     }
 
 

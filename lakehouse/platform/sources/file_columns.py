@@ -23,6 +23,7 @@ from lakehouse.platform.sources.new_fields import value_columns, with_new_column
 from lakehouse.platform.sources.source import KnownColumns
 from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.platform.sources.unread_fields import RowFieldCollector, UnreadField, merged
+from lakehouse.spark.bad_records import key_inputs
 from lakehouse.spark.columns import (
     ColumnSet,
     common_schema,
@@ -30,11 +31,14 @@ from lakehouse.spark.columns import (
     narrowing,
     nested,
     new_fields,
+    refused_numbers,
     typed_columns,
     widened,
 )
 from lakehouse.spark.debezium import EVENT_ROWS, row_type
 from lakehouse.spark.event_files import event_records, unread_of_records
+from lakehouse.spark.field_rows import check_patterns
+from lakehouse.spark.inferred_types import with_key_types
 from lakehouse.spark.letters import unread_texts
 from lakehouse.spark.sources import (
     FileSet,
@@ -44,6 +48,7 @@ from lakehouse.spark.sources import (
     column_of,
     declared_schema,
     describe,
+    infer_numbers,
     infer_schema,
     records_of,
     schema_of,
@@ -122,6 +127,7 @@ def plan_columns(session: Session, sets: Sequence[FileSet], spec: TableSpec, kno
         UserError: The policy refuses a difference.
     """
     settings, declared = file_source_of(spec), declared_schema(spec.schema)
+    sets = tuple(with_columns_of(one, spec) for one in sets)
     if settings.format in TYPED:
         return _typed_plan(session, sets[0], declared, known.policy)
     if settings.format in DEBEZIUM_FORMATS:
@@ -139,11 +145,16 @@ def plan_columns(session: Session, sets: Sequence[FileSet], spec: TableSpec, kno
 def widened_plan(session: Session, plan: ReadPlan, spec: TableSpec, policy: SchemaPolicy) -> ReadPlan:
     """Return the plan with wider types for the records that did not parse, where the policy allows the change.
 
-    Columns that the spec declares, record keys, partition and ordering columns keep their types.
+    Columns that the spec declares, record keys, partition and ordering columns keep their types. A value that is no
+    number does not keep the numbers of its column from a wider type; its record stays bad.
     """
     fixed = {*spec.schema, *spec.record_key, *(column.name for column in spec.partition_by), *spec.ordering}
-    inferred = infer_schema(session, [one.files for one in plan.sets])
-    schema = widened(plan.schema, inferred, policy, frozenset(fixed))
+    sets, names = [one.files for one in plan.sets], frozenset(fixed)
+    inferred = infer_schema(session, sets)
+    schema = widened(plan.schema, inferred, policy, names)
+    refused = refused_numbers(plan.schema, inferred, schema, names)
+    if refused:
+        schema = widened(schema, infer_numbers(session, sets, refused), policy, names)
     return plan if schema == plan.schema else replace(plan, schema=schema)
 
 
@@ -154,10 +165,17 @@ def file_source_of(spec: TableSpec) -> FileSourceSpec:
     return source
 
 
+def with_columns_of(files: FileSet, spec: TableSpec) -> FileSet:
+    """Return files with the columns that a spec declares, and its record key."""
+    declared, keys = (frozenset(name.lower() for name in names) for names in (spec.schema, spec.record_key))
+    return replace(files, declared=declared, keys=keys)
+
+
 def check_format(spec: TableSpec) -> None:
     """Raise UserError if an option does not fit the format of the files, or the format needs a setting of the spec."""
     settings, place = file_source_of(spec), spec.source or "the spec"
     check_reader_options(settings.options, settings.format)
+    check_patterns(settings.options)
     if settings.format not in DEBEZIUM_FORMATS:
         return
     if settings.options.get("multiLine", "false").lower() == "true":
@@ -210,7 +228,7 @@ def _lacking_fields(schemas: Sequence[Schema], common: Schema) -> tuple[tuple[st
 
 
 def _inferred(session: Session, column_sets: Sequence[ColumnSet], spec: TableSpec) -> Schema:
-    """Return the columns of a table without a declared schema."""
+    """Return the columns of a table without a declared schema; those of the record key keep their text."""
     is_json = file_source_of(spec).format == "json"
     if is_json:
         _check_case({name: one for one in reversed(column_sets) for name in one.names}, schema_of([]))
@@ -223,12 +241,15 @@ def _inferred(session: Session, column_sets: Sequence[ColumnSet], spec: TableSpe
             f"{files.address(files.paths[0])}, so there are no columns. Check ingest.format{hint}",
             path=files.address(files.paths[0]),
         )
+    computed = key_inputs(session, schema, ingest_of(spec).select, spec.record_key)
+    schema = with_key_types(schema, computed, is_json=is_json)
     if is_json and not ingest_of(spec).select:
         # The type of a column without values is unknown. The column is added with its first value.
         valued = {name for one in column_sets for name in one.valued} | set(spec.record_key)
         schema = schema_of([column for column in schema if column.name in valued])
     log.warning(
-        "table %s: columns and types were inferred from %s files; declare them in 'schema' of the spec to fix them: %s",
+        "table %s: columns and types were inferred from %s files, and record keys keep their text; declare them in "
+        "'schema' of the spec to fix them: %s",
         spec.table,
         sum(len(one.files.paths) for one in column_sets),
         describe(schema),

@@ -30,8 +30,10 @@ _RECORD = "record"
 _PIECE = 256
 #: Batches that go to the slow way after one whose values were mostly refused.
 _SKIPPED = 16
-_TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})$"
-_DATE = r"^\d{4}-\d{2}-\d{2}$"
+_TIME = r"^[1-8]\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})$"
+#: Integers from here on are rounded to a double; a larger number may be infinite.
+_INEXACT = float(1 << 53)
+_DATE = r"^[1-8]\d{3}-\d{2}-\d{2}$"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +256,8 @@ def _conformed(array: pa.Array, target: pa.DataType) -> pa.Array:
         form = _DATE if pa.types.is_date32(target) else _TIME
         if not pc.all(pc.match_substring_regex(array, form)).as_py() and len(array) > array.null_count:
             raise pa.ArrowInvalid(f"a value is not a {target} in ISO 8601")
+    if pa.types.is_floating(target) and pc.any(pc.greater_equal(pc.abs(array), _INEXACT)).as_py():
+        raise pa.ArrowInvalid(f"a value may not be held exactly by a {target}")
     return array if array.type.equals(target) else array.cast(target)
 
 

@@ -94,7 +94,7 @@ def message_format(
             parses=not is_debezium,
             interval_ms=interval_ms,
         )
-        rows = debezium_records if is_debezium else json_records
+        rows = debezium_records if is_debezium else partial(json_records, declared=tuple(spec.schema))
     return MessageFormat(read=decoder, record=kind, records=lambda frame: rows(frame, schema, topic))
 
 

@@ -12,7 +12,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
 from lakehouse.platform.sources.file_checkpoint import SourceFile
-from lakehouse.platform.sources.file_columns import file_source_of
+from lakehouse.platform.sources.file_columns import file_source_of, with_columns_of
 from lakehouse.platform.sources.file_probe import probe_files
 from lakehouse.platform.sources.json_values import FieldCollector
 from lakehouse.platform.sources.kafka import kafka_source_of
@@ -140,7 +140,10 @@ def _file_columns(context: SourceContext, known: KnownColumns) -> Schema:
 def _file_set(context: SourceContext, paths: Iterable[str], header: tuple[str, ...]) -> FileSet:
     settings = file_source_of(context.spec)
     storage = open_storage("/", context.storage_options)
-    return FileSet(storage=storage, paths=tuple(paths), format=settings.format, header=header, options=settings.options)
+    files = FileSet(
+        storage=storage, paths=tuple(paths), format=settings.format, header=header, options=settings.options
+    )
+    return with_columns_of(files, context.spec)
 
 
 def _by_header(context: SourceContext, sources: Iterable[str]) -> Mapping[tuple[str, ...], list[str]]:
