@@ -18,7 +18,7 @@ _TLS = ("sslmode", "sslrootcert")
 CONNECT_S = 30
 #: Texts of values do not depend on the settings of the server, the database or the user. No statement of a run waits
 #: for standbys.
-SESSION = {
+_SESSION = {
     "TimeZone": "UTC",
     "DateStyle": "ISO",
     "IntervalStyle": "postgres",
@@ -42,6 +42,7 @@ class PostgresAccess:
         user: The user.
         password: The password; never shown.
         tls: Settings of TLS by their names in libpq.
+        applies_policies: Whether row level security may hide rows from reads; if not, the server refuses such reads.
     """
 
     host: str
@@ -50,11 +51,17 @@ class PostgresAccess:
     user: str
     password: str = field(default="", repr=False)
     tls: Mapping[str, str] = field(default_factory=dict)
+    applies_policies: bool = False
+
+    @property
+    def session(self) -> dict[str, str]:
+        """The parameters of a session."""
+        return {**_SESSION, "row_security": "on" if self.applies_policies else "off"}
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of a connection of libpq; they have the password."""
-        session = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+        session = " ".join(f"-c {name}={value}" for name, value in self.session.items())
         given = {
             "host": self.host,
             "port": str(self.port),

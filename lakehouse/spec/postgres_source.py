@@ -20,6 +20,8 @@ _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _PUBLICATION = re.compile(r"[^\"\x00,]{1,55}")
 _PREFIX = "lakehouse_"
 _LONGEST = 55
+REFUSE, APPLY = "refuse", "apply"
+ROW_SECURITY = (REFUSE, APPLY)
 
 POSTGRES_KEYS = (
     *DATABASE_KEYS,
@@ -44,6 +46,15 @@ POSTGRES_KEYS = (
         "a second one, `<publication>_inserts`, for tables whose rows are appended.",
         example="lakehouse_shop",
     ),
+    SpecKey(
+        name="row_security",
+        type="choice",
+        text="What a run does with a table whose row level security applies to the account: refuse it, or apply the "
+        "policies, so that snapshots have only the rows that they allow. The log has all rows.",
+        example=APPLY,
+        default=REFUSE,
+        choices=ROW_SECURITY,
+    ),
 )
 
 
@@ -56,6 +67,7 @@ class PostgresSourceSpec(DatabaseSource):
         connection: The id of the Airflow connection.
         slot: The name of the replication slot; empty for the name that follows from the table.
         publication: The name of the publication; empty for that of the slot.
+        row_security: One of `ROW_SECURITY`.
     """
 
     KIND: ClassVar[str] = "postgres"
@@ -65,6 +77,7 @@ class PostgresSourceSpec(DatabaseSource):
     connection: str = CONNECTION
     slot: str = ""
     publication: str = ""
+    row_security: str = REFUSE
 
     def slot_of(self, table: str) -> str:
         """Return the name of the slot for the spec of a table."""
@@ -90,6 +103,7 @@ class PostgresSourceSpec(DatabaseSource):
             connection=section.text("connection", CONNECTION).strip(),
             slot=slot,
             publication=publication,
+            row_security=section.choice("row_security", ROW_SECURITY, REFUSE),
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -100,4 +114,6 @@ class PostgresSourceSpec(DatabaseSource):
         for name in ("slot", "publication"):
             if getattr(self, name):
                 mapping[name] = getattr(self, name)
+        if self.row_security != REFUSE:
+            mapping["row_security"] = self.row_security
         return mapping

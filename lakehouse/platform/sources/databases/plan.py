@@ -71,8 +71,9 @@ def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSett
         declared: The record key that the spec of the table declares; empty if it declares none.
         settings: The settings of the source.
 
-    Raises UserError if the table has no key, and the settings do not say what to do about it.
+    Raises UserError if the table has no key, and the settings do not say what to do about it, or if rows are hidden.
     """
+    _require_all_rows(table)
     key = declared or settings.keys.get(table.name, ()) or table.key
     names = {column.name for column in table.columns}
     if key and table.identity is not None and not set(key) <= set(table.identity):
@@ -94,6 +95,17 @@ def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSett
             table=table.name,
         )
     return key
+
+
+def _require_all_rows(table: SourceTable) -> None:
+    """Raise UserError if row level security may hide rows of a table from its snapshot."""
+    if table.has_hidden_rows:
+        raise UserError(
+            f"row level security of {table.name} may hide rows from the account, so the table could lack rows. A "
+            "superuser can run ALTER ROLE ... BYPASSRLS for the account. Or leave the table out by ingest.exclude, or, "
+            "if the account shall ingest the rows that the policies allow, write 'row_security: apply' in ingest",
+            table=table.name,
+        )
 
 
 def first_state(
@@ -145,10 +157,10 @@ def next_state(
 def is_replaced(known: DatabaseCheckpoint, table: SourceTable) -> bool:
     """Return whether a source table is another one than that of a checkpoint, or its log has a gap.
 
-    Checkpoints of earlier versions have the number of the table alone.
+    Checkpoints of earlier versions have only the first parts of the text.
     """
-    before, now = known.incarnation, table.incarnation
-    return before != now and (":" in before or before != now.partition(":")[0])
+    before, now = known.incarnation.split(":"), table.incarnation.split(":")
+    return before != now[: len(before)]
 
 
 def again(state: DatabaseCheckpoint, *, kinds: Mapping[str, str], resnapshot: str) -> DatabaseCheckpoint:

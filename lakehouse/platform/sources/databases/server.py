@@ -75,6 +75,7 @@ class SourceTable:
         identity: The columns that the log has of a row before its change; None for all of them.
         incarnation: A text that is another one after the table was dropped or replaced by one of the same name, or its
             changes were left out of the log for a time; empty if the log tells.
+        has_hidden_rows: Whether row level security may hide rows from reads of the account.
         seen: The changes that the log is read without, because rows without a key would be appended twice; None to
             read all.
     """
@@ -84,6 +85,7 @@ class SourceTable:
     key: tuple[str, ...]
     identity: tuple[str, ...] | None = None
     incarnation: str = ""
+    has_hidden_rows: bool = False
     seen: Seen | None = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +13,7 @@ from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spec.mysql_connection import mysql_access
 from lakehouse.spec.mysql_source import MysqlSourceSpec
 from lakehouse.spec.postgres_connection import postgres_access
-from lakehouse.spec.postgres_source import PostgresSourceSpec
+from lakehouse.spec.postgres_source import APPLY, PostgresSourceSpec
 from lakehouse.spec.table import TableSpec
 
 
@@ -34,7 +35,7 @@ def _mysql(source: MysqlSourceSpec, table: str, environ: Mapping[str, str]) -> D
 
 
 def _postgres(source: PostgresSourceSpec, table: str, environ: Mapping[str, str]) -> DatabaseServer:
-    access = postgres_access(source.connection, environ)
+    access = replace(postgres_access(source.connection, environ), applies_policies=source.row_security == APPLY)
     server: DatabaseServer = _module("postgres.server", "postgres").PostgresServer(access, source, table)
     return server
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.binlog.positions import MARIADB
+from lakehouse.platform.sources.databases.server import SourceTable
 from lakehouse.platform.sources.mysql.connection import Questions
+from lakehouse.platform.sources.mysql.history import binlog_status
 
 #: Values that variables must have, and why.
 _REQUIRED = (
@@ -17,13 +20,24 @@ _REQUIRED = (
 )
 _RIGHTS = re.compile(r"\b(REPLICATION SLAVE|REPLICATION REPLICA|ALL PRIVILEGES)\b", re.IGNORECASE)
 _STATUS_RIGHTS = re.compile(r"\b(REPLICATION CLIENT|BINLOG MONITOR|SUPER|ALL PRIVILEGES)\b", re.IGNORECASE)
+#: The variable that makes a replica write the changes of its primary server to its log, by its new and its old name.
+_REPLICA_LOGS = ("log_replica_updates", "log_slave_updates")
 #: A shorter retention leaves too little time to notice a stopped ingestion.
 _LEAST_RETENTION_S = 3_600
 
 
-def check_server(server: Questions, flavor: str, connection: str) -> None:
-    """Raise UserError with all problems of a server, each with its value and its remedy."""
+def check_server(server: Questions, flavor: str, connection: str, tables: Sequence[SourceTable]) -> None:
+    """Raise UserError with all problems of a server, each with its value and its remedy.
+
+    Args:
+        server: The server.
+        flavor: `mysql` or `mariadb`.
+        connection: The id of the connection.
+        tables: The tables that are read.
+    """
     problems = [*_variables(server, flavor), *_rights(server), *_retention(server, flavor)]
+    # The user needs rights to see the filters.
+    problems = problems or [*_filters(server, flavor, tables), *_replication(server, flavor)]
     if problems:
         raise UserError(
             f"the server {server.access.address} of connection {connection!r} cannot be ingested: {'; '.join(problems)}"
@@ -54,6 +68,40 @@ def _rights(server: Questions) -> list[str]:
     if not _STATUS_RIGHTS.search(grants):
         problems.append(f"user {user!r} may not see the end of the binlog: GRANT REPLICATION CLIENT ON *.* TO {user!r}")
     return problems
+
+
+def _filters(server: Questions, flavor: str, tables: Sequence[SourceTable]) -> list[str]:
+    """Return problems of filters, with which the server writes the changes of some databases only."""
+    status = binlog_status(server, flavor)
+    databases = sorted({table.name.partition(".")[0] for table in tables})
+    problems = []
+    for name, key in (("binlog-do-db", "binlog_do_db"), ("binlog-ignore-db", "binlog_ignore_db")):
+        listed = {one.strip() for one in str(status.get(key) or "").split(",")} - {""}
+        hidden = [one for one in databases if listed and (one in listed) == (name == "binlog-ignore-db")]
+        if hidden:
+            problems.append(
+                f"its option {name} leaves out the database {', '.join(hidden)}, so the binlog lacks its changes: "
+                "remove the option, and restart the server"
+            )
+    return problems
+
+
+def _replication(server: Questions, flavor: str) -> list[str]:
+    """Return the problem of a replica that does not write the changes of its primary server to its binlog."""
+    name = next((name for name in _REPLICA_LOGS if server.variable(name)), "")
+    if not name or server.variable(name).upper() in ("ON", "1"):
+        return []
+    if flavor == MARIADB:
+        is_replica = bool(server.value("select @@global.gtid_slave_pos"))
+    else:
+        is_modern = name == _REPLICA_LOGS[0]
+        is_replica = bool(server.rows("show replica status" if is_modern else "show slave status"))
+    if not is_replica:
+        return []
+    return [
+        f"{name} is OFF, and the server is a replica, so its binlog lacks the changes of its primary server: connect "
+        f"to the primary server, or set {name}=ON and restart the replica"
+    ]
 
 
 def _retention(server: Questions, flavor: str) -> list[str]:

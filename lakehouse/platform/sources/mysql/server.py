@@ -34,7 +34,7 @@ class MysqlServer:
 
     def check(self, tables: Sequence[SourceTable]) -> None:
         """Raise UserError if the log cannot be read (see `preflight`), or a table cannot be applied."""
-        check_server(self._server, self._flavor, self._settings.connection)
+        check_server(self._server, self._flavor, self._settings.connection, tables)
 
     def prepare(self, tables: Sequence[SourceTable], *, resumes: bool) -> frozenset[str]:
         """Nothing to prepare: the log has all tables."""

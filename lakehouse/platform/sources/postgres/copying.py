@@ -23,7 +23,7 @@ from lakehouse.platform.sources.pgoutput.columns import PgColumn
 from lakehouse.platform.sources.postgres.connection import failure_of
 from lakehouse.platform.sources.postgres.copied import CopyDecoder
 from lakehouse.platform.sources.postgres.projection import projected
-from lakehouse.spec.postgres_connection import CONNECT_S, SESSION, PostgresAccess
+from lakehouse.spec.postgres_connection import CONNECT_S, PostgresAccess
 
 #: The bytes of one batch; larger ones do not stay in the caches of a core.
 _BATCH_BYTES = 2 << 20
@@ -168,7 +168,7 @@ async def _connect(access: PostgresAccess) -> Any:
         user=access.user,
         password=access.password or None,
         database=access.database,
-        server_settings=SESSION,
+        server_settings=access.session,
         timeout=CONNECT_S,
         statement_cache_size=0,
     )

@@ -49,14 +49,27 @@ class Publications:
     def memberships(self) -> dict[int, str]:
         """Return a text for each table that was added to a publication, by the number of the table.
 
-        The text is another one if the table was removed and added again: the log lacks its changes in between.
+        The text is another one if the table was removed and added again, or if settings of the publication were
+        changed: the log lacks changes in between. It has two parts, for the entry of the table and the settings.
         """
-        rows = self.server.rows(
-            "select r.prrelid, string_agg(r.oid::text, '+' order by r.oid) as added from pg_publication_rel r "
-            "join pg_publication p on p.oid = r.prpubid where p.pubname = any(%s) group by r.prrelid",
-            (list(self.names),),
-        )
-        return {int(row["prrelid"]): str(row["added"]) for row in rows}
+        names = list(self.names)
+        settings = self.server.rows(_SETTINGS, (names,))
+        by_table = {(row["schemaname"], row["tablename"]): str(row["changed"]) for row in settings}
+        return {
+            int(row["oid"]): f"{row['added'] or ''}:{by_table.get((row['nspname'], row['relname']), '')}"
+            for row in self.server.rows(_ENTRIES, (names, names))
+        }
+
+    def narrowed(self) -> frozenset[str]:
+        """Return the names of the tables of publications that leave out kinds of changes, or name partitions."""
+        known = {str(row["pubname"]): row for row in self.server.rows(_PUBLICATIONS, (list(self.names),))}
+        narrow = {
+            name
+            for name, kinds in zip(self.names, (_ALL, _APPENDED), strict=True)
+            if name in known and not _publishes(known[name], kinds)
+        }
+        rows = self.server.rows(_MEMBERS, (sorted(narrow),)) if narrow else []
+        return frozenset(f"{row['nspname']}.{row['relname']}" for row in rows)
 
     def missing(self, tables: Sequence[SourceTable]) -> list[str]:
         """Return the statements without which changes of tables are not in the log; raise UserError for filters."""
@@ -135,6 +148,28 @@ _PUBLICATIONS = (
     "select pubname, puballtables, pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate from pg_publication "
     "where pubname = any(%s)"
 )
+#: The version of a row of the catalog is another one after each change of a publication.
+_SETTINGS = (
+    "select t.schemaname, t.tablename, string_agg(p.oid || '-' || p.xmin, '+' order by p.oid) as changed "
+    "from pg_publication_tables t join pg_publication p on p.pubname = t.pubname where t.pubname = any(%s) "
+    "group by 1, 2"
+)
+_ENTRIES = (
+    "select c.oid, n.nspname, c.relname, string_agg(r.oid::text, '+' order by r.oid) as added from pg_class c "
+    "join pg_namespace n on n.oid = c.relnamespace "
+    "left join (pg_publication_rel r join pg_publication p on p.oid = r.prpubid and p.pubname = any(%s)) "
+    "on r.prrelid = c.oid where r.oid is not null or (n.nspname, c.relname) in "
+    "(select schemaname, tablename from pg_publication_tables where pubname = any(%s)) group by 1, 2, 3"
+)
+_MEMBERS = (
+    "select n.nspname, c.relname from pg_publication_rel r join pg_publication p on p.oid = r.prpubid "
+    "join pg_class c on c.oid = r.prrelid join pg_namespace n on n.oid = c.relnamespace where p.pubname = any(%s)"
+)
+
+
+def _publishes(known: Mapping[str, Any], kinds: Sequence[str]) -> bool:
+    """Return whether a publication has all kinds of changes, those of partitions under the name of their table."""
+    return bool(known["pubviaroot"]) and all(known[f"pub{kind}"] for kind in kinds)
 
 
 def _completed(
@@ -149,7 +184,7 @@ def _completed(
             f"CREATE PUBLICATION {quoted(name)}{of} WITH (publish = '{published}', publish_via_partition_root = true)"
         ]
     statements = []
-    if needs_kinds and not (known["pubviaroot"] and all(known[f"pub{kind}"] for kind in kinds)):
+    if needs_kinds and not _publishes(known, kinds):
         statements.append(
             f"ALTER PUBLICATION {quoted(name)} SET (publish = '{published}', publish_via_partition_root = true)"
         )

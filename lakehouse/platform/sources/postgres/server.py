@@ -67,7 +67,7 @@ class PostgresServer:
         self._server.rows("select pg_advisory_lock(hashtext(%s))", lock)
         try:
             statements = self._publications.missing(tables)
-            published = self._publications.published()
+            published = self._publications.published() - self._publications.narrowed()
             self._publications.complete(statements)
             self._slot.ensure(resumes=resumes)
         finally:

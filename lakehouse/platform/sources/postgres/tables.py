@@ -42,9 +42,10 @@ _KINDS = {
 _TEXTS = ("text", "varchar", "name")
 #: Tables of users that are not partitions of others. Changes of temporary and unlogged tables are not in the log.
 _TABLES = (
-    "select c.oid, n.nspname, c.relname, c.relkind, c.relreplident, c.relispartition from pg_class c "
-    "join pg_namespace n on n.oid = c.relnamespace where c.relkind in ('r', 'p') and c.relpersistence = 'p' and not "
-    "c.relispartition and n.nspname <> 'information_schema' and n.nspname !~ '^pg_' "
+    "select c.oid, n.nspname, c.relname, c.relkind, c.relreplident, c.relispartition, "
+    "row_security_active(c.oid) as hides from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+    "where c.relkind in ('r', 'p') and c.relpersistence = 'p' and not c.relispartition "
+    "and n.nspname <> 'information_schema' and n.nspname !~ '^pg_' "
     "and has_schema_privilege(n.oid, 'USAGE') and has_table_privilege(c.oid, 'SELECT')"
 )
 _COLUMNS = (
@@ -110,6 +111,8 @@ def described(
     partitioned = [int(row["oid"]) for row in rows if row["relkind"] == "p"]
     leaves = _grouped(server.rows(_IDENTITIES, (partitioned,)) if partitioned else [], "oid")
     made_of = domains(server)
+    # With policies that apply, the account is meant to see some of the rows.
+    hides = not server.access.applies_policies
     found: dict[str, ServerTable] = {}
     for row in rows:
         oid, name = int(row["oid"]), f"{row['nspname']}.{row['relname']}"
@@ -134,7 +137,8 @@ def described(
                 columns=tuple(_column(one, pg) for one, pg in zip(its, resolved, strict=True)),
                 key=key,
                 identity=identity,
-                incarnation=":".join(filter(None, (str(oid), (memberships or {}).get(oid, "")))),
+                incarnation=f"{oid}:{(memberships or {}).get(oid, '')}".rstrip(":"),
+                has_hidden_rows=hides and bool(row["hides"]),
             ),
             oid=oid,
             columns=resolved,
