@@ -4,10 +4,13 @@ RESET MASTER empties the log and starts its numbers again, and a server restored
 log. Files and GTIDs of such a log have the names of older ones, so the position exists or will exist, but it belongs to
 other transactions. These facts show it:
 
-    GTIDs       MySQL: the server has not committed all transactions before the position; MariaDB: a domain ends before
     file        its number is larger than that of the newest file, or the offset lies behind its end
-    purged      the file was deleted, but the transactions before the position are not among the deleted ones
     created     the file was created at another time
+    GTIDs       MySQL: the server has not committed all transactions before the position; MariaDB: a domain ends before
+    purged      the file was deleted, but the transactions before the position are not among the deleted ones
+
+A file that was created at the same time and contains the offset is the same log. Then GTIDs are not compared: a reader
+sees a transaction in the log before the server counts it as committed.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.system.ids import RandomIds
 from lakehouse.errors import SnapshotNeededError, UserError
 from lakehouse.platform.sources.binlog.dump import LogRead, file_created_s
@@ -22,6 +26,9 @@ from lakehouse.platform.sources.binlog.positions import MARIADB, MYSQL, BinlogPo
 from lakehouse.platform.sources.mysql.connection import Questions, connect
 
 _FIRST_OFFSET = 4
+_CLOCK = SystemClock()
+#: How long a transaction that is in the log may take to be counted as committed.
+_COMMITTED_S, _POLL_S = 5.0, 0.1
 
 
 class LogHistory:
@@ -40,7 +47,7 @@ class LogHistory:
 
     def require(self, position: BinlogPosition) -> None:
         """Raise SnapshotNeededError if the log does not continue a position that was read from this server."""
-        problem = self._problem_of_gtids(position) or self._problem_of_file(position)
+        problem = self._problem(position)
         if not problem:
             return
         row = binlog_status(self._server, self._flavor)
@@ -66,32 +73,41 @@ class LogHistory:
             self._created[file] = file_created_s(partial(connect, self._server.access), read)
         return self._created[file]
 
-    def _problem_of_gtids(self, position: BinlogPosition) -> str:
-        if not position.gtid:
-            return ""
-        executed = self._executed()
-        if self._flavor == MYSQL:
-            lacking = self._server.value("select gtid_subtract(%s, %s)", (position.gtid, executed))
-            return f"it does not have the transactions {_joined(lacking)}" if lacking else ""
-        ends = MariadbGtids.parse(executed).newest
-        for domain, (server, sequence) in MariadbGtids.parse(position.gtid).newest.items():
-            if domain not in ends or ends[domain][1] < sequence:
-                return f"it does not have the transaction {domain}-{server}-{sequence}"
-        return ""
-
-    def _problem_of_file(self, position: BinlogPosition) -> str:
-        if not position.file:
-            return ""
-        files = dict(binlog_files(self._server))
+    def _problem(self, position: BinlogPosition) -> str:
+        """Return why the log does not continue a position; empty if it does."""
+        files = dict(binlog_files(self._server)) if position.file else {}
         if position.file in files:
             if position.offset > files[position.file]:
                 return f"{position.file} ends at {files[position.file]}"
-            created = self.created_s(position.file) if position.created_s else 0
-            return f"{position.file} is a new file of this name" if created != position.created_s else ""
+            if not position.created_s:
+                return self._problem_of_gtids(position)
+            is_same = self.created_s(position.file) == position.created_s
+            return "" if is_same else f"{position.file} is a new file of this name"
         numbers = {ordering_value(file, 0): file for file in files}
-        if ordering_value(position.file, 0) > max(numbers):
+        if numbers and ordering_value(position.file, 0) > max(numbers):
             return f"its newest file is {numbers[max(numbers)]}"
-        return self._problem_of_purged(position, numbers[min(numbers)])
+        problem = self._problem_of_gtids(position)
+        return problem or (self._problem_of_purged(position, numbers[min(numbers)]) if numbers else "")
+
+    def _problem_of_gtids(self, position: BinlogPosition) -> str:
+        """Return which transactions before a position the server does not have; wait a little for the last ones."""
+        deadline = _CLOCK.monotonic_s() + _COMMITTED_S
+        while (lacking := self._lacking(position)) and _CLOCK.monotonic_s() < deadline:
+            _CLOCK.sleep(_POLL_S)
+        return f"it does not have the transactions {lacking}" if lacking else ""
+
+    def _lacking(self, position: BinlogPosition) -> str:
+        """Return the transactions before a position that the server does not have."""
+        executed = self._executed()
+        if self._flavor == MYSQL:
+            return _joined(self._server.value("select gtid_subtract(%s, %s)", (position.gtid, executed)))
+        ends = MariadbGtids.parse(executed).newest
+        newest = MariadbGtids.parse(position.gtid).newest
+        return ",".join(
+            f"{domain}-{server}-{sequence}"
+            for domain, (server, sequence) in newest.items()
+            if domain not in ends or ends[domain][1] < sequence
+        )
 
     def _problem_of_purged(self, position: BinlogPosition, first: str) -> str:
         """Return why a file that the server does not have was not deleted by its age; empty if it was."""
