@@ -28,6 +28,7 @@ from lakehouse.model.merge import PartialMode
 from lakehouse.platform.catalog.declared_tables import open_declared_table, require_declared_name
 from lakehouse.platform.ingest.commit_reports import newest_commit, with_own_commit
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
+from lakehouse.platform.sources.databases.keys import changed_keys, require_unique, target_problems
 from lakehouse.platform.sources.databases.plan import DatabasePlan, first_state, is_replaced, key_of, next_state
 from lakehouse.platform.sources.databases.server import (
     Chunk,
@@ -235,12 +236,14 @@ def _targets(run: DatabaseRun) -> tuple[list[Target], list[JobReport]]:
     if not run.settings.into and not names:
         # The table may have been dropped; its log has the statement.
         names = list(run.settings.tables)
-    described = run.server.describe(names)
+    described, problems = run.server.describe(names), target_problems(run.settings, names)
     targets: list[Target] = []
     failed: list[JobReport] = []
     for name in names:
         target = target_spec(run.spec, run.settings, name)
         try:
+            if name in problems:
+                raise problems[name]
             found = _target(run, target, name, described.get(name))
             if found is not None:
                 targets.append(found)
@@ -305,7 +308,8 @@ def _target(run: DatabaseRun, spec: TableSpec, name: str, found: SourceTable | N
         spec = replace(spec, record_key=key or (_APPEND_KEY,))
     env = run.tables.env(spec.location, run.access)
     options = {**spec.write_options(), **run.command.options}
-    table = open_declared_table(spec, options, env, run.tables) if found is not None else _existing(spec, options, env)
+    with changed_keys(found, spec, run.settings):
+        table = _existing(spec, options, env) if found is None else open_declared_table(spec, options, env, run.tables)
     if table is None:
         new = _filling(spec) if run.server.reads.omits_unchanged else spec
         return None if found is None else Target(source=source, spec=new, key=key, exists=True)
@@ -515,6 +519,9 @@ def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Sta
     """Commit the window of one table; an error of the table becomes its report."""
     source = _source(run, target, plan, staged, ends)
     try:
+        if plan.table.name in ends.tables:
+            # The key may have changed since the plan.
+            require_unique(ends.tables[plan.table.name], plan.key, run.settings)
         return run.commit(target.spec, source)
     except LakehouseError as error:
         if not run.settings.into:

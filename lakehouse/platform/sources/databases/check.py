@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from lakehouse.errors import UserError
+from lakehouse.platform.sources.databases.keys import target_problems
 from lakehouse.platform.sources.databases.plan import key_of
 from lakehouse.platform.sources.databases.servers import open_server
 from lakehouse.platform.sources.source import Interval
@@ -34,5 +35,8 @@ def check_database_source(
                 "read any. Create the table, correct ingest.tables, or grant SELECT",
                 table=spec.table,
             )
+        problems = [*target_problems(settings, names).values()]
+        if problems:
+            raise problems[0]
         for table in tables.values():
             key_of(table, spec.record_key, settings)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
+from lakehouse.platform.sources.databases.keys import require_unique, unlogged_key
 from lakehouse.platform.sources.databases.server import (
     PLACE,
     SEES_ALL,
@@ -71,7 +72,8 @@ def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSett
         declared: The record key that the spec of the table declares; empty if it declares none.
         settings: The settings of the source.
 
-    Raises UserError if the table has no key, and the settings do not say what to do about it, or if rows are hidden.
+    Raises UserError if the table has no key, and the settings do not say what to do about it, if rows are hidden, or if
+    a declared key is narrower than those of the table.
     """
     _require_all_rows(table)
     key = declared or settings.keys.get(table.name, ()) or table.key
@@ -87,6 +89,14 @@ def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSett
     missing = next((name for name in key if name not in names), None)
     if table.columns and missing is not None:
         raise UserError(f"the key column {missing!r} is not a column of {table.name}", column=missing)
+    require_unique(table, key, settings)
+    if not key and settings.without_key == "refuse" and (lacking := unlogged_key(table)):
+        raise UserError(
+            f"the log of {table.name} does not have all columns of its key ({', '.join(lacking)}), because generated "
+            f"columns are not in the log. Declare other unique columns that are never null in ingest.keys "
+            f"({{{table.name}: column}}), or leave the table out by ingest.exclude",
+            table=table.name,
+        )
     if not key and settings.without_key == "refuse":
         raise UserError(
             f"table {table.name} has no primary key, so its updates and deletes cannot be applied. Declare unique "

@@ -71,10 +71,11 @@ class SourceTable:
     Attributes:
         name: The name as `database.table`.
         columns: The columns in their order.
-        key: The primary key columns; empty if there is none.
+        key: The primary key columns; empty if there is none, or if the log does not have all of them.
         identity: The columns that the log has of a row before its change; None for all of them.
         incarnation: A text that is another one after the table was dropped or replaced by one of the same name, or its
             changes were left out of the log for a time; empty if the log tells.
+        unique: The columns of each unique index of columns without null, also those of the primary key.
         has_hidden_rows: Whether row level security may hide rows from reads of the account.
         seen: The changes that the log is read without, because rows without a key would be appended twice; None to
             read all.
@@ -85,6 +86,7 @@ class SourceTable:
     key: tuple[str, ...]
     identity: tuple[str, ...] | None = None
     incarnation: str = ""
+    unique: tuple[tuple[str, ...], ...] = ()
     has_hidden_rows: bool = False
     seen: Seen | None = None
 

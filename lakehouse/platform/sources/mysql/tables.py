@@ -19,6 +19,11 @@ _COLUMNS = (
     "column_name, data_type, column_type, numeric_precision, numeric_scale, datetime_precision, character_set_name, "
     "character_maximum_length, is_nullable, column_default, extra"
 )
+_PRIMARY = "PRIMARY"
+_INDEXES = (
+    "select index_name, column_name, nullable from information_schema.statistics where table_schema = %s and "
+    "table_name = %s and non_unique = 0 order by index_name, seq_in_index"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +57,26 @@ def described(server: Questions, names: Sequence[str]) -> dict[str, ServerTable]
         )
         if not rows:
             continue
-        keys = server.rows(
-            "select column_name as c from information_schema.key_column_usage where table_schema = %s and "
-            "table_name = %s and constraint_name = 'PRIMARY' order by ordinal_position",
-            (database, table),
-        )
+        keys = _unique(server.rows(_INDEXES, (database, table)))
         columns = tuple(catalog_column(row) for row in rows)
         stored = tuple(_column(row, column) for row, column in zip(rows, columns, strict=True))
-        source = SourceTable(name=name, columns=stored, key=tuple(str(row["c"]) for row in keys))
+        source = SourceTable(
+            name=name, columns=stored, key=keys.get(_PRIMARY, ()), unique=tuple(dict.fromkeys(keys.values()))
+        )
         found[name] = ServerTable(table=source, columns=columns)
     return found
+
+
+def _unique(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Return the columns of unique indexes by their names, without those that have expressions or may have null."""
+    found: dict[str, tuple[str, ...]] = {}
+    partial = set()
+    for row in rows:
+        name = str(row["index_name"])
+        found[name] = (*found.get(name, ()), str(row["column_name"]))
+        if row["column_name"] is None or str(row["nullable"]).upper() == "YES":
+            partial.add(name)
+    return {name: columns for name, columns in found.items() if name not in partial}
 
 
 def _column(row: Mapping[str, Any], column: ServerColumn) -> SourceColumn:

@@ -55,8 +55,12 @@ _COLUMNS = (
 )
 #: Deferred constraints are checked at the end of a transaction, in which two rows may have one key.
 _INDEXES = (
-    "select i.indrelid, i.indisprimary, i.indisreplident, i.indkey::int2[] as places from pg_index i "
-    "where i.indrelid = any(%s) and (i.indisprimary or i.indisreplident) and i.indimmediate and i.indisvalid"
+    "select i.indrelid, i.indisprimary, i.indisreplident, array_agg(a.attname::text order by k.number) as names, "
+    "bool_and(a.attnotnull) as has_no_null from pg_index i "
+    "join lateral unnest(i.indkey::int2[]) with ordinality k(place, number) on k.number <= i.indnkeyatts "
+    "join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.place "
+    "where i.indrelid = any(%s) and i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null and "
+    "i.indexprs is null group by i.indexrelid, i.indrelid, i.indisprimary, i.indisreplident order by i.indexrelid"
 )
 _IDENTITIES = (
     "select distinct p.relid as oid, c.relreplident from (select r.oid as relid, t.relid as leaf from "
@@ -117,26 +121,32 @@ def described(
     for row in rows:
         oid, name = int(row["oid"]), f"{row['nspname']}.{row['relname']}"
         its = columns.get(oid, [])
-        by_place = {int(one["attnum"]): str(one["attname"]) for one in its}
         resolved = tuple(_resolved(one, made_of) for one in its)
+        indexes_of = indexes.get(oid, [])
         keys = {
-            kind: tuple(by_place[place] for place in one["places"] if place in by_place)
-            for one in indexes.get(oid, [])
+            kind: tuple(map(str, one["names"]))
+            for one in indexes_of
             for kind in ("indisprimary", "indisreplident")
             if one[kind]
         }
         identities = {str(one["relreplident"]) for one in leaves.get(oid, [])} or {str(row["relreplident"])}
-        identity = _identity(identities, keys)
+        # The log has no generated columns.
+        names_of = {str(one["attname"]) for one in its}
+        logged = {kind: tuple(name for name in columns_of if name in names_of) for kind, columns_of in keys.items()}
+        identity = _identity(identities, logged)
         key = keys.get("indisprimary", ())
         if identity and not (key and set(key) <= set(identity)):
             # The columns of the identity are unique and never null, too.
-            key = identity
+            key = keys.get("indisreplident", ()) if identities == {"i"} else key
+        if not set(key) <= names_of:
+            key = ()
         found[name] = ServerTable(
             table=SourceTable(
                 name=name,
                 columns=tuple(_column(one, pg) for one, pg in zip(its, resolved, strict=True)),
                 key=key,
                 identity=identity,
+                unique=tuple(tuple(map(str, one["names"])) for one in indexes_of if one["has_no_null"]),
                 incarnation=f"{oid}:{(memberships or {}).get(oid, '')}".rstrip(":"),
                 has_hidden_rows=hides and bool(row["hides"]),
             ),
