@@ -11,7 +11,8 @@ from pathlib import Path
 
 from lakehouse.cli.arguments import job_command
 from lakehouse.cli.group import Given
-from lakehouse.cli.specs import author, specs_in_force, with_warning
+from lakehouse.cli.ingest_runs import SERVICE, adopt, begin, end, record_failure, record_targets
+from lakehouse.cli.specs import specs_in_force, with_warning
 from lakehouse.cli.sync import synced
 from lakehouse.cli.table import catalog_name, identified
 from lakehouse.core.env import Env
@@ -19,11 +20,8 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.stop import JobStop
 from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
-from lakehouse.errors import LakehouseError, RetryableError
-from lakehouse.platform.catalog.catalog import Catalog, load_catalog
-from lakehouse.platform.catalog.connect import is_configured
+from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.ingest.check import check_ingest
-from lakehouse.platform.ingest.databases import written_spec
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.platform.ingest.stream import Stop, Stream, run_stream, stop_by_signal
@@ -33,7 +31,6 @@ from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.services.metrics import Metrics, metrics
-from lakehouse.platform.services.run import RunKey, record_end
 from lakehouse.spark.session import job_session
 from lakehouse.spark.sources import Session, storage_options_of
 from lakehouse.spark.submitted import submitted_storage_options
@@ -48,7 +45,6 @@ from lakehouse.spec.stream import StreamSpec
 from lakehouse.spec.table import TableSpec, load_spec
 
 logger = logging.getLogger(__name__)
-_SERVICE = "ingest"
 
 
 def ingest(given: Given) -> int:
@@ -143,10 +139,10 @@ def _spec_of(command: JobCommand) -> tuple[TableSpec, str]:
 
 def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics, tables: OpenedTables | None = None) -> JobReport:
     """Run once and record the run; the runs of a stream share the tables that stay open."""
-    sync = _sync(spec, command)
     run_id = command.run_id or "ingest by hand"
-    catalog, table_id, spec = _begin(spec, run_id)
+    catalog, table_id, spec = begin(spec, run_id)
     try:
+        sync = _sync(spec, command)
         for note in _checked(spec, command):
             logger.info("%s", note)
         session = job_session(f"lakehouse ingest {spec.table}")
@@ -158,14 +154,16 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics, tables: O
     except (Exception, JobStop) as error:
         problem = JobError.of(error.error if isinstance(error, JobStop) else error)
         failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=problem)
-        measures.run(_SERVICE, failed)
-        _end(catalog, table_id, run_id, failed)
+        measures.run(SERVICE, failed)
+        end(catalog, table_id, run_id, failed)
+        if spec.is_template:
+            record_failure(spec, error.error if isinstance(error, JobStop) else error, run_id)
         raise
-    measures.run(_SERVICE, report)
-    _adopt(catalog, spec, report)
-    _end(catalog, table_id, run_id, report)
+    measures.run(SERVICE, report)
+    adopt(catalog, spec, report)
+    end(catalog, table_id, run_id, report)
     if spec.is_template:
-        _register_targets(spec, report, run_id)
+        record_targets(spec, report, run_id)
     return report
 
 
@@ -202,56 +200,3 @@ def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session]
         return replace(report, parts=parts, warning="; ".join(warnings))
 
     return each
-
-
-def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int, TableSpec]:
-    """Record the table and the run in the catalog, if one is configured; ingest also without its database.
-
-    Returns the catalog, the id of the entry, and the spec with the recorded identity of its table.
-    """
-    if not is_configured(os.environ):
-        return None, 0, spec
-    if spec.is_template:
-        return None, 0, identified(spec)
-    try:
-        catalog = load_catalog()
-        # The first rows create the table: settings that no row has tested would be fixed otherwise.
-        entry = catalog.ensure_table(spec, author=author(os.environ), create=False)
-        catalog.history.start(run_id, entry.id, _SERVICE)
-    except RetryableError as error:
-        logger.warning("table %s: the run is not recorded in the catalog: %s", spec.table, error)
-        return None, 0, spec
-    recorded = {} if entry.identity is None else {spec.table: entry.identity}
-    return catalog, entry.id, replace(spec, identities={**spec.identities, **recorded})
-
-
-def _register_targets(spec: TableSpec, report: JobReport, run_id: str) -> None:
-    """Register the tables that a run of a template wrote, so that services work on them, and record the run of each."""
-    if not is_configured(os.environ):
-        return
-    storage_options = submitted_storage_options(os.environ)
-    for part in (part for part in report.parts if part.status is JobStatus.COMMITTED):
-        target = written_spec(spec, part.table, environ=os.environ, storage_options=storage_options)
-        catalog, table_id, _ = _begin(target, run_id)
-        _end(catalog, table_id, run_id, part)
-
-
-def _adopt(catalog: Catalog | None, spec: TableSpec, report: JobReport) -> None:
-    """Record the identity of a table that the run created; a later run repeats it."""
-    if catalog is None or spec.table in spec.identities or report.status is not JobStatus.COMMITTED:
-        return
-    try:
-        entry = catalog.entry(spec.table)
-        catalog.adopt(entry, Table.open(entry.location, allowed_functions=spec.functions))
-    except LakehouseError as error:
-        logger.warning("table %s: its identity is not recorded in the catalog yet: %s", spec.table, error)
-
-
-def _end(catalog: Catalog | None, table_id: int, run_id: str, report: JobReport) -> None:
-    if catalog is None:
-        return
-    with catalog:
-        try:
-            record_end(catalog, RunKey(run_id=run_id, table_id=table_id, service=_SERVICE), report)
-        except RetryableError as error:
-            logger.warning("the end of run %s is not recorded in the catalog: %s", run_id, error)

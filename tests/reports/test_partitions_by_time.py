@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakehouse.cli import ingest as ingest_command
+from lakehouse.cli import ingest_runs
 from lakehouse.core.env import Env
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
@@ -128,12 +128,12 @@ def test_ingestion_without_rows_registers_the_table_and_does_not_create_it(
     finished = JobReport(status=JobStatus.NOTHING_TO_DO, table="t")
 
     def run(spec: TableSpec, report: JobReport) -> None:
-        catalog, table_id, begun = ingest_command._begin(spec, "run")
+        catalog, table_id, begun = ingest_runs.begin(spec, "run")
         assert catalog is not None
         if report.status is JobStatus.COMMITTED:
             created(begun, rows).upsert(rows)
-        ingest_command._adopt(catalog, begun, report)
-        ingest_command._end(catalog, table_id, "run", report)
+        ingest_runs.adopt(catalog, begun, report)
+        ingest_runs.end(catalog, table_id, "run", report)
 
     wrong = spec_of("{type: TIMESTAMP, output_format: yyyy-MM}")
     run(wrong, finished)

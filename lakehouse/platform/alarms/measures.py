@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import takewhile
 from types import MappingProxyType
 
 from lakehouse.platform.alarms.facts import TableFacts
@@ -79,14 +80,32 @@ def _metadata_growth(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
 def _failed_tries(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
     del rule
     for service, runs in facts.runs.items():
-        failed = _until_success(runs, RunState.FAILED)
+        failed = [run for run in _since_success(runs) if run.failed_tries]
         if failed:
-            yield Measured(value=sum(run.tries for run in failed), subject=service, detail=failed[0].error or "")
+            count = sum(run.failed_tries for run in failed)
+            yield Measured(value=count, subject=service, detail=failed[0].failure)
+
+
+def _permanent_failures(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
+    del rule
+    for service, runs in facts.runs.items():
+        failed = [run for run in _since_success(runs) if run.failed_tries and run.permanent]
+        if failed:
+            yield Measured(value=len(failed), subject=service, detail=failed[0].failure)
+
+
+def _waiting(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
+    del rule
+    for service, runs in facts.runs.items():
+        waiting = [run for run in _since_success(runs) if run.waiting_since_ms is not None]
+        if waiting:
+            since = min(run.waiting_since_ms for run in waiting if run.waiting_since_ms is not None)
+            yield Measured(value=max(0, facts.now_ms - since) / 1000, subject=service, detail=waiting[0].failure)
 
 
 def _died_runs(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
     for service, runs in facts.runs.items():
-        died = _until_success(_recent(facts, rule, runs), RunState.DIED)
+        died = [run for run in _since_success(_recent(facts, rule, runs)) if run.state is RunState.DIED]
         if died:
             yield Measured(value=len(died), subject=service, detail=died[0].run_id)
 
@@ -134,15 +153,10 @@ def _number(name: str, facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]
         yield Measured(value=float(value))
 
 
-def _until_success(runs: tuple[Run, ...], state: RunState) -> list[Run]:
-    """Return the runs in a state that no later run followed with success; `runs` is newest first."""
-    found = []
-    for run in runs:
-        if run.state in (RunState.COMMITTED, RunState.NOTHING_TO_DO):
-            break
-        if run.state is state:
-            found.append(run)
-    return found
+def _since_success(runs: tuple[Run, ...]) -> list[Run]:
+    """Return the runs that no later run followed with success; `runs` is newest first."""
+    successes = (RunState.COMMITTED, RunState.NOTHING_TO_DO)
+    return list(takewhile(lambda run: run.state not in successes, runs))
 
 
 def _recent(facts: TableFacts, rule: AlarmRule, runs: tuple[Run, ...]) -> tuple[Run, ...]:
@@ -185,8 +199,22 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         ),
         "failed_tries": Measure(
             unit=Unit.COUNT,
-            text="Failed tries of a service since its last success.",
+            text="Failed tries of a service since its last success. Tries that only waited do not count.",
             read=_failed_tries,
+            reads_runs=True,
+            by_time=True,
+        ),
+        "permanent_failures": Measure(
+            unit=Unit.COUNT,
+            text="Runs of a service since its last success whose error another try does not resolve.",
+            read=_permanent_failures,
+            reads_runs=True,
+            by_time=True,
+        ),
+        "waiting": Measure(
+            unit=Unit.DURATION,
+            text="Time for which a run of a service has been waiting for its input, or for another run.",
+            read=_waiting,
             reads_runs=True,
             by_time=True,
         ),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Integer, MetaData, String, Text
+from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Integer, MetaData, String, Text, false
 from sqlalchemy import UniqueConstraint as Unique
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -121,7 +121,11 @@ class RequestRow(Base):
 
 
 class RunRow(Base):
-    """One run of a service on a table, over all its tries, with its predicted and actual numbers."""
+    """One run of a service on a table, over all its tries, with its predicted and actual numbers.
+
+    `failed_tries` counts the failures since the last success, `waits` the tries that only waited. `permanent`
+    says that another try does not resolve the last failure.
+    """
 
     __tablename__ = "lakehouse_runs"
     __table_args__ = (
@@ -143,6 +147,10 @@ class RunRow(Base):
     actual: Mapped[dict[str, Any]] = mapped_column(default=dict)
     error: Mapped[str | None] = mapped_column(Text)
     progress: Mapped[dict[str, Any] | None]
+    failed_tries: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    waits: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    waiting_since_ms: Mapped[int | None]
+    permanent: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
 
 
 class DecisionRow(Base):

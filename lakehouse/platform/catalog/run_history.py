@@ -36,8 +36,14 @@ class RunState(StrEnum):
     NOTHING_TO_DO = "nothing_to_do"
     #: The last try of the run failed; a later try continues the run.
     FAILED = "failed"
+    #: The run waits for its input, or for another run on its table; a later try continues it.
+    WAITING = "waiting"
     #: The lease of the run expired before it reported an outcome.
     DIED = "died"
+
+
+#: States of runs about which alarms may say something: the last one may try again after a failure.
+_NOT_WELL = (RunState.FAILED, RunState.DIED, RunState.WAITING, RunState.RUNNING)
 
 
 class RequestState(StrEnum):
@@ -93,6 +99,13 @@ class Run(Readable):
 
     Until the run succeeds, `after` is the newest completion time on the table's timeline when its first try began. A
     run that found nothing to do on the whole table keeps that of its last try.
+
+    Attributes:
+        tries: Tries of the run without those that only waited; at least 1.
+        failed_tries: Failures since the last success of the run.
+        failure: The text of the last failure or wait, while a later try is active, too.
+        permanent: Whether another try does not resolve that failure.
+        waiting_since_ms: Since when the run waits; None if it does not.
     """
 
     run_id: str
@@ -106,6 +119,10 @@ class Run(Readable):
     actual: Mapping[str, Any]
     error: str | None
     after: str | None = None
+    failed_tries: int = 0
+    failure: str = ""
+    permanent: bool = False
+    waiting_since_ms: int | None = None
 
     def _shown(self) -> Shown:
         instant = f", instant {self.instant}" if self.instant else ""
@@ -128,7 +145,9 @@ class RunOutcome:
     """How a run ended: its state, and what it committed or why it failed.
 
     `actual` are the numbers of the run; None keeps the recorded numbers. `seen` is the newest completion time on the
-    timeline of a table on which the run found nothing to do.
+    timeline of a table on which the run found nothing to do. `permanent` says that
+    another try does not resolve the error. `wait_for_s` is the longest time to wait; a run that has waited longer has
+    failed for good.
     """
 
     state: RunState
@@ -136,6 +155,8 @@ class RunOutcome:
     actual: Mapping[str, Any] | None = None
     error: str | None = None
     seen: str | None = None
+    permanent: bool = False
+    wait_for_s: float | None = None
 
 
 class RunHistory:
@@ -253,7 +274,7 @@ class RunHistory:
                 session.add(row)
             row.tries += 1
             row.state, row.started_ms, row.ended_ms = RunState.RUNNING, self._clock.now_ms(), None
-            row.predicted, row.error = dict(predicted or {}), None
+            row.predicted = dict(predicted or {})
             mine = update(RequestRow).where(RequestRow.table_id == table_id, RequestRow.service == service)
             session.execute(
                 mine.where(RequestRow.state == RequestState.OPEN).values(state=RequestState.TAKEN, run_id=run_id)
@@ -276,8 +297,8 @@ class RunHistory:
     ) -> None:
         """Record the outcome of a run.
 
-        The requests of a failed run become open again; those of any other run are done. A try that was overtaken by a
-        later one is recorded only if it committed, because one commit makes the whole run successful.
+        The requests of a failed or waiting run become open again; those of any other run are done. A try that was
+        overtaken by a later one is recorded only if it committed, because one commit makes the whole run successful.
 
         Args:
             run_id: id of the run.
@@ -286,7 +307,8 @@ class RunHistory:
             outcome: the outcome.
             try_number: number of the reporting try; None for the current one.
         """
-        request_state = RequestState.OPEN if outcome.state is RunState.FAILED else RequestState.DONE
+        is_unfinished = outcome.state in (RunState.FAILED, RunState.WAITING)
+        request_state = RequestState.OPEN if is_unfinished else RequestState.DONE
         with self._database.session() as session:
             row = session.scalar(select(RunRow).where(_is(run_id, table_id, service)).with_for_update())
             if row is None:
@@ -298,13 +320,12 @@ class RunHistory:
             commits = outcome.state is RunState.COMMITTED
             if (is_stale or has_committed) and (not commits or (is_stale and has_committed)):
                 return
-            kept = {_AFTER: row.actual[_AFTER]} if outcome.state is RunState.FAILED and _AFTER in row.actual else {}
+            kept = {_AFTER: row.actual[_AFTER]} if is_unfinished and _AFTER in row.actual else {}
             if outcome.state is RunState.NOTHING_TO_DO and outcome.seen is not None:
                 kept = {_AFTER: outcome.seen}
             before = {name: value for name, value in row.actual.items() if name != _AFTER}
             row.actual = {**kept, **(before if outcome.actual is None else outcome.actual)}
-            row.state, row.ended_ms = outcome.state, self._clock.now_ms()
-            row.error = None if outcome.error is None else printable(redact_text(outcome.error), keep="\n\t")
+            _record_problem(row, outcome, self._clock.now_ms())
             row.instant = outcome.instant or row.instant
             session.execute(
                 update(RequestRow)
@@ -374,13 +395,13 @@ class RunHistory:
     def runs_since(self, since_ms: int, tables: Collection[int] | None = None) -> dict[int, dict[str, tuple[Run, ...]]]:
         """Return the runs that started since a time, by table id and service, newest first.
 
-        Without `tables`, only the runs of services that failed or died since then, on all tables.
+        Without `tables`, only the runs of services that did not all end well since then, on all tables.
         """
         order = (RunRow.started_ms.desc(), RunRow.id.desc())
         query = select(RunRow).where(RunRow.started_ms >= since_ms).order_by(*order)
         if tables is None:
             # One condition on the state, so that the index on states is used.
-            failed = (RunRow.started_ms >= since_ms) & RunRow.state.in_([RunState.FAILED, RunState.DIED])
+            failed = (RunRow.started_ms >= since_ms) & RunRow.state.in_(_NOT_WELL)
             pairs = select(RunRow.table_id, RunRow.service).where(failed).distinct().subquery()
             mine = (pairs.c.table_id == RunRow.table_id) & (pairs.c.service == RunRow.service)
             query = query.join(pairs, mine)
@@ -447,6 +468,22 @@ class RunHistory:
             )
 
 
+def _record_problem(row: RunRow, outcome: RunOutcome, now_ms: int) -> None:
+    """Record the state of a run that ends, with its failures and waits; one that waited too long has failed."""
+    state, row.permanent = outcome.state, outcome.permanent
+    if state is RunState.WAITING:
+        row.waits += 1
+        if row.waiting_since_ms is None:
+            row.waiting_since_ms = row.started_ms
+        if outcome.wait_for_s is not None and now_ms - row.waiting_since_ms > outcome.wait_for_s * 1000:
+            state, row.permanent = RunState.FAILED, True
+    if state is not RunState.WAITING:
+        row.waiting_since_ms = None
+        row.failed_tries = row.failed_tries + 1 if state is RunState.FAILED else 0
+    row.state, row.ended_ms = state, now_ms
+    row.error = None if outcome.error is None else printable(redact_text(outcome.error), keep="\n\t")
+
+
 def _among(column: InstrumentedAttribute[int], ids: Collection[int]) -> ColumnElement[bool]:
     """Return the SQL condition that a column is one of `ids`, or within their range if there are very many."""
     return column.in_(ids) if len(ids) <= _BATCH else column.between(min(ids), max(ids))
@@ -482,6 +519,16 @@ def _decision(row: DecisionRow) -> Decision:
     )
 
 
+def error_of(row: RunRow) -> str | None:
+    """Return the error of a run; None while a later try is active."""
+    return None if row.state == RunState.RUNNING else row.error
+
+
+def counted_tries(row: RunRow) -> int:
+    """Return the tries of a run, without those that only waited."""
+    return max(1, row.tries - row.waits)
+
+
 def _is(run_id: str, table_id: int, service: str) -> ColumnElement[bool]:
     return (RunRow.run_id == run_id) & (RunRow.table_id == table_id) & (RunRow.service == service)
 
@@ -493,12 +540,16 @@ def _run(row: RunRow) -> Run:
         run_id=row.run_id,
         service=row.service,
         state=RunState(row.state),
-        tries=row.tries,
+        tries=counted_tries(row),
         started_ms=row.started_ms,
         ended_ms=row.ended_ms,
         instant=row.instant,
         predicted=dict(row.predicted),
         actual=actual,
-        error=row.error,
+        error=error_of(row),
         after=after,
+        failed_tries=row.failed_tries,
+        failure=row.error or "",
+        permanent=row.permanent,
+        waiting_since_ms=row.waiting_since_ms,
     )

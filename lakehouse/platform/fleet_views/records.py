@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakehouse.platform.catalog.models import DecisionRow, RunRow
-from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, RunState
+from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, RunState, counted_tries, error_of
 from lakehouse.spec.contracts.pages import DecisionRecord, RunRecord
 
 #: A key of `actual` that the run history uses itself.
@@ -33,12 +33,12 @@ def run_record(row: RunRow, table: str, *, has_lease: bool = True) -> RunRecord:
         service=row.service,
         run=row.run_id,
         state=RunState.DIED if died else row.state,
-        tries=row.tries,
+        tries=counted_tries(row),
         started_ms=row.started_ms,
         ended_ms=row.ended_ms,
         instant=row.instant,
         predicted=dict(row.predicted or {}),
         actual={name: value for name, value in (row.actual or {}).items() if name not in _INTERNAL},
         progress=dict(row.progress or {}),
-        error=LEASE_EXPIRED if died else row.error,
+        error=LEASE_EXPIRED if died else error_of(row),
     )

@@ -246,8 +246,9 @@ class Metrics:
     def run(self, service: str, report: JobReport, *, predicted_s: float | None = None) -> None:
         """Record a run of a service, or of ingestion, from its report."""
         labels = {"table": report.table, "service": service}
-        self._record("service.runs", 1, **labels, state=str(report.status))
-        self._record("service.run_seconds", report.seconds, **labels, state=str(report.status))
+        state = "waiting" if report.error is not None and report.error.is_wait else str(report.status)
+        self._record("service.runs", 1, **labels, state=state)
+        self._record("service.run_seconds", report.seconds, **labels, state=state)
         if predicted_s is not None:
             self._record("service.predicted_seconds", predicted_s, **labels)
         if report.conflicts:

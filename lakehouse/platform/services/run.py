@@ -174,6 +174,8 @@ def record_end(
     """
     message = None if report.error is None else f"{report.error.kind}: {report.error.message}"
     state, actual = _STATES[report.status], None
+    if report.error is not None and report.error.is_wait:
+        state = RunState.WAITING
     if report.status is JobStatus.NOTHING_TO_DO and report.instant is not None:
         # An earlier try of this run committed.
         state = RunState.COMMITTED
@@ -181,7 +183,15 @@ def record_end(
         actual = {"files": report.files, "bytes": report.bytes, "seconds": round(report.seconds, 1)}
         # Rules of alarms read these.
         actual |= {name: value for name in _RATES if (value := getattr(report, name))}
-    outcome = RunOutcome(state=state, instant=report.instant, actual=actual, error=message, seen=seen)
+    outcome = RunOutcome(
+        state=state,
+        instant=report.instant,
+        actual=actual,
+        error=message,
+        seen=seen,
+        permanent=report.error is not None and not report.error.retryable,
+        wait_for_s=None if report.error is None else report.error.wait_for_s,
+    )
     until = catalog.clock.now_ms() + _PATIENCE_MS
     while True:
         try:

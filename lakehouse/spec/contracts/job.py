@@ -315,6 +315,11 @@ class JobError:
         """The exit code of the process."""
         return _ERRORS[self.code].exit_code
 
+    @property
+    def is_wait(self) -> bool:
+        """Whether the job only waits: its input has not arrived, or another run holds its table."""
+        return self.code in (ErrorCode.SOURCE_MISSING, ErrorCode.TABLE_BUSY)
+
     @classmethod
     def of(cls, error: BaseException) -> JobError:
         """Return an exception as a value. An exception of another package is retryable, as it may be transient."""

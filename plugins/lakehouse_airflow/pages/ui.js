@@ -47,7 +47,7 @@ export function Health({ health, severity = 0 }) {
 }
 
 const STATES = {
-  running: ['cyan', '▶'], committed: ['green', '✔'], nothing_to_do: ['gray', '–'], failed: ['red', '✖'], died: ['red', '✖'],
+  running: ['cyan', '▶'], committed: ['green', '✔'], nothing_to_do: ['gray', '–'], waiting: ['orange', '⏳'], failed: ['red', '✖'], died: ['red', '✖'],
   done: ['green', '✔'], requested: ['blue', '…'], refused: ['orange', '⚠'], open: ['blue', '…'], taken: ['cyan', '▶'],
   completed: ['green', '✔'], pending: ['cyan', '▶'],
 };

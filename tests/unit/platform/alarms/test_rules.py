@@ -24,7 +24,7 @@ HOUR, DAY, MB, GB = 3_600_000, 86_400_000, 1_000_000, 1_000_000_000
 TABLE = "sales.orders"
 
 
-def run(state: RunState, *, ago_ms: int = HOUR, tries: int = 1, **actual: int) -> Run:
+def run(state: RunState, *, ago_ms: int = HOUR, tries: int = 1, permanent: bool = False, **actual: int) -> Run:
     error = "RetryableError: no answer" if state is RunState.FAILED else None
     return Run(
         run_id="r1",
@@ -37,6 +37,10 @@ def run(state: RunState, *, ago_ms: int = HOUR, tries: int = 1, **actual: int) -
         predicted={},
         actual=actual,
         error=error,
+        failed_tries=tries if state is RunState.FAILED else 0,
+        failure=error or "",
+        permanent=permanent,
+        waiting_since_ms=NOW - ago_ms if state is RunState.WAITING else None,
     )
 
 
@@ -78,6 +82,18 @@ CASES = {
         runs(run(FAILED, tries=2), run(FAILED), run(DONE)),
         runs(run(FAILED, tries=2), run(DONE), run(FAILED)),
         "compaction failed 3 times in a row, more than 2: RetryableError: no answer",
+        "compaction",
+    ),
+    "permanent_failure": Case(
+        runs(run(FAILED, permanent=True), run(DONE)),
+        runs(run(FAILED), run(DONE), run(FAILED, permanent=True)),
+        "1 runs of compaction failed with an error that another try does not resolve, more than 0: RetryableError",
+        "compaction",
+    ),
+    "long_wait": Case(
+        runs(run(RunState.WAITING, ago_ms=7 * HOUR), run(DONE)),
+        runs(run(RunState.WAITING, ago_ms=6 * HOUR)),
+        "compaction has been waiting for 7h, more than 6h",
         "compaction",
     ),
     "died_runs": Case(
