@@ -13,13 +13,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
 from lakehouse.errors import UserError
 from lakehouse.model.drift import ColumnDrift, Drift
 from lakehouse.platform.sources.json_values import FieldCollector
-from lakehouse.platform.sources.new_fields import value_columns, with_new_columns
+from lakehouse.platform.sources.new_fields import role_columns, value_columns, with_new_columns
 from lakehouse.platform.sources.source import KnownColumns
 from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.platform.sources.unread_fields import RowFieldCollector, UnreadField, merged
@@ -265,7 +266,8 @@ def _with_new(
     names = {fold(name) for name in base.names}
     new = {name: one for one in column_sets for name in one.names if fold(name) not in names and name in one.valued}
     select = ingest_of(spec).select
-    adds = policy.new_column == "add" and (not select or any(text.strip().startswith("*") for text in select))
+    passes = not select or any(text.strip().startswith("*") for text in select)
+    adds = policy.new_column == "add" and passes
     columns, fields = _new_fields(session, column_sets, base)
     if policy.new_column == "fail" and (new or fields):
         name = sorted(new or fields)[0]
@@ -275,16 +277,18 @@ def _with_new(
             f"new_column in 'ingest' ({NEW_COLUMN}) to add it, or to ignore it",
             column=name,
         )
-    if adds:
-        _check_case(new, base)
-    ignored: tuple[str, ...] = () if adds else tuple(sorted(new))
-    if adds and new:
-        with_new = [one.files for one in column_sets if new.keys() & set(one.names)]
-        columns = schema_of([*columns, *(column_of(infer_schema(session, with_new), name) for name in sorted(new))])
+    roles = role_columns(spec) if passes else frozenset()
+    added = {name: one for name, one in new.items() if adds or name in roles}
+    _check_case(added, base)
+    ignored = tuple(sorted(new.keys() - added.keys()))
+    more: list[Any] = []
+    if added:
+        with_new = infer_schema(session, [one.files for one in column_sets if added.keys() & set(one.names)])
+        more = [column_of(with_new, name) for name in sorted(added)]
     if policy.new_column == "add" or not fields:
-        plan = ReadPlan(sets=column_sets, schema=columns, ignored=ignored)
+        plan = ReadPlan(sets=column_sets, schema=schema_of([*columns, *more]), ignored=ignored)
     else:
-        plan = ReadPlan(sets=column_sets, schema=base, ignored=ignored, fields=fields)
+        plan = ReadPlan(sets=column_sets, schema=schema_of([*base, *more]), ignored=ignored, fields=fields)
     return replace(plan, unread=_unread(session, plan)) if plan.ignored or plan.fields else plan
 
 

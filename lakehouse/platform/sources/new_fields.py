@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from lakehouse.core.rows.record_merge import ROW_MARKS
 from lakehouse.errors import UserError
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift
 from lakehouse.platform.sources.source import SCHEMA, KnownColumns
@@ -52,6 +53,25 @@ def value_columns(spec: TableSpec, known: KnownColumns) -> Schema:
     return schema_of([*columns, *more])
 
 
+def role_columns(spec: TableSpec) -> frozenset[str]:
+    """Return the columns that have a meaning for the table: delete marks, and those that the spec names.
+
+    They are read although other new columns are ignored: without its mark, for example, a delete would become a row.
+    """
+    section = ingest_of(spec)
+    window = section.deduplicate
+    named = (
+        *spec.record_key,
+        *spec.ordering,
+        *spec.column_groups,
+        *(column.name for column in spec.partition_by),
+        spec.delete_field or "",
+        section.event_time or "",
+        *(() if window is None else (*window.keys, window.time)),
+    )
+    return ROW_MARKS | {name.partition(".")[0] for name in named if name}
+
+
 def with_new_columns(
     schema: Schema, fields: Sequence[UnreadField], spec: TableSpec, known: KnownColumns, *, has_types: bool = True
 ) -> Schema:
@@ -79,9 +99,13 @@ def with_new_columns(
             column=one.name,
         )
     select = ingest_of(spec).select
-    if rule != "add" or not has_types or (select and not any(text.strip().startswith("*") for text in select)):
+    if not has_types or (select and not any(text.strip().startswith("*") for text in select)):
         return schema
-    typed = [one for one in fields if one.path != OTHERS and str(one.type) != "null"]
+    roles = role_columns(spec)
+    added = [one for one in fields if rule == "add" or one.path[0] in roles]
+    typed = [one for one in added if one.path != OTHERS and str(one.type) != "null"]
+    if not typed:
+        return schema
     _check_case(typed, schema, spec)
     target = with_fields(pa.struct(list(to_arrow(schema))), typed)
     return schema_of_arrow(pa.schema(list(target)))
