@@ -153,7 +153,7 @@ def test_run_that_waits_for_hours_without_a_limit_raises_one_alarm(fleet: Fleet)
     "error", [UserError("1 bad record, max_bad_records is 0"), CorruptLogError("a row ends early")]
 )
 def test_permanent_error_needs_attention_at_the_first_time(fleet: Fleet, error: Exception) -> None:
-    """The class of apache/airflow#35550: runs that failed for good are not told from those that will try again."""
+    """The class of apache/airflow#35550: runs that failed for good look like those that will try again."""
     fleet.record("scheduled", error)
     assert fleet.problems() == {"permanent_failure"}
     assert fleet.health()[0] is FleetHealth.ATTENTION
