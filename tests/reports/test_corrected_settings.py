@@ -18,6 +18,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.declared_settings import SETTINGS
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
+from lakehouse.platform.ingest import check as check_module
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobStatus
 from lakehouse.spec.table import TableSpec, parse_spec
@@ -189,6 +190,19 @@ def test_bucket_count_of_a_resized_table_is_accepted_as_declared_and_as_it_is(sp
     rule = '{"^2026-01-01$": 4}'
     for lines in (BUCKETS % 2, BUCKETS % f"2, partitions: {rule}"):
         assert checked(spec_of("type: MERGE_ON_READ\n" + lines)) == ()
+
+
+def test_check_of_a_database_compares_the_settings_of_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The class of apache/hudi#13241, for a source that knows the columns."""
+    text = f"table: t\nlocation: {tmp_path}/t\nrecord_key: id\nindex: global_simple\npartition_by: %s\n"
+    source = "ingest: {source: mysql, connection: shop, tables: shop.t}\n"
+    monkeypatch.setitem(check_module.CHECKS, "mysql", lambda *arguments: None)
+    created(parse_spec(text % "day" + source, source="t.yaml"))
+    assert checked(parse_spec(text % "day" + source, source="t.yaml")) == ()
+    with pytest.raises(UserError, match=r"partition_by \[region\]"):
+        checked(parse_spec(text % "region" + source, source="t.yaml"))
 
 
 def test_run_refuses_a_corrected_setting_and_writes_nothing() -> None:

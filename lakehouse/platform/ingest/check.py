@@ -36,8 +36,8 @@ def check_ingest(
     """
     check_declared(spec, command, environ)
     placed = replace(spec, location=location_of(spec, environ))
-    if ingest_of(placed).database is not None:
-        # The source has the keys of the tables.
+    if placed.is_template:
+        # The source has the names and keys of the tables.
         CHECKS[ingest_of(placed).source.KIND](placed, command.interval, environ, storage_options)
         return ()
     options = {**placed.write_options(), **command.options}
