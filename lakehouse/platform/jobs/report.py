@@ -7,8 +7,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from lakehouse.errors import RetryableError
 from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.contracts.job_text import report_text
@@ -16,17 +19,62 @@ from lakehouse.spec.private_files import make_parents
 
 #: Environment variable with the id of the job; Airflow's operators set it.
 JOB = "LAKEHOUSE_JOB"
+#: Bytes that are reserved for a report; one without lineage has some thousands.
+_RESERVED = 262_144
 
 
-def write_report(path: Path, report: JobReport) -> None:
-    """Write the report atomically, so that a reader never sees a part of it."""
-    make_parents(path.parent)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    # A new file of mode 0600 with a name that no other process can predict.
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(report.to_json())
-    os.replace(temporary, path)
+class ReportFile:
+    """The file of a report, whose space is reserved before the job: a full disk is found before the commit.
+
+    Raises RetryableError if the space cannot be reserved.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._temporary = path, ""
+        try:
+            make_parents(path.parent)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._remove_leftovers()
+            # A new file of mode 0600 with a name that no other process can predict.
+            descriptor, self._temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+            try:
+                os.posix_fallocate(descriptor, 0, _RESERVED)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self.discard()
+            raise RetryableError(
+                f"no space can be reserved for the report {path}: {error}. The job has not begun. Free space there, or "
+                "set LAKEHOUSE_REPORTS to another folder"
+            ) from error
+
+    def write(self, report: JobReport) -> None:
+        """Write the report atomically, so that a reader never sees a part of it; raise OSError if it cannot be.
+
+        A report that needs more than the reserved space on a full disk is written without its lineage.
+        """
+        try:
+            self._fill(report)
+        except OSError:
+            parts = tuple(replace(part, lineage=None) for part in report.parts)
+            self._fill(replace(report, lineage=None, parts=parts))
+        os.replace(self._temporary, self._path)
+
+    def discard(self) -> None:
+        """Delete the reserved file unless it is the report."""
+        with suppress(OSError):
+            if self._temporary:
+                os.unlink(self._temporary)
+
+    def _fill(self, report: JobReport) -> None:
+        with open(self._temporary, "r+b") as file:
+            file.write(report.to_json().encode())
+            file.truncate()
+
+    def _remove_leftovers(self) -> None:
+        """Delete the reserved files of earlier tries, which were killed."""
+        for file in self._path.parent.glob(f".{self._path.name}.*.tmp"):
+            file.unlink(missing_ok=True)
 
 
 def is_reported_by_caller(command: JobCommand, environ: Mapping[str, str]) -> bool:

@@ -1,6 +1,7 @@
 """Run one job: execute it, write its report and return the exit code of its error.
 
-The report is written atomically after every outcome; a retry replaces it. With `--check` the job checks its command and
+The space of the report is reserved before the work, and it is written atomically after every outcome; a retry replaces
+it. With `--check` the job checks its command and
 its table and does nothing else; only a failed check writes a report. SIGTERM raises an exception in the job, so
 that an active write is rolled back. On Linux the kernel kills the driver when spark-submit, its parent, ends.
 """
@@ -21,7 +22,7 @@ from types import FrameType
 from lakehouse.core.system.stop import JobStop, stop_job
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.texts import printable
-from lakehouse.platform.jobs.report import is_reported_by_caller, print_document, write_report
+from lakehouse.platform.jobs.report import ReportFile, is_reported_by_caller, print_document
 from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.contracts.job_check import JobCheck
 from lakehouse.spec.secrets import redact_text
@@ -44,10 +45,12 @@ def run_job(
     """
     die_with_parent()
     signal.signal(signal.SIGTERM, _stop)
-    trace = ""
+    trace, file = "", None
     try:
+        file = ReportFile(Path(command.report)) if command.report else None
         if command.check:
             _show_check(command, check(command))
+            _discard(file)
             return 0
         report = work(command)
     except JobStop as stop:
@@ -65,11 +68,10 @@ def run_job(
     except Exception as error:
         report, trace = _failed(command, error), traceback.format_exc()
     report = replace(report, interval=report.interval or command.interval_name)
-    if command.report:
-        write_report(Path(command.report), report)
+    is_written = file is not None and _is_written(file, report)
     if report.error is None:
         return 0
-    is_reported = is_reported_by_caller(command, os.environ)
+    is_reported = is_written and is_reported_by_caller(command, os.environ)
     # The log of an Airflow task always has the traceback of an unexpected error.
     is_traced = bool(trace) and (command.debug or is_reported)
     sys.stderr.write(redact_text(trace) if is_traced else "")
@@ -80,6 +82,25 @@ def run_job(
         message = printable(redact_text(report.error.message), keep=_LINES)
         sys.stderr.write(f"{report.error.kind}: {message}{hint}\n")
     return report.error.exit_code
+
+
+def _is_written(file: ReportFile, report: JobReport) -> bool:
+    """Write a report and return whether it is written. The outcome of the job does not depend on it: it is in the log.
+
+    An error here would make the caller repeat a job that has committed.
+    """
+    try:
+        file.write(report)
+    except OSError as error:
+        file.discard()
+        logger.error("the report cannot be written (%s); it is: %s", error, redact_text(report.to_json()))
+        return False
+    return True
+
+
+def _discard(file: ReportFile | None) -> None:
+    if file is not None:
+        file.discard()
 
 
 def die_with_parent() -> None:

@@ -15,7 +15,7 @@ import pytest
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
-from lakehouse.platform.jobs.report import write_report
+from lakehouse.platform.jobs.report import ReportFile
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.options.lock import LockPolicy
 from lakehouse.spec.options.lock_providers import SqlAlchemyLockOptions
@@ -98,7 +98,7 @@ def test_folder_that_is_a_symbolic_link_or_a_file_is_refused(make: Callable[[Pat
 
 def test_folders_above_a_private_one_are_not_writable_by_others_with_any_umask(tmp_path: Path) -> None:
     private_folder(tmp_path / "a" / "b" / "root", "c")
-    write_report(tmp_path / "d" / "e" / "f" / "report.json", REPORT)
+    ReportFile(tmp_path / "d" / "e" / "f" / "report.json").write(REPORT)
     created = sorted(tmp_path.rglob("*"))
     assert len(created) == 8
     assert [str(path) for path in created if path.stat().st_mode & 0o022] == []
@@ -151,11 +151,11 @@ def test_file_of_another_user_or_behind_a_link_is_not_read(tmp_path: Path, anoth
 def test_report_is_private_and_replaces_a_link_instead_of_following_it(tmp_path: Path) -> None:
     victim, report = tmp_path / "victim", tmp_path / "reports" / "run" / "report.json"
     victim.write_text("kept")
-    write_report(report, REPORT)
+    ReportFile(report).write(REPORT)
     assert (mode(report), mode(report.parent)) == (0o600, 0o700)
     report.unlink()
     report.symlink_to(victim)
-    write_report(report, REPORT)
+    ReportFile(report).write(REPORT)
     assert victim.read_text() == "kept" and not report.is_symlink()
     assert [path.name for path in report.parent.iterdir()] == ["report.json"]
 
