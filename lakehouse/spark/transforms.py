@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from threading import RLock
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.errors import LakehouseError, UserError
@@ -14,7 +17,12 @@ from lakehouse.spark.bad_records import mark_bad_records
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, SOURCE_FILE, Frame
 from lakehouse.spec.function import named_function
+from lakehouse.spec.sql_text import FILES, VARIABLES, allowed_features, require_allowed_sql
 
+#: Settings of a session that switch features of SQL, and those with which a backslash in quotes escapes nothing.
+_SETTINGS = {FILES: "spark.sql.runSQLOnFiles", VARIABLES: "spark.sql.variable.substitute"}
+_PLAIN_BACKSLASH = ("spark.sql.parser.escapedStringLiterals", "spark.sql.ansi.doubleQuotedIdentifiers")
+_analysis = RLock()
 #: The name of a step in a line of a plan.
 _STEP = re.compile(r"[ :+|-]*(\w+)")
 #: Steps of plans whose results depend on their rows only, not on the order of the rows.
@@ -43,20 +51,52 @@ _ORDERED = re.compile(
 
 
 def selected_columns(frame: Frame, select: Sequence[str]) -> Frame:
-    """Return the SQL expressions of a spec over a view; the view itself without expressions."""
-    with spark_failures("ingest.select"):
-        return frame.selectExpr(*select) if select else frame
+    """Return the SQL expressions of a spec over a view; the view itself without expressions.
+
+    Raises UserError for an expression that Spark cannot resolve, and for a feature that the deployment does not allow.
+    """
+    if not select:
+        return frame
+    with spark_failures("ingest.select"), _views_only(frame.sparkSession, select, "ingest.select"):
+        return frame.selectExpr(*select)
 
 
 def run_query(sql: str, views: Mapping[str, Frame]) -> Frame:
-    """Return the result of a query over the views; raise UserError for a query that Spark cannot parse or resolve."""
+    """Return the result of a query over the views.
+
+    Raises UserError for a query that Spark cannot parse or resolve, and for a feature that the deployment does not
+    allow (`lakehouse.spec.sql_text`).
+    """
     session = next(iter(views.values())).sparkSession
     with ExitStack() as stack, spark_failures("ingest.transform.sql"):
         for name, frame in views.items():
             frame.createOrReplaceTempView(name)
             # The plan of the result no longer needs the names.
             stack.callback(session.catalog.dropTempView, name)
+        stack.enter_context(_views_only(session, [sql], "ingest.transform.sql"))
         return session.sql(sql)
+
+
+@contextmanager
+def _views_only(session: SparkSession, texts: Sequence[str], what: str) -> Iterator[None]:
+    """Check SQL texts, and let Spark neither open files as relations nor replace variables in a block.
+
+    The settings of the session are restored. Blocks of several threads follow each other, because they share them.
+    """
+    allowed = allowed_features(os.environ)
+    plain = [session.conf.get(name, "false") == "true" for name in _PLAIN_BACKSLASH]
+    for escapes in (True, False) if any(plain) else (True,):
+        require_allowed_sql(texts, what, os.environ, escapes=escapes)
+    off = [setting for feature, setting in _SETTINGS.items() if feature not in allowed]
+    with _analysis:
+        before = {name: session.conf.get(name, "true") or "true" for name in off}
+        try:
+            for name in off:
+                session.conf.set(name, "false")
+            yield
+        finally:
+            for name, value in before.items():
+                session.conf.set(name, value)
 
 
 def run_function(name: str, views: Mapping[str, Frame]) -> Frame:

@@ -18,6 +18,7 @@ from lakehouse.spec.options.clustering import SORT_COLUMNS
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import check_known, parse_options
 from lakehouse.spec.services import SERVICES, require_by_partition, service_spec
+from lakehouse.spec.sql_text import require_allowed_sql
 from lakehouse.spec.table import TableSpec, load_spec
 
 #: Verbs of jobs that are not table services.
@@ -90,6 +91,9 @@ def _check_ingest(spec: TableSpec, command: JobCommand, environ: Mapping[str, st
             table=spec.table,
         )
     source = spec.ingest.source
+    transform = [] if spec.ingest.transform is None else [spec.ingest.transform.sql]
+    require_allowed_sql(transform, f"{spec.source or spec.table}: ingest.transform.sql", environ)
+    require_allowed_sql(spec.ingest.select, f"{spec.source or spec.table}: ingest.select", environ)
     if command.action == STREAM and spec.ingest.is_by_interval:
         raise UserError(
             f"{spec.source or spec.table}: the source of table {spec.table} is read by data interval, and a stream "

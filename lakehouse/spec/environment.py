@@ -91,6 +91,11 @@ ENVIRONMENT = (
         default="those that the spec or the caller names",
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_ALLOWED_SQL",
+        text="Features that SQL in specs may use: `reflect`, `script`, `files` and `variables`, comma separated.",
+        default="none",
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_MODULES",
         text="Folders of the modules with mergers, separated by colons.",
         default="the folder of the DAGs",
