@@ -9,15 +9,18 @@ alarms             silence, end_silence                                         
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.scheduling import ALL_SERVICES
+from lakehouse.spec.secrets import has_password
 from lakehouse.spec.services import service_spec
 
 _Words = tuple[str, ...]
+_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +162,8 @@ ACTIONS = (
         subjects=("alarms",),
     ),
 )
+#: Bytes of the parameters of an action as JSON.
+LONGEST_PARAMETERS = 65_536
 ACTION_NAMES = tuple(spec.name for spec in ACTIONS)
 
 
@@ -183,8 +188,17 @@ def action_on(subject: str, name: str) -> ActionSpec:
     return spec
 
 
+def dag_run_id(action: int) -> str:
+    """Return the id of the DAG run that does an action; it is the same when the start is repeated."""
+    return f"lakehouse_action_{action}"
+
+
 def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
-    """Raise UserError for a missing or unknown parameter, an unknown service, or a value of a wrong type."""
+    """Raise UserError for a missing or unknown parameter, an unknown service, or a value that cannot be used.
+
+    A value has a wrong type, is too long, or has characters that databases and commands do not accept.
+    """
+    _check_storable(spec, parameters)
     known = (*spec.required, *spec.optional)
     for name, value in parameters.items():
         if name not in known:
@@ -225,9 +239,37 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _check_storable(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
+    try:
+        text = json.dumps(parameters, ensure_ascii=False, allow_nan=False)
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        character = error.object[error.start]
+        raise UserError(f"{spec.name}: the parameters contain {character!r}, half of a character; remove it") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{spec.name}: the parameters cannot be stored as JSON: {error}") from None
+    if "\\u0000" in text.replace("\\\\", ""):
+        raise UserError(
+            f"{spec.name}: the parameters contain the character NUL, which no database stores and no command accepts; "
+            "remove it"
+        )
+    if has_password(text):
+        raise UserError(
+            f"{spec.name}: the parameters contain a URL with a password, and all users see them in the list of "
+            "actions. Write airflow:<connection id> instead"
+        )
+    if size > LONGEST_PARAMETERS:
+        raise UserError(
+            f"{spec.name}: the parameters have {size:,} bytes, more than {LONGEST_PARAMETERS:,}; all users see them in "
+            "the list of actions. Request several actions, with fewer partitions each"
+        )
+
+
 def _check_value(spec: ActionSpec, name: str, value: Any) -> None:
     kinds: dict[str, Any] = {"partitions": list | tuple, "settings": Mapping}
     kind = kinds.get(name, str)
     if not isinstance(value, kind):
         what = {"partitions": "a list of partitions", "settings": "an object of settings"}.get(name, "a text")
-        raise UserError(f"{spec.name}: {name} is {value!r}, not {what}")
+        raise UserError(f"{spec.name}: {name} is {repr(value)[:_SHOWN]}, not {what}")
+    if isinstance(value, list | tuple) and not all(isinstance(part, str) for part in value):
+        raise UserError(f"{spec.name}: {name} is {repr(value)[:_SHOWN]}, not a list of texts")

@@ -34,6 +34,11 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _SECRET_PARAMETER = re.compile(r"passw|pwd|secret|token|sas|private", re.IGNORECASE)
+#: A URL with a user and a password, and one with a parameter that is a secret.
+_LOGIN = re.compile(r"://[^\s:/@]*:[^\s/]+@")
+_URL_PARAMETER = re.compile(r"[?&;][\w.-]*(?:passw|pwd|secret|token|sas|private)[\w.-]*=[^&;\s]", re.IGNORECASE)
+#: Names of undeclared options that name a server: those of storage.
+_HOST_NAME = re.compile(r"(?:^|[._-])endpoint(?:[._-]ur[il])?$", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE, _AIRFLOW = "file:", "airflow:"
 # Texts come from tables, too, so both are searched by RE2 in time that is linear in the text. Greedy up to the last @
@@ -93,13 +98,36 @@ def redact_text(text: str) -> str:
     return shown
 
 
+def has_password(value: str) -> bool:
+    """Return whether a text contains a URL with a password, whatever it is the value of."""
+    text = _VARIABLE.sub("", value)
+    return "://" in text and (_LOGIN.search(text) is not None or _URL_PARAMETER.search(text) is not None)
+
+
 def refuse_secrets(options: Mapping[str, Any], where: str) -> None:
     """Raise SettingError without the value if a visible option contains a secret."""
     for key, value in options.items():
-        if is_secret(key) and holds_secret(str(value)):
+        if has_password(str(value)) or (is_secret(key) and holds_secret(str(value))):
             raise SettingError(
                 f"{where}: option {key} contains a secret, which other users can read there. {_WAYS} A URL without a "
                 "password is also accepted.",
+                setting=key,
+            )
+
+
+def refuse_hosts(options: Mapping[str, Any], where: str) -> None:
+    """Raise SettingError without the value if an option names a server other than by an Airflow connection.
+
+    Jobs connect to the server with the rights of the deployment, so a user who may edit one service must not choose it.
+    """
+    hosts = {key for found in declarations() if found["host"] for key in (found["key"], *found["aliases"])}
+    for key, value in options.items():
+        named = key in hosts or _HOST_NAME.search(key) is not None
+        if named and str(value).strip() and not str(value).strip().startswith(_AIRFLOW):
+            raise SettingError(
+                f"{where}: option {key} names a server, to which jobs would connect with the rights of the deployment. "
+                "Write airflow:<connection id> of a connection in LAKEHOUSE_CONNECTIONS, or declare the server in the "
+                "table's spec",
                 setting=key,
             )
 

@@ -380,6 +380,7 @@ def _services(section: Section) -> dict[str, Any]:
         if not isinstance(settings, dict):
             raise detail.error(f"services.{service}: {settings!r} is not a mapping of settings.", service)
         try:
+            refuse_secrets(settings, f"services.{service}")
             service_settings(service, settings)
         except UserError as error:
             raise _at_setting(detail, service, error) from error

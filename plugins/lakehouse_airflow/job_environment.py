@@ -20,7 +20,7 @@ CATALOG_VARIABLE = "LAKEHOUSE_CATALOG"
 #: Ids of the connections that every job gets, comma separated.
 CONNECTIONS = "LAKEHOUSE_CONNECTIONS"
 #: Types of connections whose extra has settings of a client.
-_AS_JSON = ("kafka", "mysql")
+_AS_JSON = ("kafka", "mysql", "hive_metastore")
 #: Settings of TLS in the extra of a connection to PostgreSQL, as libpq names them.
 _TLS = ("sslmode", "sslrootcert")
 #: `lakehouse.cli.specs` reads these. It needs the database's driver, which Airflow's environment does not have.

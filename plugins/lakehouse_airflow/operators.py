@@ -43,6 +43,7 @@ from lakehouse.spec.command_check import REPLAY, check_command
 from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobCommand, JobReport, JobStatus
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
+from lakehouse.spec.secrets import refuse_hosts
 from lakehouse.spec.table import load_spec
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.forms import check_conf
@@ -206,6 +207,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         options = params.get("options") or {}
         if not isinstance(options, Mapping):
             raise UserError(f"the run's params give options={options!r}: expected a mapping of option to value")
+        refuse_hosts(options, "the run's params")
         return JobCommand(
             verb=self.verb,
             action=REPLAY if params.get(REPLAY) else self.action,

@@ -25,6 +25,7 @@ from lakehouse.spec.options.declarations import canonical_key
 from lakehouse.spec.options.policies import POLICIES
 from lakehouse.spec.publish_keys import SERVICE_KEYS
 from lakehouse.spec.scheduling import ALL_SERVICES
+from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.services import SERVICE_SPECS, ServiceSpec, pattern_settings, service_settings
 
 
@@ -86,7 +87,7 @@ def table_policies(facts: PolicyFacts, policies: ServicePolicies, *, partition: 
                 enabled=settings.enabled,
                 priority=settings.priority,
                 deadline_s=settings.deadline_s,
-                options=dict(settings.options),
+                options={key: redact_text(value) for key, value in settings.options.items()},
                 settings=tuple(_effective(spec, layers, partition)),
             )
         )
@@ -284,4 +285,5 @@ def _named(settings: Mapping[str, Any], by_key: Mapping[str, str]) -> dict[str, 
 
 
 def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    # An earlier version stored passwords of URLs.
+    return str(value).lower() if isinstance(value, bool) else redact_text(str(value))

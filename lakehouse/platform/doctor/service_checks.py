@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -13,6 +14,7 @@ from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.display import count_text
 from lakehouse.platform.doctor.deployment import Deployment
 from lakehouse.platform.doctor.finding import Finding, combined, failed, ok
+from lakehouse.platform.metastore.addresses import metastore_addresses
 from lakehouse.spec.options.lock_providers import LOCK_PROVIDERS
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.sync import METASTORE_URIS, METASTORE_VARIABLE
@@ -76,7 +78,8 @@ def _ask_metastore(uris: str, user: str) -> Finding:
     # Imported here because the client is an optional package.
     module: Any = import_module("lakehouse.core.timeline.locks.metastore_client")
     try:
-        client = module.MetastoreClient(uris, option=METASTORE_URIS, timeout_s=_METASTORE_S)
+        addresses = metastore_addresses(uris, os.environ)
+        client = module.MetastoreClient(addresses, option=METASTORE_URIS, timeout_s=_METASTORE_S)
         try:
             databases = client.call(lambda service: service.get_all_databases())
         finally:

@@ -21,6 +21,7 @@ from lakehouse.platform.catalog.policy_view import PolicyFacts, table_policies
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.spec.contracts.policies import PolicyOrigin, PolicySetting, TablePolicies
 from lakehouse.spec.scheduling import ALL_SERVICES, parse_common_limits
+from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.services import service_settings
 
 
@@ -127,7 +128,7 @@ def _policy_text(what: str, value: Any, old: Any) -> str:
 
 
 def _value_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else redact_text(str(value))
 
 
 def _change(what: str, value: Any, old: PolicySetting | None) -> str:

@@ -6,6 +6,7 @@ import os
 from importlib import import_module
 
 from lakehouse.errors import UserError
+from lakehouse.platform.metastore.addresses import metastore_addresses
 from lakehouse.platform.metastore.protocol import Metastore
 from lakehouse.spec.options.sync import METASTORE_URIS, METASTORE_VARIABLE, SyncPolicy
 
@@ -35,5 +36,5 @@ def open_metastore(policy: SyncPolicy, *, purpose: str = "metastore sync", overr
         raise UserError(
             f"{purpose} needs a package that is not installed: {error.name}; pip install 'lakehouse-tables[hive]'"
         ) from error
-    opened: Metastore = hive.HiveMetastore(uris, timeout_s=policy.timeout_s)
+    opened: Metastore = hive.HiveMetastore(metastore_addresses(uris, os.environ), timeout_s=policy.timeout_s)
     return opened

@@ -89,6 +89,7 @@ class SqlAlchemyLockOptions(LockOptions):
         "Lock sqlalchemy: SQLAlchemy URL of the database (SQLite, PostgreSQL) that holds the row of the lock. Secret: "
         "with a password write ${NAME} of an environment variable, file:/path, or airflow:<connection id>.",
         secret=True,
+        host=True,
     )
 
     def check(self) -> None:
@@ -100,7 +101,9 @@ class SqlAlchemyLockOptions(LockOptions):
 class ZookeeperLockOptions(LockOptions):
     """Options of the provider `zookeeper`: Curator's lock recipe, as Hudi's ZookeeperBasedLockProvider uses it."""
 
-    url: str = option("hoodie.write.lock.zookeeper.url", "", "Lock zookeeper: hosts of the ensemble, comma separated.")
+    url: str = option(
+        "hoodie.write.lock.zookeeper.url", "", "Lock zookeeper: hosts of the ensemble, comma separated.", host=True
+    )
     port: int = option(
         "hoodie.write.lock.zookeeper.port", 2181, "Lock zookeeper: port of the hosts that are given without one."
     )
@@ -138,7 +141,10 @@ class HiveMetastoreLockOptions(LockOptions):
     database: str = option("hoodie.write.lock.hivemetastore.database", "", "Lock hivemetastore: database of the table.")
     table: str = option("hoodie.write.lock.hivemetastore.table", "", "Lock hivemetastore: name of the table.")
     uris: str = option(
-        "hoodie.write.lock.hivemetastore.uris", "", "Lock hivemetastore: thrift://host:port, several comma separated."
+        "hoodie.write.lock.hivemetastore.uris",
+        "",
+        "Lock hivemetastore: thrift://host:port, several comma separated.",
+        host=True,
     )
 
     def check(self) -> None:

@@ -18,6 +18,7 @@ def option(
     aliases: tuple[str, ...] = (),
     secret: bool = False,
     most: int = LARGEST_LONG,
+    host: bool = False,
 ) -> Any:
     """Declare a dataclass field that users set by an option key.
 
@@ -29,7 +30,16 @@ def option(
         aliases: Other keys that set the same field.
         secret: The value is not shown, logged or stored, except as a reference (`lakehouse.spec.secrets`).
         most: The largest number, for an option that is one.
+        host: The value names a server, so it is not accepted from users who may edit one service only.
     """
     # A failed assertion prints a policy with its fields, so a secret stays out of the repr.
-    metadata = {"key": key, "text": text, "choices": choices, "aliases": aliases, "secret": secret, "most": most}
+    metadata = {
+        "key": key,
+        "text": text,
+        "choices": choices,
+        "aliases": aliases,
+        "secret": secret,
+        "most": most,
+        "host": host,
+    }
     return field(default=default, repr=not secret, metadata=metadata)

@@ -33,7 +33,9 @@ class SyncPolicy:
     uris: str = option(
         METASTORE_URIS,
         "",
-        "Hive Metastore: thrift://host:port, several comma separated; default $LAKEHOUSE_METASTORE.",
+        "Hive Metastore: thrift://host:port, several comma separated, or airflow:<connection id>; default "
+        "$LAKEHOUSE_METASTORE.",
+        host=True,
     )
     database: str = option(
         f"{_PREFIX}.database", "default", "Database in the metastore; it is created if it is missing."
