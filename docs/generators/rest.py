@@ -22,13 +22,16 @@ catalog did not answer: the time and the error; `as_of_ms` is the time of a read
 
 | status | code | meaning |
 | --- | --- | --- |
-| 400 | `refused` | the request is wrong; the text says what to do |
+| 400 | `refused`, `invalid_parameter` | the request is wrong; the text says what to do |
 | 401 | `not_logged_in` | no login |
 | 403 | `forbidden` | the user lacks the permission, or a change came from another site |
 | 404 | `unknown_table`, `not_found` | there is no such table or address |
 | 409 | `conflict` | the DAG `lakehouse.actions` is missing |
+| 411, 413 | `length_required`, `too_long` | the body of an action has no length, or more than 256 kB |
 | 422 | `invalid_parameter` | a parameter has a wrong type or range |
-| 503 | `unavailable` | the catalog or a table does not answer; the same request may succeed later |"""
+| 429 | `too_many_requests` | the user has as many requests as one user may; `Retry-After` says when to try again |
+| 503 | `unavailable` | the catalog or a table does not answer; the same request may succeed later |
+| 503 | `busy` | too many requests wait; `Retry-After` says when to try again |"""
 
 
 def rest_page() -> str:

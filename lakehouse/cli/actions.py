@@ -14,7 +14,7 @@ from lakehouse.cli import remote
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
 from lakehouse.cli.specs import author
-from lakehouse.errors import LakehouseError, UserError
+from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.fleet_views.actions import (
     ActionState,
@@ -32,6 +32,8 @@ from lakehouse.spec.contracts.pages import ActionRecord, ActionResult
 from lakehouse.spec.yaml_section import read_value
 
 _LISTS = ("partitions",)
+#: In the result of an action: it failed, and another try of its job may succeed.
+_RETRYABLE = "retryable"
 
 
 def list_actions(given: Given) -> None:
@@ -60,14 +62,30 @@ def run_action(given: Given) -> int:
                 # A retry of the task finds the result of the earlier try.
                 show_document(ActionResult(action=action), given.output)
                 return 0
+            _require_not_failed(action)
             end_action(session, number, ActionState.RUNNING, {})
         code, result = _done(action)
+        if code == RetryableError.exit_code:
+            result = {**result, _RETRYABLE: True}
         state = ActionState.FAILED if code else ActionState.DONE
         with catalog.database.session() as session:
             end_action(session, number, state, result)
             ended = read_action(session, number)
     show_document(ActionResult(action=ended), given.output)
     return code
+
+
+def _require_not_failed(action: ActionRecord) -> None:
+    """Raise UserError for an action that has failed, unless another try may succeed.
+
+    The table may have changed since the user saw what the action would do.
+    """
+    if action.state == ActionState.FAILED and not action.result.get(_RETRYABLE):
+        raise UserError(
+            f"action {action.id} has failed, so it is not done again: {action.result.get('error', 'see its log')}. "
+            "Request the action again, which shows what it would do now",
+            action=action.id,
+        )
 
 
 def _recorded(catalog: Catalog, given: Given) -> int:

@@ -14,7 +14,7 @@ from airflow.sdk import DAG, Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
-from lakehouse.spec.actions import ACTIONS
+from lakehouse.spec.actions import ACTIONS, dag_run_id
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.job_environment import AUTHOR
 from lakehouse_airflow.processes import end_job
@@ -80,6 +80,7 @@ def act() -> dict[str, Any]:
     job_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
     author = getattr(context["dag_run"], "triggering_user_name", None) or "airflow"
     try:
+        require_own_run(params, instance.run_id)
         words = action_words(params)
     except UserError as error:
         raise AirflowFailException(str(error)) from error
@@ -89,6 +90,16 @@ def act() -> dict[str, Any]:
         end_job(job_id)
     record: dict[str, Any] = json.loads(printed)
     return record
+
+
+def require_own_run(params: Any, run_id: str) -> None:
+    """Raise UserError if the params of a run name a recorded action that another run does."""
+    number = params.get("action_id")
+    if number is not None and run_id != dag_run_id(int(number)):
+        raise UserError(
+            f"the recorded action {number} is done by the run {dag_run_id(int(number))} only; request the action again "
+            "on the page of the table, or start a run with table, action and parameters"
+        )
 
 
 def action_words(params: Any) -> list[str]:

@@ -6,9 +6,11 @@ record.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import func, select
@@ -20,8 +22,15 @@ from lakehouse.platform.catalog.run_history import RequestState
 from lakehouse.platform.catalog.state_rows import mark_changed
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.platform.fleet_views.paging import Paging
+from lakehouse.spec.actions import dag_run_id
 from lakehouse.spec.contracts.pages import ActionRecord, ActionsPage
-from lakehouse.spec.secrets import redact_text
+from lakehouse.spec.quantities import LARGEST_LONG
+from lakehouse.spec.secrets import redact, redact_text
+
+#: Characters of a JSON document in a list of actions; those of a text, and the parts of a list, if it is longer.
+_LONGEST_SHOWN, _LONGEST_TEXT, _MOST_PARTS = 16_384, 500, 20
+#: Time after which no server still does an action that it does while the user waits.
+_LONGEST_DIRECT_MS = 600_000
 
 
 class ActionState(StrEnum):
@@ -70,11 +79,6 @@ def record_action(session: Session, new: NewAction, now_ms: int) -> int:
     return row.id
 
 
-def dag_run_id(action: int) -> str:
-    """Return the id of the DAG run that does an action; it is the same when the start is repeated."""
-    return f"lakehouse_action_{action}"
-
-
 def request_service(session: Session, action: int, now_ms: int) -> int:
     """Write the request of a service that an action asks for, and return its number."""
     row = _action(session, action)
@@ -102,10 +106,11 @@ def follow_run(session: Session, action: int, dag: str, run: str) -> None:
 
 
 def end_action(session: Session, action: int, state: ActionState, result: Mapping[str, Any]) -> None:
-    """Record the state and the result of an action; secrets in texts are hidden."""
+    """Record the state and the result of an action; secrets in texts are hidden, and a long result is shortened."""
     row = _action(session, action)
     row.state = state
-    row.result = {name: redact_text(part) if isinstance(part, str) else part for name, part in result.items()}
+    clean = {name: redact_text(part) if isinstance(part, str) else part for name, part in result.items()}
+    row.result = shortened(clean)
 
 
 def read_action(session: Session, action: int) -> ActionRecord:
@@ -118,8 +123,39 @@ def actions_page(session: Session, paging: Paging, now_ms: int, table: str = "")
     query = select(ActionRow) if not table else select(ActionRow).where(ActionRow.subject == table)
     total = session.scalar(select(func.count()).select_from(query.with_only_columns(ActionRow.id).subquery()))
     page = query.order_by(ActionRow.id.desc()).offset(paging.offset).limit(paging.limit)
-    rows = tuple(map(action_record, session.scalars(page)))
+    rows = tuple(_listed(row, now_ms) for row in session.scalars(page))
     return ActionsPage(now_ms=now_ms, total=total or 0, offset=paging.offset, actions=rows)
+
+
+def shortened(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document that is longer than a list of actions shows with its long texts and lists cut.
+
+    The key `shortened` says so. All readers of the list get the document.
+    """
+    if len(json.dumps(document)) <= _LONGEST_SHOWN:
+        return dict(document)
+    brief = {name: _brief(part) for name, part in islice(document.items(), _MOST_PARTS)}
+    return {**(brief if len(json.dumps(brief)) <= _LONGEST_SHOWN else {}), "shortened": True}
+
+
+def _brief(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else f"{value[:_LONGEST_TEXT]}..."
+    if isinstance(value, Mapping):
+        return {name: _brief(part) for name, part in islice(value.items(), _MOST_PARTS)}
+    return [_brief(part) for part in value[:_MOST_PARTS]] if isinstance(value, list | tuple) else value
+
+
+def _listed(row: ActionRow, now_ms: int) -> ActionRecord:
+    """Return the action of a row for the list: shortened, and failed if the server that did it has ended."""
+    record = action_record(row)
+    # An earlier version stored passwords of URLs.
+    record = replace(record, parameters=shortened(redact(record.parameters)), result=shortened(record.result))
+    is_direct = not row.dag_id and row.request_id is None
+    if row.state != ActionState.REQUESTED or not is_direct or now_ms - row.created_ms < _LONGEST_DIRECT_MS:
+        return record
+    error = "the server ended before the action did; look whether its effect is there, and request it again if not"
+    return replace(record, state=ActionState.FAILED, result={"error": error})
 
 
 def action_record(row: ActionRow) -> ActionRecord:
@@ -140,7 +176,7 @@ def action_record(row: ActionRow) -> ActionRecord:
 
 
 def _action(session: Session, action: int) -> ActionRow:
-    row = session.get(ActionRow, action)
+    row = session.get(ActionRow, action) if 0 < action <= LARGEST_LONG else None
     if row is None:
         raise UserError(f"no action {action} in this catalog; `lakehouse action list` lists all", action=action)
     return row

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from lakehouse.errors import UserError
 
 MOST_ROWS = 200
+#: More rows than any list has; databases refuse numbers of more than 64 bits.
+LARGEST_OFFSET = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +19,8 @@ class Paging:
     limit: int = 50
 
     def __post_init__(self) -> None:
-        if self.offset < 0 or not 1 <= self.limit <= MOST_ROWS:
+        if not 0 <= self.offset <= LARGEST_OFFSET or not 1 <= self.limit <= MOST_ROWS:
             raise UserError(
-                f"offset {self.offset} and limit {self.limit}: the offset is 0 or more, the limit 1 to {MOST_ROWS}"
+                f"offset {self.offset} and limit {self.limit}: the offset is 0 to {LARGEST_OFFSET}, the limit 1 to "
+                f"{MOST_ROWS}"
             )

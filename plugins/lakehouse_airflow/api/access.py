@@ -56,12 +56,26 @@ ActingUser = Annotated[Any, Depends(acting_user)]
 
 
 def _is_own(request: Request) -> bool:
+    """Return whether a page of this site sent the request.
+
+    Pages cannot set `Sec-Fetch-Site`, which browsers send over HTTPS. Without it the origin is compared with the host
+    that the browser requested. A proxy forwards it as `Host` or `X-Forwarded-Host`, usually without a default port; a
+    page of another site cannot set the latter, because the server would have to allow it first.
+    """
+    site = request.headers.get("sec-fetch-site", "")
+    if site in ("same-origin", "same-site", "cross-site"):
+        return bool(site == "same-origin")
     origin = request.headers.get("origin", "")
-    own = {f"//{request.headers.get('host', '')}", conf.get("api", "base_url", fallback="")}
-    return _place(origin) is not None and _place(origin) in {_place(url) for url in own}
+    scheme, base_url = origin.partition("://")[0], conf.get("api", "base_url", fallback="")
+    hosts = [request.headers.get("host", ""), request.headers.get("x-forwarded-host", "").partition(",")[0].strip()]
+    own = {_place(f"{scheme}://{host}") for host in hosts if host} | {_place(base_url)}
+    return _place(origin) is not None and _place(origin) in own
 
 
 def _place(url: str) -> tuple[str, int | None] | None:
-    """Return host and port of a URL, None without a host."""
-    parts = urlsplit(url)
-    return None if not parts.hostname else (parts.hostname, parts.port or _PORTS.get(parts.scheme))
+    """Return host and port of a URL, None without a host or with a port that is none."""
+    try:
+        parts = urlsplit(url)
+        return None if not parts.hostname else (parts.hostname, parts.port or _PORTS.get(parts.scheme))
+    except ValueError:
+        return None

@@ -25,28 +25,31 @@ from lakehouse.platform.fleet_views.actions import (
     request_service,
 )
 from lakehouse.platform.fleet_views.names import table_row
-from lakehouse.platform.fleet_views.paging import MOST_ROWS, Paging
+from lakehouse.platform.fleet_views.paging import LARGEST_OFFSET, MOST_ROWS, Paging
 from lakehouse.platform.fleet_views.policies import PolicyScope, policy_change, policy_removal
 from lakehouse.platform.fleet_views.stopping import ActiveRun, active_run, stop_effects
 from lakehouse.platform.fleet_views.table import why_page
 from lakehouse.spec.actions import ActionSpec, action_on, check_parameters, command_words
 from lakehouse.spec.contracts.pages import ActionPreview, ActionResult, ActionsPage
-from lakehouse_airflow.api.access import ACTIONS_DAG, READS, ActingUser, require_edit, service_dag
+from lakehouse_airflow.api.access import ACTIONS_DAG, READS, ActingUser, User, require_edit, service_dag
 from lakehouse_airflow.api.catalog import CLOCK, answer, database, reading
 from lakehouse_airflow.api.effects import effects_of
+from lakehouse_airflow.api.pools import CATALOG, CHANGES, in_pool
 from lakehouse_airflow.api.reads import run_json
-from lakehouse_airflow.api.requests import change_policy, is_finished, start_run, stop_task
+from lakehouse_airflow.api.requests import change_policy, is_finished, recorded_failure, start_run, stop_task
 
 router = APIRouter(tags=["actions"])
 Parameters = Annotated[dict[str, Any], Body(embed=True, description="Parameters of the action.")]
 Action = Annotated[str, Body(embed=True, description="Kind of the action, such as `request_service`.")]
-Offset = Annotated[int, Query(ge=0, description="Number of rows to skip.")]
+Offset = Annotated[int, Query(ge=0, le=LARGEST_OFFSET, description="Number of rows to skip.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="Number of rows of the page.")]
 
 
 @router.get("/actions", dependencies=[READS], responses={200: {"model": ActionsPage}}, summary="List actions of users")
-def list_actions(request: Request, table: str = "", offset: Offset = 0, limit: Limit = 50) -> Any:
+@in_pool(CATALOG)
+def list_actions(request: Request, user: User, table: str = "", offset: Offset = 0, limit: Limit = 50) -> Any:
     """Return one page of the actions on a table, or on all tables, the newest first."""
+    del user
     paging = Paging(offset=offset, limit=limit)
     return answer(request, lambda session, now_ms: actions_page(session, paging, now_ms, table))
 
@@ -56,6 +59,7 @@ def list_actions(request: Request, table: str = "", offset: Offset = 0, limit: L
     responses={200: {"model": ActionPreview}},
     summary="Show what an action would do",
 )
+@in_pool(CHANGES)
 def preview(table: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
     """Return the effects of an action without doing it."""
     spec = _allowed(user, action, parameters)
@@ -64,6 +68,7 @@ def preview(table: str, action: Action, user: ActingUser, parameters: Parameters
 
 
 @router.post("/tables/{table}/actions", responses={200: {"model": ActionResult}}, summary="Request an action")
+@in_pool(CHANGES)
 def act(table: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
     """Record an action with the user's name, and request it."""
     spec = _allowed(user, action, parameters)
@@ -77,14 +82,15 @@ def act(table: str, action: Action, user: ActingUser, parameters: Parameters) ->
             request_service(session, number, CLOCK.now_ms())
         if stopped is not None:
             follow_run(session, number, stopped.task.dag, stopped.task.run)
-    if spec.by_dag:
-        start_run(number, author)
-    elif spec.command:
-        change_policy(number, command_words(spec.command, table, parameters), author)
-    elif stopped is not None:
-        result = stop_task(stopped.task)
-        with database().session() as session:
-            end_action(session, number, ActionState.DONE, result)
+    with recorded_failure(number):
+        if spec.by_dag:
+            start_run(number, author)
+        elif spec.command:
+            change_policy(number, command_words(spec.command, table, parameters), author)
+        elif stopped is not None:
+            result = stop_task(stopped.task)
+            with database().session() as session:
+                end_action(session, number, ActionState.DONE, result)
     with reading() as session:
         return JSONResponse(ActionResult(action=read_action(session, number)).to_mapping())
 
@@ -92,9 +98,9 @@ def act(table: str, action: Action, user: ActingUser, parameters: Parameters) ->
 def _allowed(user: Any, action: str, parameters: Mapping[str, Any]) -> ActionSpec:
     """Return the spec of an action that the user may request; check its parameters."""
     spec = action_on("table", action)
+    check_parameters(spec, parameters)
     service = str(parameters.get("service", ""))
     require_edit(user, service_dag(service) if spec.is_of_service else ACTIONS_DAG)
-    check_parameters(spec, parameters)
     return spec
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import unquote_plus
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -10,8 +11,10 @@ from fastapi.responses import JSONResponse, Response
 import lakehouse
 from lakehouse_airflow.api import actions, queue, scopes, static, tables
 from lakehouse_airflow.api.access import User
-from lakehouse_airflow.api.errors import add_handlers
+from lakehouse_airflow.api.errors import add_handlers, problem
 
+#: Bytes of the body of an action; its parameters have a lower limit.
+LONGEST_BODY = 262_144
 PREFIX, VERSION = "/lakehouse", "v1"
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -53,8 +56,22 @@ def _document_router(app: FastAPI) -> APIRouter:
 
 
 async def _secure(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    response = await call_next(request)
+    response = _refusal(request) or await call_next(request)
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers.setdefault("Cache-Control", "private, no-store")
     return response
+
+
+def _refusal(request: Request) -> JSONResponse | None:
+    """Return the answer to a request that no endpoint can serve: with NUL, or with a body that is too long."""
+    if "\0" in request.url.path or "\0" in unquote_plus(request.url.query) or "\0" in request.scope["path"]:
+        return problem(400, "invalid_parameter", "the address contains the character NUL (%00); remove it")
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        return None
+    length = request.headers.get("content-length", "")
+    if not (length.isascii() and length.isdigit()):
+        return problem(411, "length_required", "a change needs the header Content-Length; send the body in one piece")
+    if len(length) > len(str(LONGEST_BODY)) or int(length) > LONGEST_BODY:
+        return problem(413, "too_long", f"the body has {length} bytes; an action has at most {LONGEST_BODY}")
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
@@ -12,14 +13,16 @@ from fastapi.responses import JSONResponse
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.platform.fleet_views.names import UnknownTableError
 from lakehouse.spec.secrets import redact_text
+from lakehouse_airflow.api.pools import PoolFullError, UserLimitError
 
+_LATER = {"Retry-After": "5"}
 log = logging.getLogger(__name__)
 _CODES = {401: "not_logged_in", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 409: "conflict"}
 
 
-def problem(status: int, code: str, text: str) -> JSONResponse:
+def problem(status: int, code: str, text: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return the response for an error."""
-    return JSONResponse({"code": code, "text": redact_text(text)}, status_code=status)
+    return JSONResponse({"code": code, "text": redact_text(text)}, status_code=status, headers=dict(headers or {}))
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -41,6 +44,10 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
 
 
 async def _lakehouse(request: Request, error: Any) -> JSONResponse:
+    if isinstance(error, UserLimitError):
+        return problem(429, "too_many_requests", f"{error}. Try again after one of them has ended", _LATER)
+    if isinstance(error, PoolFullError):
+        return problem(503, "busy", f"{error}. Try again later", _LATER)
     if isinstance(error, RetryableError):
         return problem(503, "unavailable", f"{error}. Try again; `lakehouse doctor` checks the deployment")
     if isinstance(error, UnknownTableError):

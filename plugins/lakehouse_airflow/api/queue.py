@@ -8,21 +8,24 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
 from lakehouse.platform.fleet_views.alarms import AlarmQuery, alarms_page
-from lakehouse.platform.fleet_views.paging import MOST_ROWS, Paging
+from lakehouse.platform.fleet_views.paging import LARGEST_OFFSET, MOST_ROWS, Paging
 from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
 from lakehouse.spec.contracts.pages import AlarmsPage, QueuePage, QueueSection
-from lakehouse_airflow.api.access import READS
+from lakehouse_airflow.api.access import READS, User
 from lakehouse_airflow.api.catalog import answer
+from lakehouse_airflow.api.pools import CATALOG, in_pool
 
 router = APIRouter(tags=["queue"], dependencies=[READS])
-Offset = Annotated[int, Query(ge=0, description="Number of rows to skip.")]
+Offset = Annotated[int, Query(ge=0, le=LARGEST_OFFSET, description="Number of rows to skip.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="Number of rows of the page.")]
 
 
 # parameters: the query parameters of the endpoint
 @router.get("/queue", responses={200: {"model": QueuePage}}, summary="List due services, active runs or ended runs")
+@in_pool(CATALOG)
 def queue(
     request: Request,
+    user: User,
     section: QueueSection = QueueSection.DUE,
     search: str = "",
     service: str = "",
@@ -30,14 +33,17 @@ def queue(
     limit: Limit = 50,
 ) -> Any:
     """Return one page of a section of the queue."""
+    del user
     query = QueueQuery(section=section, search=search, service=service, paging=Paging(offset=offset, limit=limit))
     return answer(request, lambda session, now_ms: queue_page(session, query, now_ms))
 
 
 @router.get("/alarms", responses={200: {"model": AlarmsPage}}, summary="List alarms")
+@in_pool(CATALOG)
 def alarms(
-    request: Request, resolved: bool = False, search: str = "", offset: Offset = 0, limit: Limit = 50
+    request: Request, user: User, resolved: bool = False, search: str = "", offset: Offset = 0, limit: Limit = 50
 ) -> JSONResponse:
     """Return one page of open or resolved alarms, and the silences in force."""
+    del user
     query = AlarmQuery(resolved=resolved, search=search, paging=Paging(offset=offset, limit=limit))
     return answer(request, lambda session, now_ms: alarms_page(session, query, now_ms))

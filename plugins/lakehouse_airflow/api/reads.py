@@ -1,88 +1,130 @@
 """Small reads of a table for a web request: a command in Spark's environment without Spark, bounded and cached.
 
-Two commands run at the same time, and a command has a time limit. An answer is kept for some seconds, and its time is
-part of the document; requests for the same command wait for one process.
+Few commands run at the same time (see `lakehouse_airflow.api.pools`), and a command has a time limit. An answer, or the
+error of a read that failed, is kept for some seconds; its time is part of the document. Requests for the same command
+wait for one process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import subprocess
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse_airflow.api.catalog import CLOCK
+from lakehouse_airflow.api.pools import READS
 from lakehouse_airflow.commands import command_line
 from lakehouse_airflow.job_environment import AUTHOR, catalog_variables, connection_variables
 
 log = logging.getLogger(__name__)
-AT_ONCE, LIMIT_S, KEPT_MS, KEPT_ANSWERS = 2, 60, 20_000, 64
+LIMIT_S, KEPT_MS, KEPT_ANSWERS = 60, 20_000, 64
 _USER_ERRORS = (UserError.exit_code, 69)
-_slots = threading.BoundedSemaphore(AT_ONCE)
+_Words = tuple[str, ...]
 
 
-class _Kept:
-    """Answers by the words of their commands, and a lock for each running command."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """The document of a read, or its error, and the time before the read."""
+
+    at_ms: int
+    content: Mapping[str, Any] | None = None
+    error: LakehouseError | None = None
+
+    def document(self) -> dict[str, Any]:
+        if self.error is not None:
+            # Several requests raise the error, and each would add its traceback.
+            raise self.error.with_traceback(None)
+        return {**(self.content or {}), "as_of_ms": self.at_ms}
+
+
+class _Answers:
+    """The newest answers by the words of their commands, and the reads that are running."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._answers: OrderedDict[tuple[str, ...], tuple[int, dict[str, Any]]] = OrderedDict()
-        self._running: dict[tuple[str, ...], threading.Lock] = {}
+        self._answers: OrderedDict[_Words, _Answer] = OrderedDict()
+        self.running: dict[_Words, Future[_Answer]] = {}
 
-    def lock_of(self, words: tuple[str, ...]) -> threading.Lock:
-        with self._lock:
-            return self._running.setdefault(words, threading.Lock())
-
-    def get(self, words: tuple[str, ...], now_ms: int) -> tuple[int, dict[str, Any]] | None:
+    def get(self, words: _Words, now_ms: int) -> _Answer | None:
         with self._lock:
             found = self._answers.get(words)
-            return found if found is not None and now_ms - found[0] <= KEPT_MS else None
+            return found if found is not None and now_ms - found.at_ms <= KEPT_MS else None
 
-    def keep(self, words: tuple[str, ...], now_ms: int, content: dict[str, Any]) -> None:
+    def keep(self, words: _Words, answer: _Answer) -> None:
         with self._lock:
-            self._answers[words] = now_ms, content
+            self._answers[words] = answer
             self._answers.move_to_end(words)
-            self._running.pop(words, None)
             while len(self._answers) > KEPT_ANSWERS:
                 self._answers.popitem(last=False)
 
+    def end(self, words: _Words, future: Future[_Answer]) -> None:
+        with self._lock:
+            if self.running.get(words) is future:
+                del self.running[words]
 
-_kept = _Kept()
+
+_answers = _Answers()
 
 
-def read_command(words: Sequence[str]) -> dict[str, Any]:
+async def read_command(user: str, words: Sequence[str], check: Callable[[], None]) -> dict[str, Any]:
     """Return the JSON of a command that only reads, with `as_of_ms`, the time when it was read.
 
-    Raises UserError and RetryableError as the command does, RetryableError after the time limit.
+    Args:
+        user: Name of the user, whose reads are limited.
+        words: The words of the command.
+        check: Raises the error of a request that must not be read; it may block.
+
+    Raises:
+        UserError: As the command raises it.
+        RetryableError: As the command raises it, after the time limit, and if too many reads are running.
     """
     key = tuple(words)
-    with _kept.lock_of(key):
-        found = _kept.get(key, CLOCK.now_ms())
-        if found is None:
-            now_ms = CLOCK.now_ms()
-            found = now_ms, run_json(key)
-            _kept.keep(key, *found)
-    return {**found[1], "as_of_ms": found[0]}
+    kept = _answers.get(key, CLOCK.now_ms())
+    if kept is not None:
+        return kept.document()
+    future = _answers.running.get(key)
+    if future is None or future.done():
+        future = READS.submit(user, lambda: _answer(key, check))
+        _answers.running[key] = future
+        future.add_done_callback(lambda ended: _answers.end(key, ended))
+    # A client that goes away ends its own waiting, not the read.
+    return (await asyncio.shield(asyncio.wrap_future(future))).document()
+
+
+def _answer(words: _Words, check: Callable[[], None]) -> _Answer:
+    """Run the command, and keep its document or its error, so that a read that fails is not repeated at once."""
+    now_ms = CLOCK.now_ms()
+    try:
+        check()
+        answer = _Answer(at_ms=now_ms, content=run_json(words))
+    except LakehouseError as error:
+        # A failed read may have taken long; the time of its end counts.
+        answer = _Answer(at_ms=CLOCK.now_ms(), error=error)
+    _answers.keep(words, answer)
+    return answer
 
 
 def run_json(words: Sequence[str], *, author: str = "") -> dict[str, Any]:
-    """Run a command and return its JSON; see `read_command` for errors."""
+    """Run a command and return its JSON; raise its error, and RetryableError after the time limit."""
     arguments, environ = command_line(words, os.environ)
     environ |= catalog_variables(os.environ) | connection_variables(os.environ)
     environ |= {AUTHOR: author} if author else {}
-    with _slots:
-        try:
-            done = subprocess.run(arguments, env=environ, capture_output=True, text=True, check=False, timeout=LIMIT_S)
-        except subprocess.TimeoutExpired:
-            name = " ".join(words[:2])
-            raise RetryableError(
-                f"lakehouse {name} took longer than {LIMIT_S} s and was ended; try again later"
-            ) from None
+    name = " ".join(words[:2])
+    try:
+        done = subprocess.run(arguments, env=environ, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise RetryableError(f"lakehouse {name} took longer than {LIMIT_S} s and was ended; try again later") from None
+    except (OSError, ValueError) as error:
+        raise LakehouseError(f"lakehouse {name} cannot be started: {error}") from error
     if done.returncode:
         raise _error(words, done.returncode, done.stderr)
     content: Mapping[str, Any] = json.loads(done.stdout)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from airflow.api.common.trigger_dag import trigger_dag
@@ -14,9 +15,10 @@ from airflow.utils.types import DagRunTriggeredByType
 from fastapi import HTTPException
 from sqlalchemy import select
 
-from lakehouse.errors import LakehouseError
-from lakehouse.platform.fleet_views.actions import ActionState, dag_run_id, end_action
+from lakehouse.model.texts import error_text
+from lakehouse.platform.fleet_views.actions import ActionState, end_action
 from lakehouse.platform.fleet_views.stopping import AirflowTask
+from lakehouse.spec.actions import dag_run_id
 from lakehouse_airflow.api.access import ACTIONS_DAG
 from lakehouse_airflow.api.catalog import database
 from lakehouse_airflow.api.reads import run_json
@@ -36,19 +38,24 @@ def start_run(number: int, author: str) -> None:
         return
     except DagNotFound:
         text = f"there is no DAG {ACTIONS_DAG}; add dags/actions.py to the DAGs of this deployment"
-        with database().session() as session:
-            end_action(session, number, ActionState.FAILED, {"error": text})
         raise HTTPException(409, text) from None
 
 
-def change_policy(number: int, words: list[str], author: str) -> None:
-    """Run the command of an action on a policy, and record its result, or its error before raising it."""
+@contextmanager
+def recorded_failure(number: int) -> Iterator[None]:
+    """Record an action as failed if the block that does it raises an error; no action stays requested for ever."""
     try:
-        result = run_json(words, author=author)
-    except LakehouseError as error:
+        yield
+    except Exception as error:
+        text = str(error.detail) if isinstance(error, HTTPException) else error_text(error)
         with database().session() as session:
-            end_action(session, number, ActionState.FAILED, {"error": str(error)})
+            end_action(session, number, ActionState.FAILED, {"error": text})
         raise
+
+
+def change_policy(number: int, words: list[str], author: str) -> None:
+    """Run the command of an action on a policy, and record its result."""
+    result = run_json(words, author=author)
     with database().session() as session:
         end_action(session, number, ActionState.DONE, result)
 

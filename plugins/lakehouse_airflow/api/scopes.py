@@ -18,7 +18,8 @@ from lakehouse.spec.scheduling import ALL_SERVICES
 from lakehouse_airflow.api.access import ACTIONS_DAG, ActingUser, require_edit, service_dag
 from lakehouse_airflow.api.actions import Action, Parameters, changed_settings
 from lakehouse_airflow.api.catalog import CLOCK, database, reading
-from lakehouse_airflow.api.requests import change_policy
+from lakehouse_airflow.api.pools import CHANGES, in_pool
+from lakehouse_airflow.api.requests import change_policy, recorded_failure
 
 router = APIRouter(tags=["actions"])
 _PREVIEW: dict[int | str, dict[str, Any]] = {200: {"model": ActionPreview}}
@@ -30,6 +31,7 @@ _RESULT: dict[int | str, dict[str, Any]] = {200: {"model": ActionResult}}
     responses=_PREVIEW,
     summary="Show what an action on a namespace would do",
 )
+@in_pool(CHANGES)
 def preview_of_namespace(namespace: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
     """Return what a change of a namespace's policy would change, without doing it."""
     spec = _allowed(user, "namespace", action, parameters)
@@ -40,6 +42,7 @@ def preview_of_namespace(namespace: str, action: Action, user: ActingUser, param
 @router.post(
     "/namespaces/{namespace}/actions", responses=_RESULT, summary="Request an action on the policy of a namespace"
 )
+@in_pool(CHANGES)
 def act_on_namespace(namespace: str, action: Action, user: ActingUser, parameters: Parameters) -> Any:
     """Record a change of a namespace's policy with the user's name, and do it."""
     spec = _allowed(user, "namespace", action, parameters)
@@ -48,11 +51,13 @@ def act_on_namespace(namespace: str, action: Action, user: ActingUser, parameter
     with database().session() as session:
         new = NewAction(scope=namespace, action=spec.name, parameters=parameters, author=author)
         number = record_action(session, new, CLOCK.now_ms())
-    change_policy(number, command_words(spec.command, "", parameters, namespace=namespace), author)
+    with recorded_failure(number):
+        change_policy(number, command_words(spec.command, "", parameters, namespace=namespace), author)
     return _recorded(number)
 
 
 @router.post("/alarms/actions/preview", responses=_PREVIEW, summary="Show what an action on alarms would do")
+@in_pool(CHANGES)
 def preview_of_alarms(action: Action, user: ActingUser, parameters: Parameters) -> Any:
     """Return which alarms a silence covers, or which are sent again after it, without changing anything."""
     spec = _allowed(user, "alarms", action, parameters)
@@ -62,6 +67,7 @@ def preview_of_alarms(action: Action, user: ActingUser, parameters: Parameters) 
 
 
 @router.post("/alarms/actions", responses=_RESULT, summary="Silence alarms, or end a silence")
+@in_pool(CHANGES)
 def act_on_alarms(action: Action, user: ActingUser, parameters: Parameters) -> Any:
     """Record an action on alarms with the user's name, and do it in the same transaction."""
     spec = _allowed(user, "alarms", action, parameters)
@@ -77,10 +83,10 @@ def act_on_alarms(action: Action, user: ActingUser, parameters: Parameters) -> A
 def _allowed(user: Any, subject: str, action: str, parameters: Mapping[str, Any]) -> ActionSpec:
     """Return the spec of an action that the user may request; check its parameters."""
     spec = action_on(subject, action)
+    check_parameters(spec, parameters)
     service = str(parameters.get("service", ""))
     is_of_one = spec.is_of_service and service != ALL_SERVICES
     require_edit(user, service_dag(service) if is_of_one else ACTIONS_DAG)
-    check_parameters(spec, parameters)
     return spec
 
 

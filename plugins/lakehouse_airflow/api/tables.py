@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from lakehouse.platform.fleet_views.fleet import FleetQuery, fleet_page
 from lakehouse.platform.fleet_views.names import table_row
-from lakehouse.platform.fleet_views.paging import MOST_ROWS, Paging
+from lakehouse.platform.fleet_views.paging import LARGEST_OFFSET, MOST_ROWS, Paging
 from lakehouse.platform.fleet_views.policies import table_policy_page
 from lakehouse.platform.fleet_views.summary import fleet_summary
 from lakehouse.platform.fleet_views.table import table_page, table_runs, why_page
@@ -28,17 +28,20 @@ from lakehouse.spec.contracts.publication import PublicationStatus
 from lakehouse.spec.contracts.tables import TableSummary
 from lakehouse_airflow.api.access import ACTIONS_DAG, READS, User, may_edit, service_dag
 from lakehouse_airflow.api.catalog import answer, reading
+from lakehouse_airflow.api.pools import CATALOG, in_pool
 from lakehouse_airflow.api.reads import read_command
 
 router = APIRouter(tags=["tables"], dependencies=[READS])
-Offset = Annotated[int, Query(ge=0, description="Number of rows to skip.")]
+Offset = Annotated[int, Query(ge=0, le=LARGEST_OFFSET, description="Number of rows to skip.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="Number of rows of the page.")]
 
 
 # parameters: the query parameters of the endpoint
 @router.get("/tables", responses={200: {"model": FleetPage}}, summary="List tables with their health")
+@in_pool(CATALOG)
 def list_tables(
     request: Request,
+    user: User,
     search: str = "",
     namespace: str = "",
     health: FleetHealth | None = None,
@@ -48,6 +51,7 @@ def list_tables(
     limit: Limit = 50,
 ) -> Any:
     """Return one page of the tables that match."""
+    del user
     query = FleetQuery(
         search=search,
         namespace=namespace,
@@ -60,24 +64,30 @@ def list_tables(
 
 
 @router.get("/summary", responses={200: {"model": FleetSummary}}, summary="Return numbers over all tables")
-def summary(request: Request) -> JSONResponse:
+@in_pool(CATALOG)
+def summary(request: Request, user: User) -> JSONResponse:
     """Return the number of tables, problems, runs and due services."""
+    del user
     return answer(request, fleet_summary)
 
 
 @router.get("/tables/{table}", responses={200: {"model": TablePage}}, summary="Return one table")
-def one_table(request: Request, table: str) -> JSONResponse:
+@in_pool(CATALOG)
+def one_table(request: Request, table: str, user: User) -> JSONResponse:
     """Return state, services, versions of the spec and growth of a table."""
+    del user
     return answer(request, lambda session, now_ms: table_page(session, table, now_ms))
 
 
 @router.get("/permissions", summary="Return what the user may do")
+@in_pool(CATALOG)
 def permissions(user: User) -> JSONResponse:
     """Return whether the user may act on tables and alarms, and on services."""
     return JSONResponse(_permissions(user))
 
 
 @router.get("/tables/{table}/permissions", summary="Return what the user may do with a table")
+@in_pool(CATALOG)
 def table_permissions(table: str, user: User) -> JSONResponse:
     """Return whether the user may act on the table, and on its services."""
     del table
@@ -90,8 +100,10 @@ def _permissions(user: User) -> dict[str, bool]:
 
 
 @router.get("/tables/{table}/runs", responses={200: {"model": TableRuns}}, summary="Return the runs on a table")
-def runs(request: Request, table: str) -> JSONResponse:
+@in_pool(CATALOG)
+def runs(request: Request, table: str, user: User) -> JSONResponse:
     """Return the newest runs of all services on a table."""
+    del user
     return answer(request, lambda session, now_ms: table_runs(session, table, now_ms))
 
 
@@ -100,8 +112,10 @@ def runs(request: Request, table: str) -> JSONResponse:
     responses={200: {"model": WhyPage}},
     summary="Return the decisions and runs of a service of a table",
 )
-def decisions(request: Request, table: str, service: str) -> JSONResponse:
+@in_pool(CATALOG)
+def decisions(request: Request, table: str, service: str, user: User) -> JSONResponse:
     """Return why a service ran or did not run, the newest decision first."""
+    del user
     return answer(request, lambda session, now_ms: why_page(session, table, service, now_ms))
 
 
@@ -110,8 +124,10 @@ def decisions(request: Request, table: str, service: str) -> JSONResponse:
     responses={200: {"model": TablePolicies}},
     summary="Return the settings of services with their origins",
 )
-def policies(request: Request, table: str, partition: str | None = None) -> JSONResponse:
+@in_pool(CATALOG)
+def policies(request: Request, table: str, user: User, partition: str | None = None) -> JSONResponse:
     """Return each setting of each service, and the default, namespace, spec, table or pattern that sets it."""
+    del user
     return answer(request, lambda session, _: table_policy_page(session, table, partition))
 
 
@@ -120,17 +136,17 @@ def policies(request: Request, table: str, partition: str | None = None) -> JSON
     responses={200: {"model": TableSummary}},
     summary="Return schema, partitions, plans, savepoints and commits of a table",
 )
-def description(table: str) -> JSONResponse:
+async def description(table: str, user: User) -> JSONResponse:
     """Read the table; the answer has the time of the read."""
-    return _read(table, "table", "describe")
+    return await _read(user, table, "table", "describe")
 
 
 @router.get(
     "/tables/{table}/timeline", responses={200: {"model": TimelineBars}}, summary="Return the timeline of a table"
 )
-def timeline(table: str, archived: bool = False) -> JSONResponse:
+async def timeline(table: str, user: User, archived: bool = False) -> JSONResponse:
     """Return the instants as columns: the active timeline, or the archive."""
-    return _read(table, "timeline", "bars", *(["--archived"] if archived else []))
+    return await _read(user, table, "timeline", "bars", *(["--archived"] if archived else []))
 
 
 @router.get(
@@ -138,16 +154,18 @@ def timeline(table: str, archived: bool = False) -> JSONResponse:
     responses={200: {"model": InstantDetail}},
     summary="Return one instant with its decoded plan or commit",
 )
-def one_instant(table: str, instant: str) -> JSONResponse:
+async def one_instant(table: str, instant: str, user: User) -> JSONResponse:
     """Read one instant of the active timeline."""
-    return _read(table, "timeline", "instant", f"--instant={instant}")
+    return await _read(user, table, "timeline", "instant", f"--instant={instant}")
 
 
 @router.get("/tables/{table}/files", responses={200: {"model": TableFiles}}, summary="Return file groups of a table")
-def files(table: str, partition: str | None = None, offset: Offset = 0, limit: Limit = 100) -> JSONResponse:
+async def files(
+    table: str, user: User, partition: str | None = None, offset: Offset = 0, limit: Limit = 100
+) -> JSONResponse:
     """Return one page of the file groups, the largest first, and the histogram of the sizes of base files."""
     only = [] if partition is None else [f"--partition={partition}"]
-    return _read(table, "table", "files", *only, f"--offset={offset}", f"--limit={limit}")
+    return await _read(user, table, "table", "files", *only, f"--offset={offset}", f"--limit={limit}")
 
 
 @router.get(
@@ -155,13 +173,16 @@ def files(table: str, partition: str | None = None, offset: Offset = 0, limit: L
     responses={200: {"model": PublicationStatus}},
     summary="Return the state of the published partitions of a table",
 )
-def publication(table: str) -> JSONResponse:
+async def publication(table: str, user: User) -> JSONResponse:
     """Return version, lag and visibility of each partition of the publication."""
-    return _read(table, "publish", "status")
+    return await _read(user, table, "publish", "status")
 
 
-def _read(table: str, *words: str) -> JSONResponse:
+async def _read(user: Any, table: str, *words: str) -> JSONResponse:
     """Run a command on a table that the catalog knows: a path in its place would read other storage."""
-    with reading() as session:
-        table_row(session, table)
-    return JSONResponse(read_command([*words, f"--table={table}", "--output=json"]))
+
+    def check() -> None:
+        with reading() as session:
+            table_row(session, table)
+
+    return JSONResponse(await read_command(user.get_name(), [*words, f"--table={table}", "--output=json"], check))

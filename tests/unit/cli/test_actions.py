@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.cli.main import main
 from lakehouse.platform.catalog.catalog import load_catalog
-from lakehouse.platform.fleet_views.actions import NewAction, record_action
+from lakehouse.platform.fleet_views.actions import ActionState, NewAction, end_action, record_action
 from tests.support.lake import build
 
 TABLE = "sales.orders"
@@ -57,6 +57,19 @@ def test_failed_action_has_its_error_in_the_catalog(lake: Path, capsys: pytest.C
     assert "20000101000000000" in failed["result"]["error"]
     (listed,) = output(capsys, "action", "list", "--table", TABLE)["actions"]
     assert listed == failed
+
+
+def test_failed_action_is_done_again_only_if_its_error_was_retryable(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = recorded("savepoint", comment="keep")
+    with load_catalog() as catalog:
+        for result, code in (({"error": "the files are gone"}, 64), ({"error": "busy", "retryable": True}, 0)):
+            with catalog.database.session() as session:
+                end_action(session, number, ActionState.FAILED, result)
+            assert main(["action", "run", "--id", str(number)]) == code
+    assert "action 1 has failed, so it is not done again: the files are gone" in capsys.readouterr().err
+    assert main(["action", "run", "--id", str(10**30)]) == 64
 
 
 def test_new_action_by_flags_is_recorded_and_done(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
