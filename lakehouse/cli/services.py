@@ -10,8 +10,8 @@ from lakehouse.cli.group import Given
 from lakehouse.cli.output import show, show_document, show_rows
 from lakehouse.cli.specs import spec_in_force, specs_in_force
 from lakehouse.cli.table import catalog_table, catalog_tables
-from lakehouse.errors import LakehouseError
 from lakehouse.model.display import time_text
+from lakehouse.model.texts import error_text
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.run_history import Decision, Run
 from lakehouse.platform.remote.client import api_client
@@ -149,7 +149,7 @@ def status(given: Given) -> None:
     with load_catalog(given.catalog) as catalog:
         rows = [
             _state(catalog, entry.identifier, entry.id, service)
-            for entry in catalog.list_tables()
+            for entry in catalog.registered().values()
             for service in SERVICES
         ]
     found = ServiceStates(services=tuple(row for row in rows if row is not None))
@@ -161,11 +161,12 @@ def health(given: Given) -> None:
     rows = []
     where, tables = catalog_tables(given)
     with load_catalog(where) as catalog, metrics() as measures:
-        for name in tables or [entry.identifier for entry in catalog.list_tables()]:
+        for name in tables or [entry.identifier for entry in catalog.registered().values()]:
             try:
                 found = catalog.load_table(name).health()
-            except LakehouseError as error:
-                rows.append(TableHealth(table=name, error=f"{type(error).__name__}: {error}"))
+            except Exception as error:
+                # A fault of one table must not hide the health of the others.
+                rows.append(TableHealth(table=name, error=error_text(error)))
                 continue
             measures.table(name, found)
             lag = found.freshness_lag_s

@@ -118,7 +118,7 @@ def test_pass_runs_other_tables_if_a_timeline_has_a_file_with_an_impossible_time
 
 
 def test_pass_runs_other_tables_if_a_stored_spec_is_refused_and_a_corrected_file_is_put_in_force(
-    catalog: Catalog, tmp_path: Path
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """datazip-inc/olake-fusion#16: one corrupted table keeps the services of healthy tables from being planned."""
     entry = catalog.entry(BAD)
@@ -132,6 +132,11 @@ def test_pass_runs_other_tables_if_a_stored_spec_is_refused_and_a_corrected_file
     assert ("unreadable", "") in alarms(catalog)
     with pytest.raises(UserError, match=r"the stored spec of bench.t1 is refused.*lakehouse table sync"):
         catalog.entry(BAD)
+    monkeypatch.setenv("LAKEHOUSE_CATALOG", f"sqlite:///{tmp_path}/catalog.db")
+    assert main(["services", "status"]) == 0
+    assert capsys.readouterr().out and main(["services", "health", "--output", "json"]) == 0
+    health = {row["table"]: row["error"] for row in json.loads(capsys.readouterr().out)["tables"]}
+    assert "is refused" in health.pop(BAD) and set(health.values()) == {None}
     file = tmp_path / "t1.yaml"
     file.write_text(spec_yaml(entry.spec.to_mapping()), encoding="utf-8")
     (status,) = synchronise(catalog, read_specs([file]), author="ada", tables=[BAD])

@@ -12,6 +12,7 @@ from lakehouse.core.system.clock import Clock, SystemClock
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import DEFAULT, Database, catalog_url, database_state
+from lakehouse.platform.catalog.entries import InvalidEntry
 from lakehouse.spec.folder import SpecFolder, read_specs, spec_paths
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TableSpec
@@ -90,5 +91,7 @@ class Deployment:
             # Opening an embedded catalog would create or change its database.
             return
         with Catalog(Database(self.catalog_url), self.clock) as catalog:
-            for entry in catalog.list_tables():
-                yield Place(entry.location, entry.spec.call_options(), entry.identifier)
+            for entry in catalog.registered().values():
+                # A refused spec has no options; its table is still checked.
+                options = {} if isinstance(entry, InvalidEntry) else entry.spec.call_options()
+                yield Place(entry.location, options, entry.identifier)
