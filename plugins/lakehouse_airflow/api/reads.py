@@ -127,7 +127,10 @@ def run_json(words: Sequence[str], *, author: str = "") -> dict[str, Any]:
         raise LakehouseError(f"lakehouse {name} cannot be started: {error}") from error
     if done.returncode:
         raise _error(words, done.returncode, done.stderr)
-    content: Mapping[str, Any] = json.loads(done.stdout)
+    try:
+        content: Mapping[str, Any] = json.loads(done.stdout)
+    except ValueError as error:
+        raise LakehouseError(f"lakehouse {name} printed no JSON: {error}") from error
     return dict(content)
 
 
