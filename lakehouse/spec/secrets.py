@@ -118,7 +118,8 @@ def refuse_secrets(options: Mapping[str, Any], where: str) -> None:
 def refuse_hosts(options: Mapping[str, Any], where: str) -> None:
     """Raise SettingError without the value if an option names a server other than by an Airflow connection.
 
-    Jobs connect to the server with the rights of the deployment, so a user who may edit one service must not choose it.
+    Jobs connect to the server with the rights of the deployment, so a user with the right to edit one service must not
+    choose it.
     """
     hosts = {key for found in declarations() if found["host"] for key in (found["key"], *found["aliases"])}
     for key, value in options.items():
@@ -130,6 +131,13 @@ def refuse_hosts(options: Mapping[str, Any], where: str) -> None:
                 "table's spec",
                 setting=key,
             )
+
+
+def refuse_in_policy(options: Mapping[str, Any]) -> None:
+    """Raise SettingError for a secret, and for a server that is not an Airflow connection, in a policy."""
+    where = "a policy of the catalog"
+    refuse_secrets(options, where)
+    refuse_hosts(options, where)
 
 
 def refuse_secret_url(url: str, where: str, instead: str) -> None:

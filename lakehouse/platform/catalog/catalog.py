@@ -81,7 +81,7 @@ from lakehouse.platform.catalog.state_rows import batches, mark_changed
 from lakehouse.platform.catalog.table_states import TableStates
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.scheduling import ALL_SERVICES, parse_common_limits
-from lakehouse.spec.secrets import refuse_hosts, refuse_secrets
+from lakehouse.spec.secrets import refuse_in_policy, refuse_secrets
 from lakehouse.spec.services import ServiceSettings, require_pattern_settings, service_settings, setting_options
 from lakehouse.spec.table import TableSpec
 
@@ -440,8 +440,7 @@ class Catalog(Readable):
         if service == ALL_SERVICES:
             _check_common_limits(settings, name)
         else:
-            refuse_secrets(options := setting_options(service, settings), "a policy of the catalog")
-            refuse_hosts(options, "a policy of the catalog")
+            refuse_in_policy(setting_options(service, settings))
         if pattern:
             _check_pattern(pattern, name)
             require_pattern_settings(service, settings)

@@ -30,7 +30,7 @@ def option(
         aliases: Other keys that set the same field.
         secret: The value is not shown, logged or stored, except as a reference (`lakehouse.spec.secrets`).
         most: The largest number, for an option that is one.
-        host: The value names a server, so it is not accepted from users who may edit one service only.
+        host: The value names a server, so it is not accepted from users with the right to edit one service only.
     """
     # A failed assertion prints a policy with its fields, so a secret stays out of the repr.
     metadata = {

@@ -38,6 +38,7 @@ def queue(
     return answer(request, lambda session, now_ms: queue_page(session, query, now_ms))
 
 
+# parameters: the query parameters of the endpoint
 @router.get("/alarms", responses={200: {"model": AlarmsPage}}, summary="List alarms")
 @in_pool(CATALOG)
 def alarms(
