@@ -134,6 +134,11 @@ ENVIRONMENT = (
         reader=AIRFLOW,
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_TASK",
+        text="Processes of the task of a job, with which the job ends; the operator sets it.",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_STORAGE_SETTINGS",
         text="Settings `spark.hadoop.fs.*` of a job as JSON, for its check before Spark starts; the operator sets it.",
         reader=JOB,

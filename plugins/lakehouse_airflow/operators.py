@@ -59,6 +59,7 @@ from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
 from lakehouse_airflow.spark_environment import provide_connection, spark_environment
 from lakehouse_airflow.table_events import TableEvents
+from lakehouse_airflow.task_heartbeat import heartbeat, task_variables
 
 #: Length of the output that the error of a failed check shows, in characters.
 _SHOWN_OUTPUT = 2000
@@ -142,7 +143,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         command = self._ready_command(context)
         report_path = Path(str(command.report))
         try:
-            with _environment(self._secrets):
+            with _environment(self._secrets), heartbeat(report_path):
                 super().execute(context)
         except AirflowException as failure:
             report = read_report(report_path)
@@ -235,7 +236,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         self._job_id = self._job_of(command)
         if end_job(self._job_id):
             self.log.warning("An earlier try of %s was still running here; it was ended.", self._job_id)
-        variables = {JOB: self._job_id}
+        variables = {JOB: self._job_id, **(task_variables(report) if self._ends_with_task(command) else {})}
         if not self.application or not self._spark_binary:
             spark = spark_environment(os.environ)
             self.application = self.application or spark.application
@@ -251,6 +252,11 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
             provide_connection(self._conn_id, os.environ)
         _refuse_kubernetes_without_provider(self._conn_id)
         self.log.info("lakehouse %s", shlex.join(self.application_args))
+
+    def _ends_with_task(self, command: JobCommand) -> bool:
+        """Return whether the job ends when this task is gone."""
+        del command
+        return True
 
     def _job_of(self, command: JobCommand) -> str:
         """Return the id of the job, which all tries of a run have."""

@@ -46,6 +46,7 @@ from lakehouse_airflow.job_reports import read_report
 from lakehouse_airflow.lineage import LineageMixin, lineage_variables
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.processes import end_job
+from lakehouse_airflow.task_heartbeat import task_variables
 
 #: The pool of publications. It is separate, because publication takes seconds and should not wait for Spark jobs.
 POOL = "lakehouse_publish"
@@ -178,7 +179,7 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         with tempfile.TemporaryDirectory(prefix="lakehouse-publish-") as folder:
             path = Path(folder) / "report.json"
             try:
-                self._command("run", *words, "--pointers-only", "--report", str(path))
+                self._command("run", *words, "--pointers-only", "--report", str(path), watched=path)
             except AirflowException as error:
                 # A job whose caller reads the report writes its error there only.
                 failed = read_report(path)
@@ -236,10 +237,12 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
             return [str(error)]
         return []
 
-    def _command(self, verb: str, *words: str) -> str:
+    def _command(self, verb: str, *words: str, watched: Path | None = None) -> str:
+        """Run a command of publication; with the path of its report the process ends when this task is gone."""
         options = [word for key, value in sorted(self.options.items()) for word in ("--option", f"{key}={value}")]
         words = ("publish", verb, "--table", self.table, *words, *options)
-        return run_command(words, job_id=self._job_id, variables=lineage_variables())
+        variables = lineage_variables() | ({} if watched is None else task_variables(watched))
+        return run_command(words, job_id=self._job_id, variables=variables)
 
 
 class ArchivePartitionsOperator(LakehouseOperator):

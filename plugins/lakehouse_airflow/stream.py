@@ -120,6 +120,10 @@ class StreamOperator(LakehouseOperator):
         seconds = max(1, (self._until_ms - _now_ms()) // 1000)
         return replace(command, run_id=f"{command.run_id}/{uuid4().hex[:8]}", run_for=f"{seconds}s")
 
+    def _ends_with_task(self, command: JobCommand) -> bool:
+        # A stream continues while its task is deferred, and the next task watches it.
+        return command.action != STREAM
+
     def _job_of(self, command: JobCommand) -> str:
         job = str(command.run_id)
         return job.rpartition("/")[0] if command.action == STREAM else job

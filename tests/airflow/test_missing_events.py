@@ -83,7 +83,7 @@ def committed(minutes: int, rows: int, previous: int | None) -> JobReport:
 
 
 def test_next_run_emits_the_events_of_runs_that_died_around_their_commits(deployment: Deployment) -> None:
-    """apache/hudi#9101: the job failed after its commit, which nobody undoes.
+    """apache/hudi#9101: the job failed after its commit, which stays on the timeline.
 
     A run of a stream made two commits, which are one event, as if it had ended well. A run of another DAG emits its
     own event.

@@ -3,7 +3,8 @@
 The space of the report is reserved before the work, and it is written atomically after every outcome; a retry replaces
 it. With `--check` the job checks its command and
 its table and does nothing else; only a failed check writes a report. SIGTERM raises an exception in the job, so
-that an active write is rolled back. On Linux the kernel kills the driver when spark-submit, its parent, ends.
+that an active write is rolled back. On Linux the kernel kills the driver when spark-submit, its parent, ends. A job of
+an Airflow task also ends when the task is gone (`lakehouse.platform.jobs.task_watch`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from lakehouse.core.system.stop import JobStop, stop_job
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.texts import printable
 from lakehouse.platform.jobs.report import ReportFile, is_reported_by_caller, print_document
+from lakehouse.platform.jobs.task_watch import watch_task
 from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.contracts.job_check import JobCheck
 from lakehouse.spec.secrets import redact_text
@@ -48,6 +50,7 @@ def run_job(
     trace, file = "", None
     try:
         file = ReportFile(Path(command.report)) if command.report else None
+        watch_task(os.environ)
         if command.check:
             _show_check(command, check(command))
             _discard(file)

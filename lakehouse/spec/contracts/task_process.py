@@ -1,0 +1,87 @@
+"""The task of a job: what a driver watches, so that it ends when its task is gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote, unquote
+
+from lakehouse.spec.contracts.document import Document
+
+#: Environment variable with the task of a job; the operator sets it.
+TASK = "LAKEHOUSE_TASK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProcess(Document):
+    """The processes of a task and its heartbeat.
+
+    Attributes:
+        place: Host and PID namespace of the processes.
+        pids: Numbers of the processes; the task is gone when one of them has ended.
+        started: Start times of the processes in the same order, empty where the system does not show them. Another
+            process may get the number of one that has ended.
+        heartbeat: Path of a file whose content the task changes every few seconds.
+    """
+
+    place: str
+    pids: tuple[int, ...]
+    started: tuple[str, ...]
+    heartbeat: str
+
+    @classmethod
+    def of(cls, pids: tuple[int, ...], heartbeat: Path) -> Self:
+        """Return the task with these processes of this host."""
+        started = tuple(process_start(pid) or "" for pid in pids)
+        return cls(place=process_place(), pids=pids, started=started, heartbeat=str(heartbeat))
+
+    @property
+    def text(self) -> str:
+        """The document as a value of an environment variable, without characters that a shell interprets."""
+        return quote(self.to_json(), safe="")
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return the document of a variable; raise UserError if it is another text."""
+        return cls.from_json(unquote(text))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the processes run on the host and in the PID namespace of this process."""
+        return self.place == process_place()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether one of the processes has ended; they must be here."""
+        return any(process_start(pid) != start for pid, start in zip(self.pids, self.started, strict=True))
+
+
+def process_place() -> str:
+    """Return the host and the PID namespace of this process; without namespaces the host."""
+    namespace = ""
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid")
+    return f"{socket.gethostname()} {namespace}"
+
+
+def process_start(pid: int) -> str | None:
+    """Return the start time of a running process in ticks, empty if the system does not show it; None if it ended."""
+    if not os.path.isdir("/proc/self"):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:
+            return ""
+        return ""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name of the program is in parentheses and may contain spaces. A zombie has ended.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else fields[19]
