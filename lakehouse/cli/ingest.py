@@ -6,8 +6,10 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from lakehouse.cli.arguments import job_command
 from lakehouse.cli.group import Given
@@ -20,6 +22,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.stop import JobStop
 from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
+from lakehouse.errors import LakehouseError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.ingest.replay import run_replay
@@ -49,7 +52,27 @@ logger = logging.getLogger(__name__)
 
 def ingest(given: Given) -> int:
     """Run one ingestion and print its report."""
-    return run_job(job_command(given), _work, _check)
+    return run_job(zoned(job_command(given)), _work, _check)
+
+
+def zoned(command: JobCommand) -> JobCommand:
+    """Return the command with a data interval in UTC; bounds without an offset are in the time zone of the spec."""
+    if command.interval_start is None or command.interval_end is None:
+        return command
+    try:
+        spec, _ = _spec_of(command)
+        section = spec.ingest
+        zone = ZoneInfo("UTC" if section is None else section.timezone)
+        start, end = (_in_zone(bound, zone) for bound in (command.interval_start, command.interval_end))
+    except (LakehouseError, ValueError):
+        # The job reports the error.
+        return command
+    return replace(command, interval_start=start, interval_end=end)
+
+
+def _in_zone(bound: str, zone: ZoneInfo) -> str:
+    moment = datetime.fromisoformat(bound)
+    return (moment.replace(tzinfo=zone) if moment.tzinfo is None else moment).astimezone(UTC).isoformat()
 
 
 def stream(given: Given) -> int:

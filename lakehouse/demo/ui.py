@@ -55,8 +55,9 @@ Airflow's commands . {env}
                    airflow dags list
 Database           {airflow.database.description}
 Logs               {os.path.relpath(setting.place.airflow_log)}"""
-    day = setting.now() - timedelta(days=1)
-    backfill = f"airflow backfill create --dag-id ingest.ride_trips --from-date {day:%Y-%m-%d} --to-date {day:%Y-%m-%d}"
+    # With its offset, the day does not depend on the time zone of Airflow.
+    day = f"{setting.now() - timedelta(days=1):%Y-%m-%d}T00:00:00+00:00"
+    backfill = f"airflow backfill create --dag-id ingest.ride_trips --from-date {day} --to-date {day}"
     if airflow.database.refusal is None:
         return f"{ready}\nBackfills          {backfill}\n"
     return f"{ready}\nBackfills          are refused, because {airflow.database.refusal}\n"

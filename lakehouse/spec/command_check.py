@@ -109,7 +109,8 @@ def _check_ingest(spec: TableSpec, command: JobCommand, environ: Mapping[str, st
         return
     path = resolve(source.path, environ, name="ingest.path")
     if command.interval is not None:
-        folders_of(path, *command.interval, once=spec.ingest.operation != "upsert")
+        once = spec.ingest.operation != "upsert"
+        folders_of(path, *command.interval, once=once, timezone=spec.ingest.timezone)
     elif spec.ingest.is_by_interval:
         raise UserError(
             f"ingest.path {source.path!r} of table {spec.table} is read by data interval, and this run has none. Give "

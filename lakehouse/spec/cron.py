@@ -1,12 +1,13 @@
-"""The next time of a cron expression in UTC, for the scheduler of services, which avoids writers that start soon.
+"""The next time of a cron expression, for the scheduler of services, which avoids writers that start soon.
 
 Airflow starts the runs. Expressions of forms that are not understood here have no known next time.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
+from zoneinfo import ZoneInfo
 
 _PRESETS = {
     "@hourly": "0 * * * *",
@@ -31,8 +32,8 @@ def problem_of_fields(expression: str) -> str:
     )
 
 
-def next_time_ms(expression: str, now_ms: int) -> int | None:
-    """Return the first time after `now_ms` at which a cron expression fires, in UTC milliseconds.
+def next_time_ms(expression: str, now_ms: int, timezone: str = "UTC") -> int | None:
+    """Return the first time after `now_ms` at which a cron expression of a time zone fires, in UTC milliseconds.
 
     None for an expression that is not understood, or that does not fire within two months.
     """
@@ -40,15 +41,16 @@ def next_time_ms(expression: str, now_ms: int) -> int | None:
     if fields is None:
         return None
     minutes, hours, days, months, weekdays = fields
-    now = datetime.fromtimestamp(now_ms // 60_000 * 60, UTC)
+    now = datetime.fromtimestamp(now_ms // 60_000 * 60, ZoneInfo(timezone))
     for offset in range(_LONGEST_DAYS):
-        day = (now + timedelta(days=offset)).replace(hour=0, minute=0)
+        day = (now + timedelta(days=offset)).replace(hour=0, minute=0, fold=0)
         if not (day.day in days and day.month in months and day.isoweekday() % 7 in weekdays):
             continue
         for hour in sorted(hours):
             for minute in sorted(minutes):
                 moment = day.replace(hour=hour, minute=minute)
-                if moment > now:
+                # Two times of one zone are compared as its clock shows them.
+                if moment.timestamp() > now.timestamp():
                     return round(moment.timestamp() * 1000)
     return None
 

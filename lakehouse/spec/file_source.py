@@ -1,8 +1,8 @@
 """The settings of the source `files` in the `ingest` section of a table spec.
 
 A path with placeholders is read by data interval: `{start:%Y-%m}` and `{end:%Y-%m}` are replaced by the bounds of each
-step of the interval, in strftime's letters and UTC (see `lakehouse.spec.interval_path`). A path without placeholders is
-read by checkpoint: every run reads the files that no commit has read.
+step of the interval, in strftime's letters and the time zone of the section (see `lakehouse.spec.interval_path`). A
+path without placeholders is read by checkpoint: every run reads the files that no commit has read.
 """
 
 from __future__ import annotations

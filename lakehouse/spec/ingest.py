@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lakehouse.spec.cron import problem_of_fields
 from lakehouse.spec.database_source import DatabaseSettings
@@ -56,6 +57,7 @@ _ORDER = (
     "max_bad_records",
     "replace",
     "schedule",
+    "timezone",
     "start_date",
     "catchup",
     "retries",
@@ -89,7 +91,8 @@ class IngestSpec:
             null.
         max_bad_records: The number of records without a key, or that do not parse, that a run may set aside.
         replace: Whether a data interval that a commit holds already is ingested again.
-        schedule: A cron expression in UTC; None for manual runs only.
+        schedule: A cron expression; None for manual runs only.
+        timezone: The time zone of `schedule`, of a `start_date` without an offset, and of folders of the data interval.
         start_date: The start of the first data interval.
         catchup: Whether Airflow runs the intervals between `start_date` and now.
         retries: The number of retries of the Airflow task.
@@ -116,6 +119,7 @@ class IngestSpec:
     max_bad_records: int = 0
     replace: bool = False
     schedule: str | None = None
+    timezone: str = "UTC"
     start_date: datetime | None = None
     catchup: bool = False
     retries: int = 2
@@ -171,6 +175,7 @@ def parse_ingest(section: Section) -> IngestSpec:
         max_bad_records=section.integer("max_bad_records", 0),
         replace=section.boolean("replace", False),
         schedule=_schedule(section),
+        timezone=_timezone(section).key,
         start_date=_start_date(section),
         catchup=section.boolean("catchup", False),
         retries=section.integer("retries", 2),
@@ -326,4 +331,14 @@ def _start_date(section: Section) -> datetime | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise section.error(f"start_date: {text!r} is not a date such as 2026-01-31.", "start_date") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return moment.replace(tzinfo=_timezone(section)).astimezone(UTC) if moment.tzinfo is None else moment
+
+
+def _timezone(section: Section) -> ZoneInfo:
+    name = section.text("timezone").strip() or "UTC"
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise section.error(
+            f"timezone: {name!r} is unknown; zones are like UTC or Europe/Berlin.", "timezone"
+        ) from None

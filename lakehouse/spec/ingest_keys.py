@@ -70,8 +70,15 @@ INGEST_KEYS = (
     SpecKey(
         name="schedule",
         type="cron expression",
-        text="Schedule of the DAG in UTC; without it runs are started by hand.",
+        text="Schedule of the DAG; without it runs are started by hand.",
         example='"15 * * * *"',
+    ),
+    SpecKey(
+        name="timezone",
+        type="time zone",
+        text="Time zone of `schedule`, of a `start_date` without an offset, and of folders of the data interval.",
+        example="Europe/Berlin",
+        default="UTC",
     ),
     SpecKey(
         name="start_date",

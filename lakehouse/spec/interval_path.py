@@ -4,11 +4,15 @@
     landing/{end:%Y-%m-%d}.json               one file per day, named by the day's end
     export_{start:%Y%m%d}_{end:%Y%m%d}.csv    one file per interval, named by both bounds
 
-The finest directive of a path is its step: minute, hour, day, week, month or year, in UTC. An interval of whole steps
-has one folder per step, so the intervals of a schedule read every folder once. The interval may begin inside a step: a
-daily schedule at three o'clock reads the folder of the day on which its interval starts. An interval that is not a
-whole number of steps has all folders that it overlaps. Two such intervals may share a folder. They are therefore
+The finest directive of a path is its step: minute, hour, day, week, month or year, in a time zone. An interval of whole
+steps has one folder per step, so the intervals of a schedule read every folder once. The interval may begin inside a
+step: a daily schedule at three o'clock reads the folder of the day on which its interval starts. An interval that is
+not a whole number of steps has all folders that it overlaps. Two such intervals may share a folder. They are therefore
 refused if rows must not be read twice, and for `{end:...}`, because no folder has the end of such an interval.
+
+Days, weeks, months and years are those of the calendar of the time zone, so a day may have 23 or 25 hours. Hours and
+minutes pass without gaps: a day of 23 hours has 23 folders of hours. A day of 25 hours has 24, because an hour that
+occurs twice has one name. Two intervals of one hour share this folder, which is refused if rows must not be read twice.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
+from zoneinfo import ZoneInfo
 
 from lakehouse.errors import UserError
 
@@ -75,7 +80,9 @@ def problem_of(path: str) -> str | None:
     return None
 
 
-def folders_of(path: str, start: datetime, end: datetime, *, once: bool = False) -> tuple[str, ...]:
+def folders_of(
+    path: str, start: datetime, end: datetime, *, once: bool = False, timezone: str = "UTC"
+) -> tuple[str, ...]:
     """Return the paths of an interval, ordered by time and without duplicates; the path itself without placeholders.
 
     Args:
@@ -83,11 +90,13 @@ def folders_of(path: str, start: datetime, end: datetime, *, once: bool = False)
         start: The first moment of the interval, with a time zone.
         end: The first moment after it.
         once: Whether rows must not be read twice; an interval that is not a whole number of steps is then refused.
+        timezone: The time zone of the names of folders.
 
     Raises:
         UserError: The path does not determine the folders, or there are too many.
     """
-    start, end = start.astimezone(UTC), end.astimezone(UTC)
+    zone = ZoneInfo(timezone)
+    start, end = start.astimezone(zone), end.astimezone(zone)
     problem = problem_of(path)
     if problem is not None:
         raise _refused(path, problem)
@@ -109,6 +118,8 @@ def folders_of(path: str, start: datetime, end: datetime, *, once: bool = False)
         until = end
     else:
         until = _floor(end, step)
+    if once and step >= Step.HOUR:
+        _check_repeated_hour(path, start, end)
     # A week in two years has a folder in each year, so weeks are filled in day by day.
     stride = Step.DAY if step is Step.WEEK and "start" in units else step
     bounds = _steps(_floor(start, step), until, stride)
@@ -141,12 +152,27 @@ def _check_partial(path: str, start: datetime, end: datetime, step: Step, *, onc
         )
 
 
+def _check_repeated_hour(path: str, start: datetime, end: datetime) -> None:
+    """Raise UserError for an interval with one of the two hours of the same name, when the clock is turned back."""
+    if "%z" in path:
+        return
+    for bound in (start, end):
+        # An interval with both hours, or with none of them, has no bound inside the second one or at its start.
+        if bound.fold and bound.replace(fold=0).utcoffset() != bound.utcoffset():
+            raise _refused(
+                path,
+                f"the interval {_text(start, end)} has one of the two hours {bound:%Y-%m-%d %H} of {bound.tzinfo}, "
+                "which have one folder. Its neighbour reads the same folder too, and rows would be inserted twice. Add "
+                "the offset %z to the path, take a schedule of whole days, or `operation: upsert`",
+            )
+
+
 def _refused(path: str, reason: str) -> UserError:
     return UserError(f"ingest.path {path!r}: {reason}.", path=path)
 
 
 def _text(start: datetime, end: datetime) -> str:
-    return f"{start:%Y-%m-%dT%H:%M:%SZ}/{end:%Y-%m-%dT%H:%M:%SZ}"
+    return "/".join(f"{bound.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for bound in (start, end))
 
 
 def _units(path: str, bound: str) -> frozenset[Step] | None:
@@ -166,7 +192,15 @@ def _is_complete(units: frozenset[Step]) -> bool:
 
 
 def _is_whole(start: datetime, end: datetime, step: Step) -> bool:
-    return start - _floor(start, step) == end - _floor(end, step)
+    """Return whether both bounds are at the same place of their steps: both at three o'clock, for days."""
+    first, last = _floor(start, step), _floor(end, step)
+    # Differences of times in one zone are those of its clock. A time that the clock skips is later on that day.
+    return _existing(last + (start - first)) == end or _existing(first + (end - last)) == start
+
+
+def _existing(moment: datetime) -> datetime:
+    """Return a time of a zone, with a time that its clock skips moved behind the gap."""
+    return moment.astimezone(UTC).astimezone(moment.tzinfo)
 
 
 def _is_one(start: datetime, end: datetime, step: Step) -> bool:
@@ -177,7 +211,9 @@ def _is_one(start: datetime, end: datetime, step: Step) -> bool:
 
 
 def _steps(first: datetime, until: datetime, step: Step) -> Iterator[tuple[datetime, datetime]]:
-    while first < until:
+    # In UTC, because two times of one zone are compared as its clock shows them.
+    end = until.astimezone(UTC)
+    while first.astimezone(UTC) < end:
         following = _next(first, step)
         yield first, following
         first = following
@@ -189,7 +225,7 @@ def _floor(moment: datetime, step: Step) -> datetime:
         return moment.replace(second=0, microsecond=0)
     if step is Step.HOUR:
         return moment.replace(minute=0, second=0, microsecond=0)
-    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     if step is Step.WEEK:
         return day - timedelta(days=day.weekday())
     if step is Step.DAY:
@@ -203,8 +239,10 @@ def _next(moment: datetime, step: Step) -> datetime:
         return moment.replace(year=moment.year + 1)
     if step is Step.MONTH:
         return (moment + timedelta(days=31)).replace(day=1)
-    lengths = {Step.WEEK: timedelta(weeks=1), Step.DAY: timedelta(days=1), Step.HOUR: timedelta(hours=1)}
-    return moment + lengths.get(step, timedelta(minutes=1))
+    if step in (Step.WEEK, Step.DAY):
+        return moment + timedelta(days=7 if step is Step.WEEK else 1)
+    length = timedelta(hours=1) if step is Step.HOUR else timedelta(minutes=1)
+    return (moment.astimezone(UTC) + length).astimezone(moment.tzinfo)
 
 
 def _fill(path: str, start: datetime, end: datetime) -> str:

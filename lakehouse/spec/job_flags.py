@@ -54,7 +54,7 @@ JOB_FLAGS = (
         field="interval_start",
         form=FlagForm.VALUE,
         value="TIME",
-        text="Start of the data interval, ISO 8601; UTC without a time zone.",
+        text="Start of the data interval, ISO 8601; without an offset in the `timezone` of `ingest`, else UTC.",
     ),
     JobFlag(
         flag="--interval-end",

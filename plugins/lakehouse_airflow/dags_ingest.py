@@ -26,6 +26,7 @@ from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.stream import DEFERRED
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.assets import TABLES, table_asset
+from lakehouse_airflow.data_intervals import BACKFILL_DATES
 from lakehouse_airflow.forms import ingest_form
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.specs import timetable
@@ -58,7 +59,7 @@ def ingest_dag(
     with DAG(
         dag_id=f"ingest.{spec.ingestion_name}",
         description=f"{ingest.operation} {ingest.source.description} into {spec.table}",
-        doc_md=f"{__doc__}\n{_described(spec)}",
+        doc_md=f"{__doc__}\n{_described(spec)}{_zone_doc(ingest)}",
         schedule=_schedule(spec, ingest, sources),
         start_date=ingest.start_date or (None if ingest.stream is None else _START),
         catchup=ingest.catchup,
@@ -108,6 +109,13 @@ def _run_for_s(ingest: IngestSpec) -> int:
 def _described(spec: TableSpec) -> str:
     key = f", key `{', '.join(spec.record_key)}`" if spec.record_key else ""
     return f"Table `{spec.table}` at `{spec.location}`{key}."
+
+
+def _zone_doc(ingest: IngestSpec) -> str:
+    """Return a sentence about the time zone of data intervals, empty for a DAG without a schedule."""
+    if ingest.schedule is None:
+        return ""
+    return f" Data intervals are in the time zone {ingest.timezone}. {BACKFILL_DATES}"
 
 
 def _schedule(

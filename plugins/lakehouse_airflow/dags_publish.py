@@ -19,6 +19,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule
 from lakehouse.spec.publish import PublishSpec
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.assets import partitions_asset, table_asset
+from lakehouse_airflow.data_intervals import BACKFILL_DATES
 from lakehouse_airflow.forms import publish_form
 from lakehouse_airflow.operators import JOB_DOC
 from lakehouse_airflow.publish import (
@@ -49,7 +50,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
     with DAG(
         dag_id=f"publish.{spec.table}",
         description=f"Publish partitions of {spec.table} as {publish.target} in the metastore",
-        doc_md=__doc__,
+        doc_md=f"{__doc__}\nPeriods are in the time zone {publish.timezone}. {BACKFILL_DATES}",
         schedule=schedule,
         # Backfills can publish partitions since this date again.
         start_date=datetime(2015, 1, 1, tzinfo=UTC),

@@ -39,7 +39,8 @@ _DOCS = {
     "logcompaction": _COMPACTION,
     "clustering": "Clustering: merges small files into large ones and sorts rows, so that queries skip files.\n\n"
     "A backfill clusters the partitions of its days again. Example for March: `airflow backfill create --dag-id "
-    "services.clustering --from-date 2026-03-01 --to-date 2026-03-31`.",
+    "services.clustering --from-date 2026-03-01T00:00:00+00:00 --to-date 2026-03-31T00:00:00+00:00`. Without the "
+    "offset the dates are in Airflow's time zone, and the days of this DAG are in UTC.",
     "index": "Index: builds declared indexes of the metadata table beside writers.\n\n"
     "From the plan on all commits maintain the index; readers use it when the build is complete. The next run resumes "
     "the plan of a failed run. `lakehouse index create` and `drop` declare and drop indexes.",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import pendulum
 from airflow.sdk import (
     DAG,
     AssetOrTimeSchedule,
@@ -14,10 +17,18 @@ from airflow.sdk import (
     DeltaTriggerTimetable,
     MultipleCronTriggerTimetable,
 )
+from airflow.sdk.configuration import conf
 
 from lakehouse.errors import UserError
 
+log = logging.getLogger(__name__)
+
 START, END = "interval_start", "interval_end"
+#: Sentence for the documentation of DAGs that can be backfilled.
+BACKFILL_DATES = (
+    "Write the dates of a backfill with their offset, such as `--from-date 2026-03-01T00:00:00+00:00`: without one "
+    "they are in Airflow's time zone, and a backfill may lack its last day."
+)
 _REMEDY = (
     "Airflow 3 converts a cron string to CronTriggerTimetable, which has no data interval: write "
     "schedule=CronDataIntervalTimetable('@daily', timezone='UTC'), from airflow.sdk."
@@ -26,6 +37,8 @@ _REMEDY = (
 
 def params_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the interval in the run's params in ISO 8601, UTC; None if they have none.
+
+    A bound without an offset is in the time zone of Airflow, as the dates of `airflow backfill create` are.
 
     Raises UserError for one bound only.
     """
@@ -154,9 +167,22 @@ def whole_periods(start: str, end: str) -> tuple[str, str]:
     return first.isoformat(), max(last, first + day).isoformat()
 
 
+def airflow_zone() -> tzinfo:
+    """Return the time zone of Airflow (`[core] default_timezone`), in which it reads dates without an offset."""
+    name = conf.get("core", "default_timezone", fallback="utc")
+    if name.lower() == "system":
+        return pendulum.local_timezone()
+    return ZoneInfo("UTC" if name.lower() == "utc" else name)
+
+
 def _utc(name: str, moment: str | datetime) -> str:
     try:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError:
         raise UserError(f"the run's params give {name}={moment!r}, which is not a time in ISO 8601") from None
-    return (parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)).isoformat()
+    if parsed.tzinfo is not None:
+        return parsed.astimezone(UTC).isoformat()
+    zone = airflow_zone()
+    placed = parsed.replace(tzinfo=zone).astimezone(UTC).isoformat()
+    log.info("%s=%s has no offset, so it is in Airflow's time zone %s: %s", name, moment, zone, placed)
+    return placed

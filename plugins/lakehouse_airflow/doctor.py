@@ -32,6 +32,7 @@ from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.stream import DEFERRED
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.commands import command_line
+from lakehouse_airflow.data_intervals import airflow_zone
 from lakehouse_airflow.job_environment import (
     catalog_variables,
     connection_variables,
@@ -240,6 +241,19 @@ def _deferred(specs: Iterable[TableSpec]) -> list[str]:
     return [name for name, stream in streams.items() if stream is not None and stream.watch == DEFERRED]
 
 
+def check_time_zone(facts: AirflowFacts) -> Result:
+    """Compare the time zone in which Airflow reads dates without an offset with those of data intervals."""
+    zone = str(airflow_zone())
+    ingests = (ingestion.ingest for spec in facts.specs for ingestion in spec.ingestions)
+    publications = (spec.publication() for spec in facts.specs)
+    # The days of the DAGs of services are in UTC.
+    zones = {"UTC", *(one.timezone for one in ingests if one), *(one.timezone for one in publications if one)}
+    others = sorted(zones - {zone})
+    if not others:
+        return CheckState.OK, zone
+    return CheckState.WARNING, f"Airflow's time zone is {zone}, and DAGs have intervals in {', '.join(others)}"
+
+
 #: Name -> function, for each description of Airflow's environment.
 FUNCTIONS: Mapping[str, Check] = {
     "airflow": check_airflow,
@@ -250,6 +264,7 @@ FUNCTIONS: Mapping[str, Check] = {
     "versions": check_versions,
     "driver_memory": check_driver_memory,
     "triggerer": check_triggerer,
+    "time_zone": check_time_zone,
 }
 
 

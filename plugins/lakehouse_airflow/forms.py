@@ -137,7 +137,7 @@ def _days(description: str) -> dict[str, Param]:
         **_DATE,
         title="From",
         description=f"{description} Leave both fields empty for an ordinary run. The Data Interval above does not "
-        "limit the run.",
+        "limit the run. A time without an offset is in Airflow's time zone.",
     )
     end = Param(
         None,

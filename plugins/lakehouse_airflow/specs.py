@@ -86,10 +86,10 @@ def load_specs(directories: tuple[Path, ...]) -> Specs:
 
 
 def timetable(spec: TableSpec) -> CronDataIntervalTimetable | None:
-    """Return the timetable of ingestion: the end of each interval of the cron expression in UTC; None without one."""
+    """Return the timetable of ingestion: the end of each interval of the cron expression; None without one."""
     if spec.ingest is None or spec.ingest.schedule is None:
         return None
-    return CronDataIntervalTimetable(spec.ingest.schedule, timezone="UTC")
+    return CronDataIntervalTimetable(spec.ingest.schedule, timezone=spec.ingest.timezone)
 
 
 def publish_timetable(publish: PublishSpec) -> CronDataIntervalTimetable | None:

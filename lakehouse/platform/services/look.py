@@ -116,8 +116,8 @@ def _without_table(entry: TableEntry, request: LookRequest) -> Look:
 
 def next_writer_ms(entry: TableEntry, now_ms: int) -> int | None:
     """Return the next start of an ingestion by the schedules of a spec, None if it has none that is understood."""
-    schedules = [one.ingest.schedule for one in entry.spec.ingestions if one.ingest is not None]
-    times = [next_time_ms(schedule, now_ms) for schedule in schedules if schedule]
+    sections = [one.ingest for one in entry.spec.ingestions if one.ingest is not None]
+    times = [next_time_ms(one.schedule, now_ms, one.timezone) for one in sections if one.schedule]
     return min((time for time in times if time is not None), default=None)
 
 

@@ -12,6 +12,7 @@ from lakehouse.platform.sources.file_listing import FolderListing
 from lakehouse.platform.sources.file_paths import interval_paths, split_path
 from lakehouse.platform.sources.missing_folders import check_missing
 from lakehouse.platform.sources.source import Interval
+from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spec.location import resolve
 from lakehouse.spec.table import TableSpec
 
@@ -33,8 +34,9 @@ def check_files_source(
     settings = file_source_of(spec)
     check_format(spec)
     path = resolve(settings.path, environ, name="ingest.path")
-    once = spec.ingest is not None and spec.ingest.operation != "upsert"
-    root, _ = split_path(interval_paths(path, interval, once=once)[0])
+    section = ingest_of(spec)
+    once = section.operation != "upsert"
+    root, _ = split_path(interval_paths(path, interval, once=once, timezone=section.timezone)[0])
     if "://" in root:
         try:
             open_storage(root, storage_options, follow_links=True).get_range(_ABSENT, 0, 1)

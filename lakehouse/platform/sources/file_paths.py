@@ -10,21 +10,22 @@ from lakehouse.spec.interval_path import PLACEHOLDER, folders_of
 Interval = tuple[datetime, datetime]
 
 
-def interval_paths(path: str, interval: Interval | None, *, once: bool = False) -> tuple[str, ...]:
+def interval_paths(
+    path: str, interval: Interval | None, *, once: bool = False, timezone: str = "UTC"
+) -> tuple[str, ...]:
     """Return the paths that a run reads: one per step of the interval, with `{start:%Y-%m}` and `{end:...}` replaced.
-
-    Times are UTC.
 
     Args:
         path: The path of the spec, with or without placeholders.
         interval: The data interval of the run; None for a run without one.
         once: Whether rows must not be read twice (see `lakehouse.spec.interval_path`).
+        timezone: The time zone of the replaced times.
 
     Raises:
         UserError: The path has placeholders and there is no interval, or the folders of the interval are ambiguous.
     """
     if interval is not None:
-        return folders_of(path, *interval, once=once)
+        return folders_of(path, *interval, once=once, timezone=timezone)
     if PLACEHOLDER.search(path) is not None:
         raise UserError(
             f"ingest.path {path!r} is read by data interval, and this run has none. "

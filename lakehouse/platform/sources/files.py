@@ -113,7 +113,9 @@ class FilesSource:
             now_ms = SystemClock().now_ms()
             return ascending_files(settings, self.storage_options, checkpoint, full_refresh=full_refresh, now_ms=now_ms)
         refuse_names(checkpoint if not full_refresh else None, self.spec.table)
-        paths = interval_paths(settings.path, interval, once=ingest_of(self.spec).operation != "upsert")
+        section = ingest_of(self.spec)
+        once = section.operation != "upsert"
+        paths = interval_paths(settings.path, interval, once=once, timezone=section.timezone)
         known = Checkpoint() if checkpoint is None or full_refresh else Checkpoint.from_json(checkpoint)
         listing = list_source(paths, self.storage_options)
         check_missing(listing.folders, settings)

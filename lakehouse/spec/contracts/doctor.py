@@ -132,6 +132,12 @@ CHECKS: dict[str, CheckDescription] = {
             "A triggerer runs if a spec has `stream: {watch: deferred}`. Without it such a task stays deferred.",
             "Start `airflow triggerer`, or set `watch: blocking` in the specs.",
         ),
+        _airflow(
+            "time_zone",
+            "Airflow's time zone ([core] default_timezone) is the one of all data intervals. Airflow reads dates "
+            "without an offset in it, so that a backfill may lack its last day if they differ.",
+            "Write dates with an offset: `airflow backfill create --from-date 2026-03-01T00:00:00+00:00`.",
+        ),
         _spark("python", "Python is 3.11 or newer.", "Create the environment with python3.11 or newer."),
         _spark(
             "packages",
