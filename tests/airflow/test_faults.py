@@ -348,27 +348,6 @@ def test_new_workers_run_the_tasks_of_workers_killed_after_submit(lake: Lake, nu
 
 
 @rounds
-def test_jobs_of_killed_task_processes_end_without_a_commit(lake: Lake, number: int) -> None:
-    """The out-of-memory killer ends the process of a task only; apache/airflow#17479."""
-    lake.due()
-    lake.hold()
-    run_id = lake.trigger()
-    lake.held()
-    running = lake.living(run_id)
-    for pid in {psutil.Process(pid).ppid() for pid in running} - running:
-        os.kill(pid, signal.SIGKILL)
-    lake.become(run_id, "up_for_retry")
-    assert lake.living(run_id) == running
-    lake.release()
-    lake.gone(run_id, running)
-    lake.compacted()
-    # The test does not wait for the minute until the retry.
-    lake.clear(run_id)
-    lake.become(run_id, "success")
-    lake.compacted(run_id)
-
-
-@rounds
 def test_one_of_two_concurrent_runs_compacts_and_an_empty_pool_delays_both(lake: Lake, number: int) -> None:
     lake.due()
     lake.slots(0)

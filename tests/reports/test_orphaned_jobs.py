@@ -94,7 +94,7 @@ def test_job_ends_when_the_supervisor_of_its_task_is_killed(jobs: Jobs, tmp_path
 
 
 def test_job_that_starts_after_its_task_was_killed_does_not_work(jobs: Jobs, tmp_path: Path) -> None:
-    """stackabletech/spark-k8s-operator#646: a job whose submission was killed starts its driver nevertheless."""
+    """stackabletech/spark-k8s-operator#646: a driver starts although its submission was killed."""
     runner = jobs.start(PAUSE)
     task = TaskProcess.of((runner.pid,), tmp_path / "heartbeat")
     runner.kill()
