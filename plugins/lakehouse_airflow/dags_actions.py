@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param, get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
 from lakehouse.spec.actions import ACTIONS, dag_run_id
@@ -19,6 +18,7 @@ from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.job_environment import AUTHOR
 from lakehouse_airflow.processes import end_job
 from lakehouse_airflow.publish import POOL
+from lakehouse_airflow.refusals import noted_refusals
 
 DAG_ID = "lakehouse.actions"
 _NAMES = [spec.name for spec in ACTIONS if spec.by_dag]
@@ -80,12 +80,9 @@ def act() -> dict[str, Any]:
     job_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
     author = getattr(context["dag_run"], "triggering_user_name", None) or "airflow"
     try:
-        require_own_run(params, instance.run_id)
-        words = action_words(params)
-    except UserError as error:
-        raise AirflowFailException(str(error)) from error
-    try:
-        printed = run_command(words, job_id=job_id, variables={AUTHOR: author})
+        with noted_refusals(context):
+            require_own_run(params, instance.run_id)
+            printed = run_command(action_words(params), job_id=job_id, variables={AUTHOR: author})
     finally:
         end_job(job_id)
     record: dict[str, Any] = json.loads(printed)

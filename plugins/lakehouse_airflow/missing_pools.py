@@ -30,7 +30,7 @@ EVENT = "missing pool"
 TAG = "lakehouse"
 _PACKAGE = "lakehouse_airflow."
 #: First words of the notes, so that they can be found and removed.
-_NOTE = "lakehouse: "
+NOTE = "lakehouse: "
 
 
 def fail_tasks_without_pool(dag_run: Any) -> None:
@@ -44,7 +44,7 @@ def fail_tasks_without_pool(dag_run: Any) -> None:
             reason = missing_pool_message(instance.pool)
             log.error("%s: %s", instance, reason)
             instance.set_state(TaskInstanceState.FAILED, session=session)
-            instance.note = dag_run.note = f"{_NOTE}{instance.task_id}: {reason}"
+            instance.note = dag_run.note = f"{NOTE}{instance.task_id}: {reason}"
             session.add(Log(event=EVENT, task_instance=instance, extra=reason))
 
 
@@ -81,5 +81,5 @@ def _is_ours(dag: Any, instance: Any) -> bool:
 
 def _remove_notes(session: Any, dag_run: Any) -> None:
     for noted in (dag_run, *_instances(session, dag_run).all()):
-        if (noted.note or "").startswith(_NOTE):
+        if (noted.note or "").startswith(NOTE):
             noted.note = None

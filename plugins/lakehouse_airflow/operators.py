@@ -56,6 +56,7 @@ from lakehouse_airflow.job_environment import (
 from lakehouse_airflow.job_reports import FINAL_EXIT_CODES, failed_task, read_report
 from lakehouse_airflow.lineage import LineageMixin, lineage_variables
 from lakehouse_airflow.processes import JOB, end_job
+from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
 from lakehouse_airflow.spark_environment import provide_connection, spark_environment
 from lakehouse_airflow.table_events import TableEvents
@@ -162,15 +163,13 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
 
     def _ready_command(self, context: Context) -> JobCommand:
         """Return the command of the job, checked, after the fields of the Spark operator are set."""
-        try:
+        with noted_refusals(context):
             check_conf(context)
             command = self._command(context)
             check_command(command, {**os.environ, **(self.env_vars or {})})
             self._prepare(command)
             if self._needs_check(command):
                 self._run_check(context, command)
-        except UserError as error:
-            raise AirflowFailException(str(error)) from None
         return command
 
     def on_kill(self) -> None:

@@ -1,4 +1,4 @@
-"""Airflow plugin: pages, their REST API, and a listener that fails tasks whose pool is missing.
+"""Airflow plugin: pages, their REST API, and a listener of runs: missing pools, and notes with refused parameters.
 
 An entry point of the package registers the plugin. Every process of Airflow loads this module, so it imports little.
 
@@ -26,6 +26,12 @@ class RunListener:
         checks = import_module("lakehouse_airflow.missing_pools")
         checks.fail_tasks_without_pool(dag_run)
         checks.give_pools(dag_run)
+
+    @hookimpl
+    def on_dag_run_failed(self, dag_run: Any, msg: str) -> None:
+        """Write the reason of refused parameters into the note of the run."""
+        del msg
+        import_module("lakehouse_airflow.run_notes").note_refusals(dag_run)
 
 
 class LakehousePlugin(AirflowPlugin):

@@ -46,6 +46,7 @@ from lakehouse_airflow.job_reports import read_report
 from lakehouse_airflow.lineage import LineageMixin, lineage_variables
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.processes import end_job
+from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.task_heartbeat import task_variables
 
 #: The pool of publications. It is separate, because publication takes seconds and should not wait for Spark jobs.
@@ -125,10 +126,9 @@ class PublishPartitionsOperator(LineageMixin, IntervalMixin, BaseOperator):
         self._job_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
         end_job(self._job_id)
         try:
-            check_conf(context)
-            return self._publish(context)
-        except UserError as error:
-            raise AirflowFailException(str(error)) from error
+            with noted_refusals(context):
+                check_conf(context)
+                return self._publish(context)
         finally:
             end_job(self._job_id)
 

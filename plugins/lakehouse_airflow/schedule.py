@@ -18,9 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, CronTriggerTimetable, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
+from airflow.sdk.exceptions import AirflowRuntimeError
 
-from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.fleet import FleetPass, ServiceBatch
 from lakehouse_airflow.alarms import send_alarms
@@ -29,6 +28,7 @@ from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.forms import check_conf, schedule_form
 from lakehouse_airflow.operators import JOB_DOC
 from lakehouse_airflow.pools import SCHEDULER, SERVICES, slots_of
+from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.services import POOL, ServiceOperator, spec_assets
 
 log = logging.getLogger(__name__)
@@ -136,10 +136,8 @@ def schedule_dag(
 @task
 def decide_services(arguments: Sequence[str] = (), properties: Sequence[str] = (), **context: Any) -> list[Any]:
     """Task: run a pass of the scheduler, and return the arguments of ServiceOperator for each job."""
-    try:
+    with noted_refusals(context):
         return decided_jobs(context, arguments=arguments, properties=properties)
-    except UserError as error:
-        raise AirflowFailException(str(error)) from error
 
 
 def decided_jobs(

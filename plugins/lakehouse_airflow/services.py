@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, CronDataIntervalTimetable, task
-from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
@@ -27,6 +26,7 @@ from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.data_intervals import is_backfill, params_interval, required_interval, whole_periods
 from lakehouse_airflow.forms import check_conf, service_form
 from lakehouse_airflow.operators import JOB_DOC, LakehouseOperator
+from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.rescheduling import reschedule
 from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
 
@@ -152,10 +152,8 @@ def due_batches(service: str, arguments: Sequence[str] = (), decide: bool = True
     if not decide and not is_requested(context):
         log.info("the DAG services.schedule decides about %s; trigger this DAG or create a backfill", service)
         return []
-    try:
+    with noted_refusals(context):
         return due_tables(service, context, arguments=arguments)
-    except UserError as error:
-        raise AirflowFailException(str(error)) from error
 
 
 # parameters: the arguments of an Airflow DAG

@@ -1,0 +1,51 @@
+"""Write the reasons of refused parameters into the notes of a failed run; it runs in the scheduler.
+
+It changes rows in the scheduler's own transaction and never commits, as `missing_pools` does. A note that a user wrote
+stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow import settings
+from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+
+from lakehouse_airflow.missing_pools import NOTE
+from lakehouse_airflow.refusals import REFUSED
+
+#: Characters of a note that Airflow's database stores.
+_LONGEST = 1000
+
+
+def note_refusals(dag_run: Any) -> None:
+    """Write the reasons of the tasks of a run that refused its parameters into the notes of the run and the tasks."""
+    session = settings.Session.object_session(dag_run)
+    if session is not None:
+        _write_notes(session, dag_run)
+        return
+    # `dag.test()` has no transaction of a scheduler.
+    with create_session() as own:
+        _write_notes(own, own.get(DagRun, dag_run.id))
+
+
+def _write_notes(session: Any, dag_run: Any) -> None:
+    is_of_run = (XComModel.dag_id == dag_run.dag_id, XComModel.run_id == dag_run.run_id, XComModel.key == REFUSED)
+    reasons = {(row.task_id, row.map_index): str(row.value) for row in session.query(XComModel).filter(*is_of_run)}
+    if not reasons:
+        return
+    of_run = session.query(TaskInstance).filter(
+        TaskInstance.dag_id == dag_run.dag_id, TaskInstance.run_id == dag_run.run_id
+    )
+    for instance in of_run.all():
+        reason = reasons.get((instance.task_id, instance.map_index))
+        if reason is None:
+            continue
+        text = f"{NOTE}{instance.task_id}: {reason}"
+        note = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+        for noted in (dag_run, instance):
+            if not noted.note or noted.note.startswith(NOTE):
+                noted.note = note
