@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.storage.protocol import Storage
-from lakehouse.spark.bad_records import select_columns
+from lakehouse.spark.bad_records import REASON, mark_bad_records, select_columns
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spark.sources import INTERNAL, FileSet, Frame, Session, read_files, schema_of_arrow
+from lakehouse.spark.sources import CORRUPT, INTERNAL, SOURCE_FILE, FileSet, Frame, Session, read_files, schema_of_arrow
 from lakehouse.spark.workers import map_in_arrow
 
 #: The estimated size of a value.
@@ -289,6 +289,13 @@ def without_keys(rows: Frame, others: Frame, key: Sequence[str]) -> Frame:
     other = others.select(*[F.col(_quoted(name)).alias(f"{_PREFIX}{number}") for number, name in enumerate(key)])
     same = [F.col(_quoted(name)) == F.col(f"{_PREFIX}{number}") for number, name in enumerate(key)]
     return rows.join(other, reduce(lambda one, two: one & two, same), "left_anti")
+
+
+def keyless_rows(rows: Frame, key: Sequence[str], source: str) -> Frame:
+    """Return the rows without a key that are not deletes, as bad records of a source."""
+    plain = live_rows(rows).drop(DELETED_COLUMN)
+    named = plain.withColumn(CORRUPT, F.lit(None).cast("string")).withColumn(SOURCE_FILE, F.lit(source))
+    return mark_bad_records(named, key).where(F.col(REASON).isNotNull())
 
 
 def purged_rows(stored: Frame, source_keys: Frame, newest: Frame, key: Sequence[str]) -> Frame:

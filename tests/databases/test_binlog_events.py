@@ -241,7 +241,7 @@ def test_statement_instead_of_rows_needs_a_snapshot(database_server: DatabaseSer
         SnapshotNeededError, match=r"changes table shop_\d+\.t by a statement.*binlog_format=ROW"
     ) as caught:
         log.changes(**wants)
-    assert caught.value.facts["table"] == f"{log.database}.t"
+    assert caught.value.facts["tables"] == (f"{log.database}.t",)
 
 
 def test_minimal_images_list_what_they_lack(database_server: DatabaseServer) -> None:

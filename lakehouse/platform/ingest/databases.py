@@ -27,6 +27,7 @@ from lakehouse.errors import LakehouseError, OpenTransactionsError, SnapshotNeed
 from lakehouse.model.merge import PartialMode
 from lakehouse.platform.catalog.declared_tables import open_declared_table, require_declared_name
 from lakehouse.platform.ingest.commit_reports import newest_commit, with_own_commit
+from lakehouse.platform.ingest.database_reports import failed_report, joined_report
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
 from lakehouse.platform.sources.databases.keys import changed_keys, require_unique, target_problems
 from lakehouse.platform.sources.databases.plan import DatabasePlan, first_state, is_replaced, key_of, next_state
@@ -46,7 +47,6 @@ from lakehouse.spark.sources import Frame, Session
 from lakehouse.spec.contracts.job import (
     KEPT,
     JobCommand,
-    JobError,
     JobReason,
     JobReport,
     JobStatus,
@@ -168,7 +168,7 @@ def run_databases(run: DatabaseRun) -> JobReport:
             if done or failed or _is_over(run.settings, clock.now_ms() - started):
                 break
         kept = _kept(run)
-    tables = [replace(one, lag=(*one.lag, *kept)) for one in (_joined(parts) for parts in reports.values())]
+    tables = [replace(one, lag=(*one.lag, *kept)) for one in (joined_report(parts) for parts in reports.values())]
     if not tables:
         patterns = ", ".join(run.settings.tables)
         raise UserError(
@@ -200,6 +200,8 @@ def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[JobRep
     limited = run.server.limited(start, end, run.settings.max_log_bytes)
     catches_up = limited.order < end.order
     plans = [_plan(run, one, starts[one.source.name], chunks=not catches_up) for one in targets]
+    if catches_up:
+        plans = [replace(one, is_ahead=_is_ahead(run, starts[one.table.name], limited)) for one in plans]
     is_idle = all(not plan.units for plan in plans) and start.order == end.order
     if is_idle:
         return True, [*failed, *(_nothing(run, one) for one in targets)]
@@ -223,6 +225,11 @@ def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[JobRep
     _confirm(run, targets, reports, staged.end)
     failed += reports
     return not catches_up and all(_is_done(plan, staged) for plan in plans), failed
+
+
+def _is_ahead(run: DatabaseRun, start: LogPosition, end: LogPosition) -> bool:
+    """Return whether the log of a table begins behind the end of a window."""
+    return run.server.earliest((end, start)).text == end.text
 
 
 def _is_done(plan: DatabasePlan, staged: Staged) -> bool:
@@ -250,12 +257,8 @@ def _targets(run: DatabaseRun) -> tuple[list[Target], list[JobReport]]:
         except LakehouseError as error:
             if not run.settings.into:
                 raise
-            failed.append(_failed(target, error))
+            failed.append(failed_report(target, error))
     return targets, failed
-
-
-def _failed(spec: TableSpec, error: LakehouseError) -> JobReport:
-    return JobReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
 
 
 def _starts(
@@ -276,7 +279,7 @@ def _starts(
         except OpenTransactionsError as error:
             if not run.settings.into:
                 raise
-            failed.append(_failed(target.spec, error))
+            failed.append(failed_report(target.spec, error))
     return found, starts, failed
 
 
@@ -354,15 +357,9 @@ def _check_append(settings: DatabaseSettings, name: str) -> None:
 
 
 def _start(run: DatabaseRun, target: Target) -> LogPosition:
-    """Return where the log of a table is read from; a full refresh does not need the log since the last commit."""
+    """Return where the log of a table is read from; a new snapshot does not need the log since the last commit."""
     known, name = target.known, target.source.name
-    start = None
-    if known is not None and _resumes(run, target):
-        try:
-            start = run.server.resumed(known.position)
-        except SnapshotNeededError:
-            if not _asks_snapshot(run, target) or known.resnapshot == run.attempt:
-                raise
+    start = run.server.resumed(known.position) if known is not None and _resumes(run, target) else None
     is_new = known is None or target.lacks_log or is_replaced(known, target.source)
     if target.exists and is_new:
         run.server.await_writers(name)
@@ -371,9 +368,12 @@ def _start(run: DatabaseRun, target: Target) -> LogPosition:
 
 
 def _resumes(run: DatabaseRun, target: Target) -> bool:
-    """Return whether the log of a table is read from the position of its newest commit."""
+    """Return whether the log of a table is read from the position of its newest commit.
+
+    The log before a new snapshot may have the event because of which the table is read again.
+    """
     known = target.known
-    return known is not None and not (run.command.full_refresh and known.resnapshot != run.attempt)
+    return known is not None and not (_asks_snapshot(run, target) and known.resnapshot != run.attempt)
 
 
 def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool) -> DatabasePlan:
@@ -459,7 +459,14 @@ def _with_lacking_rows(
         reads: list[ChunkRead] = []
         for target, plan in work:
             ends = Ends(before=begun, after=staged.end, tables={}, is_limited=False)
-            keys = _source(run, target, plan, staged, ends).unknown_keys(_MOST_KEYS)
+            name = plan.table.name
+            if name in staged.failures:
+                continue
+            try:
+                keys = _source(run, target, plan, staged, ends).unknown_keys(_MOST_KEYS)
+            except SnapshotNeededError as error:
+                staged = replace(staged, failures={**staged.failures, name: error})
+                continue
             portions = [tuple(keys[at : at + _READ_KEYS]) for at in range(0, len(keys), _READ_KEYS)]
             reads += [
                 ChunkRead(table=plan.table, key=plan.key, chunk=Chunk(keys=portion), kind=FETCHED)
@@ -469,7 +476,8 @@ def _with_lacking_rows(
             return staged
         log.info("rows are read again, because changes lack their values: %d reads", len(reads))
         is_last = number == _MOST_READS - 1
-        staged = stager.extended(staged, reads, {} if is_last else _keyed([plan for _, plan in work]))
+        going_on = [plan for _, plan in work if plan.table.name not in staged.failures]
+        staged = stager.extended(staged, reads, {} if is_last else _keyed(going_on))
     return staged
 
 
@@ -497,6 +505,7 @@ def _source(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged
         settings=run.settings,
         window=window,
         select=ingest_of(run.spec).select,
+        allowed=ingest_of(run.spec).max_bad_records,
         stored=partial(_stored, run.tasks.session, target.table) if target.table is not None else None,
     )
 
@@ -517,16 +526,18 @@ def _marker(run: DatabaseRun, target: Target, plan: DatabasePlan) -> Marker:
 
 def _committed(run: DatabaseRun, target: Target, plan: DatabasePlan, staged: Staged, ends: Ends) -> JobReport:
     """Commit the window of one table; an error of the table becomes its report."""
-    source = _source(run, target, plan, staged, ends)
+    failure = staged.failures.get(plan.table.name)
     try:
+        if failure is not None:
+            raise failure
         if plan.table.name in ends.tables:
             # The key may have changed since the plan.
             require_unique(ends.tables[plan.table.name], plan.key, run.settings)
-        return run.commit(target.spec, source)
+        return run.commit(target.spec, _source(run, target, plan, staged, ends))
     except LakehouseError as error:
         if not run.settings.into:
             raise
-        return JobReport(status=JobStatus.FAILED, table=target.spec.table, error=JobError.of(error))
+        return failed_report(target.spec, error)
 
 
 def _confirm(run: DatabaseRun, targets: Sequence[Target], reports: Sequence[JobReport], end: LogPosition) -> None:
@@ -579,20 +590,6 @@ def _nothing(run: DatabaseRun, target: Target) -> JobReport:
         previous=None if target.table is None else newest_commit(target.table.refresh(), target.spec),
     )
     return with_own_commit(report, target.table, target.spec, run.command.run_id)
-
-
-def _joined(parts: Sequence[JobReport]) -> JobReport:
-    """Return the report of a table with the sums of its passes."""
-    if len(parts) == 1:
-        return parts[0]
-    # A pass without work has the numbers of a commit that another pass, or an earlier try, reports.
-    counted = [one for one in parts if one.status is not JobStatus.NOTHING_TO_DO] or [parts[-1]]
-    written = [one for one in counted if one.status is JobStatus.COMMITTED]
-    last = (written or [one for one in parts if one.instant] or counted)[-1]
-    taken = {name: getattr(last, name) for name in ("table", "instant", "folders", "drift", "lineage")}
-    seconds, warnings = sum(one.seconds for one in parts), (one.warning for one in parts if one.warning)
-    whole = replace(combined(counted), seconds=seconds, warning="; ".join(warnings))
-    return replace(whole, parts=(), previous=parts[0].previous, **taken)
 
 
 def _is_over(settings: DatabaseSettings, elapsed_ms: int) -> bool:

@@ -58,8 +58,7 @@ class RowSink:
         ]
         if not any(images):
             raise UnsupportedError(
-                f"the log has rows of {version.map.name} without any column. Set binlog_row_image=FULL on the server, "
-                "then read the table again"
+                f"the log has rows of {version.map.name} without any column. Set binlog_row_image=FULL on the server"
             )
         self.has_keys = key <= set(images[0]) or kind == INSERT
         self._splitter = RowSplitter(self.images)
@@ -159,7 +158,7 @@ class TableVersion:
         if not sink.has_keys:
             raise UserError(
                 f"updates of {self.map.name} lack columns of the key before the change. Set binlog_row_image=FULL on "
-                "the server, then read the table again"
+                "the server"
             )
         before = Converter(zero_dates=self.zero_dates).arrays(sink.images[0])
         changed = np.zeros(len(positions), bool)

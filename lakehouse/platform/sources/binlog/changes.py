@@ -68,6 +68,7 @@ class SchemaEvent:
         committed_us: The commit time in microseconds.
         renamed_to: The new name of `rename`.
         changes_rows: Whether rows may differ from what the row events say, so that the table needs a new snapshot.
+        skipped: Tables whose log begins behind the statement, so that it does not concern them.
     """
 
     kind: str
@@ -77,6 +78,7 @@ class SchemaEvent:
     committed_us: int = 0
     renamed_to: TableName | None = None
     changes_rows: bool = False
+    skipped: frozenset[TableName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

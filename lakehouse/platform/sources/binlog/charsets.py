@@ -1,16 +1,25 @@
-"""Encodings of Python for the character sets of MySQL and MariaDB."""
+"""Text of all character sets of MySQL and MariaDB, decoded as the servers do when they send it to a client.
+
+A snapshot has texts as the server converts them, and the log has their bytes, so both must give the same characters.
+Tables of Python are used where they are those of the servers; `charset_tables` has the differences.
+"""
 
 from __future__ import annotations
 
 import codecs
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 
 from lakehouse.errors import UnsupportedError
+from lakehouse.platform.sources.binlog.charset_tables import SEQUENCES, SINGLE_BYTES, UPPER_HALVES
 
 #: Character sets whose texts are UTF-8 as they are.
 UTF8 = ("utf8", "utf8mb3", "utf8mb4", "ascii")
-#: Character sets in which bytes below 128 are ASCII.
-_ASCII_BASED = {
-    "latin1": "cp1252-mysql",
+#: The encoding of Python for each character set with one byte per character.
+_SINGLE = {
+    "latin1": "cp1252",
     "latin2": "iso8859_2",
     "latin5": "iso8859_9",
     "latin7": "iso8859_13",
@@ -28,39 +37,138 @@ _ASCII_BASED = {
     "macroman": "mac_roman",
     "macce": "mac_latin2",
     "tis620": "tis_620",
-    "gbk": "gbk",
-    "gb2312": "gb2312",
-    "gb18030": "gb18030",
-    "big5": "big5",
-    "euckr": "euc_kr",
-    "ujis": "euc_jp",
-    "eucjpms": "euc_jp",
-    "sjis": "shift_jis",
-    "cp932": "cp932",
+    **dict.fromkeys(UPPER_HALVES, "ascii"),
+}
+# Byte sequences that are one character for the servers, also if it is none of Unicode; any other byte is one.
+_GBK = rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]|."
+_GB18030 = rb"[\x81-\xfe][0-9][\x81-\xfe][0-9]|" + _GBK
+_GB2312 = rb"[\xa1-\xf7][\xa1-\xfe]|."
+_BIG5 = rb"[\xa1-\xf9][\x40-\x7e\xa1-\xfe]|."
+_EUC_KR = rb"[\x81-\xfe][A-Za-z\x81-\xfe]|."
+_EUC_JP = rb"\x8f[\xa1-\xfe]{2}|\x8e[\xa1-\xdf]|[\xa1-\xfe]{2}|."
+_SJIS = rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]|."
+#: The encoding of Python, and the form of a character, for each character set with several bytes per character.
+_SEVERAL = {
+    "gbk": ("gbk", _GBK),
+    "gb2312": ("gb2312", _GB2312),
+    "gb18030": ("gb18030", _GB18030),
+    "big5": ("big5", _BIG5),
+    # The table of the servers has all syllables, as code page 949 has.
+    "euckr": ("cp949", _EUC_KR),
+    "ujis": ("euc_jp", _EUC_JP),
+    "eucjpms": ("euc_jp", _EUC_JP),
+    "sjis": ("shift_jis", _SJIS),
+    "cp932": ("cp932", _SJIS),
 }
 _WIDE = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
-#: latin1 of MySQL is Windows-1252 with the five bytes that Windows does not use as control characters.
-_LATIN1 = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
+_SURROGATE, _BEYOND_UCS2 = re.compile("[\ud800-\udfff]"), re.compile("[\U00010000-\U0010ffff]")
+#: Character sets in which bytes below 0x80 are not all ASCII.
+_NOT_ASCII = ("swe7",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Several:
+    """A character set with several bytes per character.
+
+    Attributes:
+        encoding: The encoding of Python.
+        form: The form of one character.
+        changed: The sequences that the servers decode otherwise than Python.
+        occurs: Whether a text can have one of them.
+    """
+
+    encoding: str
+    form: re.Pattern[bytes]
+    changed: Mapping[bytes, str]
+    occurs: re.Pattern[bytes]
+
+    def decode(self, data: bytes) -> str:
+        """Return the text of bytes."""
+        if not self.changed or self.occurs.search(data) is None:
+            try:
+                return data.decode(self.encoding)
+            except UnicodeDecodeError:
+                pass
+        return "".join(self._characters(data))
+
+    def _characters(self, data: bytes) -> Iterator[str]:
+        for match in self.form.finditer(data):
+            found = self.changed.get(match[0])
+            if found is None:
+                try:
+                    found = match[0].decode(self.encoding)
+                except UnicodeDecodeError:
+                    found = "?"
+            yield found
 
 
 def is_ascii_based(charset: str) -> bool:
     """Return whether ASCII bytes are the same characters in a character set."""
-    return charset in UTF8 or charset in _ASCII_BASED
+    return charset in UTF8 or (charset in (*_SINGLE, *_SEVERAL) and charset not in _NOT_ASCII)
 
 
-def encoding_of(charset: str) -> str:
-    """Return the name of Python's encoding; raise UnsupportedError for a character set without one."""
+def require_known(charset: str) -> None:
+    """Raise UnsupportedError for a character set that this package cannot decode."""
+    if charset and charset != "binary" and charset not in (*UTF8, *_SINGLE, *_SEVERAL, *_WIDE):
+        raise UnsupportedError(
+            f"the character set {charset!r} is not supported, so the log cannot be decoded. Convert the column: ALTER "
+            "TABLE ... MODIFY ... CHARACTER SET utf8mb4"
+        )
+
+
+def decode(data: bytes, charset: str) -> str:
+    """Return the text of bytes as the servers convert it to Unicode; `?` for what is no character.
+
+    Raises:
+        UnicodeDecodeError: The bytes are no UTF-8, in a character set that the server does not convert.
+        UnsupportedError: The character set is not known.
+    """
+    require_known(charset)
+    if charset == "ascii":
+        return codecs.charmap_decode(data, "strict", _table("ascii"))[0]
     if charset in UTF8:
-        return "utf-8"
-    found = _ASCII_BASED.get(charset) or _WIDE.get(charset)
-    if found is None:
-        raise UnsupportedError(f"the character set {charset!r} is not supported; convert the column to utf8mb4")
-    return found
+        return data.decode("utf-8")
+    if charset in _SINGLE:
+        return codecs.charmap_decode(data, "strict", _table(charset))[0]
+    if charset in _WIDE:
+        return _wide(data, charset)
+    return _several(charset).decode(data)
 
 
-def decode(data: bytes, charset: str, errors: str = "strict") -> str:
-    """Return the text of bytes; raise UnicodeDecodeError if they are no text of the character set."""
-    encoding = encoding_of(charset)
-    if encoding == "cp1252-mysql":
-        return codecs.charmap_decode(data, errors, _LATIN1)[0]
-    return data.decode(encoding, errors)
+def _wide(data: bytes, charset: str) -> str:
+    """Return the text of units of two or four bytes; half of a pair of surrogates is no character."""
+    text = data.decode(_WIDE[charset], "surrogatepass")
+    if charset == "ucs2":
+        # Each unit is a character, also of a pair.
+        text = _BEYOND_UCS2.sub("??", text)
+    return _SURROGATE.sub("?", text)
+
+
+def decode_statement(data: bytes, charset: str) -> str:
+    """Return the text of a statement; U+FFFD for bytes that are no text."""
+    if charset in UTF8:
+        return data.decode("utf-8", "replace")
+    return decode(data, charset)
+
+
+@lru_cache
+def _table(charset: str) -> str:
+    """Return the characters of all bytes."""
+    encoding, changed = _SINGLE.get(charset, "ascii"), SINGLE_BYTES.get(charset, {})
+    upper = UPPER_HALVES.get(charset)
+    plain = [bytes([byte]).decode(encoding, "ignore") or "?" for byte in range(256)]
+    if upper is not None:
+        plain[128:] = upper
+    return "".join(changed.get(byte, character) for byte, character in enumerate(plain))
+
+
+@lru_cache
+def _several(charset: str) -> _Several:
+    encoding, form = _SEVERAL[charset]
+    changed = SEQUENCES.get(charset, {})
+    return _Several(
+        encoding=encoding,
+        form=re.compile(form, re.DOTALL),
+        changed=changed,
+        occurs=re.compile(b"|".join(re.escape(sequence) for sequence in changed)),
+    )

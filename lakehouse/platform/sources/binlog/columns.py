@@ -123,7 +123,7 @@ def arrow_type(column: SourceColumn, *, zero_dates: str = "null") -> pa.DataType
     rule = TYPES.get(column.type)
     if rule is None:
         raise UnsupportedError(
-            f"column {column.name!r} has the type {column.type!r}, which is not supported; leave the column out",
+            f"column {column.name!r} has the type {column.type!r}, which is not supported",
             column=column.name,
         )
     return rule(column)

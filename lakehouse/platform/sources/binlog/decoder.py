@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from lakehouse.platform.sources.binlog.positions import (
     gtids,
     ordering_value,
 )
+from lakehouse.platform.sources.binlog.starts import TableStarts
 from lakehouse.platform.sources.binlog.table_map import name_of, parse_table_map
 
 _SECOND_US = 1_000_000
@@ -77,6 +79,7 @@ class DecoderSettings:
         keys: Key columns of tables whose primary key is not the key, or that have none.
         catalog: Columns of tables as the catalog knows them; only types that the log has no name for are looked at.
         zero_dates: `null`, or `text` for dates and times as text.
+        starts: The place at which the log of each table begins; events before it are left out for the table.
     """
 
     flavor: str
@@ -85,6 +88,7 @@ class DecoderSettings:
     keys: Mapping[TableName, Sequence[str]] = field(default_factory=dict)
     catalog: Mapping[TableName, Sequence[SourceColumn]] = field(default_factory=dict)
     zero_dates: str = "null"
+    starts: Mapping[TableName, BinlogPosition] = field(default_factory=dict)
 
 
 class Decoder:
@@ -96,7 +100,8 @@ class Decoder:
             if decoder.at_border and ...:
                 decoded = decoder.take()
 
-    After an error the decoder cannot be used any more.
+    After an error the decoder cannot be used any more. The facts of an error have `tables`, the names of the tables
+    that it concerns, if they are known; the log can be read for other tables.
 
     Attributes:
         order: The ordering value of the place after the last whole transaction; 0 if its file is not known.
@@ -123,7 +128,11 @@ class Decoder:
         self._committed_us = 0
         # The ordering value of the last row of the open transaction, and whether it has wanted rows.
         self._last = 0
-        self._is_begun = self._has_rows = False
+        self._is_begun = False
+        self._starts = TableStarts(start, settings.starts)
+        # The tables whose log begins behind the open transaction, and those that it has rows of.
+        self._skipped: frozenset[TableName] = frozenset()
+        self._touched: set[TableName] = set()
         self._tables: dict[bytes, TableVersion | None] = {}
         self._maps: dict[bytes, TableVersion | None] = {}
         # The versions with rows that are not yet in `changes`.
@@ -160,7 +169,8 @@ class Decoder:
     def _finish(self, name: TableName, upto: int | None = None) -> None:
         """Move the rows of a table to `changes`."""
         version = self._pending.pop(name, None)
-        batch = None if version is None else version.take(upto)
+        with _concerning((name,)):
+            batch = None if version is None else version.take(upto)
         if batch is not None:
             self._changes.append(batch)
 
@@ -184,20 +194,19 @@ class Decoder:
             if kind in _ROWS:
                 self._rows(event, end, _ROWS[kind])
             elif kind == events.TABLE_MAP:
-                rest = event[_TABLE_END:end]
-                if rest not in self._maps:
-                    self._maps[rest] = self._described(rest)
-                self._tables[event[events.HEADER_BYTES : _TABLE_END]] = self._maps[rest]
+                self._describe(event[events.HEADER_BYTES : _TABLE_END], event[_TABLE_END:end])
             elif kind == events.XID:
                 self._commit(time_s)
             elif kind == events.GTID:
                 self._begin(time_s, len(event))
                 self._mysql_gtid(event, end)
+                self._skip()
             elif kind == events.MARIADB_GTID:
                 sequence, domain, marks = _MARIADB_GTID.unpack_from(event, events.HEADER_BYTES)
                 self._begin(time_s, len(event))
                 self._gtid = (domain, server, sequence)
                 self._is_begun = not marks & _STANDALONE
+                self._skip()
             elif kind == events.QUERY:
                 self._query(event, end, time_s)
             else:
@@ -241,19 +250,25 @@ class Decoder:
             self._begin(header.time_s, len(event))
             self._mysql_gtid(event, end)
             self._gtid = None
+            self._skip()
         elif kind == events.XA_PREPARE:
             self._xa_prepare(body, header.time_s)
         elif kind == events.EXECUTE_LOAD_QUERY:
             self._load(body)
         elif kind == events.PARTIAL_UPDATE_ROWS:
-            if self._table_of(event) is not None:
+            version = self._table_of(event)
+            if version is not None:
                 raise UnsupportedError(
-                    "the log has PARTIAL_UPDATE_ROWS events (parts of JSON documents), which are not supported; set "
-                    "binlog_row_value_options='' on the server, then read the tables again"
+                    f"the log has PARTIAL_UPDATE_ROWS events of {version.map.name} (parts of JSON documents), which "
+                    "are not supported. Set binlog_row_value_options='' on the server",
+                    tables=(str(version.map.name),),
                 )
+        elif kind == events.TRANSACTION_PAYLOAD:
+            self._refuse(events.REFUSED[kind])
+            # The event is the whole transaction.
+            self._commit(header.time_s)
         elif kind in events.REFUSED:
-            name, remedy = events.REFUSED[kind]
-            raise UnsupportedError(f"the log has an event {name}, which is not supported; {remedy}")
+            self._refuse(events.REFUSED[kind])
         elif kind not in events.IGNORED and kind not in _SERVER_EVENTS:
             raise UnsupportedError(
                 f"the log has an event of the unknown type {kind}, so changes could be missed; this version of the "
@@ -270,11 +285,27 @@ class Decoder:
             )
         self._created[self._file] = created_s
 
+    def _refuse(self, event: tuple[str, str]) -> None:
+        """Raise UnsupportedError for an event that can concern every table; not if the log of none has begun."""
+        name, remedy = event
+        tables = self._starts.begun(frozenset() if self.at_border else self._skipped)
+        if tables != ():
+            text = f"the log has an event {name}, which is not supported. {remedy}"
+            raise UnsupportedError(text, **({} if tables is None else {"tables": tables}))
+
+    def _skip(self) -> None:
+        """Note the tables whose log begins behind the transaction that begins."""
+        self._skipped = self._starts.skipped(self._gtid, self._last)
+
+    def _wants(self, name: TableName) -> bool:
+        return self.settings.wants(name) and name not in self._skipped
+
     def _begin(self, time_s: int, size: int) -> None:
         """Open a transaction that begins with an event of this size."""
         if not self.at_border:
             raise CorruptLogError("a transaction begins within another one; the log or the connection is damaged")
-        self.at_border, self._is_begun, self._has_rows = False, False, False
+        self.at_border, self._is_begun = False, False
+        self._touched.clear()
         self._gtid = None
         self._committed_us = time_s * _SECOND_US
         self._last = self._file_order + (max(self._offset - size, 0) << ROW_BITS)
@@ -328,13 +359,23 @@ class Decoder:
         ordering_value(file, offset)
         self._file, self._offset, self._file_order = file, offset, ordering_value(file, 0)
 
+    def _describe(self, number: bytes, body: bytes) -> None:
+        """Note the description of the table that has a number in the rows that follow."""
+        if self._skipped and name_of(body)[0] in self._skipped:
+            self._tables[number] = None
+            return
+        if body not in self._maps:
+            self._maps[body] = self._described(body)
+        self._tables[number] = self._maps[body]
+
     def _described(self, body: bytes) -> TableVersion | None:
         name, _ = name_of(body)
         settings = self.settings
         if not settings.wants(name):
             return None
-        found = parse_table_map(settings.flavor, body, settings.collations, settings.catalog.get(name, ()))
-        return TableVersion.of(found, settings.keys.get(name), settings.zero_dates)
+        with _concerning((name,)):
+            found = parse_table_map(settings.flavor, body, settings.collations, settings.catalog.get(name, ()))
+            return TableVersion.of(found, settings.keys.get(name), settings.zero_dates)
 
     def _table_of(self, event: bytes) -> TableVersion | None:
         """Return the version of the table of a row event; None if the table is not wanted, or the event has no rows."""
@@ -374,15 +415,20 @@ class Decoder:
             if pending is not None:
                 self._finish(name)
             self._pending[name] = version
-        rows = version.sink(change, bitmaps).add(event, place, end, self._last, self._committed_us)
+        try:
+            rows = version.sink(change, bitmaps).add(event, place, end, self._last, self._committed_us)
+        except LakehouseError as error:
+            error.facts.setdefault("tables", (str(name),))
+            raise
         self._last += rows * STEP
-        self._has_rows = True
+        self._touched.add(name)
         self.rows += rows
 
     def _query(self, event: bytes, end: int, time_s: int) -> None:
         if self.at_border:
             # A server without GTIDs.
             self._begin(time_s, len(event))
+            self._skip()
         _, _, size, _, status = _QUERY.unpack_from(event, events.HEADER_BYTES)
         if event[_STATUS_AT + status + size + 1 : end] == b"BEGIN":
             self._is_begun = True
@@ -396,10 +442,11 @@ class Decoder:
             case statements.COMMIT:
                 self._commit(time_s)
                 return
-            case statements.ROLLBACK | statements.ROLLBACK_TO if self._has_rows:
+            case statements.ROLLBACK | statements.ROLLBACK_TO if self._touched:
                 raise SnapshotNeededError(
                     "the log has a transaction that was rolled back in parts, because it changed tables without "
-                    "transactions; read the tables again"
+                    "transactions (ENGINE=MyISAM or Aria), and does not say which rows stayed",
+                    tables=self._touched_tables(),
                 )
             case statements.ROLLBACK:
                 self._commit(time_s)
@@ -427,21 +474,26 @@ class Decoder:
         if event[_KIND_AT] == events.MARIADB_QUERY_COMPRESSED:
             raw = events.decompressed(raw, 0, len(raw))
         charset = statements.charset_of(event[_STATUS_AT:start], self.settings.collations)
-        return charsets.decode(raw, charset, errors="replace"), database
+        return charsets.decode_statement(raw, charset), database
 
     def _changed_by_statement(self, statement: statements.Statement, text: str) -> None:
-        wanted = next((name for name in sorted(statement.names) if self.settings.wants(name)), None)
-        if wanted is None and not statement.is_opaque:
+        wanted: tuple[str, ...] | None = tuple(str(name) for name in sorted(statement.names) if self._wants(name))
+        subject = f"table {', '.join(wanted or ())}"
+        if statement.is_opaque:
+            wanted, subject = self._starts.begun(self._skipped), "tables that cannot be known"
+        if wanted == ():
             return
-        subject = f"table {wanted}" if wanted is not None else "tables that cannot be known"
         raise SnapshotNeededError(
             f"the log changes {subject} by a statement instead of rows: {text[:_SHOWN]!r}. A session has "
-            "binlog_format=STATEMENT or MIXED. Set binlog_format=ROW, then read the table again",
-            table="" if wanted is None else str(wanted),
+            "binlog_format=STATEMENT or MIXED. Set binlog_format=ROW",
+            **({} if wanted is None else {"tables": wanted}),
         )
 
+    def _touched_tables(self) -> tuple[str, ...]:
+        return tuple(str(name) for name in sorted(self._touched))
+
     def _schema_events(self, statement: statements.Statement, text: str) -> None:
-        wants = self.settings.wants
+        wants = self._wants
         for one in statement.tables:
             is_wanted = one.table.table == "*" or wants(one.table)
             if not is_wanted and (one.renamed_to is None or not wants(one.renamed_to)):
@@ -459,6 +511,7 @@ class Decoder:
                     committed_us=self._committed_us,
                     renamed_to=one.renamed_to,
                     changes_rows=one.changes_rows,
+                    skipped=self._skipped,
                 )
             )
 
@@ -472,12 +525,24 @@ class Decoder:
 
     def _xa_prepare(self, body: bytes, time_s: int) -> None:
         is_one_phase = bool(body[0])
-        if self._has_rows and not is_one_phase:
+        if self._touched and not is_one_phase:
+            tables = self._touched_tables()
             raise UnsupportedError(
-                "the log has rows of a prepared XA transaction, which may be rolled back later; XA transactions on "
-                "these tables are not supported. Read the tables again"
+                f"the log has rows of {', '.join(tables)} in a prepared XA transaction, which may be rolled back "
+                "later; XA transactions on the table are not supported. End the transaction: XA RECOVER lists it",
+                tables=tables,
             )
         self._commit(time_s)
+
+
+@contextmanager
+def _concerning(names: Sequence[TableName]) -> Iterator[None]:
+    """Add the tables that an error concerns to its facts."""
+    try:
+        yield
+    except LakehouseError as error:
+        error.facts.setdefault("tables", tuple(str(name) for name in names))
+        raise
 
 
 def _is_behind(one: ChangeBatch | SchemaEvent, upto: int) -> bool:

@@ -52,6 +52,7 @@ class LogRead:
         keys: See `DecoderSettings`.
         catalog: See `DecoderSettings`.
         zero_dates: See `DecoderSettings`.
+        starts: See `DecoderSettings`.
     """
 
     start: BinlogPosition
@@ -65,6 +66,7 @@ class LogRead:
     keys: Mapping[TableName, Sequence[str]] = field(default_factory=dict)
     catalog: Mapping[TableName, Sequence[SourceColumn]] = field(default_factory=dict)
     zero_dates: str = "null"
+    starts: Mapping[TableName, BinlogPosition] = field(default_factory=dict)
 
 
 def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
@@ -87,6 +89,7 @@ def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
             keys=read.keys,
             catalog=read.catalog,
             zero_dates=read.zero_dates,
+            starts=read.starts,
         )
         decoder = Decoder(settings, read.start)
         # A transaction is in the file before its GTID is among those of the server. Without a file of the start it is

@@ -45,10 +45,10 @@ IGNORED = {
 REFUSED = {
     TRANSACTION_PAYLOAD: (
         "TRANSACTION_PAYLOAD (compressed transactions of MySQL)",
-        "set binlog_transaction_compression=OFF on the server",
+        "Set binlog_transaction_compression=OFF on the server",
     ),
-    TAGGED_GTID: ("GTID_TAGGED (GTIDs with tags)", "do not set gtid_next to AUTOMATIC:<tag> on the server"),
-    INCIDENT: ("INCIDENT (the server lost events)", "read the tables again"),
+    TAGGED_GTID: ("GTID_TAGGED (GTIDs with tags)", "Do not set gtid_next to AUTOMATIC:<tag> on the server"),
+    INCIDENT: ("INCIDENT (the server lost events)", "Its error log has the cause"),
 }
 
 

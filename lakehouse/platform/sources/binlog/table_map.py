@@ -109,8 +109,7 @@ def parse_table_map(
     fields = _fields(name, body, place)
     if _NAMES not in fields and count:
         raise UserError(
-            f"the log has no names of the columns of {name}. Set binlog_row_metadata=FULL on the server, then read the "
-            "table again",
+            f"the log has no names of the columns of {name}. Set binlog_row_metadata=FULL on the server",
             table=str(name),
         )
     columns = _described(name, kinds, fields, collations)
@@ -235,7 +234,7 @@ def _described(
         if listed is None or (kind.is_text and collation is None):
             raise UserError(
                 f"the log has not all metadata of column {label!r} of {name}. Set binlog_row_metadata=FULL on the "
-                "server, then read the table again"
+                "server"
             )
         encoding = charset if charset not in ("", "binary") else "utf8mb4"
         try:

@@ -366,7 +366,7 @@ def _varying(column: SourceColumn, values: list[bytes | None]) -> pa.Array:
 
 
 def _text(column: SourceColumn, found: pa.Array) -> pa.Array:
-    if column.charset in charsets.UTF8:
+    if column.charset in charsets.UTF8 and column.charset != "ascii":
         return found.cast(pa.string())
     if charsets.is_ascii_based(column.charset) and _is_ascii(found):
         return found.view(pa.string())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from lakehouse.errors import UserError
+from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
 from lakehouse.platform.sources.databases.keys import require_unique, unlogged_key
 from lakehouse.platform.sources.databases.server import (
@@ -34,6 +34,7 @@ class DatabasePlan(SourcePlan):
         keys: Chunks of the whole table whose keys are read, to delete rows that the source does not have.
         exists: Whether the source table exists.
         waits: Whether a later commit reads the snapshot, because the table is far behind the log.
+        is_ahead: Whether the window ends before the log of the table begins, so that it has no changes of the table.
     """
 
     table: SourceTable
@@ -44,6 +45,7 @@ class DatabasePlan(SourcePlan):
     keys: tuple[Chunk, ...] = ()
     exists: bool = True
     waits: bool = False
+    is_ahead: bool = False
 
     @property
     def completes(self) -> bool:
@@ -55,8 +57,8 @@ class DatabasePlan(SourcePlan):
     @property
     def read_table(self) -> SourceTable:
         """The table as its log is read: with its key, and without changes that its rows have already."""
-        table = replace(self.table, key=self.key)
-        if self.waits and not self.key:
+        table = replace(self.table, key=self.key, start=self.state.position)
+        if self.is_ahead or (self.waits and not self.key):
             return replace(table, seen=SEES_ALL)
         if self.previous is None:
             return table
@@ -72,9 +74,13 @@ def key_of(table: SourceTable, declared: tuple[str, ...], settings: DatabaseSett
         declared: The record key that the spec of the table declares; empty if it declares none.
         settings: The settings of the source.
 
-    Raises UserError if the table has no key, and the settings do not say what to do about it, if rows are hidden, or if
-    a declared key is narrower than those of the table.
+    Raises:
+        UserError: The table has no key, and the settings do not say what to do about it, rows are hidden, or a declared
+            key is narrower than those of the table.
+        UnsupportedError: The log of the table cannot be decoded, so its snapshot is not read either.
     """
+    if table.refusal:
+        raise UnsupportedError(f"table {table.name} cannot be read: {table.refusal}", table=table.name)
     _require_all_rows(table)
     key = declared or settings.keys.get(table.name, ()) or table.key
     names = {column.name for column in table.columns}

@@ -79,6 +79,9 @@ class SourceTable:
         has_hidden_rows: Whether row level security may hide rows from reads of the account.
         seen: The changes that the log is read without, because rows without a key would be appended twice; None to
             read all.
+        start: The place at which the log of the table begins. The log may be read from an earlier place for other
+            tables; what it has of the table before is left out, whatever it is. None to begin where the read begins.
+        refusal: Why the log of the table cannot be decoded, with the remedy; empty if it can.
     """
 
     name: str
@@ -89,6 +92,8 @@ class SourceTable:
     unique: tuple[tuple[str, ...], ...] = ()
     has_hidden_rows: bool = False
     seen: Seen | None = None
+    start: LogPosition | None = None
+    refusal: str = ""
 
     @property
     def schema(self) -> pa.Schema:
@@ -252,10 +257,11 @@ class TableReads(Protocol):
     ) -> Iterator[Changes | SchemaEvent | LogEnd]:
         """Yield the changes of tables, and what changed the tables, between two positions; at last the end.
 
-        Changes and statements that `seen` of a table has are left out.
+        Changes and statements that `seen` of a table has, or that are before its `start`, are left out.
 
         Raises:
-            UserError: The log does not have the start any more, or contains an event that cannot be applied.
+            UserError: The log does not have the start any more, or contains an event that cannot be applied. The fact
+                `tables` has the names of the tables that the event concerns, if these are known.
             RetryableError: The server does not answer.
         """
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lakehouse.errors import SnapshotNeededError, UserError
 from lakehouse.platform.sources.databases.checkpoint import DatabaseCheckpoint
+from lakehouse.platform.sources.databases.keyless import without_keyless
 from lakehouse.platform.sources.databases.plan import DatabasePlan, TableEvents, again, apply_events
 from lakehouse.platform.sources.databases.server import (
     CHANGE,
@@ -110,6 +111,7 @@ class StagedSource:
         settings: The settings of the source.
         window: What the commit is made of.
         select: SQL expressions of the spec.
+        allowed: The number of rows without a key that a commit may leave out.
         stored: Returns the rows of the target table with these columns; None if it does not exist.
     """
 
@@ -117,6 +119,7 @@ class StagedSource:
     settings: DatabaseSettings
     window: Window
     select: tuple[str, ...]
+    allowed: int
     stored: Callable[[Sequence[str]], Frame] | None
 
     def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> DatabasePlan:
@@ -130,7 +133,6 @@ class StagedSource:
     @contextmanager
     def read(self, plan: DatabasePlan, *, known: KnownColumns, dead_letters: DeadLetterBox) -> Iterator[Batch | None]:
         """Merge the staged chunks and changes (see `Source.read`)."""
-        del dead_letters
         staged = self.window.staged
         del known
         events = self._events(plan)
@@ -141,13 +143,18 @@ class StagedSource:
             newest = with_placeholders(newest, self._marks, self._kept(columns), self.window.marker.text)
         pin(newest)
         try:
-            rows = self._rows(plan, columns, newest, events)
+            merged, bad = self._merged(plan, columns, newest, events), 0
+            files = (*changes, *staged.of(plan.table.name, CHUNK))
+            if plan.key and any(one.keyless for one in files):
+                name = plan.table.name
+                merged, bad = without_keyless(merged, plan.key, name, dead_letters, table=name, allowed=self.allowed)
+            rows = self._rows(plan, columns, newest, events, merged)
             state = self._state(plan, events)
-            count = sum(one.rows for one in (*changes, *staged.of(plan.table.name, CHUNK)))
+            count = sum(one.rows for one in files)
             yield Batch(
                 frame=rows,
                 rows=count,
-                bad_records=0,
+                bad_records=bad,
                 schema=rows.schema,
                 commits_empty=self._advances(plan, events),
                 replaces=events.emptied_at is not None or _replaces(plan),
@@ -176,8 +183,8 @@ class StagedSource:
         if len(keys) > most:
             raise SnapshotNeededError(
                 f"more than {most:,} changes of {plan.table.name} lack values that are stored out of line (TOAST), for "
-                "example because their keys were changed. Read the table again with --full-refresh, and run ALTER "
-                f"TABLE {plan.table.name} REPLICA IDENTITY FULL before such changes",
+                f"example because their keys were changed. Read the table again with --resnapshot {plan.table.name}, "
+                f"and run ALTER TABLE {plan.table.name} REPLICA IDENTITY FULL before such changes",
                 table=plan.table.name,
             )
         return keys
@@ -247,7 +254,8 @@ class StagedSource:
             marks,
         )
 
-    def _rows(self, plan: DatabasePlan, columns: pa.Schema, newest: Frame, events: TableEvents) -> Frame:
+    def _merged(self, plan: DatabasePlan, columns: pa.Schema, newest: Frame, events: TableEvents) -> Frame:
+        """Return the rows of chunks and changes with the mark of deletes."""
         staged, marks = self.window.staged, self._marks
         if not plan.key:
             _refuse_changes(newest, plan.table.name)
@@ -257,7 +265,13 @@ class StagedSource:
             # Rows of tables without key have positions.
             marks_of = [] if plan.key else [_MARKS.field(POSITION)]
             chunks = self._read(staged.of(plan.table.name, CHUNK), pa.schema([*columns, *marks_of]))
-        rows = selected_rows(merged_rows(chunks, newest, plan.key, marks, seen=self._seen()), self.select)
+        return merged_rows(chunks, newest, plan.key, marks, seen=self._seen())
+
+    # parameters: those of `_merged` and its result
+    def _rows(self, plan: DatabasePlan, columns: pa.Schema, newest: Frame, events: TableEvents, merged: Frame) -> Frame:
+        """Return the rows to write."""
+        staged = self.window.staged
+        rows = selected_rows(merged, self.select)
         if events.emptied_at is not None or self.stored is None or _replaces(plan):
             return live_rows(rows)
         if plan.keys:
@@ -305,7 +319,7 @@ class StagedSource:
 
     def _state(self, plan: DatabasePlan, events: TableEvents) -> DatabaseCheckpoint:
         """Return the checkpoint of the commit."""
-        state = replace(plan.state, position=self.window.staged.end)
+        state = plan.state if plan.is_ahead else replace(plan.state, position=self.window.staged.end)
         if plan.chunks:
             state = replace(state, loaded=plan.chunks[-1].upto)
         if plan.completes:

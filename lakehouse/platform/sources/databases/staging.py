@@ -23,7 +23,9 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.system.ids import RandomIds
-from lakehouse.errors import UserError
+from lakehouse.errors import LakehouseError, UserError
+from lakehouse.platform.sources.databases.failures import failure_report, reported_failure, tables_of
+from lakehouse.platform.sources.databases.keyless import has_keyless
 from lakehouse.platform.sources.databases.server import (
     CHANGE,
     COMMITTED,
@@ -69,6 +71,7 @@ class StagedFile:
         moved: Whether inserts are among these rows: a change of the key made them.
         last: The greatest position of a row; 0 without positions.
         part: The number of the part of the window; rows that were read for changes have that of the part after them.
+        keyless: Whether rows have no key, or an empty one.
     """
 
     table: str
@@ -80,6 +83,7 @@ class StagedFile:
     moved: bool = False
     last: int = 0
     part: int = 0
+    keyless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +114,14 @@ class Staged:
         files: The files.
         events: The statements that changed tables, in the order of the log.
         end: The position after the last transaction that was read.
+        failures: The errors of tables whose rows or changes cannot be read, by the names of the tables.
     """
 
     storage: Storage
     files: tuple[StagedFile, ...]
     events: tuple[SchemaEvent, ...]
     end: LogPosition
+    failures: Mapping[str, LakehouseError] = field(default_factory=dict)
 
     def of(self, table: str, kind: str) -> tuple[StagedFile, ...]:
         """Return the files of a table."""
@@ -141,8 +147,11 @@ class StagingTask:
 
     def _report(self, work: ChunkRead | LogRead) -> dict[str, Any]:
         if isinstance(work, LogRead):
-            return self._log(work)
-        return self._chunk(work) if work.key else self._whole(work)
+            return self._window(work)
+        try:
+            return self._chunk(work) if work.key else self._whole(work)
+        except UserError as error:
+            return {"files": [], "failures": [failure_report(error, work.table.name, is_of_log=False)]}
 
     def _chunk(self, work: ChunkRead) -> dict[str, Any]:
         table = work.table
@@ -167,6 +176,19 @@ class StagingTask:
                 writer.write(pa.Table.from_batches([one]).append_column(schema.field(POSITION), places))
         assert seen is not None, "a read of a whole table begins with the changes that it sees"
         return {"files": [writer.report()], "seen": {table.name: seen.to_mapping()}}
+
+    def _window(self, work: LogRead) -> dict[str, Any]:
+        """Stage a window of the log. If an event of a table cannot be applied, read it again for the other tables."""
+        failures: list[dict[str, str]] = []
+        while True:
+            try:
+                return {**self._log(work), "failures": failures}
+            except LakehouseError as error:
+                names = tables_of(error, [table.name for table in work.tables])
+                if not names:
+                    raise
+                failures += [failure_report(error, name, is_of_log=True) for name in names]
+                work = replace(work, tables=tuple(table for table in work.tables if table.name not in names))
 
     def _log(self, work: LogRead) -> dict[str, Any]:
         """Stage a window of the log. A table gets a new file when its columns change."""
@@ -220,7 +242,7 @@ class _Writer:
         self.schema, self.rows = stored_schema(schema, self._key), 0
         self._table, self._kind = table, kind
         self._unavailable: set[str] = set()
-        self._moved = False
+        self._moved = self._keyless = False
         self._last = 0
         self._buffer: list[pa.Table] = []
         self._buffered_rows = self._buffered_bytes = 0
@@ -233,6 +255,7 @@ class _Writer:
         self._buffered_rows += kept.num_rows
         self._buffered_bytes += kept.nbytes
         self.rows += rows.num_rows
+        self._keyless |= has_keyless(kept, self._key)
         if POSITION in rows.column_names:
             self._last = max(self._last, pc.max(rows.column(POSITION)).as_py() or 0)
         if UNAVAILABLE in rows.column_names:
@@ -267,6 +290,7 @@ class _Writer:
             "unavailable": sorted(self._unavailable),
             "moved": self._moved,
             "last": self._last,
+            "keyless": self._keyless,
         }
 
     def __enter__(self) -> _Writer:
@@ -331,9 +355,8 @@ def with_marks(one: Changes, *, omits_unchanged: bool = False) -> pa.Table:
             names = sorted(set(pc.list_flatten(rows.column(UNAVAILABLE)).to_pylist()))
             raise UserError(
                 f"the log has changes of {one.table} without the values of {', '.join(names)}: a session wrote it with "
-                "binlog_row_image other than FULL. Set binlog_row_image=FULL, then read the table again with "
-                f"--resnapshot {one.table}",
-                table=one.table,
+                "binlog_row_image other than FULL. Set binlog_row_image=FULL",
+                tables=(one.table,),
             )
         rows = rows.drop_columns([UNAVAILABLE])
     for column in _MARKS:
@@ -356,6 +379,12 @@ def parse_reports(texts: Iterable[str]) -> tuple[tuple[StagedFile, ...], tuple[S
         if "end" in report:
             end = LogPosition.from_mapping(report["end"])
     return tuple(files), tuple(events), end
+
+
+def failures_in(texts: Iterable[str]) -> dict[str, LakehouseError]:
+    """Return the errors of tables that tasks report, by the names of the tables."""
+    reports = [one for text in texts for one in json.loads(text).get("failures", ())]
+    return {str(one["table"]): reported_failure(one) for one in reports}
 
 
 def seen_in(texts: Iterable[str]) -> dict[str, Seen]:
@@ -433,29 +462,47 @@ class Stager:
     ) -> Staged:
         """Read chunks, then the log from `start` to `end`; None for its end after the chunks are read."""
         files: tuple[StagedFile, ...] = ()
+        failures: dict[str, LakehouseError] = {}
         if chunks:
             assert end is None, "the log must be read up to a position after the reads of chunks"
             reports = self.run(self.task(tuple(chunks)), len(chunks))
             files, _, _ = parse_reports(reports)
-            tables = {name: replace(one, seen=seen_in(reports).get(name, one.seen)) for name, one in tables.items()}
+            failures = failures_in(reports)
+            tables = {
+                name: replace(one, seen=seen_in(reports).get(name, one.seen))
+                for name, one in tables.items()
+                if name not in failures
+            }
         reached = self.log_end() if end is None else end
         work = LogRead(start=start, end=reached, tables=tuple(tables.values()))
-        changes, events, position = parse_reports(self.run(self.task((work,)), 1))
+        log_reports = self.run(self.task((work,)), 1)
+        changes, events, position = parse_reports(log_reports)
         assert position is not None, "the task that reads the log reports its end"
-        return Staged(storage=self.storage, files=(*files, *changes), events=events, end=position)
+        return Staged(
+            storage=self.storage,
+            files=(*files, *changes),
+            events=events,
+            end=position,
+            failures={**failures, **failures_in(log_reports)},
+        )
 
     def extended(self, staged: Staged, reads: Sequence[ChunkRead], tables: Mapping[str, SourceTable]) -> Staged:
         """Read rows for changes that lack values, then the log of tables behind the staged one; none without tables."""
         part = 1 + max((one.part for one in staged.files), default=0)
-        files, _, _ = parse_reports(self.run(self.task(tuple(reads)), len(reads)))
+        reports = self.run(self.task(tuple(reads)), len(reads))
+        files, _, _ = parse_reports(reports)
+        failures = {**staged.failures, **failures_in(reports)}
         if not tables:
-            return replace(staged, files=(*staged.files, *(replace(one, part=part) for one in files)))
+            return replace(
+                staged, files=(*staged.files, *(replace(one, part=part) for one in files)), failures=failures
+            )
         more = self.stage((), staged.end, tables, self.log_end())
         return Staged(
             storage=self.storage,
             files=(*staged.files, *(replace(one, part=part) for one in (*files, *more.files))),
             events=(*staged.events, *more.events),
             end=more.end,
+            failures={**failures, **more.failures},
         )
 
     def task(self, work: tuple[ChunkRead | LogRead, ...]) -> StagingTask:

@@ -12,6 +12,8 @@ from lakehouse.platform.sources.mysql.keys import quoted
 #: Decimals with at most `INTEGER_DIGITS` digits are read as integers; the server sends all others as text. connectorx
 #: would give each decimal 10 digits after the point.
 _AS_TEXT = ("time", "json", "uuid", "inet4", "inet6")
+#: Character sets that can have halves of pairs of surrogates, which are no UTF-8. In UTF-16 they are question marks.
+_WITH_HALVES = ("ucs2", "utf32")
 _GEOMETRIES = tuple(
     name for name in TYPES if name.endswith(("geometry", "point", "linestring", "polygon", "collection"))
 )
@@ -22,6 +24,8 @@ def projected(column: SourceColumn) -> str:
     name = quoted(column.name)
     if column.type in _AS_TEXT:
         return f"cast({name} as char)"
+    if column.charset in _WITH_HALVES and not column.values:
+        return f"convert({name} using utf16)"
     if column.type == "decimal":
         is_short = column.precision <= INTEGER_DIGITS
         return f"cast({name} * 1{'0' * column.scale} as signed)" if is_short else f"cast({name} as char)"

@@ -95,7 +95,9 @@ class MysqlReads:
         first, last = (
             LogPosition(server=self.identity, order=place.order, text=place.to_json()) for place in (start, end)
         )
-        return any(not isinstance(one, LogEnd) for one in self.log(first, last, (replace(table, seen=None),)))
+        return any(
+            not isinstance(one, LogEnd) for one in self.log(first, last, (replace(table, seen=None, start=None),))
+        )
 
     def log(
         self, start: LogPosition, end: LogPosition, tables: Sequence[SourceTable]
@@ -111,6 +113,10 @@ class MysqlReads:
             until=BinlogPosition.from_json(end.text),
             keys={name: table.key for name, table in names.items() if table.key},
             catalog={name: self.columns[table.name] for name, table in names.items() if table.name in self.columns},
+            starts={
+                name: BinlogPosition.from_json((start if table.start is None else table.start).text)
+                for name, table in names.items()
+            },
         )
         position = read.start
         for decoded in read_changes(partial(connect, self.access), read):
@@ -169,6 +175,8 @@ def _events(event: TableStatement, names: Iterable[TableName]) -> Iterator[Schem
     """Yield what a statement does to each of the tables that are read."""
     found = {event.table, event.renamed_to}
     for name in names:
+        if name in event.skipped:
+            continue
         # A dropped database has all its tables.
         if name in found or (event.table.table == "*" and event.table.database == name.database):
             yield SchemaEvent(

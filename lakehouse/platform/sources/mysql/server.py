@@ -12,6 +12,7 @@ from lakehouse.platform.sources.mysql.connection import Questions
 from lakehouse.platform.sources.mysql.history import LogHistory, binlog_files, binlog_status
 from lakehouse.platform.sources.mysql.keys import INTEGERS, condition, literal, quoted, quoted_table
 from lakehouse.platform.sources.mysql.preflight import check_server
+from lakehouse.platform.sources.mysql.prepared import PreparedTransactions
 from lakehouse.platform.sources.mysql.reads import MysqlReads
 from lakehouse.platform.sources.mysql.tables import ServerTable, described, table_names
 from lakehouse.spec.mysql_connection import MysqlAccess
@@ -29,6 +30,7 @@ class MysqlServer:
         version = str(self._server.value("select version()"))
         self._flavor = MARIADB if "mariadb" in version.lower() else MYSQL
         self._identity = self._identify()
+        self._prepared = PreparedTransactions(self._server, self._flavor)
         self._described: dict[str, ServerTable] = {}
         self._history = LogHistory(self._server, self._flavor, settings.server_ids)
 
@@ -57,7 +59,10 @@ class MysqlServer:
 
         MySQL: the set of committed transactions. MariaDB: the position of a consistent snapshot. The end of the log is
         no such position: a transaction is in the log before others see it.
+
+        Raises OpenTransactionsError for prepared XA transactions: the log has their rows before they are committed.
         """
+        self._prepared.wait(table)
         time_ms = self._time_ms()
         if self._flavor == MYSQL:
             gtid = str(self._server.value("select @@global.gtid_executed") or "").replace("\n", "")

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lakehouse.errors import UnsupportedError
+from lakehouse.platform.sources.binlog.charsets import require_known
 from lakehouse.platform.sources.binlog.columns import SourceColumn as ServerColumn
 from lakehouse.platform.sources.binlog.columns import arrow_type, catalog_column
 from lakehouse.platform.sources.databases.server import SourceColumn, SourceTable
@@ -59,9 +61,15 @@ def described(server: Questions, names: Sequence[str]) -> dict[str, ServerTable]
             continue
         keys = _unique(server.rows(_INDEXES, (database, table)))
         columns = tuple(catalog_column(row) for row in rows)
-        stored = tuple(_column(row, column) for row, column in zip(rows, columns, strict=True))
+        refusal = _refusal(name, columns)
+        pairs = zip(rows, columns, strict=True)
+        stored = () if refusal else tuple(_column(row, column) for row, column in pairs)
         source = SourceTable(
-            name=name, columns=stored, key=keys.get(_PRIMARY, ()), unique=tuple(dict.fromkeys(keys.values()))
+            name=name,
+            columns=stored,
+            key=keys.get(_PRIMARY, ()),
+            unique=tuple(dict.fromkeys(keys.values())),
+            refusal=refusal,
         )
         found[name] = ServerTable(table=source, columns=columns)
     return found
@@ -77,6 +85,22 @@ def _unique(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
         if row["column_name"] is None or str(row["nullable"]).upper() == "YES":
             partial.add(name)
     return {name: columns for name, columns in found.items() if name not in partial}
+
+
+def _refusal(name: str, columns: Sequence[ServerColumn]) -> str:
+    """Return why the log of a table cannot be decoded, with the remedy; empty if it can."""
+    for column in columns:
+        try:
+            arrow_type(column)
+            require_known(column.charset)
+        except UnsupportedError as error:
+            return (
+                f"column {column.name!r} ({column.type}): {error.message}; or leave the table out by ingest.exclude"
+                if column.charset
+                else f"{error.message}. Run ALTER TABLE {name} to change or drop the column, or leave the table out by "
+                "ingest.exclude"
+            )
+    return ""
 
 
 def _column(row: Mapping[str, Any], column: ServerColumn) -> SourceColumn:

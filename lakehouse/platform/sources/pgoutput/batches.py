@@ -80,7 +80,11 @@ class TableVersion:
         names = self.schema.names
         missing = next((name for name in key if name not in names), None)
         if missing is not None:
-            raise UserError(f"the key column {missing!r} is not a column of {relation.name} any more", column=missing)
+            raise UserError(
+                f"the key column {missing!r} is not a column of {relation.name} any more",
+                column=missing,
+                tables=(relation.name,),
+            )
         self._key = tuple(names.index(name) for name in key)
         #: Whether the log has the key of a row before its change.
         self._has_keys = relation.identity == "f" or set(self._key) <= set(relation.key)
@@ -94,9 +98,8 @@ class TableVersion:
             raise SnapshotNeededError(
                 f"the log does not have the key of changed rows of {self.relation.name}: its replica identity is "
                 f"{self.relation.identity!r}. Run ALTER TABLE {self.relation.name} REPLICA IDENTITY FULL, or "
-                f"DEFAULT if the key is the primary key, then read the table again with --resnapshot "
-                f"{self.relation.name}",
-                table=self.relation.name,
+                f"DEFAULT if the key is the primary key",
+                tables=(self.relation.name,),
             )
         sink = self.sinks[kind << 8 | tag] = Sink()
         return sink
@@ -168,9 +171,8 @@ class TableVersion:
             raise UserError(
                 f"updates of {self.relation.name} lack values of its key, because they are stored out of line and the "
                 "server does not log them. Update the server to its newest minor version, or run ALTER TABLE "
-                f"{self.relation.name} REPLICA IDENTITY FULL; then read the table again with --resnapshot "
-                f"{self.relation.name}",
-                table=self.relation.name,
+                f"{self.relation.name} REPLICA IDENTITY FULL",
+                tables=(self.relation.name,),
             )
         return rows
 
