@@ -80,6 +80,7 @@ class DecoderSettings:
         catalog: Columns of tables as the catalog knows them; only types that the log has no name for are looked at.
         zero_dates: `null`, or `text` for dates and times as text.
         starts: The place at which the log of each table begins; events before it are left out for the table.
+        folds_names: Whether the server stores names of tables in lower case; statements have them as they were written.
     """
 
     flavor: str
@@ -89,6 +90,7 @@ class DecoderSettings:
     catalog: Mapping[TableName, Sequence[SourceColumn]] = field(default_factory=dict)
     zero_dates: str = "null"
     starts: Mapping[TableName, BinlogPosition] = field(default_factory=dict)
+    folds_names: bool = False
 
 
 class Decoder:
@@ -433,8 +435,8 @@ class Decoder:
         if event[_STATUS_AT + status + size + 1 : end] == b"BEGIN":
             self._is_begun = True
             return
-        text, database = self._statement(event, end)
-        statement = statements.classify(text, database)
+        text, database, mode = self._statement(event, end)
+        statement = self._classified(text, database, mode)
         match statement.kind:
             case statements.BEGIN:
                 self._is_begun = True
@@ -460,11 +462,17 @@ class Decoder:
                 self._changed_by_statement(statement, text)
             case statements.DDL:
                 self._schema_events(statement, text)
+            case statements.UNKNOWN:
+                self._unknown(statement, text)
         if not self._is_begun:
             self._commit(time_s)
 
-    def _statement(self, event: bytes, end: int) -> tuple[str, str]:
-        """Return the text of a statement and its default database."""
+    def _classified(self, text: str, database: str, mode: int) -> statements.Statement:
+        statement = statements.classify(text, database, mode)
+        return statements.folded(statement) if self.settings.folds_names else statement
+
+    def _statement(self, event: bytes, end: int) -> tuple[str, str, int]:
+        """Return the text of a statement, its default database, and its mode."""
         _, _, size, _, status = _QUERY.unpack_from(event, events.HEADER_BYTES)
         start = _STATUS_AT + status
         database = event[start : start + size].decode("utf-8")
@@ -473,8 +481,9 @@ class Decoder:
             raise CorruptLogError("a query event ends before its statement")
         if event[_KIND_AT] == events.MARIADB_QUERY_COMPRESSED:
             raw = events.decompressed(raw, 0, len(raw))
-        charset = statements.charset_of(event[_STATUS_AT:start], self.settings.collations)
-        return charsets.decode_statement(raw, charset), database
+        variables = event[_STATUS_AT:start]
+        charset = statements.charset_of(variables, self.settings.collations)
+        return charsets.decode_statement(raw, charset), database, statements.mode_of(variables)
 
     def _changed_by_statement(self, statement: statements.Statement, text: str) -> None:
         wanted: tuple[str, ...] | None = tuple(str(name) for name in sorted(statement.names) if self._wants(name))
@@ -488,6 +497,16 @@ class Decoder:
             "binlog_format=STATEMENT or MIXED. Set binlog_format=ROW",
             **({} if wanted is None else {"tables": wanted}),
         )
+
+    def _unknown(self, statement: statements.Statement, text: str) -> None:
+        """Raise SnapshotNeededError if a statement that is not understood has the name of a wanted table."""
+        wanted = tuple(str(name) for name in sorted(statement.names) if self._wants(name))
+        if wanted:
+            raise SnapshotNeededError(
+                f"the log has a statement that is not understood and may concern table {', '.join(wanted)}: "
+                f"{text[:_SHOWN]!r}",
+                tables=wanted,
+            )
 
     def _touched_tables(self) -> tuple[str, ...]:
         return tuple(str(name) for name in sorted(self._touched))
@@ -521,7 +540,8 @@ class Decoder:
         start = _QUERY.size + 13 + status
         database = body[start : start + size].decode("utf-8")
         text = body[start + size + 1 :].decode("utf-8", "replace")
-        self._changed_by_statement(statements.classify(text, database), text)
+        mode = statements.mode_of(body[_QUERY.size + 13 : start])
+        self._changed_by_statement(self._classified(text, database, mode), text)
 
     def _xa_prepare(self, body: bytes, time_s: int) -> None:
         is_one_phase = bool(body[0])

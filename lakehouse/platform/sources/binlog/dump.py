@@ -81,7 +81,7 @@ def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
     """
     connection = _connected(connect)
     try:
-        collations = _prepared(connection, read)
+        collations, folds_names = _prepared(connection, read)
         settings = DecoderSettings(
             flavor=read.start.flavor,
             wants=read.wants,
@@ -90,6 +90,7 @@ def read_changes(connect: Connect, read: LogRead) -> Iterator[DecodedLog]:
             catalog=read.catalog,
             zero_dates=read.zero_dates,
             starts=read.starts,
+            folds_names=folds_names,
         )
         decoder = Decoder(settings, read.start)
         # A transaction is in the file before its GTID is among those of the server. Without a file of the start it is
@@ -163,8 +164,11 @@ def _connected(connect: Connect) -> Any:
         raise _translated(error) from error
 
 
-def _prepared(connection: Any, read: LogRead) -> dict[int, str]:
-    """Set the variables of the session that a dump needs; return the character set of each collation."""
+def _prepared(connection: Any, read: LogRead) -> tuple[dict[int, str], bool]:
+    """Set the variables of the session that a dump needs.
+
+    Return the character set of each collation, and whether the server stores names of tables in lower case.
+    """
     try:
         with connection.cursor() as cursor:
             # A reader that knows checksums: the events come as they are in the file, with or without one.
@@ -178,7 +182,9 @@ def _prepared(connection: Any, read: LogRead) -> dict[int, str]:
                 cursor.execute("set @mariadb_slave_capability = 4")
                 if read.start.gtid or not read.start.file:
                     cursor.execute("set @slave_connect_state = %s", (read.start.gtid,))
-            return _collations(cursor, read.start.flavor)
+            cursor.execute("select @@lower_case_table_names")
+            ((fold,),) = cursor.fetchall()
+            return _collations(cursor, read.start.flavor), int(fold) == 1
     except pymysql.err.MySQLError as error:
         raise _translated(error) from error
 

@@ -1,25 +1,39 @@
-"""What the statements of query events do to tables. Statements are divided into tokens; nothing else is parsed."""
+"""What the statements of query events do to tables. Statements are divided into tokens; nothing else is parsed.
+
+The mode of the session that wrote a statement (`sql_mode`) decides what its quotes mean. A statement that is none of
+those that are known, or has no name where one has to be, is `UNKNOWN`: it could change a table unseen.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from lakehouse.platform.sources.binlog.changes import TableName
 
 BEGIN, COMMIT, ROLLBACK, SAVEPOINT, ROLLBACK_TO, XA = "begin", "commit", "rollback", "savepoint", "rollback_to", "xa"
-DML, DDL, OTHER = "dml", "ddl", "other"
+DML, DDL, OTHER, UNKNOWN = "dml", "ddl", "other", "unknown"
+#: Modes in which double quotes are those of names, and in which a backslash in a text is a character like others.
+ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|/\*(?![!M]).*?\*/|--[ \t\r\n][^\n]*|--$|\#[^\n]*)
-    |(?P<hint>/\*M?!\d*|\*/)
-    |(?P<name>`(?:[^`]|``)*`)
-    |(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-    |(?P<word>[\w$@\u0080-\U0010ffff]+)
-    |(?P<sign>.)""",
-    re.VERBOSE | re.DOTALL,
-)
+
+@lru_cache
+def _token(mode: int) -> re.Pattern[str]:
+    """Return the pattern of a token in a mode."""
+    inner = "[^{0}]|{0}{0}" if mode & NO_BACKSLASH_ESCAPES else r"[^{0}\\]|\\.|{0}{0}"
+    single, double = (f"{quote}(?:{inner.format(quote)})*{quote}" for quote in "'\"")
+    names, texts = r"`(?:[^`]|``)*`", f"{single}|{double}"
+    if mode & ANSI_QUOTES:
+        names, texts = rf'{names}|"(?:[^"]|"")*"', single
+    return re.compile(
+        r"(?P<space>\s+|/\*(?!M?!).*?\*/|--(?=[\x00-\x20])[^\n]*|--$|\#[^\n]*)|(?P<hint>/\*M?!\d*|\*/)"
+        rf"|(?P<name>{names})|(?P<text>{texts})|(?P<word>[\w$@\u0080-\U0010ffff]+)|(?P<sign>.)",
+        re.DOTALL,
+    )
+
+
 #: Statements that change rows, and the words behind the names of their tables.
 _DML = {
     "insert": ("values", "value", "set", "select", "(", "on"),
@@ -32,6 +46,29 @@ _DML = {
 }
 #: Statements that call functions, which can change any table.
 _CALLS = ("call", "do", "select", "values", "(")
+#: Statements that change no rows of tables, and kinds of objects that are no tables, as the words behind a verb.
+_HARMLESS_VERBS = (
+    *("analyze", "change", "check", "checksum", "explain", "flush", "grant", "install", "kill", "lock", "optimize"),
+    *("purge", "repair", "reset", "revoke", "set", "show", "shutdown", "start", "stop", "uninstall", "unlock", "use"),
+)
+_OBJECTS = (
+    *("aggregate", "algorithm", "catalog", "database", "definer", "event", "fulltext", "function", "index"),
+    *(
+        "instance",
+        "library",
+        "logfile",
+        "package",
+        "prepare",
+        "procedure",
+        "resource",
+        "role",
+        "schema",
+        "sequence",
+        "server",
+    ),
+    *("spatial", "sql", "srs", "tablespace", "trigger", "undo", "unique", "user", "vector", "view"),
+)
+_QUOTES = ("'", '"', "`")
 #: Words between a verb and the name of its table.
 _FILLERS = ("if", "not", "exists", "ignore", "online", "offline", "or", "replace", "temporary")
 #: Clauses of ALTER TABLE that change no row, by their first words.
@@ -70,7 +107,7 @@ _HARMLESS = (
     ("page_compressed",),
 )
 # Status variables of a query event that precede its character set: their bytes, or a text with its length before.
-_CHARSET, _STATUS_BYTES, _STATUS_TEXTS = 4, {0: 4, 1: 8, 3: 4}, (6,)
+_MODE, _CHARSET, _STATUS_BYTES, _STATUS_TEXTS = 1, 4, {0: 4, 1: 8, 3: 4}, (6,)
 #: What gives a new column a value in existing rows. Texts are left out of clauses.
 _VALUE = re.compile(r"\bnot null\b|\bdefault (?!null\b)|\bdefault$|\bas \(|\bgenerated\b|\bauto_increment\b|\bserial\b")
 _INDEX_WORDS = {"index", "key", "unique", "fulltext", "spatial", "constraint", "foreign", "check", "primary"}
@@ -93,7 +130,8 @@ class Statement:
     Attributes:
         kind: One of the constants of this module.
         tables: What a statement of kind `DDL` does to tables, in its order.
-        names: The tables that a statement of kind `DML` can name; also other names, such as those of columns.
+        names: The tables that a statement of kind `DML` can name; also other names, such as those of columns. Of kind
+            `UNKNOWN` all names.
         is_opaque: Whether a statement of kind `DML` can change any table.
     """
 
@@ -106,10 +144,12 @@ class Statement:
 class _Tokens:
     """The tokens of a statement. Names are without quotes, words in lower case."""
 
-    def __init__(self, text: str, database: str) -> None:
+    def __init__(self, items: Sequence[tuple[str, str]], database: str) -> None:
         self.database = database
-        self.items = list(_tokens(text))
+        self.items = items
         self.place = 0
+        #: Whether something else was at a place where a name has to be.
+        self.lacks_name = False
 
     def word(self, ahead: int = 0) -> str:
         """Return the word at the place in lower case; empty for another token, also for a quoted name."""
@@ -133,10 +173,13 @@ class _Tokens:
         """Return the name at the place and step over it."""
         kind, text = self.items[self.place] if self.place < len(self.items) else ("", "")
         self.place += 1
-        return text[1:-1].replace("``", "`") if kind == "name" else text
+        self.lacks_name |= kind not in ("name", "word")
+        return text[1:-1].replace(text[0] * 2, text[0]) if kind == "name" else text
 
     def table(self) -> TableName:
         """Return the name of a table at the place, of the default database if it has none, and step over it."""
+        # `.t` is the table `t` of the default database.
+        self.skip(".")
         first = self.name()
         if self.word() == ".":
             self.place += 1
@@ -150,16 +193,46 @@ class _Tokens:
             yield self.table()
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    for match in _TOKEN.finditer(text):
+def _tokens(text: str, mode: int) -> Iterator[tuple[str, str]]:
+    for match in _token(mode & (ANSI_QUOTES | NO_BACKSLASH_ESCAPES)).finditer(text):
         kind = match.lastgroup or ""
         if kind not in ("space", "hint"):
             yield kind, match[0]
 
 
-def classify(text: str, database: str) -> Statement:
-    """Return what a statement is; `database` is its default database."""
-    tokens = _Tokens(text, database)
+def classify(text: str, database: str, mode: int = 0) -> Statement:
+    """Return what a statement is.
+
+    Args:
+        text: The statement.
+        database: Its default database.
+        mode: The `sql_mode` of its session, as the log has it.
+    """
+    items = list(_tokens(text, mode))
+    items = items[_statement_place(items) :]
+    tokens = _Tokens(items, database)
+    found = _classified(tokens)
+    is_damaged = any(kind == "sign" and text in _QUOTES for kind, text in items) or any(
+        kind in ("name", "word") and "\ufffd" in text for kind, text in items
+    )
+    if found.kind in (DDL, OTHER) and (is_damaged or tokens.lacks_name):
+        found = Statement(kind=UNKNOWN)
+    return replace(found, names=_mentioned(items, database)) if found.kind == UNKNOWN else found
+
+
+def _mentioned(items: Sequence[tuple[str, str]], database: str) -> frozenset[TableName]:
+    """Return each name, or pair of names, that can be a table, also those in the quotes of texts."""
+    names = [("word", text[1:-1]) if kind == "text" else (kind, text) for kind, text in items]
+    return _named(_Tokens(names, database), ())
+
+
+def _statement_place(items: Sequence[tuple[str, str]]) -> int:
+    """Return the place of the statement behind `SET STATEMENT variable = value FOR` of MariaDB; 0 if it has none."""
+    words = [text.lower() if kind == "word" else "" for kind, text in items]
+    return words.index("for") + 1 if words[:2] == ["set", "statement"] and "for" in words else 0
+
+
+def _classified(tokens: _Tokens) -> Statement:
     first, second = tokens.word(), tokens.word(1)
     if first == "begin" or (first, second) == ("start", "transaction"):
         return Statement(kind=BEGIN)
@@ -177,7 +250,43 @@ def classify(text: str, database: str) -> Statement:
     if first in _DML:
         return Statement(kind=DML, names=_named(tokens, _DML[first]))
     found = tuple(_table_statements(tokens))
-    return Statement(kind=DDL if found else OTHER, tables=found)
+    if found:
+        return Statement(kind=DDL, tables=found)
+    is_known = first in (*_HARMLESS_VERBS, "") or (first in _VERBS and _is_of_object(tokens))
+    return Statement(kind=OTHER if is_known else UNKNOWN)
+
+
+#: Verbs of tables and of other objects.
+_VERBS = ("create", "alter", "drop", "rename")
+
+
+def _is_of_object(tokens: _Tokens) -> bool:
+    """Return whether a statement is about an object that is no table, or about a temporary table."""
+    words = [text.lower() if kind == "word" else "" for kind, text in tokens.items[1:6]]
+    return any(word in ("temporary", *_OBJECTS) for word in words)
+
+
+def folded(statement: Statement) -> Statement:
+    """Return a statement with the names of a server that stores them in lower case, and takes them in any case."""
+
+    def lower(name: TableName) -> TableName:
+        return TableName(name.database.lower(), name.table.lower())
+
+    tables = tuple(
+        replace(one, table=lower(one.table), renamed_to=None if one.renamed_to is None else lower(one.renamed_to))
+        for one in statement.tables
+    )
+    return replace(statement, tables=tables, names=frozenset(map(lower, statement.names)))
+
+
+def mode_of(status: bytes) -> int:
+    """Return the `sql_mode` of a statement from the status variables of its event; 0 if they lack it."""
+    place = 0
+    while place < len(status) and status[place] in _STATUS_BYTES:
+        if status[place] == _MODE:
+            return int.from_bytes(status[place + 1 : place + 9], "little")
+        place += 1 + _STATUS_BYTES[status[place]]
+    return 0
 
 
 def charset_of(status: bytes, collations: Mapping[int, str]) -> str:
@@ -267,17 +376,17 @@ def _alter(tokens: _Tokens) -> Iterator[TableStatement]:
     for clause in _clauses(tokens):
         words = [text.lower() if kind in ("word", "sign") else "" for kind, text in clause]
         if words[:1] == ["rename"] and words[1:2] not in (["column"], ["index"], ["key"]):
-            inner = _Tokens("", tokens.database)
-            inner.items = clause[2 if words[1:2] in (["to"], ["as"], ["="]) else 1 :]
+            inner = _Tokens(clause[2 if words[1:2] in (["to"], ["as"], ["="]) else 1 :], tokens.database)
             new_name = inner.table()
+            tokens.lacks_name |= inner.lacks_name
         elif words[:2] in (["truncate", "partition"], ["drop", "partition"], ["exchange", "partition"]) or (
             words[:1] in (["discard"], ["import"], ["convert"]) and words[1:2] != ["to"]
         ):
             removes = True
             if words[0] == "exchange" and "with" in words:
-                inner = _Tokens("", tokens.database)
-                inner.items = clause[words.index("with") + 2 :]
+                inner = _Tokens(clause[words.index("with") + 2 :], tokens.database)
                 exchanged = inner.table()
+                tokens.lacks_name |= inner.lacks_name
         else:
             changes |= not _is_harmless(words)
     if removes:
