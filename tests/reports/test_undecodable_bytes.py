@@ -114,6 +114,7 @@ def test_messages_account_for_every_byte_of_their_value(
     good = (line % b"g1", line % b"g2" + b"  \n", line.replace(b"x", b"}{") % b"g3")
     bad = [line % key for key in KEYS]
     bad += [line % b"b1" + end for end in (b"{", b"}", b"]", b" and more", b", {}", line % b"b2")]
+    bad += [b'{"id": "b3", "n": "x", "id": "b4"}'] if format == "json" else []
     topic = kafka.topic(1)
     kafka.send(topic, [Message(value=value) for value in (*good, *bad)])
     events: dict[str, Any] = {"delete_field": "_change_operation_type", "delete_marker": "d"}
