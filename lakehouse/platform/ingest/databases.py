@@ -402,7 +402,8 @@ def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool)
     if reads and reads[-1].upto is None and state.purges and target.key:
         keys = run.server.chunks(target.source, target.key, None, rows=_KEY_ROWS, most=_MOST_KEY_CHUNKS)
     return DatabasePlan(
-        units=len(reads) + 1 if reads or known is None else 0,
+        # A new start is committed, even if nothing is read: the log before it must not be read again.
+        units=len(reads) + 1 if reads or known is None or known.resnapshot != state.resnapshot else 0,
         reason=f"{len(reads)} chunks of {target.source.name} and the log from {start.text} will be read",
         fingerprint=f"{start.order:x}",
         names=(target.source.name,),

@@ -12,7 +12,7 @@ from lakehouse.platform.sources.mysql.connection import Questions
 log = logging.getLogger(__name__)
 _CLOCK = SystemClock()
 _WAIT_S, _POLL_S = 60.0, 0.5
-#: Errors of a user who may not list them; MariaDB lists them for everybody.
+#: Errors of MySQL for a user without the right to list them; MariaDB needs no right.
 _DENIED = (1227, 1401)
 
 
