@@ -9,7 +9,8 @@ from dataclasses import replace
 from lakehouse.cli.job_check import check_service_job
 from lakehouse.cli.specs import specs_in_force, with_warning
 from lakehouse.cli.table import catalog_name, open_table
-from lakehouse.platform.catalog.catalog import full_name, load_catalog
+from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.catalog.table_names import full_name
 from lakehouse.platform.jobs.report import print_report
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.services.metrics import metrics

@@ -11,7 +11,6 @@ namespace's policy, the spec's `services:` section, the table's policy, the poli
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -52,7 +51,6 @@ from lakehouse.platform.catalog.entries import (
 )
 from lakehouse.platform.catalog.existing_tables import spec_of
 from lakehouse.platform.catalog.identities import (
-    DEFAULT_NAMESPACE,
     record_identity,
     recorded_identities,
     refuse_copy,
@@ -78,6 +76,7 @@ from lakehouse.platform.catalog.registration import (
 from lakehouse.platform.catalog.run_history import RunHistory
 from lakehouse.platform.catalog.run_leases import RunLeases
 from lakehouse.platform.catalog.state_rows import batches, mark_changed
+from lakehouse.platform.catalog.table_names import check_name, parsed_name
 from lakehouse.platform.catalog.table_states import TableStates
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.scheduling import ALL_SERVICES, parse_common_limits
@@ -88,12 +87,6 @@ from lakehouse.spec.table import TableSpec
 #: Up to this many tables are loaded one by one; for more, all tables are loaded with one query.
 _FEW = 20
 _LONGEST_AUTHOR, _LONGEST_SOURCE = 512, 1000
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
-
-
-def full_name(identifier: str) -> str:
-    """Return the full name `namespace.table`; raise UserError for an invalid name."""
-    return ".".join(_parse(identifier))
 
 
 def document_of(spec: TableSpec) -> dict[str, Any]:
@@ -169,7 +162,7 @@ class Catalog(Readable):
         self, name: str, properties: Mapping[str, str] | None = None, *, exist_ok: bool = False
     ) -> None:
         """Create a namespace; raise UserError for an invalid name, or an existing one unless `exist_ok`."""
-        _check_part("namespace", name)
+        check_name("namespace", name)
         row = NamespaceRow(name=name, properties=dict(properties or {}), created_ms=self.clock.now_ms())
         try:
             with self.database.session() as session:
@@ -226,7 +219,7 @@ class Catalog(Readable):
 
     def table_exists(self, identifier: str) -> bool:
         """Return whether a table of this name is registered."""
-        namespace, name = _parse(identifier)
+        namespace, name = parsed_name(identifier)
         with self.database.session() as session:
             return session.scalar(select(TableRow.id).filter_by(namespace=namespace, name=name)) is not None
 
@@ -245,7 +238,7 @@ class Catalog(Readable):
             UserError: The catalog has a table of this name, location or id, or the location is not a table.
             RetryableError: Another writer is changing the properties of the table.
         """
-        parts = _parse(identifier)
+        parts = parsed_name(identifier)
         place = resolve(location, os.environ, name="location")
         self._refuse_known(parts, place)
         env = Env(storage=open_storage(place))
@@ -322,7 +315,7 @@ class Catalog(Readable):
 
     def entries(self, identifiers: str | Sequence[str]) -> tuple[TableEntry, ...]:
         """Return the entries of some tables, without duplicates; see `entry` for errors."""
-        names = dict.fromkeys(".".join(_parse(identifier)) for identifier in text_list(identifiers, "identifiers"))
+        names = dict.fromkeys(".".join(parsed_name(identifier)) for identifier in text_list(identifiers, "identifiers"))
         if len(names) <= _FEW:
             return tuple(self.entry(name) for name in names)
         by_name = {entry.identifier: entry for entry in self.list_tables()}
@@ -505,7 +498,7 @@ class Catalog(Readable):
 
     def _register(self, spec: TableSpec, author: str, *, create: bool) -> None:
         """Enter the table of a spec; `create` also creates it, if it does not exist."""
-        identifier, location = _parse(spec.table), location_of(spec, os.environ)
+        identifier, location = parsed_name(spec.table), location_of(spec, os.environ)
         self._refuse_known(identifier, location)
         placed, env = placed_spec(spec, location), Env(storage=open_storage(location))
         self.policies(identifier[0]).check(*identifier, placed)
@@ -559,7 +552,7 @@ class Catalog(Readable):
         return assigned_identity(env, config, new_id=new_id)
 
     def _row(self, session: Session, identifier: str, *, lock: bool = False) -> TableRow:
-        namespace, name = _parse(identifier)
+        namespace, name = parsed_name(identifier)
         query = select(TableRow).filter_by(namespace=namespace, name=name)
         row = session.scalar(query.with_for_update() if lock else query)
         if row is None:
@@ -570,22 +563,6 @@ class Catalog(Readable):
                 table=identifier,
             )
         return row
-
-
-def _parse(identifier: str) -> tuple[str, str]:
-    namespace, _, name = identifier.rpartition(".")
-    namespace = namespace or DEFAULT_NAMESPACE
-    _check_part("namespace", namespace)
-    _check_part("table", name)
-    return namespace, name
-
-
-def _check_part(kind: str, name: str) -> None:
-    if not _PART.fullmatch(name):
-        raise UserError(
-            f"{kind} {name!r} is not a valid name: up to 200 letters, digits, '_' and '-'; a table is namespace.table",
-            name=name,
-        )
 
 
 def _check_common_limits(settings: Mapping[str, Any], name: str) -> None:

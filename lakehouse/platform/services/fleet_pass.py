@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 
 from lakehouse.model.texts import error_text
 from lakehouse.platform.alarms.rules import AlarmRules
-from lakehouse.platform.catalog.catalog import Catalog, full_name
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.table_names import full_name
 from lakehouse.platform.catalog.table_states import LookLimits
 from lakehouse.platform.services.assess import log_fault
 from lakehouse.platform.services.budgets import Limits
