@@ -173,7 +173,9 @@ def test_undeclared_columns_are_inferred_with_a_warning(
         landing.files.put("b.csv", b"price,id\n1.5,2\n")
     with caplog.at_level(logging.WARNING):
         rows, batch = landing.read(format=format)
-    assert rows == [{"id": 1, "name": "x", "price": None}, {"id": 2, "name": None, "price": 1.5}]
+    # The record key of CSV keeps its text.
+    first, second = (1, 2) if format == "json" else ("1", "2")
+    assert rows == [{"id": first, "name": "x", "price": None}, {"id": second, "name": None, "price": 1.5}]
     assert {column.name for column in batch.schema} == {"id", "name", "price"}
     assert "columns and types were inferred" in caplog.text
     assert "price: double" in caplog.text
