@@ -317,9 +317,9 @@ def test_spark_knows_the_size_of_a_scan_so_several_tasks_write_it_and_no_join_br
     assert size_of(changes) > 1_000_000
     assert changes.count() == count // 2
     copy = Table.create(str(tmp_path / "copy"), name="copy", record_key="id")
-    before = tasks_of(spark)
+    before = max(tasks_by_job(spark))
     copy.upsert(scan)
-    assert max(tasks_of(spark)[len(before) :]) > 1
+    assert max(tasks for job, tasks in tasks_by_job(spark).items() if job > before) > 1
     assert copy.scan().to_spark(spark).count() == count
 
 
@@ -327,7 +327,7 @@ def size_of(frame: DataFrame) -> int:
     return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
-def tasks_of(spark: SparkSession) -> list[int]:
-    """Return the number of tasks of each job so far, in the order of their start."""
+def tasks_by_job(spark: SparkSession) -> dict[int, int]:
+    """Return the number of tasks of the newest jobs by the id of the job. Spark keeps the newest 1,000 only."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    return [jobs.apply(number).numTasks() for number in range(jobs.size() - 1, -1, -1)]
+    return {jobs.apply(number).jobId(): jobs.apply(number).numTasks() for number in range(jobs.size())}
