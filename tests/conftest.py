@@ -85,8 +85,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Apply `fail_if_missing` to each test."""
-    return fail_if_missing((yield))
+    """Apply `fail_if_missing` to each test, and replace characters of its output that are not UTF-8.
+
+    Tests write such names to logs. A worker of xdist cannot send them, which would end all tests.
+    """
+    report = fail_if_missing((yield))
+    report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
+    return report
 
 
 @pytest.hookimpl(wrapper=True)

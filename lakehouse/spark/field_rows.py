@@ -69,6 +69,7 @@ def rules_of(
     is_json: bool,
     declared: frozenset[str] = frozenset(),
     exact: frozenset[str] = frozenset(),
+    is_strict: bool = True,
 ) -> FieldRules:
     """Return the rules of a reader; see `FieldRules` for the parameters."""
     locale = next((text for name, text in options.items() if name.lower() == "locale"), "")
@@ -78,4 +79,6 @@ def rules_of(
         assert jvm is not None, "a classic session has a JVM"
         symbols = jvm.java.text.DecimalFormatSymbols.getInstance(jvm.java.util.Locale.forLanguageTag(locale))
         separators = (str(symbols.getGroupingSeparator()), str(symbols.getDecimalSeparator()))
-    return FieldRules(options=options, is_json=is_json, declared=declared, exact=exact, separators=separators)
+    return FieldRules(
+        options=options, is_json=is_json, declared=declared, exact=exact, separators=separators, is_strict=is_strict
+    )

@@ -90,6 +90,8 @@ class FieldRules:
         exact: The names, in lower case, of columns whose numbers have to give the same text again: keys of an inferred
             type, because `007` and `7` are different keys.
         separators: The grouping and the decimal separator of the option `locale`; empty without it.
+        is_strict: Whether fields are parsed as texts, which their values must account for. Otherwise Spark's parsers
+            decide about values.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
@@ -97,6 +99,7 @@ class FieldRules:
     declared: Collection[str] = ()
     exact: Collection[str] = ()
     separators: tuple[str, ...] = ()
+    is_strict: bool = True
 
     def option(self, name: str, default: str = "") -> str:
         """Return the value of an option, whose name is in lower case."""
@@ -104,6 +107,8 @@ class FieldRules:
 
     def text_kind(self, kind: DataType) -> DataType:
         """Return the type by which values of a type are parsed: a string for each value that is converted."""
+        if not self.is_strict:
+            return kind
         if isinstance(kind, StructType):
             return StructType([StructField(one.name, self.text_kind(one.dataType)) for one in kind])
         if isinstance(kind, ArrayType):
@@ -114,7 +119,11 @@ class FieldRules:
 
     def is_plain(self, kind: DataType) -> bool:
         """Return whether the parsed value of a column is the value itself."""
-        return not self.is_json and isinstance(kind, StringType)
+        return not self.is_strict or (not self.is_json and isinstance(kind, StringType))
+
+    def parsed_text(self, text: str) -> str:
+        """Return the SQL of the text that Spark's parser gets for a record."""
+        return marked_json(text) if self.is_json and self.is_strict else text
 
     def value(self, text: str, kind: DataType) -> str:
         """Return the SQL of the value for the SQL of a parsed text of `text_kind`; null if the text is bad."""
@@ -166,8 +175,8 @@ class FieldRules:
             text: Returns the SQL of the parsed text of the column at a position.
             value: Returns the SQL of its value.
         """
-        cases = []
-        for number, (name, kind) in enumerate(columns):
+        cases: list[str] = []
+        for number, (name, kind) in enumerate(columns if self.is_strict else ()):
             bad = self.is_bad(text(number), value(number), kind)
             if bad != "false":
                 cases.append(f"WHEN {bad} THEN {self._message(name, kind, text(number))}")

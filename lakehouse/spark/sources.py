@@ -78,6 +78,7 @@ class FileSet:
     `has_simple_lines` says that each line of the files, JSON or CSV, is one record in UTF-8. `repeats_keys` says that
     an object in the files of JSON has a key twice.
     `declared` and `keys` have, in lower case, the columns whose types the spec declares, and the record key.
+    `checks_values` says that values must account for their texts; see `FieldRules.is_strict`.
     """
 
     storage: Storage
@@ -90,6 +91,7 @@ class FileSet:
     repeats_keys: bool = False
     declared: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
+    checks_values: bool = True
 
     @property
     def is_native(self) -> bool:
@@ -350,7 +352,7 @@ def parse_records(records: Frame, files: FileSet, schema: Schema) -> Frame:
     layout, rules, options = _text_layout(records.sparkSession, files, schema, text_options(files))
     parsed = _parsed(layout, rules)
     if rules.is_json:
-        value = F.from_json(F.expr(marked_json("value")), parsed, options)
+        value = F.from_json(F.expr(rules.parsed_text("value")), parsed, options)
     else:
         value = F.from_csv("value", parsed.toDDL(), options)
     rows = records.select("value", "whole", value.alias("record"), F.col("file").alias(SOURCE_FILE))
@@ -376,6 +378,7 @@ def _rules(session: Session, files: FileSet) -> FieldRules:
         is_json=files.format == "json",
         declared=files.declared,
         exact=files.keys - files.declared,
+        is_strict=files.checks_values,
     )
 
 

@@ -44,6 +44,15 @@ FILE_KEYS = (
         example='{delimiter: ";"}',
     ),
     SpecKey(
+        name="check_values",
+        type="boolean",
+        text="Whether a record of JSON or CSV is bad if a value does not account for its whole text. Without the check "
+        "Spark's parsers decide, which read `12,50` as 1250 and round digits beyond a scale; parsing is several times "
+        "faster.",
+        example="false",
+        default="true",
+    ),
+    SpecKey(
         name="missing",
         type="choice",
         text="What a run does about folders without data; the default is to fail, or by checkpoint if none exists.",
@@ -109,6 +118,7 @@ class FileSourceSpec:
         path: A file, a directory or a pattern, with or without placeholders of the data interval.
         format: One of `FORMATS`.
         options: Options of Spark's reader.
+        check_values: Whether a record of JSON or CSV is bad if a value does not account for its whole text.
         missing: The treatment of folders without data files: skip them, fail, or wait. None means: a path that is
             read by interval fails; a path that is read by checkpoint fails only if it does not exist.
         wait_for_s: The longest total time that `missing: wait` waits, in seconds.
@@ -126,6 +136,7 @@ class FileSourceSpec:
     path: str
     format: str = "json"
     options: Mapping[str, str] = field(default_factory=dict)
+    check_values: bool = True
     missing: str | None = None
     wait_for_s: int = _WAIT_FOR_S
     ascending_names: bool = False
@@ -166,6 +177,7 @@ class FileSourceSpec:
             path=_path(section),
             format=section.choice("format", FORMATS, FORMATS[0]),
             options=reader_options(section),
+            check_values=section.boolean("check_values", True),
             missing=section.choice("missing", ("", *MISSING), "") or None,
             wait_for_s=section.seconds("wait_for", _WAIT_FOR_S),
             ascending_names=section.boolean("ascending_names", False),
@@ -184,6 +196,8 @@ class FileSourceSpec:
             raise section.error("notifications: they replace 'ascending_names'. Keep one of both.", "notifications")
         if topic_of(spec.notifications) is not None and not all(topic_of(spec.notifications) or ()):
             raise section.error("notifications: write kafka://<connection>/<topic>.", "notifications")
+        if "check_values" in section.nodes and spec.declares_types:
+            raise section.error(f"check_values: values of {spec.format} have types. Remove it.", "check_values")
         if "check_names" in section.nodes and not spec.ascending_names:
             raise section.error("check_names: needs 'ascending_names: true'.", "check_names")
         if "wait_for" in section.nodes and spec.missing != "wait":
@@ -197,6 +211,8 @@ class FileSourceSpec:
             mapping["format"] = self.format
         if self.options:
             mapping["options"] = dict(self.options)
+        if not self.check_values:
+            mapping["check_values"] = False
         if self.missing is not None:
             mapping["missing"] = self.missing
         if self.wait_for_s != _WAIT_FOR_S:

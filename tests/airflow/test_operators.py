@@ -167,11 +167,20 @@ def test_job_gets_secrets_in_its_environment_and_in_no_argument(
     assert "LAKEHOUSE_CATALOG" not in os.environ
 
 
-def test_operator_refuses_a_secret_option_before_spark_starts(submit: FakeSubmit) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("lakehouse.lock.sqlalchemy.url", "postgresql://me:hunter2@db/locks", "names a server"),
+        ("fs.s3a.secret.key", "hunter2", "contains a secret"),
+    ],
+)
+def test_operator_refuses_a_server_or_a_secret_in_options_before_spark_starts(
+    submit: FakeSubmit, name: str, text: str, reason: str
+) -> None:
     task = operator()
     context = run_context(task)
-    context["params"] = {"options": {"lakehouse.lock.sqlalchemy.url": "postgresql://me:hunter2@db/locks"}}
-    with pytest.raises(AirflowFailException, match="contains a secret") as error:
+    context["params"] = {"options": {name: text}}
+    with pytest.raises(AirflowFailException, match=reason) as error:
         task.execute(context)
     assert "hunter2" not in str(error.value) and not submit.was_started
 

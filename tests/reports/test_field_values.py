@@ -160,6 +160,26 @@ def test_bad_values_inside_of_columns_make_the_record_bad(spark: SparkSession, t
     assert set(lake.letters()) == set(bad)
 
 
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_spark_decides_about_values_if_the_spec_does_not_check_them(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    """databricks/spark-csv#460: the check may be left out for its cost; records that do not parse stay bad."""
+    sep = {"sep": ";"} if format == "csv" else {}
+    kinds = {"id": "string", "m": "decimal(10,2)", "n": "int", "a": "string"}
+    lake = Lake(spark, tmp_path, schema=kinds, format=format, options=sep, max_bad_records=9, check_values=False)
+    records = [("a", "12,50", 1, "x"), ("b", "1.255", 2, "true"), ("c", "1.5", "many", "y")]
+    if format == "csv":
+        lines = ["id;m;n;a", *(";".join(map(str, record)) for record in records), '"d;1;1;x']
+    else:
+        lines = [*(json.dumps(dict(zip(kinds, record, strict=True))) for record in records), '{"id": "d"} x']
+    lake.land(f"a.{format}", "\n".join(lines) + "\n")
+    lake.run()
+    found = [(row["id"], row["m"], row["n"], row["a"]) for row in lake.rows()]
+    assert found == [("a", Decimal("1250.00"), 1, "x"), ("b", Decimal("1.26"), 2, "true")]
+    assert [*lake.letters()] == lines[-2:]
+
+
 def test_numbers_use_the_separators_of_the_option_locale(spark: SparkSession, tmp_path: Path) -> None:
     """databricks/spark-csv#460, databricks/spark-csv#351: a decimal comma is read if the spec says so."""
     options = {"sep": ";", "locale": "de-DE"}

@@ -167,9 +167,10 @@ def file_source_of(spec: TableSpec) -> FileSourceSpec:
 
 
 def with_columns_of(files: FileSet, spec: TableSpec) -> FileSet:
-    """Return files with the columns that a spec declares, and its record key."""
+    """Return files with the columns that a spec declares, its record key, and whether it checks values."""
     declared, keys = (frozenset(name.lower() for name in names) for names in (spec.schema, spec.record_key))
-    return replace(files, declared=declared, keys=keys)
+    checks = file_source_of(spec).check_values
+    return replace(files, declared=declared, keys=keys, checks_values=checks)
 
 
 def check_format(spec: TableSpec) -> None:
