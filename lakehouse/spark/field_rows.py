@@ -62,23 +62,12 @@ def check_patterns(options: Mapping[str, str]) -> None:
             )
 
 
-def rules_of(
-    session: SparkSession,
-    options: Mapping[str, str],
-    *,
-    is_json: bool,
-    declared: frozenset[str] = frozenset(),
-    exact: frozenset[str] = frozenset(),
-    is_strict: bool = True,
-) -> FieldRules:
-    """Return the rules of a reader; see `FieldRules` for the parameters."""
+def separators_of(session: SparkSession, options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the grouping and the decimal separator of the option `locale`; empty without it."""
     locale = next((text for name, text in options.items() if name.lower() == "locale"), "")
-    separators: tuple[str, ...] = ()
-    if locale:
-        jvm = session.sparkContext._jvm
-        assert jvm is not None, "a classic session has a JVM"
-        symbols = jvm.java.text.DecimalFormatSymbols.getInstance(jvm.java.util.Locale.forLanguageTag(locale))
-        separators = (str(symbols.getGroupingSeparator()), str(symbols.getDecimalSeparator()))
-    return FieldRules(
-        options=options, is_json=is_json, declared=declared, exact=exact, separators=separators, is_strict=is_strict
-    )
+    if not locale:
+        return ()
+    jvm = session.sparkContext._jvm
+    assert jvm is not None, "a classic session has a JVM"
+    symbols = jvm.java.text.DecimalFormatSymbols.getInstance(jvm.java.util.Locale.forLanguageTag(locale))
+    return str(symbols.getGroupingSeparator()), str(symbols.getDecimalSeparator())

@@ -30,7 +30,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.csv_dialect import CsvDialect, encoding_of, flag, is_utf8, option
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spark.field_rows import csv_text, rules_of, typed_rows
+from lakehouse.spark.field_rows import csv_text, separators_of, typed_rows
 from lakehouse.spark.field_values import FieldRules, marked_json
 from lakehouse.spark.inferred_types import inferred_types, number_types, with_key_types
 from lakehouse.spark.json_text import has_repeated_key, is_json_object, json_objects
@@ -372,12 +372,13 @@ def _text_layout(
 
 
 def _rules(session: Session, files: FileSet) -> FieldRules:
-    return rules_of(
-        session,
-        _parser_options(files),
+    options = _parser_options(files)
+    return FieldRules(
+        options=options,
         is_json=files.format == "json",
         declared=files.declared,
         exact=files.keys - files.declared,
+        separators=separators_of(session, options),
         is_strict=files.checks_values,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import pendulum
@@ -171,7 +171,7 @@ def airflow_zone() -> tzinfo:
     """Return the time zone of Airflow (`[core] default_timezone`), in which it reads dates without an offset."""
     name = conf.get("core", "default_timezone", fallback="utc")
     if name.lower() == "system":
-        return pendulum.local_timezone()
+        return cast(tzinfo, pendulum.now("local").tzinfo)
     return ZoneInfo("UTC" if name.lower() == "utc" else name)
 
 

@@ -78,7 +78,7 @@ def run(setting: Setting) -> list[Comparison]:
             schema = declared_schema(_SCHEMA)
             parser = JsonDecoder(messages=reader, target=pa.struct(list(to_arrow(schema))))
             messages = read_messages(spark(), parser, len(reader.parts), most=count, record=schema)
-            json_records(messages, schema, topic).write.format("noop").mode("overwrite").save()
+            json_records(messages, schema, topic, schema.names).write.format("noop").mode("overwrite").save()
 
         sides = [Side(name="ingest", run=ingest), Side(name="read and parse", run=parse)]
         with start("hudi-kafka") or nullcontext() as hudi:

@@ -124,7 +124,8 @@ def test_changes_without_the_key_in_postgres_stop_their_table_until_it_is_read_a
     for name in ("narrow", "good"):
         shop.sql(f"create table {name} (id int primary key, code int not null unique)")
         shop.sql(f"insert into {name} values (1, 1), (2, 2)")
-    shop.settings, shop.table_settings = {"tables": ["public.*"], "into": "{table}"}, {}
+    shop.settings |= {"tables": ["public.*"], "into": "{table}"}
+    shop.table_settings = {}
     shop.run()
     shop.sql("alter table narrow replica identity using index narrow_code_key")
     shop.sql(

@@ -129,4 +129,5 @@ def test_table_that_the_log_cannot_decode_is_refused_before_its_snapshot(
     with pytest.raises(UnsupportedError, match=r"shop_\d+\.t cannot be read: column 'v' .*'gbk'.*ALTER TABLE"):
         check_ingest(spec, command, environ=mariadb.connection, storage_options={})
     mariadb.run("alter table t modify v text character set utf8mb4", database=database)
-    assert check_ingest(spec, command, environ=mariadb.connection, storage_options={}) == ()
+    (note,) = check_ingest(spec, command, environ=mariadb.connection, storage_options={})
+    assert note.endswith("the run creates it")

@@ -45,7 +45,7 @@ def test_estimate_of_a_number_has_a_bound(spark: SparkSession) -> None:
 def test_many_messages_are_not_written_by_one_task(spark: SparkSession, count: int, is_one_task: bool) -> None:
     schema = declared_schema({"id": "bigint", "city": "string", "fare": "double", "note": "string", "ts": "bigint"})
     messages = read_messages(spark, lambda batches: batches, 4, most=count, record=schema)
-    records = json_records(messages, schema, "orders").select(*schema.names)
+    records = json_records(messages, schema, "orders", schema.names).select(*schema.names)
     assert is_small(records) == is_one_task
 
 
