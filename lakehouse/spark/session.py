@@ -21,6 +21,9 @@ _CONF = {
     "spark.sql.adaptive.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    # The JVM interprets methods of more than 8,000 bytes of bytecode and never compiles them. Spark's default of 65,535
+    # generates such methods for the checks of many columns of JSON and CSV.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 #: Settings of a session that spark-submit did not start.
 _ALONE = {"spark.master": "local[*]", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
