@@ -169,7 +169,16 @@ class JobOption(click.Option):
 
 
 #: Flags of ingestions only.
-INGEST_FLAGS = ("--input", "--full-refresh", "--resnapshot", "--every", "--run-for", "--commit", "--dead-letters")
+INGEST_FLAGS = (
+    "--input",
+    "--full-refresh",
+    "--resnapshot",
+    "--every",
+    "--run-for",
+    "--commit",
+    "--dead-letters",
+    "--end-if-idle",
+)
 
 
 def job_flags(*, without: Sequence[str] = ()) -> list[click.Parameter]:
