@@ -93,7 +93,7 @@ def test_bounds_of_time_are_inclusive(serviced: Table) -> None:
     assert serviced.inspection.instants(between).instants == found[1:4]
 
 
-def test_pending_plans_of_replacecommits_are_told_apart() -> None:
+def test_pending_plan_of_a_replacecommit_gets_the_word_of_its_service() -> None:
     made = make_table(Shape(type="COPY_ON_WRITE", options=SORT))
     made.insert(rows("a"))
     made.insert(rows("a", ts=2))
