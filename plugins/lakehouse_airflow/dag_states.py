@@ -12,10 +12,9 @@ from typing import Any
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.dagrun import DagRun
 from airflow.models.serialized_dag import SerializedDagModel
+from airflow.sdk.timezone import coerce_datetime
 from airflow.timetables.base import TimeRestriction
 from airflow.utils.state import DagRunState
-from pendulum import instance
-from sqlalchemy import func, select
 
 from lakehouse.spec.contracts.dag_states import DagState, DagStates
 from lakehouse_airflow.missing_pools import TAG
@@ -30,20 +29,18 @@ _DUE, _DECIDE = "due", 2
 
 def lakehouse_dag_ids(session: Any) -> list[str]:
     """Return the ids of all DAGs with the tag `lakehouse` whose files exist, in alphabetical order."""
-    found = select(DagTag.dag_id).join(DagModel, DagModel.dag_id == DagTag.dag_id)
-    return sorted(session.scalars(found.where(DagTag.name == TAG, DagModel.is_stale.is_(False))))
+    tagged = session.query(DagTag.dag_id).join(DagModel, DagModel.dag_id == DagTag.dag_id)
+    return sorted(dag_id for (dag_id,) in tagged.filter(DagTag.name == TAG, DagModel.is_stale.is_(False)))
 
 
-def dag_states(session: Any, now_ms: int, dag_ids: Iterable[str]) -> DagStates:
+def dag_states(session: Any, now: datetime, dag_ids: Iterable[str]) -> DagStates:
     """Return the states of some DAGs at a time; the ids that Airflow does not know are in `missing`."""
-    now = datetime.fromtimestamp(now_ms / 1000, UTC)
     wanted = list(dict.fromkeys(dag_ids))
-    known = select(DagModel).where(DagModel.dag_id.in_(wanted), DagModel.is_stale.is_(False))
-    models = {model.dag_id: model for model in session.scalars(known)}
-    runs = _newest_runs(session, models)
+    known = session.query(DagModel).filter(DagModel.dag_id.in_(wanted), DagModel.is_stale.is_(False))
+    models = {model.dag_id: model for model in known.all()}
     return DagStates(
-        now_ms=now_ms,
-        dags=tuple(_state(session, models[name], runs.get(name), now) for name in wanted if name in models),
+        now_ms=_ms(now),
+        dags=tuple(_state(session, models[name], _newest_run(session, name), now) for name in wanted if name in models),
         missing=tuple(name for name in wanted if name not in models),
     )
 
@@ -62,7 +59,7 @@ def run_interval(timetable: Any, last: datetime, now: datetime) -> tuple[int | N
 
     The first value is None for a timetable without a clock, such as that of a stream or of an asset.
     """
-    restriction = TimeRestriction(earliest=instance(last), latest=None, catchup=True)
+    restriction = TimeRestriction(earliest=coerce_datetime(last), latest=None, catchup=True)
     first = timetable.next_dagrun_info_v2(last_dagrun_info=None, restriction=restriction)
     second = first and timetable.next_dagrun_info_v2(last_dagrun_info=first, restriction=restriction)
     if not first or not second or second.run_after <= first.run_after:
@@ -92,9 +89,8 @@ def _state(session: Any, model: Any, run: Any, now: datetime) -> DagState:
     )
 
 
-def _newest_runs(session: Any, dag_ids: Iterable[str]) -> dict[str, Any]:
-    newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(list(dag_ids))).group_by(DagRun.dag_id)
-    return {run.dag_id: run for run in session.scalars(select(DagRun).where(DagRun.id.in_(newest)))}
+def _newest_run(session: Any, dag_id: str) -> Any:
+    return session.query(DagRun).filter(DagRun.dag_id == dag_id).order_by(DagRun.id.desc()).first()
 
 
 def _ms(moment: datetime) -> int:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow.api.common.airflow_health import get_airflow_health
 from airflow.models.taskinstance import TaskInstance
+from airflow.sdk import timezone
 from airflow.utils.session import create_session
 from airflow.utils.state import TaskInstanceState
-from sqlalchemy import func, select
 
-from lakehouse.core.system.clock import SystemClock
 from lakehouse.spec.contracts.dag_states import DagStates
 from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse_airflow.dag_states import dag_states, lakehouse_dag_ids
@@ -36,17 +35,20 @@ def read_pools() -> PoolFacts:
 def read_dags() -> DagStates:
     """Return the states of all DAGs of lakehouse."""
     with create_session() as session:
-        return dag_states(session, SystemClock().now_ms(), lakehouse_dag_ids(session))
+        return dag_states(session, timezone.utcnow(), lakehouse_dag_ids(session))
 
 
 def read_queued_tasks() -> QueuedTasks:
     """Return the tasks that have been queued for longer than `QUEUED_FOR`, and the number of running tasks."""
-    now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
-    late = TaskInstance.state == TaskInstanceState.QUEUED, TaskInstance.queued_dttm < now - QUEUED_FOR
+    now = timezone.utcnow()
     with create_session() as session:
-        count, oldest = session.execute(select(func.count(), func.min(TaskInstance.queued_dttm)).where(*late)).one()
-        running = session.scalar(select(func.count()).where(TaskInstance.state == TaskInstanceState.RUNNING))
-    return QueuedTasks(count=count, oldest_s=(now - oldest).total_seconds() if oldest else 0.0, running=running or 0)
+        tasks = session.query(TaskInstance)
+        queued = tasks.filter(TaskInstance.state == TaskInstanceState.QUEUED)
+        late = queued.filter(TaskInstance.queued_dttm < now - QUEUED_FOR)
+        oldest = late.order_by(TaskInstance.queued_dttm).first()
+        running = tasks.filter(TaskInstance.state == TaskInstanceState.RUNNING).count()
+        oldest_s = (now - oldest.queued_dttm).total_seconds() if oldest else 0.0
+        return QueuedTasks(count=late.count(), oldest_s=oldest_s, running=running)
 
 
 def read_health() -> Mapping[str, Any]:

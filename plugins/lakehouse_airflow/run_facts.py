@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from airflow import settings
+from airflow.sdk import timezone
 
-from lakehouse.core.system.clock import SystemClock
 from lakehouse_airflow.dag_states import dag_states, lakehouse_dag_ids
 from lakehouse_airflow.missing_pools import pool_facts
 from lakehouse_airflow.pools import DAGS_KEY, DOCTOR, POOLS_KEY
@@ -20,6 +20,6 @@ def give_facts(dag_run: Any) -> None:
     if dag_run.dag_id != DOCTOR:
         return
     session = settings.Session.object_session(dag_run)
-    states = dag_states(session, SystemClock().now_ms(), lakehouse_dag_ids(session))
+    states = dag_states(session, timezone.utcnow(), lakehouse_dag_ids(session))
     facts = {POOLS_KEY: pool_facts(session).to_mapping(), DAGS_KEY: states.to_mapping()}
     dag_run.conf = {**(dag_run.conf or {}), **facts}

@@ -81,7 +81,7 @@ def run(dags: None) -> Iterator[Any]:
 def state_of(dag_id: str) -> DagState:
     """Return the state of a DAG at NOW."""
     with create_session() as session:
-        (found,) = dag_states(session, NOW_MS, [dag_id]).dags
+        (found,) = dag_states(session, NOW, [dag_id]).dags
     return found
 
 
@@ -111,7 +111,7 @@ def test_states_have_pause_schedule_and_newest_run(run: Any) -> None:
     run(SCHEDULE, timedelta(hours=3), DagRunState.FAILED)
     run(SCHEDULE, timedelta(minutes=4))
     with create_session() as session:
-        found = dag_states(session, NOW_MS, [SCHEDULE, INGEST, "ingest.gone", SCHEDULE])
+        found = dag_states(session, NOW, [SCHEDULE, INGEST, "ingest.gone", SCHEDULE])
     schedule, ingest = found.dags
     assert (schedule.dag_id, schedule.is_paused, schedule.interval_s) == (SCHEDULE, False, 300)
     assert (schedule.last_run_ms, schedule.last_run_state) == (NOW_MS - 240_000, "success")
@@ -153,7 +153,7 @@ def test_doctor_names_paused_dags_with_their_commands_and_overdue_ones(run: Any)
     assert (state, found) == (CheckState.WARNING, f"1 of 7 DAGs paused: `airflow dags unpause {INGEST}`")
     run(SCHEDULE, timedelta(days=3))
     with create_session() as session:
-        states = dag_states(session, NOW_MS, lakehouse_dag_ids(session))
+        states = dag_states(session, NOW, lakehouse_dag_ids(session))
     state, found = check_paused_dags(replace(FACTS, dags=states))
     assert state is CheckState.FAILED
     assert found.startswith(
