@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UserError,
     )
+    from lakehouse.model.deprecation import LakehouseDeprecationWarning
     from lakehouse.model.instant import Instant, Timeline
     from lakehouse.model.keys import TimestampFormat
     from lakehouse.model.nothing_to_do import NothingToDoReason
@@ -47,6 +48,7 @@ __all__ = [
     "CorruptTableError",
     "EventTimeVersion",
     "Instant",
+    "LakehouseDeprecationWarning",
     "LakehouseError",
     "NothingToDo",
     "NothingToDoReason",
@@ -90,6 +92,7 @@ _MODULES = {
         "UnsupportedError",
         "UserError",
     ),
+    "lakehouse.model.deprecation": ("LakehouseDeprecationWarning",),
     "lakehouse.model.instant": ("Instant", "Timeline"),
     "lakehouse.model.keys": ("TimestampFormat",),
     "lakehouse.model.nothing_to_do": ("NothingToDoReason",),
