@@ -6,11 +6,9 @@ Arrow input is processed in this process, a Spark DataFrame on its session. Both
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import fields
 from datetime import datetime
-from functools import lru_cache
 from os import PathLike, fspath
-from typing import Any, TypedDict, Unpack, get_type_hints
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,20 +59,21 @@ from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
 from lakehouse.core.planning.schema import normalise, plan_schema
-from lakehouse.core.state.table_config import TableConfig
+from lakehouse.core.state.table_config import COPY_ON_WRITE, TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock
-from lakehouse.core.table.arguments import check_names, check_values, checks_arguments, option_texts, refuse_keys
+from lakehouse.core.table.arguments import checks_arguments, option_texts, refuse_keys
 from lakehouse.core.table.describe import shown_table
 from lakehouse.core.table.inspection import TableInspection
 from lakehouse.core.table.metadata import TableMetadata
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.services import TableServices
+from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.errors import ConflictError, UserError
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
 from lakehouse.model.display import Readable, Shown
-from lakehouse.model.drift import BatchColumns
 from lakehouse.model.instant import Instant, Timeline
+from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.restore import Savepoint
 from lakehouse.model.texts import text_list
@@ -85,8 +84,6 @@ from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.schema import SchemaPolicy
 
 Outcome = Committed | NothingToDo
-#: Arguments of `Table.create`.
-_CREATION = ("location", *(field.name for field in fields(TableDeclaration)), "storage_options", "exist_ok", "env")
 
 
 class WriteCall(TypedDict, total=False):
@@ -94,17 +91,13 @@ class WriteCall(TypedDict, total=False):
 
     `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
     `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
-    commit; otherwise ConflictError is raised and nothing is committed. `columns` describes
-    which columns the source of the rows provides, if rows differ in their columns. With `deletes_yield`, an upsert
-    drops a delete by `_hoodie_is_deleted` if there is another row with its key.
+    commit; otherwise ConflictError is raised and nothing is committed.
     """
 
     commit_metadata: Mapping[str, str] | None
     options: Mapping[str, str]
     allow_empty: bool
     precondition: Precondition | None
-    columns: BatchColumns | None
-    deletes_yield: bool
 
 
 @checks_arguments
@@ -162,7 +155,18 @@ class Table(Readable):
         storage_options: Mapping[str, str] | None = None,
         exist_ok: bool = False,
         env: Env | None = None,
-        **declared: Any,
+        table_type: str = COPY_ON_WRITE,
+        cdc: str | None = None,
+        key_generator: KeyGeneratorType | str | None = None,
+        timestamp: TimestampFormat | None = None,
+        merge_mode: str | None = None,
+        merger: str | None = None,
+        column_groups: Mapping[str, str | Sequence[str]] | None = None,
+        partial_update: str | None = None,
+        unavailable_value: str | None = None,
+        delete_field: str | None = None,
+        delete_marker: str | None = None,
+        table_id: str | None = None,
     ) -> Table:
         """Create a table and open it; name, location and record key are required.
 
@@ -181,15 +185,25 @@ class Table(Readable):
             storage_options: Options of the storage, such as credentials.
             exist_ok: Open the table if it exists already.
             env: Storage, clock, timers and ids; by default those of this machine.
-            **declared: Other fields of TableDeclaration: table_type, cdc, key_generator, timestamp, merge_mode, merger,
-                column_groups, partial_update, unavailable_value, delete_field, delete_marker, table_id.
+            table_type: COPY_ON_WRITE or MERGE_ON_READ, or Hudi's abbreviations COW and MOR.
+            cdc: The contents of change logs, such as DATA_BEFORE_AFTER; None for a table without change logs.
+            key_generator: The key generator; None infers it from the columns.
+            timestamp: The formats of TIMESTAMP partition columns.
+            merge_mode: EVENT_TIME_ORDERING (the default with `ordering`), COMMIT_TIME_ORDERING (the default without) or
+                CUSTOM (the default with `merger`).
+            merger: A function `package.module:function` that merges versions of a record.
+            column_groups: Columns by their ordering column, so that several writers can fill one record.
+            partial_update: IGNORE_DEFAULTS (a null keeps the stored value) or FILL_UNAVAILABLE (`unavailable_value`
+                does).
+            unavailable_value: The value that means "not available"; None means the marker of Debezium.
+            delete_field: A column that marks deletes: a row is a delete if its value is `delete_marker`.
+            delete_marker: The value of `delete_field` in deletes.
+            table_id: The id of the table, if it is created again in place of a lost one; None for a new id.
 
         Raises:
             UserError: A table exists already, options contradict each other, or `schema` lacks a key, partition,
                 ordering or delete column.
         """
-        check_names(declared, _CREATION, "Table.create")
-        check_values(declared, _declared_types(), "Table.create")
         env = env or Env(storage=open_storage(fspath(location), storage_options or {}))
         declaration = TableDeclaration(
             name=name,
@@ -198,7 +212,18 @@ class Table(Readable):
             ordering=text_list(ordering, "ordering", ordered=True),
             schema=None if schema is None else arrow_to_avro(normalise(schema), table=name),
             options=option_texts(options or {}),
-            **declared,
+            table_type=table_type,
+            cdc=cdc,
+            key_generator=key_generator,
+            timestamp=timestamp,
+            merge_mode=merge_mode,
+            merger=merger,
+            column_groups=column_groups or {},
+            partial_update=partial_update,
+            unavailable_value=unavailable_value,
+            delete_field=delete_field,
+            delete_marker=delete_marker,
+            table_id=table_id,
         )
         if schema is not None:
             plan_schema(None, schema, SchemaPolicy(), required=declaration.named_columns)
@@ -522,21 +547,18 @@ class Table(Readable):
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
         policies = _overridden(self._policies, call.get("options") or {})
-        if call.get("deletes_yield") and operation is not Operation.UPSERT:
-            raise UserError(
-                f"deletes_yield=True is for upserts, and this is {operation.value.lower()}; remove it",
-                argument="deletes_yield",
-            )
+        batch = rows if isinstance(rows, SourceBatch) else SourceBatch(rows)
+        batch.require(operation)
         request = WriteRequest(
             operation=operation,
-            frame=rows,
+            frame=batch.rows,
             extra=_metadata(call.get("commit_metadata")),
             allow_empty=call.get("allow_empty", False),
             precondition=call.get("precondition"),
-            columns=call.get("columns"),
-            deletes_yield=call.get("deletes_yield", False),
+            columns=batch.columns,
+            deletes_yield=batch.deletes_yield,
         )
-        engine = frame_engine(rows, policies.write.memory_budget_bytes)
+        engine = frame_engine(batch.rows, policies.write.memory_budget_bytes)
         return _settled(write(self.refresh(), engine, policies, request))
 
 
@@ -557,11 +579,6 @@ def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
                 argument="commit_metadata",
             )
     return dict(given or {})
-
-
-@lru_cache(maxsize=1)
-def _declared_types() -> dict[str, Any]:
-    return get_type_hints(TableDeclaration)
 
 
 def _settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:
