@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from lakehouse.cli.group import Given
-from lakehouse.cli.output import rows_of, show, show_document
+from lakehouse.cli.output import show, show_document
 from lakehouse.cli.row_values import rows_of_batch
 from lakehouse.cli.specs import author
 from lakehouse.cli.truncation import note_of_more
@@ -27,7 +27,7 @@ from lakehouse.platform.catalog.declared_tables import (
     require_declared_key,
     require_declared_name,
 )
-from lakehouse.spec.contracts.catalog import TableLocation, TimelineInstant, TimelineInstants
+from lakehouse.spec.contracts.catalog import TableLocation
 from lakehouse.spec.contracts.tables import DeletedRows
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TableSpec, load_spec
@@ -180,16 +180,6 @@ def delete(given: Given) -> None:
     else:
         result = DeletedRows(dry_run=False, rows=0, reason=outcome.reason)
     show_document(result, given.output)
-
-
-def show_timeline(given: Given) -> None:
-    """Print the instants of a table, or those of its archive."""
-    table = open_table(given.table)
-    instants = [
-        TimelineInstant(requested=i.requested, completed=i.completed, action=str(i.action), state=i.state.name)
-        for i in (table.archived() if given.archived else table.timeline)
-    ]
-    show_document(TimelineInstants(instants=tuple(instants)), given.output, rows=rows_of(instants))
 
 
 def spec_of(name: str) -> TableSpec | None:

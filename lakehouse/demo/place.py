@@ -85,6 +85,7 @@ class DemoPlace:
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(ports.worker_log),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
             "JDK_JAVA_OPTIONS": short_job_flags(Path(sys.prefix)),
+            "LAKEHOUSE_DAGS_PAUSED": "!services.schedule",
             "LAKEHOUSE_HOME": str(self.home),
             "LAKEHOUSE_SPARK_HOME": sys.prefix,
             "LAKEHOUSE_SPECS": str(self.specs),

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from lakehouse.spec.contracts.doctor import CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse_airflow.doctor import examine
+from lakehouse_airflow.paused_dags import creation_state
 from lakehouse_airflow.pools import DEFAULT_POOL, DOCTOR, POOLS_KEY
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ def doctor_dag(*, schedule: str = "@daily", timeout: timedelta = timedelta(minut
         timeout: Timeout of the task.
         dag: More arguments of Airflow's DAG: callbacks, default_args, tags.
     """
-    settings = {"tags": ["lakehouse", "doctor"], **dag}
+    settings = {"tags": ["lakehouse", "doctor"], **creation_state(DOCTOR), **dag}
     with DAG(
         dag_id=DOCTOR,
         description="Check what the deployment needs, and say what to do",

@@ -296,6 +296,15 @@ class TimelineStore:
         found = [i for i in self._listed[0].values() if i is not None and i.requested == requested and i.key == key]
         return sorted((known for known in found if not known.is_completed), key=lambda known: known.state)
 
+    def planned_actions(self) -> dict[tuple[str, Action], Action]:
+        """Return the action of the plan of each compaction, log compaction and clustering, as of the last load.
+
+        The keys are identities of instants (`Instant.key`). A completed plan keeps its pending files until it is
+        archived, so its action is known without a read of its metadata.
+        """
+        listed = (i for i in self._listed[0].values() if i is not None and not i.is_completed)
+        return {i.key: i.action for i in listed if i.action is not i.action.completed_as}
+
     def remove_archived(self, instants: Iterable[Instant], check: Callable[[], None]) -> None:
         """Delete the files of archived completed instants, the oldest first; call under the lock.
 
