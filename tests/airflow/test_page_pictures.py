@@ -28,6 +28,7 @@ SPARK_PYTHON = ROOT / ".venv" / "bin" / "python"
 AUDIT = (ROOT / "tests" / "support" / "page_audit.js").read_text(encoding="utf-8")
 pytestmark = pytest.mark.slow
 NOW = SystemClock().now_ms()
+READ_S = 150
 WIDTHS, THEMES = (1280, 1920), ("light", "dark")
 #: Documents that replace answers of the API: {a part of the URL: [status, document]}.
 STUBBED = """(() => {
@@ -112,6 +113,22 @@ PAGES = {
     "alarms": View(path="/alarms", see=(LONG, "Silences in force")),
     "alarms-resolved": View(path="/alarms?resolved=true", see=("resolved",)),
     "activity": View(path="/activity", see=("oleg", "target_file_bytes")),
+    "fleet-why": View(path=f"?why={LONG}", see=("rule small_files", "delta commits 412", "Services of the table")),
+    "fleet-rules": View(
+        path="", see=(REAL,), clicks=(("When does a table need attention?", "button"),), then=("Small base files that",)
+    ),
+    "unknown-page": View(path="/qeue", see=("There is no page qeue", "All tables")),
+    "unknown-table": View(
+        path="/table/sales.order", see=("There is no table sales.order", "sales.orders", "All tables")
+    ),
+    "unknown-tab": View(path=f"/table/{REAL}?tab=fils", see=("There is no tab fils", f"Overview of {REAL}")),
+    "table-long": View(path=f"/table/{LONG}?tab=services", see=("not decided", "412 delta commits")),
+    "table-copy-on-write": View(path=f"/table/{PUBLISHED}?tab=services", see=("not applicable", "does not need it")),
+    "table-published": View(
+        path=f"/table/{PUBLISHED}?tab=publication",
+        see=("hive_prod.finance.settlements", "waits for the watermark"),
+        stubs={"/publication": _stub(PUBLICATION)},
+    ),
     "table-broken": View(path=f"/table/{BROKEN}", see=("This table cannot be read",)),
 }
 TABS = {
@@ -121,7 +138,7 @@ TABS = {
     "services": View(path="?tab=services&service=compaction", see=("Why: compaction", "delta commits")),
     "policies": View(path="?tab=policies", see=("max_delta_commits",)),
     "files": View(path="?tab=files", see=("base instant",)),
-    "activity": View(path="?tab=activity", see=("edit_policy",) and ("target_file_bytes",)),
+    "activity": View(path="?tab=activity", see=("Edit policy", "target_file_bytes")),
     "publication": View(path="?tab=publication", see=("not published",)),
 }
 _SERVICE = "[data-service=clean] button"
@@ -163,7 +180,7 @@ DIALOGS = {
         then=("What would happen",),
         stubs={"/publication": _stub(PUBLICATION), "actions/preview": _stub(EFFECTS)},
     ),
-    "stop_run": View(path="/queue?section=running", clicks=(("Stop", "td button"),), then=("",)),
+    "stop_run": View(path="/queue?section=running", clicks=(("Stop", "td button"),), then=("unknown DAG",), stubs={}),
     "silence": View(path="/alarms", clicks=(("Silence", "td button"),), then=("Reason, which others see",)),
     "end_silence": View(path="/alarms", clicks=(("End silence", "button"),), then=("What would happen",)),
     "resume_service": View(
@@ -211,12 +228,14 @@ def faults_of(server: ApiServer, page: Page, name: str, view: View) -> list[str]
     try:
         page.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
         page.open(f"{server.url}/plugin/lakehouse{view.path}")
+        wait(page)
         page.see(*view.see)
         for text, role in view.clicks:
             page.click(text, role=role)
         for label, value in view.fill:
             page.fill(label, value)
             page.click("Show what would happen")
+        wait(page)
         page.see(*view.then)
         return [
             f"{width} {theme}: {fault}"
@@ -228,9 +247,14 @@ def faults_of(server: ApiServer, page: Page, name: str, view: View) -> list[str]
         page.send("Page.removeScriptToEvaluateOnNewDocument", identifier=stub["identifier"])
 
 
+def wait(page: Page) -> None:
+    """Wait until the page or dialog shows what it reads; reads of a table are processes, which may take long."""
+    page.see("Fleet")
+    assert until(lambda: bool(page.run(SETTLED)), READ_S), page.text()
+
+
 def measured(page: Page, name: str, width: int, theme: str) -> list[str]:
     """Return the faults of the open page at one width and in one theme."""
-    assert until(lambda: bool(page.run(SETTLED))), page.text()
     size = {"width": width, "deviceScaleFactor": 1, "mobile": False}
     page.send("Emulation.setDeviceMetricsOverride", height=900, **size)
     page.run(THEME % (theme, theme))

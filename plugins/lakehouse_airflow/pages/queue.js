@@ -34,8 +34,7 @@ const whyCell = (r) => h(Go, { to: `${pagePath('table', r.table)}?tab=services&s
 
 export function cost(predicted) {
   if (!predicted || predicted.bytes === undefined) return '-';
-  const time = predicted.seconds ? `, ~${seconds(predicted.seconds)}` : '';
-  return `${size(predicted.bytes)}${time}`;
+  return [predicted.bytes ? size(predicted.bytes) : '', predicted.seconds ? `~${seconds(predicted.seconds)}` : ''].filter(Boolean).join(', ') || '-';
 }
 
 const dueColumns = (now) => [

@@ -34,7 +34,7 @@ export function stateOf(s) {
 
 function Cost({ predicted }) {
   if (!predicted || predicted.bytes === undefined) return '-';
-  return h(Fragment, null, size(predicted.bytes), predicted.seconds ? h(Box, null, `~${seconds(predicted.seconds)}`) : null);
+  return h(Fragment, null, predicted.bytes ? size(predicted.bytes) : '', predicted.seconds ? h(Box, null, `~${seconds(predicted.seconds)}`) : null);
 }
 
 function Why({ table, service }) {
