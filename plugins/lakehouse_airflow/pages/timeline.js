@@ -77,14 +77,15 @@ function Chart({ bars, published, runs, table, data, may, reload, get, set, arch
         style: { width: '100%', height, display: 'block', cursor: 'crosshair' }, onKeyDown: keys, onMouseMove: move, onMouseLeave: () => setHover(null), onMouseDown: (e) => { const f = at(e); drag.current = { begin: f.x, x: f.x }; },
         onMouseUp: up, onDoubleClick: () => set({ from: '', to: '' }) }),
       hover && hover.box ? h(Tip, { key: `${hover.box.instant} ${hover.box.count}`, table, hover, runs: byInstant, width, archived }) : null),
-    h(Flex, { gap: 4, mt: 2, fontSize: 'xs', color: 'fg.muted' }, LEGEND.map(([name, text]) => h('span', { key: name }, h('span', { style: { color: PALETTE[name] } }, '■ '), text))),
+    h(Flex, { gap: 4, mt: 2, fontSize: 'xs', color: 'fg.muted' }, LEGEND.map(([name, text]) => h('span', { key: name }, h('span', { style: { display: 'inline-block', width: 10, height: 10, marginRight: 5, background: PALETTE[name] } }), text))),
     chosen ? h(Detail, { table, instant: chosen, run: byInstant.get(chosen), may, reload, archived, close: () => setChosen('') }) : null,
     h(InstantList, { table, service: only, archived, choose: setChosen, range: get('from') || get('to') ? [from, to] : null, others: { only: NO_INSTANTS.includes(only), rows: visible.filter((r) => NO_INSTANTS.includes(r.service)) } }));
 }
 
 // Lanes whose rows are not read as instants: publications, and runs of services that leave none.
 const NO_INSTANTS = [PUBLISH, 'archive', 'orphans', 'validation', 'sync'];
-const PALETTE = { completed: '#22a06b', pending: '#06b6d4', failed: '#dc2626', undone: '#f59e0b', many: '#5b7fa6' };
+// Each is visible on the background of the light and of the dark theme.
+const PALETTE = { completed: '#22a06b', pending: '#0891b2', failed: '#dc2626', undone: '#d97706', many: '#5b7fa6' };
 const LEGEND = [['completed', 'completed'], ['pending', 'pending'], ['failed', 'pending without heartbeat'], ['undone', 'rollback or restore'], ['many', 'several instants; click to zoom']];
 
 function draw(element, boxes, { from, to, width, height, lanes, now, chosen, hover, dark, drag }) {
