@@ -25,6 +25,7 @@ from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock, SystemClock
 from lakehouse.core.system.timers import SystemTimers, Timers
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
 from lakehouse.model.display import Readable, Shown
@@ -108,13 +109,23 @@ def load_catalog(name: str = DEFAULT, *, clock: Clock | None = None) -> Catalog:
     return Catalog(Database(catalog_url(name, os.environ)), clock or SystemClock())
 
 
-def open_table(entry: TableEntry, policies: ServicePolicies, options: Mapping[str, str] | None = None) -> Table:
+def open_table(
+    entry: TableEntry,
+    policies: ServicePolicies,
+    options: Mapping[str, str] | None = None,
+    tables: OpenedTables | None = None,
+) -> Table:
     """Open a table with the options of its spec and policies, overridden by `options`; does not query the catalog.
 
-    Raises UserError if the location contains another table than the registered one.
+    `tables` are the tables that stay open between uses; None to open the table again. Raises UserError if the location
+    contains another table than the registered one.
     """
     declared = {**policies.options(entry.namespace, entry.name, entry.spec), **(options or {})}
-    table = Table.open(entry.location, options=declared, allowed_functions=entry.spec.functions)
+    if tables is None:
+        table = Table.open(entry.location, options=declared, allowed_functions=entry.spec.functions)
+    else:
+        env = tables.env(entry.location, {})
+        table = tables.open(env, allowed_functions=entry.spec.functions).with_options(declared)
     require_identity(entry, table.config.identity)
     return table
 
@@ -285,10 +296,15 @@ class Catalog(Readable):
         """Return the recorded identity of the table of a spec, or of the tables of a template, by name."""
         return recorded_identities(self.database, spec, location_of(spec, os.environ))
 
-    def load_table(self, identifier: str, *, options: Mapping[str, str] | None = None) -> Table:
-        """Open a table with the options of its spec and policies, overridden by `options`."""
+    def load_table(
+        self, identifier: str, *, options: Mapping[str, str] | None = None, tables: OpenedTables | None = None
+    ) -> Table:
+        """Open a table with the options of its spec and policies, overridden by `options`.
+
+        `tables` are the tables that stay open between uses; None to open the table again.
+        """
         entry = self.entry(identifier)
-        return open_table(entry, self.policies(entry.namespace), options or {})
+        return open_table(entry, self.policies(entry.namespace), options or {}, tables)
 
     def list_tables(self, namespace: str | None = None) -> tuple[TableEntry, ...]:
         """Return the tables of a namespace, or of all namespaces, sorted by name."""
