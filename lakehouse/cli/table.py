@@ -30,6 +30,7 @@ from lakehouse.platform.catalog.declared_tables import (
     require_declared_key,
     require_declared_name,
 )
+from lakehouse.platform.catalog.open_table import open_table as open_registered
 from lakehouse.spec.contracts.catalog import TableLocation
 from lakehouse.spec.contracts.tables import DeletedRows
 from lakehouse.spec.location import location_of
@@ -66,7 +67,8 @@ def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
     if known is None:
         return Table.open(name, options=options)
     with load_catalog(known[0]) as catalog:
-        return catalog.load_table(known[1], options=options, tables=_KEPT.get())
+        entry = catalog.entry(known[1])
+        return open_registered(entry, catalog.policies(entry.namespace), options, _KEPT.get())
 
 
 def identified(spec: TableSpec) -> TableSpec:

@@ -103,8 +103,8 @@ class WriteCall(TypedDict, total=False):
 class TableFeatures(TypedDict, total=False):
     """Keyword arguments of `Table.create` that few tables need.
 
-    `table_type` is COPY_ON_WRITE (the default) or MERGE_ON_READ, or Hudi's abbreviation COW or MOR. `cdc` is the content
-    of change logs, such as DATA_BEFORE_AFTER. `key_generator` follows from the columns unless it is given. `timestamp`
+    `table_type` is COPY_ON_WRITE (the default) or MERGE_ON_READ, or Hudi's abbreviation COW or MOR. `cdc` says what
+    change logs contain, such as DATA_BEFORE_AFTER. `key_generator` follows from the columns by default. `timestamp`
     has the formats of TIMESTAMP partition columns.
 
     `merge_mode` is EVENT_TIME_ORDERING (the default with `ordering`), COMMIT_TIME_ORDERING (the default without) or

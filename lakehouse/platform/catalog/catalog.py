@@ -25,7 +25,6 @@ from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock, SystemClock
 from lakehouse.core.system.timers import SystemTimers, Timers
-from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
 from lakehouse.model.display import Readable, Shown
@@ -66,6 +65,7 @@ from lakehouse.platform.catalog.models import (
     SpecRow,
     TableRow,
 )
+from lakehouse.platform.catalog.open_table import open_table
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.policy_rows import load_policies
 from lakehouse.platform.catalog.registration import (
@@ -107,27 +107,6 @@ def load_catalog(name: str = DEFAULT, *, clock: Clock | None = None) -> Catalog:
     Raises UserError if no URL is configured or the schema is outdated, RetryableError if the database does not answer.
     """
     return Catalog(Database(catalog_url(name, os.environ)), clock or SystemClock())
-
-
-def open_table(
-    entry: TableEntry,
-    policies: ServicePolicies,
-    options: Mapping[str, str] | None = None,
-    tables: OpenedTables | None = None,
-) -> Table:
-    """Open a table with the options of its spec and policies, overridden by `options`; does not query the catalog.
-
-    `tables` are the tables that stay open between uses; None to open the table again. Raises UserError if the location
-    contains another table than the registered one.
-    """
-    declared = {**policies.options(entry.namespace, entry.name, entry.spec), **(options or {})}
-    if tables is None:
-        table = Table.open(entry.location, options=declared, allowed_functions=entry.spec.functions)
-    else:
-        env = tables.env(entry.location, {})
-        table = tables.open(env, allowed_functions=entry.spec.functions).with_options(declared)
-    require_identity(entry, table.config.identity)
-    return table
 
 
 class Catalog(Readable):
@@ -296,15 +275,10 @@ class Catalog(Readable):
         """Return the recorded identity of the table of a spec, or of the tables of a template, by name."""
         return recorded_identities(self.database, spec, location_of(spec, os.environ))
 
-    def load_table(
-        self, identifier: str, *, options: Mapping[str, str] | None = None, tables: OpenedTables | None = None
-    ) -> Table:
-        """Open a table with the options of its spec and policies, overridden by `options`.
-
-        `tables` are the tables that stay open between uses; None to open the table again.
-        """
+    def load_table(self, identifier: str, *, options: Mapping[str, str] | None = None) -> Table:
+        """Open a table with the options of its spec and policies, overridden by `options`."""
         entry = self.entry(identifier)
-        return open_table(entry, self.policies(entry.namespace), options or {}, tables)
+        return open_table(entry, self.policies(entry.namespace), options or {})
 
     def list_tables(self, namespace: str | None = None) -> tuple[TableEntry, ...]:
         """Return the tables of a namespace, or of all namespaces, sorted by name."""
