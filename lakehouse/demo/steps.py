@@ -196,7 +196,7 @@ class _Demo:
     def publish(self, day: datetime, story: Story) -> PublishedDay | None:
         """Publish a day of the orders; None in a second run of the demo, whose first run has published it."""
         table = table_of(self._specs[ORDERS], self._environ)
-        return None if story.is_told or table is None else publish_day(table, day)
+        return None if story.is_written or table is None else publish_day(table, day)
 
     def heal(self, story: Story) -> None:
         """Wait until the scheduler has clustered the small files and their alarm is resolved."""
@@ -223,7 +223,7 @@ class _Demo:
         self, facts: DemoFacts, story: Story, published: PublishedDay | None, day: datetime
     ) -> tuple[Chapter, ...]:
         """Return the chapters of the story; those of the first run in a second run of the demo."""
-        if story.is_told:
+        if story.is_written:
             return tuple(story.chapters)
         clustered = [table.clustering for table in facts.tables if table.clustering is not None]
         found = [chapter for clustering in clustered for chapter in clustering_chapters(clustering)]
@@ -259,8 +259,8 @@ def _story(place: DemoPlace, progress: Progress) -> Iterator[Story]:
     with load_catalog(url) as catalog:
         story = open_story(place.home, catalog)
         with progress.step("tables that need services: small files, log files, late records, a bad write"):
-            if not story.is_told:
-                story.tell()
+            if not story.is_written:
+                story.write()
         for chapter in story.chapters:
             progress.line(f"{chapter.table}: {chapter.measure}: {chapter.before} -> {chapter.after}")
         yield story

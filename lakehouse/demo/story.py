@@ -51,19 +51,19 @@ _POLICIES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(slots=True)
 class Story:
-    """The tables of the story below a folder, and the chapters that were told so far.
+    """The tables of the story below a folder, and the chapters so far.
 
-    `kept` is the file of the chapters, and `is_told` says that an earlier run of the demo wrote it.
+    `kept` is the file of the chapters, and `is_written` says that an earlier run of the demo wrote it.
     """
 
     lake: Path
     catalog: Catalog
     kept: Path
     chapters: list[Chapter] = field(default_factory=list)
-    is_told: bool = False
+    is_written: bool = False
 
-    def tell(self) -> None:
-        """Write the tables, register them, and tell what needs no Airflow."""
+    def write(self) -> None:
+        """Write the tables, register them, and add the chapters that need no Airflow."""
         self._clear()
         self._append(GPS, _GPS_COMMITS, {"zone": _zones, "speed": _numbers})
         self._append(EVENTS, _EVENTS_COMMITS, {"zone": _zones, "screen": _screens})
@@ -217,7 +217,7 @@ def open_story(home: Path, catalog: Catalog) -> Story:
     """Return the story of the demo in a home, with the chapters of an earlier run."""
     kept = home / "story.json"
     chapters = read_chapters(kept)
-    return Story(lake=home / "lake", catalog=catalog, kept=kept, chapters=list(chapters), is_told=bool(chapters))
+    return Story(lake=home / "lake", catalog=catalog, kept=kept, chapters=list(chapters), is_written=bool(chapters))
 
 
 def _zones(rng: np.random.Generator) -> pa.Array:

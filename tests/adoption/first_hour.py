@@ -59,7 +59,7 @@ def main(words: list[str]) -> int:
         hour.fleet(page, url)
         hour.heal(page, url)
         hour.resolved(page, url)
-    hour.tell("Ctrl-C: no process is left")
+    hour.show("Ctrl-C: no process is left")
     return 0
 
 
@@ -70,7 +70,7 @@ class _Hour:
         self.clone, self.pictures, self.slow = cloned, pictures, slow
         self._started = time.monotonic()
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Print a step that is done."""
         print(f"{time.monotonic() - self._started:6.0f} s  {text}", flush=True)
 
@@ -82,7 +82,7 @@ class _Hour:
         missing = [title for title in CHAPTERS if title not in output]
         self._require(not missing, f"the output of make demo has no chapter {', '.join(missing)}: {log}")
         self._require(seconds < DEMO_S * self.slow, f"make demo took {seconds:.0f} s")
-        self.tell(f"make demo in {seconds:.0f} s, with {len(CHAPTERS)} chapters")
+        self.show(f"make demo in {seconds:.0f} s, with {len(CHAPTERS)} chapters")
 
     def fleet(self, page: Page, url: str) -> None:
         """Open the Fleet page, and wait until all tables have a state and numbers."""
@@ -94,7 +94,7 @@ class _Hour:
         unknown = [row["table"] for row in rows if row["health"] == "unknown"]
         self._require(not unknown, f"tables without a state: {', '.join(unknown)}")
         page.screenshot(self.pictures / "1-fleet.png")
-        self.tell(f"Fleet is filled {time.monotonic() - opened:.0f} s after it opened: {len(rows)} tables")
+        self.show(f"Fleet is filled {time.monotonic() - opened:.0f} s after it opened: {len(rows)} tables")
 
     def heal(self, page: Page, url: str) -> None:
         """See the alarm, request a clustering by a click, and wait for its end."""
@@ -108,12 +108,12 @@ class _Hour:
         page.screenshot(self.pictures / "3-request.png")
         page.click("Confirm")
         page.see("Recorded as action")
-        self.tell(f"clustering of {EVENTS} is requested by a click; it has {before} files")
+        self.show(f"clustering of {EVENTS} is requested by a click; it has {before} files")
         self._wait(lambda: self._files(url) <= CLUSTERED, HEALED_S, f"{EVENTS} is not clustered")
         page.open(f"{url}/plugin/lakehouse/table/{EVENTS}?tab=timeline")
         page.see("instants")
         page.screenshot(self.pictures / "4-healed.png")
-        self.tell(f"{EVENTS} is healed: {before} files became {self._files(url)}")
+        self.show(f"{EVENTS} is healed: {before} files became {self._files(url)}")
 
     def resolved(self, page: Page, url: str) -> None:
         """Wait until the alarm of the table is resolved, and see it on its page."""
@@ -126,7 +126,7 @@ class _Hour:
         page.open(f"{url}/plugin/lakehouse/alarms?resolved=true")
         page.see(EVENTS)
         page.screenshot(self.pictures / "5-alarm-resolved.png")
-        self.tell(f"the alarm of {EVENTS} is resolved")
+        self.show(f"the alarm of {EVENTS} is resolved")
 
     def _files(self, url: str) -> int:
         return sum(part["file_groups"] for part in call(url, f"tables/{EVENTS}/partitions?limit=50")["rows"])

@@ -35,9 +35,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         patch.setattr(story_module, "_POSITION_COMMITS", 6)
         patch.setenv("LAKEHOUSE_HOME", str(home))
         with load_catalog() as catalog:
-            told = open_story(home, catalog)
-            told.tell()
-            yield told
+            made = open_story(home, catalog)
+            made.write()
+            yield made
 
 
 def chapter(story: Story, title: str) -> Chapter:
@@ -90,10 +90,10 @@ def test_clustering_chapters_compare_files_of_table_and_query(story: Story) -> N
 
 def test_second_run_keeps_the_chapters_and_an_interrupted_one_starts_again(story: Story, tmp_path: Path) -> None:
     again = open_story(tmp_path, story.catalog)
-    assert not again.is_told
+    assert not again.is_written
     again.keep(story.chapters)
     kept = open_story(tmp_path, story.catalog)
-    assert kept.is_told and kept.chapters == story.chapters
+    assert kept.is_written and kept.chapters == story.chapters
     story._clear()
     assert story.catalog.list_tables() == () and not (story.lake / "gps_points").exists()
 
