@@ -4,15 +4,17 @@ import { CELLS, Frame, Card, Health, Missing, Name, Prose, State, Go, Panel, Loa
 import { ActionButton } from './actions.js';
 import { ActivityList } from './activity.js';
 import { Histogram, Growth, TreeMap } from './charts.js';
+import { HeatMap, isByDay } from './heatmap.js';
 import { lazyPage } from './lazy.js';
 import { Services } from './services.js';
 import { Policies } from './policies.js';
 
 const { Box, Flex, Text, Heading, Table, Code, Badge, SimpleGrid } = UI;
 const Timeline = lazyPage('./timeline.js', 'Timeline');
-const TABS = [['overview', 'Overview'], ['timeline', 'Timeline'], ['partitions', 'Partitions'], ['services', 'Services'], ['publication', 'Publication'],
+const Lineage = lazyPage('./lineage-view.js', 'Lineage');
+const TABS = [['overview', 'Overview'], ['timeline', 'Timeline'], ['partitions', 'Partitions'], ['services', 'Services'], ['publication', 'Publication'], ['lineage', 'Lineage'],
   ['policies', 'Policies'], ['files', 'Files'], ['activity', 'Activity']];
-const BODIES = { overview: Overview, timeline: TimelineTab, partitions: Partitions, services: Services, publication: Publication, policies: Policies, files: Files,
+const BODIES = { overview: Overview, timeline: TimelineTab, partitions: Partitions, services: Services, publication: Publication, lineage: ({ table }) => h(Lineage, { table }), policies: Policies, files: Files,
   activity: ({ table }) => h(ActivityList, { table }) };
 
 export function TablePage({ parts }) {
@@ -116,11 +118,11 @@ function Partitions({ table, data }) {
     return h(Fragment, null,
       h(Flex, { mb: 3, gap: 4, align: 'center' }, h(Search, { value: get('search'), label: 'Search partitions', onChange: (search) => set({ search }) }),
         h(Text, { color: 'fg.muted' }, `${count(all.length)} of ${count(found.partitions.length)} partitions, median ${size(median)}`)),
-      h(Panel, { title: 'Bytes by partition', mb: 4 }, h(TreeMap, { parts: ordered.slice(0, 200).map((p) => ({ name: p.partition, value: p.base_bytes + p.log_bytes, skewed: median > 0 && p.base_bytes + p.log_bytes > 4 * median })) })),
-      h(Rows, { label: 'Partitions', head: ['partition', 'file groups', 'base', 'logs', 'log ratio', 'planned groups', 'expires', ...(services.publish ? ['published version'] : []), 'skew'], rows: ordered.slice(0, 200).map((p) => {
+      isByDay(all) ? h(Panel, { title: 'Days', mb: 4 }, h(HeatMap, { table, partitions: all, now: data.now_ms })) : h(Panel, { title: 'Bytes by partition', mb: 4 }, h(TreeMap, { parts: ordered.slice(0, 200).map((p) => ({ name: p.partition, value: p.base_bytes + p.log_bytes, skewed: median > 0 && p.base_bytes + p.log_bytes > 4 * median })) })),
+      h(Rows, { label: 'Partitions', head: ['partition', 'file groups', 'base', 'logs', 'log ratio', 'small files', 'last write', 'planned groups', 'expires', ...(services.publish ? ['published version'] : []), 'skew'], rows: ordered.slice(0, 200).map((p) => {
         const whole = p.base_bytes + p.log_bytes;
         return [h(Go, { to: `${pagePath('table', table)}?tab=files&partition=${encodeURIComponent(p.partition)}` }, h(Name, { text: p.partition })), count(p.file_groups), size(p.base_bytes), size(p.log_bytes),
-          p.log_ratio === null ? '-' : `${Math.round(p.log_ratio * 100)} %`, count(p.planned_groups), expiry(p, ttl, data.now_ms), ...(services.publish ? [version(versions.get(valuesOf(p.partition)))] : []), median > 0 && whole > 4 * median ? h(Badge, { colorPalette: 'orange' }, `▲ ${(whole / median).toFixed(1)} × median`) : ''];
+          p.log_ratio === null ? '-' : `${Math.round(p.log_ratio * 100)} %`, `${count(p.small_files)} of ${count(p.base_files)}`, h(Ago, { ms: p.written_ms, now: data.now_ms }), count(p.planned_groups), expiry(p, ttl, data.now_ms), ...(services.publish ? [version(versions.get(valuesOf(p.partition)))] : []), median > 0 && whole > 4 * median ? h(Badge, { colorPalette: 'orange' }, `▲ ${(whole / median).toFixed(1)} × median`) : ''];
       }) }), ordered.length > 200 ? h(Text, { color: 'fg.muted', mt: 2 }, `${count(ordered.length - 200)} smaller partitions are not shown; search for them.`) : null);
   });
 }
