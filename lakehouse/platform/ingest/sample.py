@@ -47,6 +47,7 @@ _SHOWN_RECORD = 200
 #: Why the records of a source are not sampled.
 _REFUSED = {
     "table": "its rows are those of a table, whose values have types already. `lakehouse table read` shows them",
+    "custom": "its class decides how much a run reads, so a sample would have no bound",
     "mysql": "the server declares the types of its columns. `lakehouse spec check` without --sample checks the tables",
     "postgres": "the server declares the types of its columns. `lakehouse spec check` without --sample checks the "
     "tables",
@@ -92,7 +93,7 @@ def sample_ingestion(
     context = SourceContext(session=session, spec=spec, environ=environ, storage_options=storage_options_of(session))
     with tempfile.TemporaryDirectory(prefix="lakehouse-sample-") as folder, utc(session):
         place = Path(folder)
-        reading = _files(context, place, limits) if kind == FileSourceSpec.KIND else _source(context, limits)
+        reading = _files(context, place, limits) if kind == FileSourceSpec.KIND else _topic(context, limits)
         return _sampled(context, reading, place / "letters", shown)
 
 
@@ -131,12 +132,12 @@ class _NoSource:
         raise AssertionError(f"a sample does not use {name} of the source of the context")
 
 
-def _source(context: SourceContext, limits: Limits) -> _Reading:
-    """Return how the first records of a source with limits are read: messages, or those of a custom source."""
+def _topic(context: SourceContext, limits: Limits) -> _Reading:
+    """Return how the first messages of a topic are read."""
     section = ingest_of(context.spec)
-    if isinstance(section.source, KafkaSourceSpec):
-        limited = replace(section.source, max_messages=limits.rows, max_bytes=limits.bytes, by_time=False, arrival_s=0)
-        context = replace(context, spec=replace(context.spec, ingest=replace(section, source=limited)))
+    assert isinstance(section.source, KafkaSourceSpec), "other sources are refused"
+    limited = replace(section.source, max_messages=limits.rows, max_bytes=limits.bytes, by_time=False, arrival_s=0)
+    context = replace(context, spec=replace(context.spec, ingest=replace(section, source=limited)))
     source: Source[Any] = open_source(context)
     plan = source.plan(None, None, full_refresh=False)
     if not plan.units:
