@@ -368,7 +368,7 @@ def _ingested(
     Raises _RefusedRowsError if the write refused rows that were not counted; nothing was committed.
     """
     operation = ingest_of(run.spec).operation
-    known = replace(_known_columns(run, table), previous=plan.previous)
+    known = replace(known_columns(run, table), previous=plan.previous)
     box = _dead_letter_box(run, plan, source_plan)
     with (
         run.source.read(source_plan, known=known, dead_letters=box) as read,
@@ -482,7 +482,7 @@ def _delete_unnamed_letters(table: Table, box: DeadLetterBox, attempts: Iterable
             box.empty(attempt)
 
 
-def _known_columns(run: IngestContext, table: Table | None) -> KnownColumns:
+def known_columns(run: IngestContext, table: Table | None) -> KnownColumns:
     """Return the columns that are known before the source is read."""
     keys = {key: text for key, text in run.options.items() if key not in CREATE_OPTIONS}
     schema = None if table is None else _known_schema(run.spec, table)
