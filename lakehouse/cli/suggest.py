@@ -14,12 +14,12 @@ from lakehouse.cli.output import show_document
 from lakehouse.cli.table import identified
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.errors import UserError
-from lakehouse.platform.suggest.document import suggested_spec
+from lakehouse.platform.suggest.document import several_tables_spec, suggested_spec
 from lakehouse.platform.suggest.files import sample_files
-from lakehouse.platform.suggest.sample import Limits
+from lakehouse.platform.suggest.sample import Limits, TableSet
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.contracts.job_check import JobCheck
-from lakehouse.spec.secrets import refuse_secret_url
+from lakehouse.spec.secrets import connection_variable, refuse_secret_url
 from lakehouse.spec.table import load_spec
 
 
@@ -28,17 +28,43 @@ def suggest(given: Given) -> None:
     target = None if given.to is None else Path(given.to)
     if target is not None and target.exists() and not given.replace:
         raise UserError(f"--to: {target} exists already. Give --replace to replace it, or another name", path=given.to)
-    if "://" in given.source:
-        refuse_secret_url(given.source, "SOURCE", "Give the access to the storage by environment variables.")
-    limits = Limits(rows=given.rows, files=given.files)
-    sample = sample_files(given.source, given.format or "", limits, os.environ, storage_options(given.source))
-    text = suggested_spec(sample, table=given.name, location=given.location)
+    text = _suggested(given, Limits(rows=given.rows, files=given.files))
     if target is None:
         print(text, end="")
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
     print(f"wrote {target}; read its comments, then: lakehouse spec check {target}")
+
+
+def _suggested(given: Given, limits: Limits) -> str:
+    if given.topic is not None and given.tables:
+        raise UserError("--topic and --tables: a source is one of both")
+    if given.topic is not None:
+        # Only these sources need their clients.
+        topics: Any = import_module("lakehouse.platform.suggest.kafka")
+        sample = topics.sample_topic(given.source, given.topic, limits, os.environ)
+        return suggested_spec(sample, table=given.name, location=given.location)
+    if given.tables:
+        databases: Any = import_module("lakehouse.platform.suggest.databases")
+        sample = databases.sample_database(given.source, given.tables, limits, os.environ)
+        write = several_tables_spec if isinstance(sample, TableSet) else suggested_spec
+        return write(sample, table=given.name, location=given.location)
+    _refuse_connection(given.source)
+    if "://" in given.source:
+        refuse_secret_url(given.source, "SOURCE", "Give the access to the storage by environment variables.")
+    sample = sample_files(given.source, given.format or "", limits, os.environ, storage_options(given.source))
+    return suggested_spec(sample, table=given.name, location=given.location)
+
+
+def _refuse_connection(source: str) -> None:
+    """Raise UserError for the id of a connection without a topic or tables."""
+    if os.environ.get(connection_variable(source)) and not os.path.exists(source):
+        raise UserError(
+            f"SOURCE: {source!r} is a connection: give --topic of Kafka, or --tables of a database, such as "
+            "--tables shop.orders",
+            connection=source,
+        )
 
 
 def check(given: Given) -> None:

@@ -6,7 +6,9 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from lakehouse.cli.truncation import note_of_more
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import load_catalog
@@ -27,6 +30,7 @@ from lakehouse.platform.catalog.declared_tables import (
     require_declared_key,
     require_declared_name,
 )
+from lakehouse.platform.catalog.open_table import open_table as open_registered
 from lakehouse.spec.contracts.catalog import TableLocation
 from lakehouse.spec.contracts.tables import DeletedRows
 from lakehouse.spec.location import location_of
@@ -36,6 +40,18 @@ logger = logging.getLogger(__name__)
 _SPECS = (".yaml", ".yml")
 # A name in a catalog, which is neither a path nor a URL.
 _IDENTIFIER = re.compile(r"(?:(\w+):)?([\w-]+\.[\w-]+)")
+#: Tables that stay open between the commands of a process; None if every command opens its own.
+_KEPT: ContextVar[OpenedTables | None] = ContextVar("kept_tables", default=None)
+
+
+@contextmanager
+def keep_tables() -> Iterator[None]:
+    """Keep the tables of a catalog open between the commands of this block, which then read only what is new."""
+    token = _KEPT.set(OpenedTables())
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
 
 
 def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
@@ -51,7 +67,8 @@ def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
     if known is None:
         return Table.open(name, options=options)
     with load_catalog(known[0]) as catalog:
-        return catalog.load_table(known[1], options=options)
+        entry = catalog.entry(known[1])
+        return open_registered(entry, catalog.policies(entry.namespace), options, _KEPT.get())
 
 
 def identified(spec: TableSpec) -> TableSpec:

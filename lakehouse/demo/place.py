@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lakehouse.demo.database import HOW_TO_INSTALL, Database
 from lakehouse.demo.jvm import short_job_flags
-from lakehouse.demo.processes import HOST
+from lakehouse.demo.processes import HOST, PROCESS_OF
 from lakehouse.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,7 +103,7 @@ class DemoPlace:
     def environment(self, database: Database, ports: Ports) -> dict[str, str]:
         """Return the complete environment of Airflow's processes."""
         path = f"{self.airflow_venv / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
-        return {**os.environ, **self.variables(database, ports), "PATH": path}
+        return {**os.environ, **self.variables(database, ports), PROCESS_OF: str(self.home), "PATH": path}
 
     def write_settings(self, database: Database) -> None:
         """Write Airflow's local settings: on SQLite they refuse backfills."""

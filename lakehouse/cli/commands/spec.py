@@ -9,9 +9,12 @@ from lakehouse.cli.parameters import Count, OneOf, flag, output, value
 
 _SUGGEST = """Read a sample of a source and print a table spec for it, with the evidence as comments.
 
-SOURCE is a file, a folder or a pattern of files: CSV, JSON, Parquet, ORC or Avro; text also as .gz, .bz2 or .zst. The
-spec has the columns with their types, the options of the reader, and candidates for key, ordering and partitions. What
-the sample does not decide is a comment. Only the sample is read, and no table is created.
+SOURCE is a file, a folder or a pattern of files: CSV, JSON, Parquet, ORC or Avro; text also as .gz, .bz2 or .zst. With
+--topic or --tables it is the Airflow connection of a Kafka cluster or of a database (PostgreSQL, MySQL, MariaDB), which
+the variable AIRFLOW_CONN_<ID> has.
+
+The spec has the columns with their types, the options of the reader, and candidates for key, ordering and partitions.
+What the sample does not decide is a comment. Only the sample is read, and no table is created.
 """
 _CHECK = """Check a table spec: its settings, its table and the access to its source, as `ingest run --check` does."""
 #: Formats that can be given, so that help does not import the readers.
@@ -36,7 +39,15 @@ COMMANDS: dict[str, click.Command] = {
                 "suggest:suggest",
                 _SUGGEST,
                 [
-                    Place("source", "A file, folder, pattern or URL of files."),
+                    Place("source", "A file, folder, pattern or URL of files, or a connection."),
+                    value("--topic", "Topic of the Kafka connection SOURCE.", metavar="TOPIC"),
+                    value(
+                        "--tables",
+                        "Table of the database connection SOURCE, database.table or schema.table, or a pattern; "
+                        "repeatable.",
+                        metavar="NAME",
+                        multiple=True,
+                    ),
                     value("--format", "Format of the files; by default it is found.", type=OneOf(_FORMATS)),
                     value("--name", "Name of the table; by default from the source.", metavar="NAME", default=""),
                     value("--location", "Location of the table; by default lake/NAME.", metavar="PATH", default=""),
@@ -47,6 +58,8 @@ COMMANDS: dict[str, click.Command] = {
                 ],
                 examples=(
                     "lakehouse spec suggest landing/orders/ --to orders.yaml",
+                    "lakehouse spec suggest shop_db --tables public.orders",
+                    "lakehouse spec suggest kafka_default --topic orders",
                     "lakehouse spec suggest s3://landing/trips/2026-*/ --name trips --location s3://lake/trips",
                 ),
             ),

@@ -43,6 +43,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.system.ids import RandomIds
 from lakehouse.core.table.opened_tables import OpenedTables
+from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError, UserError
 from lakehouse.model.instant import Timeline
@@ -284,12 +285,10 @@ def write_batch(
         )
     # A commit without rows still records the checkpoint.
     return verbs[operation](
-        batch.frame,
+        SourceBatch(batch.frame, columns=batch.columns, deletes_yield=batch.deletes_yield),
         commit_metadata=extra,
         allow_empty=True,
         precondition=precondition,
-        columns=batch.columns,
-        deletes_yield=batch.deletes_yield,
     )
 
 

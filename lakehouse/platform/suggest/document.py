@@ -16,7 +16,7 @@ from lakehouse.platform.suggest.roles import (
     choose_ordering,
     choose_partition,
 )
-from lakehouse.platform.suggest.sample import Sample
+from lakehouse.platform.suggest.sample import Sample, TableSet
 from lakehouse.spec.table import parse_spec
 
 _WIDTH = 118
@@ -33,7 +33,7 @@ def suggested_spec(sample: Sample, *, table: str = "", location: str = "") -> st
     name = table or sample.name
     default = f"lake/{name.rpartition('.')[2]}"
     key = choose_key(sample)
-    ordering = choose_ordering(sample, key)
+    ordering = OrderingChoice() if sample.is_database else choose_ordering(sample, key)
     partition = choose_partition(sample, key, ordering)
     lines = [
         *_comment((*sample.scope, *sample.notes)),
@@ -41,14 +41,62 @@ def suggested_spec(sample: Sample, *, table: str = "", location: str = "") -> st
         f"location: {_flow(location or default)}",
         *_type_lines(sample, key),
         *_key_lines(key),
-        *_ordering_lines(ordering, key),
-        *_partition_lines(partition),
-        *_schema_lines(sample, key, partition),
+        *(_database_lines(sample, partition) if sample.is_database else _file_lines(sample, key, ordering, partition)),
         *_ingest_lines(sample.ingest),
     ]
     text = "\n".join(lines) + "\n"
     parse_spec(text, source="the suggested spec")
     return text
+
+
+def several_tables_spec(tables: TableSet, *, table: str = "", location: str = "") -> str:
+    """Return the text of a spec of several tables of a database, as `suggested_spec` does for one."""
+    name = table or tables.name
+    lines = [
+        *_comment(tables.scope),
+        *_comment(("the name of the ingestion",)),
+        f"table: {_flow(name)}",
+        *_comment(("the tables are below this folder",)),
+        f"location: {_flow(location or f'lake/{name}')}",
+        *_comment(("the source changes rows: log files are merged by a compaction, so a commit stays small",)),
+        "type: MERGE_ON_READ",
+        *_ingest_lines(tables.ingest),
+        *_comment(tables.notes, indent="  "),
+    ]
+    text = "\n".join(lines) + "\n"
+    parse_spec(text, source="the suggested spec")
+    return text
+
+
+def _file_lines(sample: Sample, key: KeyChoice, ordering: OrderingChoice, partition: PartitionChoice) -> Iterator[str]:
+    if sample.ordering:
+        yield from _comment((sample.ordering_note,))
+        yield f"ordering: {_flow(list(sample.ordering))}"
+    else:
+        yield from _ordering_lines(ordering)
+    for name, value in sample.settings.items():
+        yield f"{name}: {_flow(value)}"
+    yield from _partition_lines(partition)
+    yield from _schema_lines(sample, key, partition)
+
+
+def _database_lines(sample: Sample, partition: PartitionChoice) -> Iterator[str]:
+    yield from _comment(("ordering: none, because changes follow the order of the log",))
+    if partition.column is None:
+        yield from _comment("partition_by: " + text for text in partition.evidence)
+    else:
+        yield from _comment(
+            (
+                "not sure: for partitions by day, add the next two lines. The index finds rows whose time changes",
+                *partition.evidence[:1],
+            )
+        )
+        yield f"# partition_by: {{{_flow(partition.column)}: {_flow(partition.settings)}}}"
+        yield "# index: global_simple"
+    yield from _comment(("columns and types are those of the source table:",))
+    for column in sample.columns:
+        nulls = f"; null in {column.nulls:,} sampled rows" if column.nulls else ""
+        yield from _comment((f"  {column.name}: {column.type}{nulls}",))
 
 
 def _type_lines(sample: Sample, key: KeyChoice) -> Iterator[str]:
@@ -68,7 +116,7 @@ def _key_lines(key: KeyChoice) -> Iterator[str]:
     yield f"record_key: {_flow(list(key.columns))}"
 
 
-def _ordering_lines(ordering: OrderingChoice, key: KeyChoice) -> Iterator[str]:
+def _ordering_lines(ordering: OrderingChoice) -> Iterator[str]:
     if ordering.column is None:
         yield from _comment("ordering: none, " + text for text in ordering.evidence)
         return
@@ -105,6 +153,8 @@ def _schema_lines(sample: Sample, key: KeyChoice, partition: PartitionChoice) ->
             yield line
         else:
             yield f"{line}  # {comment}" if comment else line
+    for name, kind in sample.facts.items():
+        yield f"  {_flow(name)}: {_flow(kind)}"
 
 
 def _ingest_lines(section: Mapping[str, Any]) -> Iterator[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakehouse.errors import UserError
+from lakehouse.platform.suggest.change_events import event_columns, is_change_event
 from lakehouse.platform.suggest.csv_guess import CsvGuess, guess_csv, values_of
 from lakehouse.platform.suggest.file_samples import (
     HEAD_BYTES,
@@ -217,14 +218,34 @@ def _json(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Samp
     options = {} if encoding == "UTF-8" else {"encoding": encoding}
     if is_whole:
         options["multiLine"] = "true"
-    columns, notes = json_columns(rows)
-    return Sample(
+    sample = Sample(
         name=table_name(path),
-        columns=columns,
+        columns=(),
         rows=len(rows.rows),
         ingest=_section(path, "json", options),
         scope=_scope(path, files, len(rows.rows), size, limits),
-        notes=(*notes, *problems.notes(len(rows.rows))),
+        notes=problems.notes(len(rows.rows)),
+    )
+    if not is_whole and all(is_change_event(record) for record in rows.rows):
+        return _events(sample, rows)
+    columns, notes = json_columns(rows)
+    return replace(sample, columns=columns, notes=(*notes, *sample.notes))
+
+
+def _events(sample: Sample, rows: JsonRows) -> Sample:
+    """Return the sample of change events of Debezium."""
+    columns, count, facts = event_columns(rows.rows)
+    return replace(
+        sample,
+        columns=columns,
+        rows=count,
+        ingest={**sample.ingest, "format": "debezium"},
+        notes=(*facts.notes, *sample.notes),
+        ordering=facts.ordering,
+        ordering_note="the place of a change in the log of the source",
+        facts=facts.columns,
+        settings=facts.settings,
+        changes_rows=True,
     )
 
 
@@ -237,7 +258,6 @@ def _typed(path: str, format: str, files: SampledFiles, limits: Limits) -> Sampl
         ingest=_section(path, format, {}),
         scope=_scope(path, files, rows, None, limits),
         notes=notes,
-        declares_types=True,
     )
 
 

@@ -65,9 +65,13 @@ def choose_key(sample: Sample) -> KeyChoice:
         return KeyChoice(columns=sample.key, is_unique=True, evidence=("the key that the source declares",))
     usable = [column for column in sample.columns if _is_usable(column)]
     rows = sample.rows
+    if sample.changes_rows and any(_is_exact(column, sample) for column in usable):
+        # Rows are versions of records, so a column that is unique in them is no key.
+        return _named_key(usable, rows, sample)
     single = [column for column in usable if _distinct([column]) == rows]
     named = [column for column in single if _KEY_WORDS.search(column.name)]
     others = [column for column in single if column not in named and column.type not in ("date", "boolean", *_FLOATS)]
+    others.sort(key=lambda column: column.type in _TEMPORAL)
     for column in (*named, *others):
         alternatives = [other.name for other in (*named, *others) if other is not column]
         also = f"; so {'are' if len(alternatives) > 1 else 'is'} {_listed(alternatives)}" if alternatives else ""
@@ -80,21 +84,30 @@ def choose_key(sample: Sample) -> KeyChoice:
     return _combined_key(usable, rows, sample)
 
 
+def _named_key(usable: Sequence[SampledColumn], rows: int, sample: Sample) -> KeyChoice:
+    """Return the column that is named like the key of a table and has several versions of a record."""
+    column = next(column for column in usable if _is_exact(column, sample))
+    distinct = _distinct([column])
+    return KeyChoice(
+        columns=(column.name,),
+        is_unique=False,
+        evidence=(
+            f"{column.name}: by its name; {'' if distinct == rows else 'NOT unique: '}{distinct:,} values in {rows:,} "
+            "sampled rows, and the newest row of a key replaces the others. Add columns if each row is a record of its "
+            "own",
+        ),
+    )
+
+
+def _is_exact(column: SampledColumn, sample: Sample) -> bool:
+    singular = sample.name.removesuffix("s")
+    return column.name.lower() in ("id", "_id", "key", "uuid", f"{sample.name}_id", f"{singular}_id")
+
+
 def _combined_key(usable: Sequence[SampledColumn], rows: int, sample: Sample) -> KeyChoice:
     # A column named like a key that is not unique has several versions of a record.
-    exact = next(
-        (column for column in usable if column.name.lower() in ("id", "key", "uuid", f"{sample.name}_id")), None
-    )
-    if exact is not None:
-        distinct = _distinct([exact])
-        return KeyChoice(
-            columns=(exact.name,),
-            is_unique=False,
-            evidence=(
-                f"{exact.name}: by its name; NOT unique: {distinct:,} values in {rows:,} sampled rows, so the newest "
-                "row of a key replaces the others. Add columns if each row is a record of its own",
-            ),
-        )
+    if any(_is_exact(column, sample) for column in usable):
+        return _named_key(usable, rows, sample)
     chosen = _greedy([column for column in usable if column.type not in (*_FLOATS, "boolean")], rows)
     if not chosen:
         chosen = _greedy(usable, rows)

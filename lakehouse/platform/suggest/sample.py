@@ -61,8 +61,13 @@ class Sample:
         ingest: The keys of the `ingest` section that the sample decides.
         scope: Sentences about what was read: files, rows and bytes, and whether that is all.
         notes: Sentences about the source that the spec has as comments.
-        declares_types: Whether the source itself declares the types, so that the spec needs no `schema`.
+        is_database: Whether the source is a table of a database: its log orders the changes, and the spec may not
+            declare a schema.
         key: The columns of the key that the source declares; empty for none.
+        ordering: The ordering columns that the source has; empty to choose one of the columns.
+        ordering_note: Why they order the rows.
+        facts: Columns beside those of the rows, with their types.
+        settings: Further settings of the table spec.
         changes_rows: Whether the source updates and deletes rows, so that merge-on-read suits it.
     """
 
@@ -72,9 +77,30 @@ class Sample:
     ingest: Mapping[str, object]
     scope: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    declares_types: bool = False
+    is_database: bool = False
     key: tuple[str, ...] = ()
+    ordering: tuple[str, ...] = ()
+    ordering_note: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     changes_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSet:
+    """Several tables of a database, which one spec ingests.
+
+    Attributes:
+        name: A name for the ingestion.
+        ingest: The keys of the `ingest` section.
+        scope: Sentences about what was read.
+        notes: Sentences about the tables.
+    """
+
+    name: str
+    ingest: Mapping[str, object]
+    scope: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def shown(value: object, most: int = 40) -> str:

@@ -224,4 +224,5 @@ async def _read(user: Any, table: str, *words: str) -> JSONResponse:
         with reading() as session:
             table_row(session, table)
 
-    return JSONResponse(await read_command(user.get_name(), [*words, f"--table={table}", "--output=json"], check))
+    words = (*words, f"--table={table}", "--output=json")
+    return JSONResponse(await read_command(user.get_name(), table, words, check))
