@@ -39,7 +39,7 @@ function ActionDialog({ table, path: place, action, fixed, fields, label, close 
   };
   const preview = () => send('/preview', (found) => { setShown(found); setStep('preview'); });
   useEffect(() => { if (!fields.length) preview(); }, []);
-  const title = `${label || LABELS[action]}${fixed.service ? ` ${fixed.service}` : ''}${table ? `: ${table}` : ''}`;
+  const title = `${label || LABELS[action]}${fixed.service ? `${action.endsWith('_policy') ? ' of' : ''} ${fixed.service}` : ''}${table ? `: ${table}` : ''}`;
   return h(Dialog.Root, { open: true, size: 'lg', onOpenChange: (e) => { if (!e.open) close(done !== null); } },
     h(Portal, null, h(Dialog.Backdrop), h(Dialog.Positioner, null, h(Dialog.Content, null,
       h(Dialog.Header, null, h(Dialog.Title, { overflowWrap: 'anywhere' }, title)),

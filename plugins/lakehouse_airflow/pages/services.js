@@ -55,11 +55,13 @@ function Why({ table, service }) {
       h(Table.Cell, null, `predicted ${cost(r.predicted)}`, h(Box, null, `actual ${cost(r.actual)}`)), h(Table.Cell, null, r.error ? h(Prose, null, r.error) : r.instant || ''), h(Table.Cell, null, dagRun(r.run) ? h(Go, { to: dagRun(r.run) }, 'DAG run') : h(Name, { text: r.run }))))))) : null);
 }
 
+const inputText = (name, value) => (typeof value !== 'number' ? String(value) : name.endsWith('bytes') ? size(value) : name.endsWith('seconds') ? seconds(value) : count(value));
+
 // The numbers that the decision compared, such as `delta commits 6`.
 export function Inputs({ inputs }) {
   const shown = Object.entries(inputs).filter(([, v]) => v !== null && typeof v !== 'object');
   if (!shown.length) return null;
-  return h(Text, { fontSize: 'xs', color: 'fg.muted' }, 'inputs: ', shown.map(([n, v], i) => h('span', { key: n, 'data-line': true }, `${n.replaceAll('_', ' ')} ${typeof v === 'number' ? count(v) : v}${i < shown.length - 1 ? ', ' : ''}`, i < shown.length - 1 ? h('wbr') : null)));
+  return h(Text, { fontSize: 'xs', color: 'fg.muted' }, 'inputs: ', shown.map(([n, v], i) => h('span', { key: n, 'data-line': true }, `${n.replaceAll('_', ' ')} ${inputText(n, v)}${i < shown.length - 1 ? ', ' : ''}`, i < shown.length - 1 ? h('wbr') : null)));
 }
 
 function Compare({ one, other, now }) {
