@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 from lakehouse.core.system.clock import WaitClock
 from lakehouse.demo.database import Database
 from lakehouse.demo.place import DemoPlace, Ports
-from lakehouse.demo.processes import HOST, end_session, environment_of, session_members
+from lakehouse.demo.processes import HOST, end_processes_of, end_session, environment_of, session_members
 from lakehouse.errors import LakehouseError
 
 _START_S, _PATIENCE_S, _POLL_S, _REQUEST_S = 240.0, 30.0, 0.5, 30.0
@@ -115,6 +115,7 @@ def running_airflow(
     finally:
         end_session(process.pid, clock)
         process.wait()
+        end_processes_of(place.home, clock)
         session.unlink(missing_ok=True)
 
 
@@ -145,6 +146,7 @@ def log_tail(place: DemoPlace) -> str:
 
 def end_leftover(place: DemoPlace, clock: WaitClock) -> None:
     """End the Airflow of a demo that was killed. The lock of the demo's home excludes a running demo."""
+    end_processes_of(place.home, clock)
     try:
         leader = int(_session(place).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lakehouse.demo.database import HOW_TO_INSTALL, Database
 from lakehouse.demo.jvm import short_job_flags
-from lakehouse.demo.processes import HOST
+from lakehouse.demo.processes import HOST, PROCESS_OF
 from lakehouse.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +85,7 @@ class DemoPlace:
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(ports.worker_log),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
             "JDK_JAVA_OPTIONS": short_job_flags(Path(sys.prefix)),
+            "LAKEHOUSE_DAGS_PAUSED": "!services.schedule",
             "LAKEHOUSE_HOME": str(self.home),
             "LAKEHOUSE_SPARK_HOME": sys.prefix,
             "LAKEHOUSE_SPECS": str(self.specs),
@@ -102,7 +103,7 @@ class DemoPlace:
     def environment(self, database: Database, ports: Ports) -> dict[str, str]:
         """Return the complete environment of Airflow's processes."""
         path = f"{self.airflow_venv / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
-        return {**os.environ, **self.variables(database, ports), "PATH": path}
+        return {**os.environ, **self.variables(database, ports), PROCESS_OF: str(self.home), "PATH": path}
 
     def write_settings(self, database: Database) -> None:
         """Write Airflow's local settings: on SQLite they refuse backfills."""

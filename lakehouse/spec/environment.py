@@ -70,6 +70,13 @@ ENVIRONMENT = (
         reader="shell and Airflow",
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_DAGS_PAUSED",
+        text="DAGs that start paused when Airflow sees them for the first time: `true`, `false`, or ids and patterns, "
+        "comma separated; `!` excepts a DAG, such as `*, !services.schedule`.",
+        default="as Airflow creates DAGs",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_ALARMS",
         text="File with rules and notifiers of alarms, which changes the shipped rules.",
         default="`alarms.yaml` beside the folder of table specs, if it exists",

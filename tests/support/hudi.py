@@ -154,6 +154,14 @@ def find_jar() -> Path:
     return jars[-1]
 
 
+def find_older_jar(version: str) -> Path:
+    """Return the path of the bundle of an older release; skip the test if it or its Spark environment is missing."""
+    jars = sorted((ROOT / ".jars" / "older").glob(JARS.replace(".jar", f"-{version}.jar")))
+    if not PYTHON.exists() or not jars:
+        pytest.skip(f"missing: the bundle of Apache Hudi {version} or its Spark; run `make hudi-releases`")
+    return jars[-1]
+
+
 @pytest.fixture(scope="session")
 def hudi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
     """Yield Apache Hudi on Spark; tests that use it have the marker `jvm`."""

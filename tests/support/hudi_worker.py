@@ -134,7 +134,9 @@ def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
         except Exception as error:  # the client raises it as a HudiError
             traceback.print_exc()
             java = getattr(error, "java_exception", None)
-            answer = {"error": f"{error}\n{stack_of(java)}" if java is not None else str(error)}
+            # Hudi raises some errors without a message.
+            text = f"{type(error).__name__}: {error}"
+            answer = {"error": f"{text}\n{stack_of(java)}" if java is not None else text}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

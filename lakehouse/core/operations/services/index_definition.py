@@ -49,9 +49,6 @@ from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
-#: Versions of index definitions by table version.
-_VERSIONS = {8: "V1", 9: "V2"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedIndexes(Readable):
@@ -118,7 +115,7 @@ def listed_in(table: LoadedTable) -> ListedPartitions:
 
 def definition_of(table: LoadedTable, index: DeclaredIndex) -> Definition:
     """Return the definition of a declared index; raise UserError for an unknown column, function or type."""
-    is_secondary, version = index.kind == SECONDARY_INDEX, _VERSIONS[table.config.version]
+    is_secondary, version = index.kind == SECONDARY_INDEX, table.config.layout.index_version
     function = index_function(index.function, {} if is_secondary else index.options)
     if not is_secondary:
         _require_maintainable(table, index, function)
