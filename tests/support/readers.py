@@ -24,6 +24,7 @@ _HUDI_OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.datasource.write.partitionpath.field": "p",
     "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.index.type": "SIMPLE",
     "hoodie.bulkinsert.shuffle.parallelism": "1",
     "hoodie.upsert.shuffle.parallelism": "1",
     "hoodie.metadata.enable": "false",
