@@ -35,17 +35,18 @@ GPS, POSITIONS, RATINGS, EVENTS = (
 #: A query that a clustered table answers with fewer files.
 GPS_QUERY = "zone = 'zone-003'"
 _AUTHOR = "demo"
-_DISTRICTS = 8
-_GPS_COMMITS, _EVENTS_COMMITS, _ROWS = 30, 20, 1_600
+_DISTRICTS = 10
+_GPS_COMMITS, _EVENTS_COMMITS, _ROWS = 24, 16, 2_000
 _DRIVERS, _POSITION_COMMITS = 2_000, 16
 #: New rows get files of their own: that is how a table gets small files.
 _SMALL_FILES = {"hoodie.parquet.small.file.limit": "0"}
 #: The number of files of a clustered table: one per district.
 CLUSTERED = _DISTRICTS
-#: The scheduler clusters the points; no number of commits makes a clustering of the events due.
+#: The scheduler clusters the points; no number of commits makes a clustering of the other tables due.
 _POLICIES: Mapping[str, Mapping[str, Any]] = {
     GPS: {"sort_columns": "zone,at"},
     EVENTS: {"max_commits": 100_000},
+    POSITIONS: {"max_commits": 100_000},
 }
 
 
@@ -150,7 +151,7 @@ class Story:
 
         def write() -> None:
             try:
-                while not written or not (compacted.is_set() or len(written) >= 5):
+                while not written or not (compacted.is_set() or len(written) >= 3):
                     written.append(writer.upsert(_positions(200 + len(written), drivers=40)))
                     first.set()
             except BaseException as error:

@@ -157,6 +157,11 @@ ENVIRONMENT = (
         reader=AIRFLOW,
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_DEMO_PROCESS",
+        text="The home of the demo that started the process; the demo sets it, and ends such processes at its end.",
+        reader="the demo",
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_INGEST_SLOTS",
         text="Slots of the pool of ingestion when `airflow lakehouse setup` creates it.",
         default="2",

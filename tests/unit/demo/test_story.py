@@ -46,8 +46,8 @@ def chapter(story: Story, title: str) -> Chapter:
 
 def test_tables_are_registered_with_one_small_file_per_district_and_commit(story: Story) -> None:
     assert {entry.identifier for entry in story.catalog.list_tables()} == {GPS, POSITIONS, RATINGS, EVENTS}
-    assert story.files(GPS) == 5 * 8
-    assert story.table(EVENTS).health().small_files == 2 * 8
+    assert story.files(GPS) == 5 * 10
+    assert story.table(EVENTS).health().small_files == 2 * 10
 
 
 def test_only_the_points_are_due_for_clustering(story: Story) -> None:
@@ -84,7 +84,7 @@ def test_clustering_chapters_compare_files_of_table_and_query(story: Story) -> N
     facts = table_facts(story.table(GPS), GPS_QUERY).clustering
     assert facts is not None
     small, query = clustering_chapters(facts)
-    assert (small.before.split()[0], small.after.split()[0]) == ("40", "8")
+    assert (small.before.split()[0], small.after.split()[0]) == ("50", "10")
     assert int(query.after) < int(query.before)
 
 
