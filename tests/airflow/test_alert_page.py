@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.models import Connection
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
@@ -46,17 +45,12 @@ def followed(
     run = PageRun(tmp_path, monkeypatch, run_dag=lambda file: None)
     run.run(Page(path=page.path, suite="airflow", blocks=page.blocks))
     assert set(run.executed) >= page.runnable
-    for name in ("data_team", "smtp_relay", "pager"):
-        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", stored(name))
+    # The test process has another Fernet key than the command that stored the passwords.
+    run._shell("export", "airflow connections export connections.env --file-format env")
+    for line in (tmp_path / "connections.env").read_text().splitlines():
+        name, _, uri = line.partition("=")
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", uri)
     return run
-
-
-def stored(name: str) -> str:
-    """Return a connection that the page created, as the text by which tasks get it."""
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        return str(session.query(Connection).filter(Connection.conn_id == name).one().get_uri())
 
 
 def bodies(receiver: Receiver) -> dict[str, Any]:
@@ -64,9 +58,8 @@ def bodies(receiver: Receiver) -> dict[str, Any]:
     return {path: json.loads(body) for path, _, body in receiver.requests}
 
 
-def test_failed_task_is_sent_to_slack_mail_and_webhook(
-    followed: PageRun, receiver: Receiver, mailbox: Any, submit: FakeSubmit
-) -> None:
+def send_failure(followed: PageRun, receiver: Receiver, mailbox: Any, submit: FakeSubmit) -> None:
+    """Run a task that fails; check the message of each notifier of the page."""
     bag = DagBag(followed.folder / "dags")
     assert bag.import_errors == {}
     task: Any = bag.dags["ingest.try_alerts"].get_task("ingest")
@@ -93,7 +86,8 @@ def test_failed_task_is_sent_to_slack_mail_and_webhook(
     assert "ingest.try_alerts of manual__... failed in ingest: UserError: ...no_such_folder..." in shown
 
 
-def test_alarms_of_the_page_reach_each_of_their_notifiers(followed: PageRun, receiver: Receiver, mailbox: Any) -> None:
+def send_alarms(followed: PageRun, receiver: Receiver, mailbox: Any) -> None:
+    """Send alarms with the notifiers of the page's file."""
     declared = parse_notifiers((followed.folder / "dags/alarms.yaml").read_text(), source="alarms.yaml")
     assert [spec.name for spec in declared] == ["data-team", "operators", "pager"]
     for spec in declared:
@@ -103,9 +97,20 @@ def test_alarms_of_the_page_reach_each_of_their_notifiers(followed: PageRun, rec
     assert email.message_from_bytes(raw)["To"] == "operators@example.com"
 
 
-def test_late_run_has_a_deadline_with_the_notifier_of_the_page(followed: PageRun) -> None:
+def check_deadline(followed: PageRun) -> None:
+    """Check the notifier of the late run."""
     bag = DagBag(followed.folder / "dags/nightly_clean.py")
     assert bag.import_errors == {}
     (deadline,) = bag.dags["nightly_clean"].deadline
     assert deadline.callback.path.endswith(".SlackWebhookNotifier")
     assert deadline.callback.kwargs["slack_webhook_conn_id"] == "data_team"
+
+
+def test_page_sends_failures_alarms_and_late_runs_to_slack_mail_and_webhook(
+    followed: PageRun, receiver: Receiver, mailbox: Any, submit: FakeSubmit
+) -> None:
+    send_failure(followed, receiver, mailbox, submit)
+    receiver.requests.clear()
+    mailbox.messages.clear()
+    send_alarms(followed, receiver, mailbox)
+    check_deadline(followed)

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from lakehouse.core.operations.write.commit import complete_commit
 from pyspark.sql import SparkSession
 
 from lakehouse import Table
+from lakehouse.core.operations.commit.complete import complete_commit
 from tests.support.mysql_ingest import Shop
 from tests.support.recovery import Shell, cases, shows
 
