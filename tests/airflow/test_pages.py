@@ -54,7 +54,8 @@ DAYS = """import(%s).then((model) => {
     '2026-02-31', 'id=20260131123'];
   const of = paths.map(model.dayOf), month = model.calendar(Date.parse('2026-01-01'), Date.parse('2026-01-31'));
   return JSON.stringify({
-    days: of.map((day) => day && new Date(day.ms).toISOString().slice(0, 10)), others: of.map((day) => day && day.other),
+    days: of.map((day) => day && new Date(day.ms).toISOString().slice(0, 10)),
+    others: of.map((day) => day && day.other),
     cells: month.cells.length, columns: month.columns,
   });
 })"""
