@@ -65,6 +65,8 @@ READS = (
     f"{TABLE}/description",
     f"{TABLE}/timeline",
     f"{TABLE}/timeline/INSTANT",
+    f"{TABLE}/instants",
+    f"{TABLE}/lineage",
     f"{TABLE}/files",
     "queue",
     "alarms",
@@ -129,6 +131,24 @@ def test_every_read_answers_viewers_and_operators(server: ApiServer, role: str) 
     for path in READS:
         status, content = server.fetch(f"/lakehouse/api/v1/{path.replace('INSTANT', newest)}", role=role)
         assert status == 200, f"{path}: {content}"
+
+
+def test_instants_are_filtered_by_service_time_and_number(server: ApiServer) -> None:
+    whole = server.api(f"{TABLE}/instants")["instants"]
+    assert [row["service"] for row in whole] == [*["write"] * 6, "savepoint"]
+    assert {row["rows"] for row in whole[:6]} == {60}
+    assert whole[5]["run"] == "ingest.sales.orders/manual__7/ingest"
+
+    def found(query: str) -> list[Any]:
+        return list(server.api(f"{TABLE}/instants?{query}")["instants"])
+
+    assert found("limit=1") == whole[-1:] == found("service=savepoint")
+    assert found(f"since_ms={whole[3]['begin_ms']}&until_ms={whole[4]['begin_ms']}") == whole[3:5]
+    assert found("state=inflight&state=requested") == []
+    assert len(found("partition=2026-03-01&service=write")) == 6
+    assert server.fetch(f"/lakehouse/api/v1/{TABLE}/instants?service=compact", role="op")[0] == 422
+    status, refused = server.fetch(f"/lakehouse/api/v1/{TABLE}/instants?since_ms={10**17}", role="op")
+    assert (status, refused["code"]) == (400, "refused") and "give one between 1970 and 9999" in refused["text"]
 
 
 def test_acts_are_refused_for_viewers_and_done_for_operators(server: ApiServer) -> None:

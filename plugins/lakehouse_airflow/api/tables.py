@@ -229,15 +229,19 @@ async def files(
 )
 async def publication(table: str, user: User) -> JSONResponse:
     """Return version, lag and visibility of each partition of the publication."""
-    return await _read(user, table, "publish", "status")
+    # It waits for the metastore, and must not hold up the reads of the table itself.
+    return await _read(user, table, "publish", "status", process="publication")
 
 
-async def _read(user: Any, table: str, *words: str) -> JSONResponse:
-    """Run a command on a table that the catalog knows: a path in its place would read other storage."""
+async def _read(user: Any, table: str, *words: str, process: str = "") -> JSONResponse:
+    """Run a command on a table that the catalog knows: a path in its place would read other storage.
+
+    Commands on one table with the same `process` share a reader.
+    """
 
     def check() -> None:
         with reading() as session:
             table_row(session, table)
 
     words = (*words, f"--table={table}", "--output=json")
-    return JSONResponse(await read_command(user.get_name(), table, words, check))
+    return JSONResponse(await read_command(user.get_name(), f"{table} {process}".strip(), words, check))

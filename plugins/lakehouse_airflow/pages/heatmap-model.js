@@ -6,7 +6,7 @@ export function dayOf(path) {
   const levels = path.split('/').map((level) => level.slice(level.indexOf('=') + 1));
   for (let i = 0; i < levels.length; i += 1) {
     const [text, used] = /^\d{4}$/.test(levels[i]) && i + 2 < levels.length ? [`${levels[i]}-${levels[i + 1].padStart(2, '0')}-${levels[i + 2].padStart(2, '0')}`, 3] : [levels[i], 1];
-    const match = /^(\d{4})-?(\d{2})-?(\d{2})(?!\d)/.exec(decodeURIComponent(text));
+    const match = /^(\d{4})-?(\d{2})-?(\d{2})(?!\d)/.exec(text);
     const ms = match ? Date.parse(`${match[1]}-${match[2]}-${match[3]}T00:00:00Z`) : NaN;
     // A day that the calendar does not have, such as 2026-02-31, is no day.
     if (Number.isFinite(ms) && new Date(ms).getUTCDate() === Number(match[3])) return { ms, other: levels.filter((_, j) => j < i || j >= i + used).join('/') };
@@ -42,10 +42,12 @@ export function bounds(values, unit) {
   const known = values.filter((v) => v !== null && Number.isFinite(v));
   if (unit === 'share') return [0, 0.25, 0.5, 0.75, 1];
   const positive = known.filter((v) => v > 0); if (!positive.length) return [0, 0, 0, 0, 0];
-  const low = Math.min(...positive); const high = Math.max(...positive); const step = (high / low) ** (1 / LEVELS);
+  const low = Math.min(...positive); const high = Math.max(...positive); if (high < low * 1.05) return Array(LEVELS).fill(high);
+  const step = (high / low) ** (1 / LEVELS);
   return Array.from({ length: LEVELS }, (_, i) => (i === LEVELS - 1 ? high : low * step ** (i + 1)));
 }
-export const levelOf = (value, limits) => { const i = limits.findIndex((limit) => value <= limit * (1 + 1e-9)); return i < 0 ? limits.length - 1 : i; };
+// Values that are about equal have the middle level.
+export const levelOf = (value, limits) => { if (limits[0] === limits[LEVELS - 1] && value > 0) return 2; const i = limits.findIndex((limit) => value <= limit * (1 + 1e-9)); return i < 0 ? limits.length - 1 : i; };
 
 // Monday is row 0. Weeks are columns from the Monday before the first day.
 export const weekday = (ms) => (new Date(ms).getUTCDay() + 6) % 7;

@@ -5,8 +5,8 @@ import { daysOf, calendar, bounds, levelOf, MEASURES, DAY_MS } from './heatmap-m
 const { Box, Flex, Text, Table, Button } = UI;
 // Dark colours of the light theme and light ones of the dark theme are the large values.
 const SCALES = {
-  size: { light: ['#dbeafe', '#93c5fd', '#3b82f6', '#1d4ed8', '#1e3a8a'], dark: ['#172554', '#1e40af', '#2563eb', '#60a5fa', '#bfdbfe'] },
-  small: { light: ['#dcfce7', '#fef3c7', '#fdba74', '#f97316', '#9a3412'], dark: ['#14532d', '#713f12', '#c2410c', '#fb923c', '#fed7aa'] },
+  size: { light: ['#dbeafe', '#93c5fd', '#3b82f6', '#1d4ed8', '#1e3a8a'], dark: ['#1e3a8a', '#1d4ed8', '#3b82f6', '#93c5fd', '#dbeafe'] },
+  small: { light: ['#dcfce7', '#fef3c7', '#fdba74', '#f97316', '#9a3412'], dark: ['#166534', '#854d0e', '#c2410c', '#fb923c', '#fed7aa'] },
   fresh: { light: ['#166534', '#22c55e', '#86efac', '#e7e5e4', '#a8a29e'], dark: ['#bbf7d0', '#4ade80', '#15803d', '#44403c', '#78716c'] },
 };
 const MOST_DAYS = 371; const MOST_ROWS = 20; const MATRIX_DAYS = 62; const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun'];
@@ -52,7 +52,7 @@ const titleOf = (label, cell, { measure, now }) => { const value = cell ? measur
 function Square({ cell, label, x, y, side, grid }) {
   const place = (event) => { const box = event.currentTarget.ownerSVGElement.parentElement.parentElement.getBoundingClientRect(); const own = event.currentTarget.getBoundingClientRect(); grid.setTip({ label, cell, x: own.left - box.left + own.width / 2, y: own.bottom - box.top + 6, width: box.width }); };
   const one = cell && cell.partitions.length === 1;
-  return h('rect', { x, y, width: side, height: side, rx: 3, fill: fillOf(cell, grid), stroke: 'var(--chakra-colors-border, #d4d4d8)', strokeDasharray: cell ? undefined : '2 2', strokeWidth: 1, 'data-day': label,
+  return h('rect', { x, y, width: side, height: side, rx: 3, fill: fillOf(cell, grid), stroke: cell ? 'var(--chakra-colors-border, #d4d4d8)' : 'var(--chakra-colors-fg-subtle, #a1a1aa)', strokeDasharray: cell ? undefined : '2 2', strokeWidth: 1, 'data-day': label,
     style: { cursor: one ? 'pointer' : 'default' }, onMouseEnter: place, onMouseLeave: () => grid.setTip(null), onClick: () => grid.open(cell) }, h('title', null, titleOf(label, cell, grid)));
 }
 
@@ -88,7 +88,7 @@ function sentence({ days, measure, now }) {
 function Legend({ scale, limits, measure }) {
   const text = (i) => (measure.unit === 'share' ? (i === 0 ? '0 %' : `up to ${shown.share(limits[i])}`) : `up to ${measure.unit === 'seconds' ? seconds(limits[i]) : shown[measure.unit](limits[i])}`);
   return h(Flex, { gap: 4, mt: 3, fontSize: 'xs', color: 'fg.muted', wrap: 'wrap', align: 'center' }, h('span', null, { size: 'Bytes of a day', share: 'Base files that are small', seconds: 'Time since the last write' }[measure.unit === 'bytes' ? 'size' : measure.unit]),
-    scale.map((colour, i) => h('span', { key: i, style: { display: 'inline-flex', alignItems: 'center', gap: '0.3rem' } }, h('span', { 'aria-hidden': true, style: { display: 'inline-block', width: 12, height: 12, borderRadius: 3, background: colour, border: '1px solid var(--chakra-colors-border, #d4d4d8)' } }), text(i))),
+    scale.map((colour, i) => (limits[0] === limits[limits.length - 1] && i !== 2 ? null : h('span', { key: i, style: { display: 'inline-flex', alignItems: 'center', gap: '0.3rem' } }, h('span', { 'aria-hidden': true, style: { display: 'inline-block', width: 12, height: 12, borderRadius: 3, background: colour, border: '1px solid var(--chakra-colors-border, #d4d4d8)' } }), text(i)))),
     h('span', { style: { display: 'inline-flex', alignItems: 'center', gap: '0.3rem' } }, h('span', { 'aria-hidden': true, style: { display: 'inline-block', width: 12, height: 12, borderRadius: 3, border: '1px dashed var(--chakra-colors-fg-muted, #71717a)' } }), 'no partition'));
 }
 
