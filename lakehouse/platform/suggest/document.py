@@ -147,7 +147,7 @@ def _schema_lines(sample: Sample, key: KeyChoice, partition: PartitionChoice) ->
         if kind != column.type:
             notes.insert(0, f"every value is {_article(column.type)}; as a key it keeps its text")
         if column.nulls and column.nulls < sample.rows:
-            notes.append(f"null in {column.nulls:,} rows")
+            notes.append(f"null in {column.nulls:,} row{'' if column.nulls == 1 else 's'}")
         line = f"  {_flow(column.source_name or column.name)}: {_flow(kind)}"
         comment = "; ".join(notes)
         if len(line) + len(comment) + 4 > _WIDTH:
