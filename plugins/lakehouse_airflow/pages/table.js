@@ -3,6 +3,8 @@ import { h, UI, useData, useQuery, query, count, size, seconds, Ago, absolute, p
 import { Frame, Card, Health, State, Go, Panel, Waiting, Failure, Notice, PagedTable, Search } from './ui.js';
 import { ActionButton } from './actions.js';
 import { ActivityList } from './activity.js';
+import { DagNotices } from './dag-states.js';
+import { useTableNumbers } from './table-numbers.js';
 import { Histogram, Growth, TreeMap } from './charts.js';
 import { lazyPage } from './lazy.js';
 import { Services } from './services.js';
@@ -42,7 +44,7 @@ function facts({ spec, row }) {
 }
 
 function Overview({ table, data, may, reload }) {
-  const n = data.row.numbers; const now = data.now_ms;
+  const [{ numbers: n }] = useTableNumbers([data.row]); const now = data.now_ms;
   // A table that cannot be read is not read again by each panel.
   const broken = Boolean(data.row.error);
   const files = useData(broken ? null : `tables/${encodeURIComponent(table)}/files?limit=1`);
@@ -136,9 +138,9 @@ function Publication({ table, data, may, reload }) {
   const declared = data.spec.services && data.spec.services.publish;
   const read = useData(declared ? `tables/${encodeURIComponent(table)}/publication` : null);
   if (!declared) return h(Notice, { kind: 'info', title: 'This table is not published' }, 'Declare a section services.publish in its spec to publish its partitions in a Hive Metastore.');
-  return h(Loaded, { read }, (found) => h(Fragment, null, h(Text, { mb: 2 }, `Published as ${found.target}`),
+  return h(Fragment, null, h(DagNotices, { dags: [`publish.${table}`] }), h(Loaded, { read }, (found) => h(Fragment, null, h(Text, { mb: 2 }, `Published as ${found.target}`),
     h(Rows, { label: 'Published partitions', head: ['partition', 'state', 'version', 'files', 'bytes', 'published', 'why', ''], rows: found.partitions.map((p) => [p.partition, h(State, { state: p.state }), p.instant || '-',
-      count(p.files), size(p.size_bytes), p.published || '-', p.reason, h(Flex, { gap: 1 }, ['publish', 'withdraw'].map((action) => h(ActionButton, { key: action, table, action, fixed: { partitions: [p.partition] }, disabled: !may.table, onDone: reload })))]) })));
+      count(p.files), size(p.size_bytes), p.published || '-', p.reason, h(Flex, { gap: 1 }, ['publish', 'withdraw'].map((action) => h(ActionButton, { key: action, table, action, fixed: { partitions: [p.partition] }, disabled: !may.table, onDone: reload })))]) }))));
 }
 
 function Files({ table }) {
