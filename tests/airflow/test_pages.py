@@ -358,13 +358,48 @@ def test_why_compares_two_decisions_of_a_service(server: ApiServer, tab: Page, c
     tab.see("input", "reason", "code")
 
 
+def test_paused_scheduler_is_named_and_started_by_a_click(server: ApiServer, tab: Page, tmp_path: Path) -> None:
+    pause(server, "services.schedule")
+    paused = "The DAG services.schedule is paused"
+    open_table(server, tab, tab="services")
+    tab.see(paused)
+    tab.click("Request", role="[data-service=archive] button")
+    tab.see("Once it is started, its first decision runs archive, due or not.")
+    tab.click("Confirm")
+    tab.see("waits until the DAG services.schedule is started.")
+    tab.open(f"{server.url}/plugin/lakehouse/queue")
+    tab.see(paused)
+    tab.open(f"{server.url}/plugin/lakehouse")
+    tab.see(paused, "no alarm is sent", "sales.orders")
+    tab.screenshot(picture("fleet-paused", tmp_path), height=520)
+    with browser(tmp_path / "viewer") as page:
+        page.log_in(server.url, server.token("viewer"))
+        page.open(f"{server.url}/plugin/lakehouse")
+        page.see(paused, "You may not start it", "airflow dags unpause services.schedule")
+        assert not page.run("!!document.querySelector('[data-lakehouse=dag-notice] button')")
+    tab.click("Start services.schedule")
+    assert until(lambda: paused not in tab.text()), tab.text()
+    assert server.fetch("/api/v2/dags/services.schedule", role="op")[1]["is_paused"] is False
+    assert tab.errors == []
+
+
+def pause(server: ApiServer, dag_id: str, paused: bool = True) -> None:
+    """Pause a DAG, or unpause it, with Airflow's API."""
+    path = f"/api/v2/dags/{dag_id}?update_mask=is_paused"
+    status, answer = server.fetch(path, role="admin", body={"is_paused": paused}, method="PATCH")
+    assert status == 200, answer
+
+
 def test_request_shows_its_dry_run_first_and_is_recorded_with_the_user(
     server: ApiServer, tab: Page, catalog: Database
 ) -> None:
+    pause(server, "services.schedule", False)
     open_table(server, tab, tab="services")
     tab.click("Request", role="[data-service=clean] button")
     tab.see("What would happen", "The next decision of the scheduler runs clean")
-    requested = select(ActionRow).where(ActionRow.action == "request_service")
+    requested = select(ActionRow).where(
+        ActionRow.action == "request_service", ActionRow.parameters["service"].as_string() == "clean"
+    )
     with catalog.reading() as session:
         assert session.scalars(requested).all() == []
     tab.click("Confirm")
@@ -486,6 +521,23 @@ def test_active_run_is_stopped_after_its_dry_run(server: ApiServer, tab: Page, c
     tab.see("Recorded as action", "Open the DAG run")
     task = f"/api/v2/dags/lakehouse.actions/dagRuns/{started['dag_run']}/taskInstances/act"
     assert server.fetch(task, role="op")[1]["state"] == "failed"
+
+
+def test_table_that_no_pass_has_seen_gets_its_numbers_on_demand(
+    server: ApiServer, tab: Page, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = tmp_path_factory.mktemp("unseen")
+    environ = {**os.environ, "LAKEHOUSE_CATALOG": server.environment["LAKEHOUSE_CATALOG"]}
+    command = [SPARK_PYTHON, "-m", "tests.support.lake", place, "web.unseen"]
+    subprocess.run(command, cwd=ROOT, env=environ, check=True, capture_output=True)
+    (row,) = server.api("tables?search=web.unseen")["rows"]
+    assert (row["looked_ms"], row["numbers"]) == (None, {})
+    tab.open(f"{server.url}/plugin/lakehouse?search=web.unseen")
+    text = tab.see("web.unseen", "not checked yet", "numbers read", "4 (100 %)")
+    assert "kB" in text and "not looked at" not in text
+    open_table(server, tab, "web.unseen")
+    tab.see("file groups", "not checked yet")
+    assert until(lambda: "4\n\nfile groups" in tab.text()), tab.text()
 
 
 def test_viewer_sees_actions_disabled(server: ApiServer, tmp_path: Path) -> None:

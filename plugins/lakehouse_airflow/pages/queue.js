@@ -2,6 +2,7 @@
 import { h, UI, useData, useQuery, query, count, size, seconds, Ago, absolute, pagePath } from './core.js';
 import { Frame, Name, PagedTable, Prose, State, Go, Choice, Search, Waiting } from './ui.js';
 import { ActionButton } from './actions.js';
+import { DagNotices, SCHEDULE } from './dag-states.js';
 
 const { Box, Flex, Text, Heading, Progress } = UI;
 const SECTIONS = [['due', 'Due now'], ['running', 'Running'], ['done', 'Done in the last day']];
@@ -15,6 +16,7 @@ export function Queue() {
   const may = useData('permissions').data || { services: false };
   const shown = data && data.section === section ? data : null;
   return h(Frame, { page: 'queue', stale: data && data.stale, error, title: 'Queue of services' },
+    h(DagNotices, { dags: [SCHEDULE] }),
     h(Flex, { gap: 4, mb: 4, wrap: 'wrap', align: 'center' },
       h(Flex, { role: 'tablist', gap: 1 }, SECTIONS.map(([name, label]) => h(UI.Button, { key: name, role: 'tab', 'aria-selected': section === name, size: 'sm',
         variant: section === name ? 'solid' : 'outline', onClick: () => set({ section: name === 'due' ? '' : name }) }, label))),

@@ -2,6 +2,7 @@
 import { h, UI, useData, useQuery, count, Ago, Fragment, useState, seconds, size } from './core.js';
 import { CELLS, Name, Prose, State, Panel, Waiting, Failure, Go } from './ui.js';
 import { ActionButton } from './actions.js';
+import { DagNotices } from './dag-states.js';
 import { cost, dagRun } from './queue.js';
 
 const { Box, Flex, Text, Table, Button, Code } = UI;
@@ -10,6 +11,7 @@ export function Services({ table, data, may, reload }) {
   const [get, set] = useQuery();
   const chosen = get('service');
   return h(Fragment, null,
+    h(DagNotices, { services: data.services.filter((s) => s.enabled && s.applies).map((s) => s.service) }),
     h(Table.Root, { size: 'sm', 'aria-label': 'Services', css: CELLS }, h(Table.Header, null, h(Table.Row, null, ['service', 'state', 'newest decision', 'cost', 'last run', ''].map((text, i) => h(Table.ColumnHeader, { key: i }, text)))),
       h(Table.Body, null, data.services.map((s) => h(Table.Row, { key: s.service, 'data-service': s.service },
         h(Table.Cell, { fontWeight: 'medium' }, s.service),

@@ -3,6 +3,8 @@ import { h, UI, useData, useQuery, query, count, size, seconds, Ago, absolute, p
 import { CELLS, Frame, Card, Health, Missing, Name, Prose, State, Go, Panel, Loaded, Waiting, Notice, PagedTable, Search } from './ui.js';
 import { ActionButton } from './actions.js';
 import { ActivityList } from './activity.js';
+import { DagNotices } from './dag-states.js';
+import { useTableNumbers } from './table-numbers.js';
 import { Histogram, Growth, TreeMap } from './charts.js';
 import { HeatMap, isByDay } from './heatmap.js';
 import { lazyPage } from './lazy.js';
@@ -46,7 +48,7 @@ function facts({ spec, row }) {
 }
 
 function Overview({ table, data, may, reload }) {
-  const n = data.row.numbers; const now = data.now_ms;
+  const [{ numbers: n }] = useTableNumbers([data.row]); const now = data.now_ms;
   // A table that cannot be read is not read again by each panel.
   const broken = Boolean(data.row.error);
   const files = useData(broken ? null : `tables/${encodeURIComponent(table)}/files?limit=1`);
@@ -139,9 +141,9 @@ function Publication({ table, data, may, reload }) {
   const declared = data.spec.services && data.spec.services.publish;
   const read = useData(declared ? `tables/${encodeURIComponent(table)}/publication` : null);
   if (!declared) return h(Notice, { kind: 'info', title: 'This table is not published' }, 'Declare a section services.publish in its spec to publish its partitions in a Hive Metastore.');
-  return h(Loaded, { read }, (found) => h(Fragment, null, h(Text, { mb: 2 }, `Published as ${found.target}`),
+  return h(Fragment, null, h(DagNotices, { dags: [`publish.${table}`] }), h(Loaded, { read }, (found) => h(Fragment, null, h(Text, { mb: 2 }, `Published as ${found.target}`),
     h(Rows, { label: 'Published partitions', head: ['partition', 'state', 'version', 'files', 'bytes', 'published', 'why', ''], rows: found.partitions.map((p) => [h(Name, { text: p.partition }), h(State, { state: p.state }), p.instant || '-',
-      count(p.files), size(p.size_bytes), h(Published, { text: p.published }), p.reason ? h(Prose, null, p.reason) : '-', h(Flex, { gap: 1 }, ['publish', 'withdraw'].map((action) => h(ActionButton, { key: action, table, action, fixed: { partitions: [p.partition] }, disabled: !may.table, onDone: reload })))]) })));
+      count(p.files), size(p.size_bytes), h(Published, { text: p.published }), p.reason ? h(Prose, null, p.reason) : '-', h(Flex, { gap: 1 }, ['publish', 'withdraw'].map((action) => h(ActionButton, { key: action, table, action, fixed: { partitions: [p.partition] }, disabled: !may.table, onDone: reload })))]) }))));
 }
 
 const Published = ({ text }) => (text ? h('time', { dateTime: text, title: text }, h(Ago, { ms: Date.parse(text) })) : '-');

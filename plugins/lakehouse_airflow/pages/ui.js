@@ -43,7 +43,7 @@ export function Failure({ error }) {
 
 const HEALTH = {
   attention: ['orange', '▲', 'needs attention'], healthy: ['green', '●', 'healthy'],
-  unreadable: ['red', '✖', 'cannot be read'], unknown: ['gray', '○', 'not looked at yet'],
+  unreadable: ['red', '✖', 'cannot be read'], unknown: ['gray', '○', 'not checked yet'],
 };
 export function Health({ health, severity = 0 }) {
   const [palette, icon, text] = HEALTH[health] || HEALTH.unknown;
