@@ -220,7 +220,7 @@ DIALOGS = {
     "remove_policy": View(
         path=f"/table/{REAL}?tab=policies", clicks=(("Remove policy", "button"),), then=("What would happen",)
     ),
-    "rollback": View(path=f"/table/{REAL}", clicks=(("Roll back", "td button"),), then=("What would happen",)),
+    "rollback": View(path=f"/table/{REAL}", clicks=(("Roll back", "td button"),), then=("a savepoint keeps",)),
     "rollback_failed": View(
         path=f"/table/{REAL}", clicks=(("Roll back failed writes", "button"),), then=("What would happen",)
     ),
@@ -369,7 +369,10 @@ def test_every_tab_and_action_has_a_picture(server: ApiServer, tab: Page) -> Non
 def test_dialog_names_its_service_and_only_a_harmful_action_is_red(server: ApiServer, tab: Page) -> None:
     button = "[...document.querySelectorAll('[role=dialog] button')].find((e) => e.innerText === 'Confirm')"
     colours = {}
-    for name, title in (("request_service", f"Request clean: {REAL}"), ("rollback", f"Roll back: {REAL}")):
+    for name, title in (
+        ("request_service", f"Request clean: {REAL}"),
+        ("rollback_failed", f"Roll back failed writes: {REAL}"),
+    ):
         view = DIALOGS[name]
         tab.open(f"{server.url}/plugin/lakehouse{view.path}")
         wait(tab)
@@ -385,7 +388,7 @@ def test_dialog_names_its_service_and_only_a_harmful_action_is_red(server: ApiSe
         )
     red, _, blue, _ = colours["request_service"]
     assert red < blue, "a request is not red"
-    red, _, blue, _ = colours["rollback"]
+    red, _, blue, _ = colours["rollback_failed"]
     assert red > 2 * blue, "a rollback is red"
 
 

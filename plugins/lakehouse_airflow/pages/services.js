@@ -29,7 +29,7 @@ export function Services({ table, data, may, reload }) {
 
 export function stateOf(s) {
   if (!s.applies) return 'not applicable';
-  if (!s.enabled) return '⏸ paused';
+  if (!s.enabled) return 'switched off';
   if (!s.decision) return '-';
   return s.decision.due ? '▲ due' : 'not due';
 }
