@@ -118,10 +118,10 @@ def run_demo(setting: Setting) -> DemoFacts:
                 airflow = stack.enter_context(opened(setting, line))
                 for dag_id in (_SCHEDULER, f"ingest.{ORDERS}", f"ingest.{TRIPS}"):
                     wait_for_dag(airflow.api, dag_id, line)
+                demo = _Demo(airflow, progress, setting)
                 # In the background, while the runs below ingest.
                 trigger_run(airflow.api, _SCHEDULER, line, {})
             _tell(progress, airflow)
-            demo = _Demo(airflow, progress, place)
             demo.ingest(
                 "the first day of the orders, and yesterday's trips: scheduled runs",
                 {ORDERS: {}, TRIPS: _interval(first + timedelta(days=1))},
@@ -157,7 +157,7 @@ def run_own_table(setting: Setting, data: Path | None, table: Path) -> DemoFacts
             airflow = stack.enter_context(opened(setting, line))
             wait_for_dag(airflow.api, f"ingest.{name}", line)
         _tell(progress, airflow)
-        demo = _Demo(airflow, progress, place)
+        demo = _Demo(airflow, progress, setting)
         # A DAG without a schedule has no scheduled runs.
         scheduled = declared.ingest is not None and declared.ingest.schedule is not None
         demo.ingest("your files", {name: {}}, schedule_run if scheduled else trigger_run)
@@ -168,8 +168,9 @@ def run_own_table(setting: Setting, data: Path | None, table: Path) -> DemoFacts
 class _Demo:
     """The tables of the demo and the Airflow that works on them."""
 
-    def __init__(self, airflow: OpenAirflow, progress: Progress, place: DemoPlace) -> None:
+    def __init__(self, airflow: OpenAirflow, progress: Progress, setting: Setting) -> None:
         self._api, self._database, self._progress = airflow.api, airflow.database, progress
+        self._started, place = setting.now(), setting.place
         self._environ = {**os.environ, "LAKEHOUSE_HOME": str(place.home)}
         specs = [load_spec(path) for path in sorted(place.specs.glob("*.y*ml"))]
         self._specs: dict[str, TableSpec] = {spec.table: spec for spec in specs}
@@ -215,9 +216,15 @@ class _Demo:
                     # An event of the table starts a pass, too; this one follows at once.
                     trigger_run(self._api, _SCHEDULER, line, {"tables": [GPS]})
                     asked = True
-                _stop_if_failed_runs(self._api)
+                self._stop_if_failed()
                 line.state(f"{GPS}: {story.files(GPS)} files, {len(open_alarms)} open alarms")
                 self._api.clock.sleep(_POLL_S)
+
+    def _stop_if_failed(self) -> None:
+        """Raise LakehouseError if a run of the scheduler failed since the demo started."""
+        for run in runs_of(self._api, _SCHEDULER):
+            if run.state == "failed" and run.start is not None and run.start >= self._started:
+                raise LakehouseError(f"the run {run.run_id} of {_SCHEDULER} failed; `make ui` shows its log")
 
     def chapters(
         self, facts: DemoFacts, story: Story, published: PublishedDay | None, day: datetime
@@ -264,12 +271,6 @@ def _story(place: DemoPlace, progress: Progress) -> Iterator[Story]:
         for chapter in story.chapters:
             progress.line(f"{chapter.table}: {chapter.measure}: {chapter.before} -> {chapter.after}")
         yield story
-
-
-def _stop_if_failed_runs(api: AirflowApi) -> None:
-    failed = [run for run in runs_of(api, _SCHEDULER) if run.state == "failed"]
-    if failed:
-        raise LakehouseError(f"the run {failed[0].run_id} of {_SCHEDULER} failed; `make ui` shows its log")
 
 
 def _run_text(run: DagRun) -> str:
