@@ -18,6 +18,7 @@ import pytest
 
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.catalog.connect import Database
+from lakehouse_airflow.page_list import digest
 from tests.support.api_server import ApiServer, api_server
 from tests.support.browser import Page, browser
 from tests.support.page_samples import BROKEN, LONG, PUBLISHED, REAL, fill
@@ -53,12 +54,10 @@ THEME = """(() => {
 })()"""
 #: Shows the tab of a DAG run in the place of the page, because it needs a run in Airflow's database.
 REPORT = """(() => {
-  let shown;
-  const names = () => performance.getEntriesByType('resource').map((e) => e.name);
-  const bundle = () => names().find((name) => name.endsWith('/main.js'));
-  const load = () => import(bundle().replace('main.js', 'report.js')).then(() => ({
+  const load = () => import(location.origin + '/lakehouse/pages/%s/report.js').then(() => ({
     default: () => React.createElement(globalThis['Lakehouse report'], {dagId: 'ingest', runId: 'manual__7'}),
   }));
+  let shown;
   const body = () => React.createElement(shown ||= React.lazy(load));
   const page = () => React.createElement(React.Suspense, {fallback: null}, body());
   Object.defineProperty(globalThis, 'Lakehouse', {get: () => page, set: () => {}});
@@ -238,9 +237,14 @@ PAGES = {
         see=("hive_prod.finance.settlements", "waits for the watermark"),
         stubs={"/publication": _stub(PUBLICATION)},
     ),
-    "report": View(path="", see=("1,204,998", "kafka://orders", "CorruptTableError"), stubs=REPORTS, script=REPORT),
+    "report": View(
+        path="", see=("1,204,998", "kafka://orders", "CorruptTableError"), stubs=REPORTS, script=REPORT % digest()
+    ),
     "report-empty": View(
-        path="", see=("no lakehouse report",), stubs={"xcomEntries": _stub({"xcom_entries": []})}, script=REPORT
+        path="",
+        see=("no lakehouse report",),
+        stubs={"xcomEntries": _stub({"xcom_entries": []})},
+        script=REPORT % digest(),
     ),
     "asset": View(path="/7", base="/assets", see=(REAL, "latest versions"), stubs=ASSET),
     "table-broken": View(path=f"/table/{BROKEN}", see=("This table cannot be read",)),
