@@ -18,6 +18,7 @@ import pytest
 
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.catalog.connect import Database
+from lakehouse_airflow.page_list import digest
 from tests.support.api_server import ApiServer, api_server
 from tests.support.browser import Page, browser
 from tests.support.page_samples import BROKEN, LONG, PUBLISHED, REAL, fill
@@ -53,12 +54,10 @@ THEME = """(() => {
 })()"""
 #: Shows the tab of a DAG run in the place of the page, because it needs a run in Airflow's database.
 REPORT = """(() => {
-  let shown;
-  const names = () => performance.getEntriesByType('resource').map((e) => e.name);
-  const bundle = () => names().find((name) => name.endsWith('/main.js'));
-  const load = () => import(bundle().replace('main.js', 'report.js')).then(() => ({
+  const load = () => import(location.origin + '/lakehouse/pages/%s/report.js').then(() => ({
     default: () => React.createElement(globalThis['Lakehouse report'], {dagId: 'ingest', runId: 'manual__7'}),
   }));
+  let shown;
   const body = () => React.createElement(shown ||= React.lazy(load));
   const page = () => React.createElement(React.Suspense, {fallback: null}, body());
   Object.defineProperty(globalThis, 'Lakehouse', {get: () => page, set: () => {}});
@@ -113,6 +112,59 @@ EFFECTS = {
         "Readers of hive_prod.finance.settlements will see settlement_day=2026-11-02 as version 20261128101500000."
     ],
 }
+_TYPE = "struct<campaign:struct<id:int64,name:string,tags:list<string>>,cost:decimal(38,10),seen:timestamp[us, tz=UTC]>"
+_COMMIT = {"instant": "20261128101500000", "operation": "INSERT_OVERWRITE_TABLE", "files": 20_104, "bytes": 38 * 10**9}
+#: The state of a table with long names and large numbers.
+DESCRIPTION = {
+    "as_of_ms": NOW,
+    "schema": [
+        {"column": f"touchpoint_attribution_{place}", "type": (_TYPE, "int64")[place % 2]} for place in range(9)
+    ],
+    "commits": [{**_COMMIT, "inserts": 1_204_998_113, "updates": 20_499_811, "deletes": 9_113}] * 3,
+    "savepoints": [
+        {
+            "instant": "20261128101500000",
+            "files": 20_104,
+            "by": "svc-airflow-spec-sync@example.org",
+            "comment": "before the migration of all touchpoints to decimals, see the ticket of the data team",
+        }
+    ],
+    "partitions": [
+        {
+            "partition": f"country=DE/day=2026-11-{day:02d}",
+            "base_bytes": (40 if day == 7 else 1) * 10**9 + day,
+            "log_bytes": day * 10**8,
+            "file_groups": 1204,
+            "planned_groups": 12,
+            "log_ratio": day / 10,
+            "expires_ms": NOW + day * 86_400_000,
+            "expired": "",
+        }
+        for day in range(1, 29)
+    ],
+}
+FILES = {
+    "as_of_ms": NOW,
+    "small_bytes": 104_857_600,
+    "target_bytes": 536_870_912,
+    "total": 1204,
+    "histogram": [
+        {"up_to_bytes": edge, "files": 12_345 + place * 1000, "bytes": 10**9}
+        for place, edge in enumerate((1_000_000, 16_000_000, 64_000_000, 128_000_000, 256_000_000, 512_000_000, None))
+    ],
+    "groups": [
+        {
+            "partition": f"country=DE/day=2026-11-{day:02d}",
+            "file_group": f"{day:08d}-7f3a-4c1e-9b1d-0242ac120002-0",
+            "base_instant": "20261128101500000",
+            "base_bytes": 510_000_000,
+            "log_bytes": 38_000_000,
+            "log_files": 12,
+        }
+        for day in range(1, 29)
+    ],
+}
+LONG_TABLE = {"/description": _stub(DESCRIPTION), "/files?": _stub(FILES)}
 COMMITTED = {
     "version": 1,
     "status": "committed",
@@ -176,15 +228,23 @@ PAGES = {
     ),
     "unknown-tab": View(path=f"/table/{REAL}?tab=fils", see=("There is no tab fils", f"Overview of {REAL}")),
     "table-long": View(path=f"/table/{LONG}?tab=services", see=("not decided", "412 delta commits")),
+    "table-long-overview": View(path=f"/table/{LONG}", see=("svc-airflow", "1,204,998,113 new"), stubs=LONG_TABLE),
+    "table-long-partitions": View(path=f"/table/{LONG}?tab=partitions", see=("× median",), stubs=LONG_TABLE),
+    "table-long-files": View(path=f"/table/{LONG}?tab=files", see=("1 to 50 of 1,204",), stubs=LONG_TABLE),
     "table-copy-on-write": View(path=f"/table/{PUBLISHED}?tab=services", see=("not applicable", "does not need it")),
     "table-published": View(
         path=f"/table/{PUBLISHED}?tab=publication",
         see=("hive_prod.finance.settlements", "waits for the watermark"),
         stubs={"/publication": _stub(PUBLICATION)},
     ),
-    "report": View(path="", see=("1,204,998", "kafka://orders", "CorruptTableError"), stubs=REPORTS, script=REPORT),
+    "report": View(
+        path="", see=("1,204,998", "kafka://orders", "CorruptTableError"), stubs=REPORTS, script=REPORT % digest()
+    ),
     "report-empty": View(
-        path="", see=("no lakehouse report",), stubs={"xcomEntries": _stub({"xcom_entries": []})}, script=REPORT
+        path="",
+        see=("no lakehouse report",),
+        stubs={"xcomEntries": _stub({"xcom_entries": []})},
+        script=REPORT % digest(),
     ),
     "asset": View(path="/7", base="/assets", see=(REAL, "latest versions"), stubs=ASSET),
     "table-broken": View(path=f"/table/{BROKEN}", see=("This table cannot be read",)),

@@ -1,6 +1,6 @@
 // The page Fleet: all tables, those that need attention first.
 import { h, UI, Router, prefetch, useData, useState, useQuery, query, count, size, seconds, Ago, pagePath } from './core.js';
-import { Frame, Card, PagedTable, Health, Name, State, Spark, Choice, Search, Waiting } from './ui.js';
+import { whole, Frame, Card, PagedTable, Health, Name, State, Spark, Choice, Search, Waiting } from './ui.js';
 import { DagNotices, SCHEDULE } from './dag-states.js';
 import { bytesRead, useTableNumbers, ReadNote } from './table-numbers.js';
 import { lazyPage } from './lazy.js';
@@ -70,13 +70,13 @@ function First() {
 
 const problemOf = (row) => {
   if (row.error) return row.error;
-  return row.problems.length ? row.problems[0].text : '';
+  return row.problems.length ? whole(row.problems[0].text) : '';
 };
 
 const THREE_LINES = { marginTop: '0.25rem', overflow: 'hidden', display: '-webkit-box', WebkitBoxOrient: 'vertical', WebkitLineClamp: 3 };
 
 const columns = (now, why) => [
-  { name: 'table', label: 'table', order: 'table', cell: (r) => h(Router.Link, { to: pagePath('table', r.table) }, h(Name, { text: r.table })) },
+  { name: 'table', label: 'table', order: 'table', cell: (r) => h('div', { style: { minWidth: '10rem' } }, h(Router.Link, { to: pagePath('table', r.table) }, h(Name, { text: r.table }))) },
   { name: 'health', label: 'health', order: 'attention', help: 'Problems of rules with their values and limits, the worst first. Why shows all of them and the decisions.', cell: (r) => h('div', { 'data-text': true, style: { maxWidth: '30rem', minWidth: '13rem' } }, h(Health, r), h('button', { type: 'button', 'data-why': true, 'aria-label': `Why: ${r.table}`, onClick: () => why(r.table) }, 'Why'),
     problemOf(r) ? h('p', { style: THREE_LINES }, problemOf(r)) : null,
     h(ReadNote, { row: r }),

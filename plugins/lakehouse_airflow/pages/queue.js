@@ -1,6 +1,6 @@
 // The page Queue: what is due, what runs, and what ended today with predicted and actual numbers.
 import { h, UI, useData, useQuery, query, count, size, seconds, Ago, absolute, pagePath } from './core.js';
-import { Frame, Name, PagedTable, Prose, State, Go, Choice, Search, Waiting } from './ui.js';
+import { whole, Frame, Name, PagedTable, Prose, State, Go, Choice, Search, Waiting } from './ui.js';
 import { ActionButton } from './actions.js';
 import { DagNotices, SCHEDULE } from './dag-states.js';
 
@@ -43,7 +43,7 @@ const dueColumns = (now) => [
   { name: 'table', label: 'table', cell: tableCell },
   { name: 'service', label: 'service', cell: whyCell },
   { name: 'priority', label: 'score', right: true, help: 'Priority times the files that queries no longer open, per second of the run. Higher scores run first.', cell: (r) => r.decision.score.toFixed(1) },
-  { name: 'why', label: 'why', cell: (r) => h(Prose, null, r.decision.reason, r.requested && !r.decision.chosen ? ' (requested)' : '', r.decision.chosen || !r.decision.work ? null : h(Text, { fontSize: 'sm', color: 'fg.muted' }, `A run ${r.decision.work}.`)) },
+  { name: 'why', label: 'why', cell: (r) => h(Prose, null, r.decision.reason, r.requested && !r.decision.chosen ? ' (requested)' : '', r.decision.chosen || !r.decision.work ? null : h(Text, { fontSize: 'sm', color: 'fg.muted' }, whole(`A run ${r.decision.work}.`))) },
   { name: 'state', label: 'waits for', cell: (r) => (r.decision.chosen ? 'a slot of the pool' : r.decision.code.replaceAll('_', ' ')) },
   { name: 'cost', label: 'cost', right: true, cell: (r) => cost(r.decision.predicted) },
   { name: 'deadline', label: 'deadline', cell: (r) => h(Ago, { ms: r.decision.deadline_ms, now }) },

@@ -1,6 +1,6 @@
 // The tab Services: state of each service with its actions, and why it ran or did not run.
 import { h, UI, useData, useQuery, count, Ago, Fragment, useState, seconds, size } from './core.js';
-import { CELLS, Name, Prose, State, Panel, Waiting, Failure, Go } from './ui.js';
+import { whole, CELLS, Name, Prose, State, Panel, Waiting, Failure, Go } from './ui.js';
 import { ActionButton } from './actions.js';
 import { DagNotices } from './dag-states.js';
 import { cost, dagRun } from './queue.js';
@@ -16,7 +16,7 @@ export function Services({ table, data, may, reload }) {
       h(Table.Body, null, data.services.map((s) => h(Table.Row, { key: s.service, 'data-service': s.service },
         h(Table.Cell, { fontWeight: 'medium' }, s.service),
         h(Table.Cell, null, stateOf(s), s.requests ? h(Text, { fontSize: 'xs' }, `${count(s.requests)} open ${s.requests === 1 ? 'request' : 'requests'}`) : null),
-        h(Table.Cell, null, h(Prose, { maxW: '40rem' }, s.decision ? h(Fragment, null, s.decision.reason, ' ', h(Text, { as: 'span', color: 'fg.muted', fontSize: 'sm' }, h(Ago, { ms: s.decision.decided_ms, now: data.now_ms })))
+        h(Table.Cell, null, h(Prose, { maxW: '40rem' }, s.decision ? h(Fragment, null, whole(s.decision.reason), ' ', h(Text, { as: 'span', color: 'fg.muted', fontSize: 'sm' }, h(Ago, { ms: s.decision.decided_ms, now: data.now_ms })))
           : h(Text, { color: 'fg.muted' }, s.applies ? 'The scheduler has not decided about this service yet.' : `A table of type ${data.spec.type} does not need it.`))),
         h(Table.Cell, null, s.decision && s.applies ? h(Cost, { predicted: s.decision.predicted }) : '-'),
         h(Table.Cell, null, s.run ? h(Fragment, null, h(State, s.run), h(Box, null, h(Ago, { ms: s.run.started_ms, now: data.now_ms }))) : '-'),

@@ -78,22 +78,22 @@ const Rows = ({ head, rows, label }) => h(Table.Root, { size: 'sm', 'aria-label'
 function Commits({ found, table, may, reload }) {
   if (!found.commits.length) return h(Text, { color: 'fg.muted' }, 'No commit yet.');
   return h(Fragment, null, h(Rows, { label: 'Last commits', head: ['instant', 'operation', 'rows', 'files', ''], rows: [...found.commits].reverse().map((c, i) => [
-    h(Go, { to: `${pagePath('table', table)}?tab=timeline&instant=${c.instant}` }, c.instant), c.operation.toLowerCase().replaceAll('_', ' '),
-    h(Prose, null, h(Changes, { commit: c })), `${count(c.files)} (${size(c.bytes)})`,
+    h(Go, { to: `${pagePath('table', table)}?tab=timeline&instant=${c.instant}` }, c.instant), h(Prose, { 'data-text': 'narrow' }, c.operation.toLowerCase().replaceAll('_', ' ')),
+    h(Changes, { commit: c }), h(Fragment, null, count(c.files), h(Box, null, size(c.bytes))),
     i === 0 ? h(ActionButton, { table, action: 'rollback', fixed: { instant: c.instant }, disabled: !may.table, onDone: reload }) : '']) }),
   h(Flex, { mt: 3, gap: 2 }, h(ActionButton, { table, action: 'rollback_failed', disabled: !may.table, onDone: reload })));
 }
 
 function Changes({ commit: c }) {
   const parts = [[c.inserts, 'new'], [c.updates, 'changed'], [c.deletes, 'deleted']].filter(([rows]) => rows);
-  return parts.length ? parts.map(([rows, what], i) => h('span', { key: what, 'data-line': true }, `${i ? ' ' : ''}${count(rows)} ${what}${i < parts.length - 1 ? ', ' : ''}`)) : 'no rows';
+  return parts.length ? parts.map(([rows, what]) => h(Box, { key: what }, `${count(rows)} ${what}`)) : 'no rows';
 }
 
-const Schema = ({ found }) => h(Box, { maxH: '20rem', overflow: 'auto' }, h(Rows, { label: 'Schema', head: ['column', 'type'], rows: found.schema.map((c) => [h(Prose, null, c.column), h(Prose, null, h(Code, null, c.type))]) }));
+const Schema = ({ found }) => h(Box, { maxH: '20rem', overflow: 'auto' }, h(Rows, { label: 'Schema', head: ['column', 'type'], rows: found.schema.map((c) => [h(Name, { text: c.column }), h(Prose, null, h(Code, { display: 'inline', whiteSpace: 'normal', overflowWrap: 'anywhere' }, c.type))]) }));
 
 function Savepoints({ found, table, may, reload }) {
   if (!found.savepoints.length) return h(Text, { color: 'fg.muted' }, 'No savepoint. A savepoint keeps a commit from clean, and the table can be restored to it.');
-  return h(Rows, { label: 'Savepoints', head: ['instant', 'files', 'by', 'reason', ''], rows: found.savepoints.map((s) => [s.instant, count(s.files), h(Prose, null, s.by), h(Prose, null, s.comment),
+  return h(Rows, { label: 'Savepoints', head: ['instant', 'files', 'by', 'reason', ''], rows: found.savepoints.map((s) => [s.instant, count(s.files), h(Name, { text: s.by }), h(Prose, null, s.comment),
     h(ActionButton, { table, action: 'restore', fixed: { instant: s.instant }, disabled: !may.table, onDone: reload })]) });
 }
 
