@@ -162,6 +162,9 @@ def test_doctor_names_paused_dags_with_their_commands_and_overdue_ones(run: Any)
     )
     assert check_paused_dags(replace(FACTS, dags=DagStates(now_ms=0)))[0] is CheckState.WARNING
     assert check_paused_dags(replace(FACTS, problem="no answer"))[0] is CheckState.SKIPPED
+    both = tuple(DagState(dag_id=name, is_paused=True) for name in ("ingest.a", SCHEDULE))
+    first = check_paused_dags(replace(FACTS, dags=DagStates(now_ms=0, dags=both)))[1]
+    assert first.startswith(f"2 of 2 DAGs paused: `airflow dags unpause {SCHEDULE}`, ")
     running = DagStates(now_ms=0, dags=(DagState(dag_id=SCHEDULE, is_paused=False),))
     assert check_paused_dags(replace(FACTS, dags=running)) == (CheckState.OK, "1 DAGs, none paused")
 

@@ -97,8 +97,9 @@ def look(entry: TableEntry | InvalidEntry, policies: ServicePolicies, request: L
         return _unseen(entry, request, error_text(error))
 
 
-def _exists(entry: TableEntry) -> bool:
-    return read_properties(open_storage(entry.location)) is not None
+def is_not_created(entry: TableEntry) -> bool:
+    """Return whether a registered table does not exist, because its first ingested rows will create it."""
+    return entry.identity is None and read_properties(open_storage(entry.location)) is None
 
 
 def _without_table(entry: TableEntry, request: LookRequest) -> Look:
@@ -136,7 +137,7 @@ def _seen(entry: TableEntry, policies: ServicePolicies, request: LookRequest) ->
     try:
         table = open_table(entry, policies)
     except UserError:
-        if entry.identity is None and not _exists(entry):
+        if is_not_created(entry):
             return _without_table(entry, request)
         raise
     found = table.services_as_loaded
