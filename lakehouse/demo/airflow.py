@@ -19,7 +19,7 @@ from lakehouse.demo.place import DemoPlace, Ports
 from lakehouse.demo.processes import HOST, end_processes_of, end_session, environment_of, session_members
 from lakehouse.errors import LakehouseError
 
-_START_S, _PATIENCE_S, _POLL_S, _REQUEST_S = 240.0, 60.0, 0.5, 60.0
+_START_S, _PATIENCE_S, _POLL_S, _REQUEST_S = 240.0, 180.0, 0.5, 60.0
 _TAIL_LINES = 40
 
 
@@ -32,7 +32,7 @@ class AirflowApi:
     token: dict[str, str] = field(default_factory=dict, compare=False)
 
     def get(self, path: str) -> Any:
-        """Return the JSON of a GET request. An internal error, or no answer, is retried for a minute.
+        """Return the JSON of a GET request. An internal error, or no answer, is retried for three minutes.
 
         Raises:
             LakehouseError: Airflow refuses the request, or does not answer.
