@@ -151,7 +151,10 @@ def _csv(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Sampl
         length, count = _add_records(records, keys, rows, (guess, problems, file.url, part.rows))
         size, is_cut = size + length, is_cut or count >= part.rows or length >= part.bytes
     if not rows.rows:
-        raise UserError(f"{path}: no record of the sampled files is CSV with {guess.values} values. {problems.first}")
+        reason = problems.first or "they have a header only"
+        raise UserError(
+            f"{path}: no record of the sampled files is CSV with {guess.values} values: {reason}", path=path
+        )
     columns = typed_columns(list(rows.names.values()), list(rows.columns.values()))
     notes = [*_dialect_notes(guess, encoding), *columns.notes, *problems.notes(rows.rows)]
     return Sample(
@@ -225,7 +228,8 @@ def _json(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Samp
         size, is_whole = size + length, is_whole or rows.spans_lines
         is_cut |= len(rows.rows) - before >= part.rows or length >= part.bytes
     if not rows.rows:
-        raise UserError(f"{path}: no record of the sampled files is JSON. {problems.first}")
+        reason = problems.first or "they are blank"
+        raise UserError(f"{path}: no record of the sampled files is JSON: {reason}", path=path)
     options = {} if encoding == "UTF-8" else {"encoding": encoding}
     if is_whole:
         options["multiLine"] = "true"

@@ -116,6 +116,26 @@ def test_suggestion_refuses_a_text_that_is_neither_json_nor_csv() -> None:
         suggested(shared_dir() / "data" / "logs" / "apache_access.log.gz")
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("id,name\n", "they have a header only"),
+        ("id,id\n1,2\n", "has a column twice or without a name: 'id,id'"),
+        ("id,n\n1,2,3\n", "1,2,3"),
+    ],
+)
+def test_suggestion_refuses_csv_without_rows_or_with_a_wrong_header(content: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(UserError, match=problem):
+        suggested(tmp_path)
+
+
+def test_suggestion_keeps_space_around_texts_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1, a \n2, b\n")
+    _, text = suggested(tmp_path)
+    assert "texts of name have space around them" in text.replace("\n# ", " ")
+
+
 def test_suggestion_refuses_a_path_without_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         suggested(tmp_path / "nothing" / "here")
