@@ -77,11 +77,11 @@ from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import (
     Schema,
     Session,
+    ingest_settings,
     schema_from_json,
     schema_of_arrow,
     schema_to_json,
     storage_options_of,
-    utc,
 )
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus, interval_text
 from lakehouse.spec.contracts.lineage import is_lineage_wanted
@@ -199,7 +199,7 @@ def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], 
     clock = run.env.clock
     started_ms = clock.now_ms()
     # The readers name the step of most failures; a lost process can also show elsewhere.
-    with spark_failures(f"the ingestion into {run.spec.table}"), utc(session):
+    with spark_failures(f"the ingestion into {run.spec.table}"), ingest_settings(session):
         report = work(run)
     return replace(report, seconds=(clock.now_ms() - started_ms) / 1000)
 
@@ -249,7 +249,7 @@ def run_database(
             )
         )
 
-    with spark_failures(f"the ingestion into {spec.table}"), utc(tasks.session):
+    with spark_failures(f"the ingestion into {spec.table}"), ingest_settings(tasks.session):
         report = run_databases(
             DatabaseRun(
                 tasks=tasks,
