@@ -66,6 +66,7 @@ from lakehouse.platform.catalog.models import (
     SpecRow,
     TableRow,
 )
+from lakehouse.platform.catalog.opened_table import open_table
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.policy_rows import load_policies
 from lakehouse.platform.catalog.registration import (
@@ -107,27 +108,6 @@ def load_catalog(name: str = DEFAULT, *, clock: Clock | None = None) -> Catalog:
     Raises UserError if no URL is configured or the schema is outdated, RetryableError if the database does not answer.
     """
     return Catalog(Database(catalog_url(name, os.environ)), clock or SystemClock())
-
-
-def open_table(
-    entry: TableEntry,
-    policies: ServicePolicies,
-    options: Mapping[str, str] | None = None,
-    tables: OpenedTables | None = None,
-) -> Table:
-    """Open a table with the options of its spec and policies, overridden by `options`; does not query the catalog.
-
-    `tables` are the tables that stay open between uses; None to open the table again. Raises UserError if the location
-    contains another table than the registered one.
-    """
-    declared = {**policies.options(entry.namespace, entry.name, entry.spec), **(options or {})}
-    if tables is None:
-        table = Table.open(entry.location, options=declared, allowed_functions=entry.spec.functions)
-    else:
-        env = tables.env(entry.location, {})
-        table = tables.open(env, allowed_functions=entry.spec.functions).with_options(declared)
-    require_identity(entry, table.config.identity)
-    return table
 
 
 class Catalog(Readable):

@@ -17,8 +17,8 @@ from lakehouse.core.timeline.table_properties import read_properties
 from lakehouse.errors import UserError
 from lakehouse.model.instant import Action, State
 from lakehouse.model.texts import error_text
-from lakehouse.platform.catalog.catalog import open_table
 from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry
+from lakehouse.platform.catalog.opened_table import open_table
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.publish.unpublished import unpublished_since
 from lakehouse.platform.services.assess import Assessment, assess, log_fault, unreadable

@@ -94,7 +94,7 @@ def test_bounds_of_time_are_inclusive(serviced: Table) -> None:
     assert serviced.inspection.instants(between).instants == found[1:4]
 
 
-def test_pending_plans_of_replacecommits_are_told_apart() -> None:
+def test_pending_clustering_has_its_service_and_no_numbers() -> None:
     made = make_table(Shape(type="COPY_ON_WRITE", options=SORT))
     made.insert(rows("a"))
     made.insert(rows("a", ts=2))
