@@ -150,7 +150,7 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
         Stage(
             name="environments",
             text="virtual environments and jars",
-            command=make("venvs", "classes", "hudi", "s3a", "kafka", "mysql"),
+            command=make("venvs", "classes", "hudi" if in_ci else "hudi-releases", "s3a", "kafka", "mysql"),
         ),
         Stage(name="checks", text="lint, types, import rules, documentation", command=make("check")),
         Stage(

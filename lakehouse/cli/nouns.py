@@ -10,6 +10,7 @@ from lakehouse.cli.group import Noun
 _SECTIONS = {
     "Tables": (
         ("table", "table", "Create, describe, read, delete from and validate tables; compare spec files"),
+        ("spec", "spec", "Suggest a table spec from a sample of a source, and check a spec"),
         ("timeline", "table", "Show the instants of a table"),
         ("metadata", "metadata", "Show, validate and rebuild the metadata table of a table"),
         ("ingest", "ingest", "Ingest the new files of a spec's source in one commit"),

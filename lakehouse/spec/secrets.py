@@ -202,8 +202,9 @@ def connection_variable(connection_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionFields:
-    """The fields of an Airflow connection; texts are empty if the connection lacks them."""
+    """The fields of an Airflow connection; texts are empty if the connection lacks them. `kind` is its type."""
 
+    kind: str = ""
     host: str = ""
     port: int | None = None
     login: str = ""
@@ -244,6 +245,7 @@ def _fields_of_json(text: str) -> ConnectionFields:
     fields = json.loads(text)
     extra = fields.get("extra") or {}
     return ConnectionFields(
+        kind=str(fields.get("conn_type") or ""),
         host=str(fields.get("host") or ""),
         port=int(fields["port"]) if fields.get("port") else None,
         login=str(fields.get("login") or ""),
@@ -258,6 +260,7 @@ def _fields_of_url(text: str) -> ConnectionFields:
     parameters = dict(parse_qsl(url.query, strict_parsing=bool(url.query)))
     extra = json.loads(parameters.pop("__extra__", "{}"))
     return ConnectionFields(
+        kind=url.scheme,
         host=unquote(url.hostname or ""),
         port=url.port,
         login=unquote(url.username or ""),

@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.services import SERVICES
-from lakehouse_airflow.pools import DOCTOR
+from lakehouse_airflow.pools import DOCTOR, SCHEDULE
 
 VARIABLE = "LAKEHOUSE_DAGS_PAUSED"
 #: A value of `paused`: for all DAGs, or patterns of ids.
@@ -110,6 +110,4 @@ def _checked(word: str, name: str) -> str:
 
 def _own_ids(kind: str) -> tuple[str, ...]:
     """Return the ids of a kind whose DAGs do not depend on specs; empty for the other kinds."""
-    return {"services": ("services.schedule", *(f"services.{name}" for name in SERVICES)), "lakehouse": _OWN}.get(
-        kind, ()
-    )
+    return {"services": (SCHEDULE, *(f"services.{name}" for name in SERVICES)), "lakehouse": _OWN}.get(kind, ())

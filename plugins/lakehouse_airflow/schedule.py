@@ -28,13 +28,13 @@ from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.forms import check_conf, schedule_form
 from lakehouse_airflow.operators import JOB_DOC
 from lakehouse_airflow.paused_dags import creation_state
-from lakehouse_airflow.pools import SCHEDULER, SERVICES, slots_of
+from lakehouse_airflow.pools import SCHEDULE, SCHEDULER, SERVICES, slots_of
 from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.services import POOL, ServiceOperator, spec_assets
 
 log = logging.getLogger(__name__)
 
-DAG_ID = "services.schedule"
+DAG_ID = SCHEDULE
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 #: Airflow counts runs with a job that has not ended; a pass has to start although many jobs run.
 _ACTIVE_RUNS = 100

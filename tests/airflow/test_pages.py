@@ -37,32 +37,41 @@ MANY_INSTANTS = """import(%s).then((model) => {
   const column = (of) => Array.from({length: many}, (_, i) => of(i));
   const bars = {
     now_ms: many * every, instants: column(String), actions: column((i) => i %% 10 ? 'deltacommit' : 'clean'),
+    services: column((i) => i %% 10 ? 'write' : 'clean'),
     states: column(() => 'completed'), active: [],
     begin_ms: column((i) => i * every), end_ms: column((i) => i * every + 5000),
   };
-  const placed = model.place(bars), lanes = model.lanesOf(bars).map(([action]) => action);
+  const placed = model.place(bars), lanes = model.lanesOf(bars).map(([service]) => service);
   const whole = model.decimate(placed, lanes, placed.first, placed.last, 1000);
   const hour = model.decimate(placed, lanes, 1000 * every, 1060 * every, 1000);
   const counted = whole.reduce((sum, box) => sum + box.count, 0);
   return JSON.stringify({rows: placed.rows.length, whole: whole.length, counted, hour: hour.length});
 })"""
+#: Column headers of the list of instants.
+HEADERS = "[...document.querySelectorAll('[aria-label=Instants] thead th')].map((cell) => cell.innerText)"
 REMOVE = {"action": "remove_policy", "parameters": {"service": "clean"}}
 #: A commit, and two partitions of which one is published.
 PUBLISHED = """import(%s).then((model) => {
   const bars = {
     now_ms: 9000, instants: ['1'], actions: ['deltacommit'], states: ['completed'], active: [],
-    begin_ms: [1000], end_ms: [2000],
+    services: ['write'], begin_ms: [1000], end_ms: [2000],
   };
+  const runs = [
+    {service: 'archive', started_ms: 3000, ended_ms: 4000, state: 'committed', run: 'services.archive/r/run'},
+    {service: 'archive', started_ms: 10, ended_ms: 20, state: 'committed', run: 'before the first instant'},
+    {service: 'clean', started_ms: 3000, ended_ms: 4000, state: 'committed', run: 'has an instant of its own'},
+  ];
   const status = {partitions: [
     {partition: 'dt=2026-03-01', published: '1970-01-01T00:00:05+00:00', instant: '1'},
     {partition: 'dt=2026-03-02', published: '', instant: ''},
   ]};
-  const published = model.publications(status), lanes = model.lanesOf(bars, '', published);
-  const boxes = model.decimate(model.place(bars, '', published), lanes.map(([action]) => action), 0, 9000, 900);
-  const shown = boxes.filter((box) => box.action === 'publish')
+  const published = model.publications(status), of = model.serviceRuns(runs, bars);
+  const more = [...published, ...of], lanes = model.lanesOf(bars, more);
+  const boxes = model.decimate(model.place(bars, '', more), lanes.map(([service]) => service), 0, 9000, 900);
+  const shown = boxes.filter((box) => box.service === 'publish')
     .map((box) => [lanes[box.lane][1], box.partition, box.instant, box.begin]);
   const only = model.place(bars, 'publish', published).rows.length;
-  return JSON.stringify({lanes: lanes.map(([action]) => action), shown, only});
+  return JSON.stringify({lanes, shown, only, runs: of.map((row) => row.run)});
 })"""
 
 
@@ -170,13 +179,25 @@ def test_partitions_policies_and_files_are_shown_with_their_origin(server: ApiSe
 
 def test_timeline_draws_instants_and_decodes_the_chosen_one(server: ApiServer, tab: Page, tmp_path: Path) -> None:
     open_table(server, tab, tab="timeline")
-    tab.see("7 of 7 instants", "Newest instants of this range")
+    text = tab.see("7 of 7 instants", "Newest instants of this range", "before the migration", "savepoint")
+    assert "deltacommit" not in text and "replaced" not in text
+    names = ["instant", "started", "service", "operation", "state", "took", "rows", "files", "bytes", "made by", "note"]
+    assert tab.run(HEADERS) == names
+    # The run of the last commit is a link to Airflow's page of it; the savepoint has its author.
+    links = "[...document.querySelectorAll('[aria-label=Instants] td a')].map((link) => link.getAttribute('href'))"
+    assert any(link.endswith("/dags/ingest.sales.orders/runs/manual__7") for link in tab.run(links))
+    assert "ada" in text
     assert int(tab.run("document.querySelector('canvas').dataset.boxes")) >= 2
     (newest, *_) = reversed(server.api("tables/sales.orders/timeline")["instants"])
     tab.click(newest)
     tab.see(f"Instant {newest}", "updates: 60", "partitions (4)", "files (4)")
     tab.screenshot(picture("timeline", tmp_path), height=620)
     assert f"instant={newest}" in tab.run("location.search")
+    tab.fill("service", "savepoint")
+    tab.see("1 of 1 instants")
+    rows = "[...document.querySelectorAll('[aria-label=Instants] tbody tr')].map((row) => row.cells[2].innerText)"
+    assert until(lambda: tab.run(rows) == ["savepoint"]), tab.run(rows)
+    tab.fill("service", "")
     tab.click("Zoom in")
     tab.see("of 7 instants")
     assert "from=" in tab.run("location.search")
@@ -186,7 +207,7 @@ def test_timeline_shows_the_decoded_commit_under_the_pointer(server: ApiServer, 
     bars = server.api("tables/sales.orders/timeline")
     # The last write; services ran after it.
     last = [name for name, action in zip(bars["instants"], bars["actions"], strict=True) if action == "deltacommit"][-1]
-    open_table(server, tab, tab="timeline", action="deltacommit")
+    open_table(server, tab, tab="timeline", service="write")
     tab.see("Newest instants of this range")
     box = json.loads(tab.run("JSON.stringify(document.querySelector('canvas').getBoundingClientRect())"))
     text = "(document.querySelector('[role=tooltip]') || {innerText: ''}).innerText"
@@ -243,9 +264,10 @@ def test_boxes_of_a_timeline_are_bounded_by_the_width_for_many_instants(server: 
     assert 60 <= found["hour"] <= 70
     lane = json.loads(tab.run(PUBLISHED % json.dumps(main.replace("main.js", "timeline-model.js"))))
     assert lane == {
-        "lanes": ["deltacommit", "publish"],
-        "shown": [["publish", "dt=2026-03-01", "1", 5000]],
+        "lanes": [["write", "write"], ["archive", "archive"], ["publish", "publication"]],
+        "shown": [["publication", "dt=2026-03-01", "1", 5000]],
         "only": 1,
+        "runs": ["services.archive/r/run"],
     }
 
 

@@ -18,6 +18,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.drift import Drift, decode_drift
 from lakehouse.model.instant import Instant
+from lakehouse.model.timeline_service import RUN_ID_KEY
 from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.table import TableSpec
@@ -26,7 +27,7 @@ from lakehouse.spec.table import TableSpec
 CHECKPOINT = "lakehouse.ingest.checkpoint"
 INTERVAL = "lakehouse.ingest.interval"
 BAD_RECORDS = "lakehouse.ingest.bad_records"
-RUN_ID = "lakehouse.ingest.run_id"
+RUN_ID = RUN_ID_KEY
 
 
 def input_key(spec: TableSpec, name: str) -> str:

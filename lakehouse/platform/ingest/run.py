@@ -43,6 +43,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.system.ids import RandomIds
 from lakehouse.core.table.opened_tables import OpenedTables
+from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError, UserError
 from lakehouse.model.instant import Timeline
@@ -284,12 +285,10 @@ def write_batch(
         )
     # A commit without rows still records the checkpoint.
     return verbs[operation](
-        batch.frame,
+        SourceBatch(batch.frame, columns=batch.columns, deletes_yield=batch.deletes_yield),
         commit_metadata=extra,
         allow_empty=True,
         precondition=precondition,
-        columns=batch.columns,
-        deletes_yield=batch.deletes_yield,
     )
 
 
@@ -369,7 +368,7 @@ def _ingested(
     Raises _RefusedRowsError if the write refused rows that were not counted; nothing was committed.
     """
     operation = ingest_of(run.spec).operation
-    known = replace(_known_columns(run, table), previous=plan.previous)
+    known = replace(known_columns(run, table), previous=plan.previous)
     box = _dead_letter_box(run, plan, source_plan)
     with (
         run.source.read(source_plan, known=known, dead_letters=box) as read,
@@ -483,7 +482,7 @@ def _delete_unnamed_letters(table: Table, box: DeadLetterBox, attempts: Iterable
             box.empty(attempt)
 
 
-def _known_columns(run: IngestContext, table: Table | None) -> KnownColumns:
+def known_columns(run: IngestContext, table: Table | None) -> KnownColumns:
     """Return the columns that are known before the source is read."""
     keys = {key: text for key, text in run.options.items() if key not in CREATE_OPTIONS}
     schema = None if table is None else _known_schema(run.spec, table)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lakehouse.model.display import count_text, number_text, size_text, some
+from lakehouse.model.display import count_text, size_text, some
+from lakehouse.spec.decision_text import work_text
 
 
 def effects_of(action: str, found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
@@ -29,10 +30,9 @@ def _request(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[s
     effects = [f"The next decision of the scheduler runs {service}, due or not."]
     if found.get("decision"):
         effects.append(f"The newest decision is: {found['decision']}.")
-    if predicted.get("bytes"):
-        seconds = number_text(round(float(predicted.get("seconds", 0))))
-        files = count_text(int(predicted.get("files", 0)), "file")
-        effects.append(f"A run would read {size_text(predicted['bytes'])} in {files} and take about {seconds} s.")
+    work = work_text(service, predicted)
+    if work:
+        effects.append(f"A run {work}.")
     if parameters.get("partitions"):
         effects.append(f"Only these partitions: {some(parameters['partitions'])}.")
     return tuple(effects)

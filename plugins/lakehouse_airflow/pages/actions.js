@@ -10,6 +10,9 @@ export const LABELS = {
   stop_run: 'Stop', remove_policy: 'Remove policy', silence: 'Silence', end_silence: 'End silence',
 };
 
+// They delete data, or end the work of others; the others can be undone with a click.
+const HARMFUL = ['rollback', 'rollback_failed', 'restore', 'withdraw', 'stop_run'];
+
 // fields: [{name, label, value, kind}] are asked before the dry run; fixed parameters are given. `path` is the place of an
 // action that is about no table.
 export function ActionButton({ table, path, action, fixed = {}, fields = [], label, disabled, onDone, ...more }) {
@@ -36,21 +39,21 @@ function ActionDialog({ table, path: place, action, fixed, fields, label, close 
   };
   const preview = () => send('/preview', (found) => { setShown(found); setStep('preview'); });
   useEffect(() => { if (!fields.length) preview(); }, []);
-  const title = `${label || LABELS[action]}${table ? `: ${table}` : ''}`;
+  const title = `${label || LABELS[action]}${fixed.service ? `${action.endsWith('_policy') ? ' of' : ''} ${fixed.service}` : ''}${table ? `: ${table}` : ''}`;
   return h(Dialog.Root, { open: true, size: 'lg', onOpenChange: (e) => { if (!e.open) close(done !== null); } },
     h(Portal, null, h(Dialog.Backdrop), h(Dialog.Positioner, null, h(Dialog.Content, null,
-      h(Dialog.Header, null, h(Dialog.Title, null, title)),
+      h(Dialog.Header, null, h(Dialog.Title, { overflowWrap: 'anywhere' }, title)),
       h(Dialog.Body, null,
         error ? h(Failure, { error }) : null,
         step === 'ask' ? fields.map((f) => h(Field, { key: f.name, field: f, value: values[f.name], set: (v) => setValues({ ...values, [f.name]: v }) })) : null,
         busy && step !== 'done' ? h(Box, { role: 'status' }, h(Spinner, { size: 'sm' }), ' Working ...') : null,
         step === 'preview' && shown ? h(Box, null, h(Text, { fontWeight: 'semibold', mb: 2 }, 'What would happen'),
-          h('ul', { style: { paddingLeft: '1.2rem', listStyle: 'disc' } }, shown.effects.map((text, i) => h('li', { key: i }, text)))) : null,
+          h('ul', { style: { paddingLeft: '1.2rem', listStyle: 'disc' } }, shown.effects.map((text, i) => h('li', { key: i, style: { overflowWrap: 'anywhere' } }, text)))) : null,
         step === 'done' ? h(Result, { done }) : null),
       h(Dialog.Footer, null,
         h(Button, { variant: 'outline', onClick: () => close(done !== null) }, step === 'done' ? 'Close' : 'Cancel'),
         step === 'ask' ? h(Button, { disabled: busy, onClick: preview }, 'Show what would happen') : null,
-        step === 'preview' && shown ? h(Button, { colorPalette: 'red', disabled: busy, onClick: () => send('', (found) => { setDone(found.action); setStep('done'); }) }, 'Confirm') : null)))));
+        step === 'preview' && shown ? h(Button, { colorPalette: HARMFUL.includes(action) ? 'red' : 'blue', disabled: busy, onClick: () => send('', (found) => { setDone(found.action); setStep('done'); }) }, 'Confirm') : null)))));
 }
 
 function Result({ done }) {

@@ -1,0 +1,173 @@
+"""Guesses the dialect of CSV from the beginning of a file: separator, quotes, comments and header."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lakehouse.platform.suggest.text_types import STRING, TextRules, text_kinds
+from lakehouse.spark.csv_dialect import CsvDialect
+
+_SEPARATORS = (",", ";", "\t", "|")
+#: Quote and escape: RFC 4180, backslashes before quotes, single quotes, no quotes.
+_QUOTES = (('"', '"'), ('"', "\\"), ("'", "'"), ("", ""))
+_MOST_RECORDS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvGuess:
+    """The dialect of CSV files.
+
+    Attributes:
+        separator: The separator.
+        quote: The quote; empty for none.
+        escape: The character before a quote in a quoted value.
+        comment: The first character of comments; empty for none.
+        has_header: Whether the first record has the names of the columns.
+        values: The number of values of a record.
+        fitting: The share of records with this number of values.
+    """
+
+    separator: str = ","
+    quote: str = '"'
+    escape: str = '"'
+    comment: str = ""
+    has_header: bool = True
+    values: int = 1
+    fitting: float = 1.0
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of Spark's reader that differ from the defaults."""
+        options = {}
+        if self.separator != ",":
+            options["sep"] = "\\t" if self.separator == "\t" else self.separator
+        if self.quote != '"':
+            options["quote"] = self.quote
+        if self.escape != self.quote:
+            options["escape"] = self.escape
+        if self.comment:
+            options["comment"] = self.comment
+        if not self.has_header:
+            options["header"] = "false"
+        return options
+
+    @property
+    def dialect(self) -> CsvDialect:
+        """The dialect by which the product divides the files."""
+        return CsvDialect.of(self.options)
+
+
+def guess_csv(text: str) -> CsvGuess:
+    """Return the dialect of which the most records of a text have the same number of values; at least one record."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    comment = "#" if lines and lines[0].startswith("#") and not all(line.startswith("#") for line in lines) else ""
+    scored = [
+        (_score(records), -number, separator, quotes, records)
+        for separator in _SEPARATORS
+        for number, quotes in enumerate(_QUOTES)
+        if (records := _records(text, separator, quotes, comment))
+    ]
+    if not scored:
+        return CsvGuess()
+    _, _, separator, (quote, escape), records = max(scored, key=lambda entry: entry[:2])
+    width = _width(records)
+    return CsvGuess(
+        separator=separator,
+        quote=quote,
+        escape=escape,
+        comment=comment,
+        has_header=has_header(records),
+        values=width,
+        fitting=sum(len(record) == width for record in records) / len(records),
+    )
+
+
+def has_header(records: Sequence[Sequence[str]]) -> bool:
+    """Return whether the first record has names: distinct texts that are no values, above other kinds of texts."""
+    first, rows = records[0], records[1:]
+    names = [name.strip() for name in first]
+    if not all(names) or len({name.lower() for name in names}) < len(names):
+        return False
+    if any(text_kinds(name, TextRules()) != STRING for name in names):
+        return False
+    if not rows:
+        return True
+    same = [row for row in rows if len(row) == len(first)]
+    has_types = any(
+        any(row[number] and text_kinds(row[number], TextRules()) != STRING for row in same)
+        for number in range(len(names))
+    )
+    # In a file of texts only, a name is a word that its column does not contain.
+    return has_types or all(
+        name.replace("_", "").replace(" ", "").isalnum() and all(row[number] != name for row in same)
+        for number, name in enumerate(names)
+    )
+
+
+def values_of(record: str, guess: CsvGuess) -> list[str] | None:
+    """Return the values of one record; None if it is not CSV in this dialect."""
+    rows = parsed_values((record,), guess)
+    return rows[0] if rows is not None and len(rows) == 1 else None
+
+
+def parsed_values(records: Iterable[str], guess: CsvGuess) -> list[list[str]] | None:
+    """Return the values of records; None if one of them is not CSV in this dialect."""
+    try:
+        return list(_reader(records, guess.separator, (guess.quote, guess.escape)))
+    except csv.Error:
+        return None
+
+
+def _reader(lines: Iterable[str], separator: str, quotes: tuple[str, str]) -> Iterable[list[str]]:
+    quote, escape = quotes
+    if not quote:
+        return csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE, strict=True)
+    doubled = escape in ("", quote)
+    return csv.reader(
+        lines,
+        delimiter=separator,
+        quotechar=quote,
+        doublequote=doubled,
+        escapechar=None if doubled else escape,
+        strict=True,
+    )
+
+
+def _records(text: str, separator: str, quotes: tuple[str, str], comment: str) -> list[list[str]]:
+    """Return the first records; those before an error of syntax."""
+    records: list[list[str]] = []
+    lines = (line for line in text.splitlines(keepends=True) if not (comment and line.startswith(comment)))
+    try:
+        for record in _reader(lines, separator, quotes):
+            if any(value.strip() for value in record):
+                records.append(record)
+            if len(records) >= _MOST_RECORDS:
+                break
+    except csv.Error:
+        # The record counts as one that does not fit.
+        records.append([])
+    return records
+
+
+def _width(records: Sequence[Sequence[str]]) -> int:
+    ((width, _),) = Counter(map(len, records)).most_common(1)
+    return width
+
+
+def _score(records: Sequence[Sequence[str]]) -> tuple[float, ...]:
+    """Return how well records fit a dialect: several values, the same number of values, values without rests."""
+    width = _width(records)
+    fitting = [record for record in records if len(record) == width]
+    header = len(records[0]) == width
+    values = [value for record in fitting for value in record]
+    # A value that holds another separator, or begins with a quote, was probably divided wrongly.
+    rests = sum(any(other in value for other in ";\t|") or value[:1] in ("'", '"') for value in values)
+    return (
+        width > 1 and header,
+        round(len(fitting) / len(records), 2),
+        round(1 - rests / max(1, len(values)), 2),
+        width,
+    )

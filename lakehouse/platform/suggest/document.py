@@ -1,0 +1,186 @@
+"""Writes a suggested table spec as YAML, with the evidence and the doubts as comments."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from lakehouse.platform.suggest.names import with_legal_names
+from lakehouse.platform.suggest.roles import (
+    KeyChoice,
+    OrderingChoice,
+    PartitionChoice,
+    choose_key,
+    choose_ordering,
+    choose_partition,
+)
+from lakehouse.platform.suggest.sample import Sample, TableSet
+from lakehouse.spec.table import parse_spec
+
+_WIDTH = 118
+
+
+def suggested_spec(sample: Sample, *, table: str = "", location: str = "") -> str:
+    """Return the text of a table spec for a sample. It is valid, and ends with a line break.
+
+    Args:
+        sample: The sample.
+        table: The name of the table; by default that of the sample.
+        location: The location of the table; by default `lake/<table>`.
+    """
+    sample = with_legal_names(sample)
+    name = table or sample.name
+    default = f"lake/{name.rpartition('.')[2]}"
+    key = choose_key(sample)
+    ordering = OrderingChoice() if sample.is_database else choose_ordering(sample, key)
+    partition = choose_partition(sample, key, ordering)
+    lines = [
+        *_comment((*sample.scope, *sample.notes)),
+        f"table: {_flow(name)}",
+        f"location: {_flow(location or default)}",
+        *_type_lines(sample, key),
+        *_key_lines(key),
+        *(_database_lines(sample, partition) if sample.is_database else _file_lines(sample, key, ordering, partition)),
+        *_ingest_lines(sample.ingest),
+    ]
+    text = "\n".join(lines) + "\n"
+    parse_spec(text, source="the suggested spec")
+    return text
+
+
+def several_tables_spec(tables: TableSet, *, table: str = "", location: str = "") -> str:
+    """Return the text of a spec of several tables of a database, as `suggested_spec` does for one."""
+    name = table or tables.name
+    lines = [
+        *_comment(tables.scope),
+        *_comment(("the name of the ingestion",)),
+        f"table: {_flow(name)}",
+        *_comment(("the tables are below this folder",)),
+        f"location: {_flow(location or f'lake/{name}')}",
+        *_comment(("the source changes rows: log files are merged by a compaction, so a commit stays small",)),
+        "type: MERGE_ON_READ",
+        *_ingest_lines(tables.ingest),
+        *_comment(tables.notes, indent="  "),
+    ]
+    text = "\n".join(lines) + "\n"
+    parse_spec(text, source="the suggested spec")
+    return text
+
+
+def _file_lines(sample: Sample, key: KeyChoice, ordering: OrderingChoice, partition: PartitionChoice) -> Iterator[str]:
+    if sample.ordering:
+        yield from _comment((sample.ordering_note,))
+        yield f"ordering: {_flow(list(sample.ordering))}"
+    else:
+        yield from _ordering_lines(ordering)
+    for name, value in sample.settings.items():
+        yield f"{name}: {_flow(value)}"
+    yield from _partition_lines(partition)
+    yield from _schema_lines(sample, key, partition)
+
+
+def _database_lines(sample: Sample, partition: PartitionChoice) -> Iterator[str]:
+    yield from _comment(("ordering: none, because changes follow the order of the log",))
+    if partition.column is None:
+        yield from _comment("partition_by: " + text for text in partition.evidence)
+    else:
+        yield from _comment(
+            (
+                "not sure: for partitions by day, add the next two lines. The index finds rows whose time changes",
+                *partition.evidence[:1],
+            )
+        )
+        yield f"# partition_by: {{{_flow(partition.column)}: {_flow(partition.settings)}}}"
+        yield "# index: global_simple"
+    yield from _comment(("columns and types are those of the source table:",))
+    for column in sample.columns:
+        nulls = f"; null in {column.nulls:,} sampled rows" if column.nulls else ""
+        yield from _comment((f"  {column.name}: {column.type}{nulls}",))
+
+
+def _type_lines(sample: Sample, key: KeyChoice) -> Iterator[str]:
+    if sample.changes_rows:
+        yield from _comment(("the source changes rows: log files are merged by a compaction, so a commit stays small",))
+        yield "type: MERGE_ON_READ"
+        return
+    reason = "rows are added" if key.is_unique else "rows of the sample replace each other"
+    yield from _comment(
+        (f"{reason}: MERGE_ON_READ writes less for each commit if many commits change few rows of large files",)
+    )
+    yield "type: COPY_ON_WRITE"
+
+
+def _key_lines(key: KeyChoice) -> Iterator[str]:
+    yield from _comment(key.evidence)
+    yield f"record_key: {_flow(list(key.columns))}"
+
+
+def _ordering_lines(ordering: OrderingChoice) -> Iterator[str]:
+    if ordering.column is None:
+        yield from _comment("ordering: none, " + text for text in ordering.evidence)
+        return
+    yield from _comment(ordering.evidence)
+    yield f"ordering: {_flow(ordering.column)}"
+
+
+def _partition_lines(partition: PartitionChoice) -> Iterator[str]:
+    if partition.column is None:
+        yield from _comment("partition_by: " + text for text in partition.evidence)
+        return
+    yield from _comment(partition.evidence)
+    yield f"partition_by: {{{_flow(partition.column)}: {_flow(partition.settings)}}}"
+
+
+def _schema_lines(sample: Sample, key: KeyChoice, partition: PartitionChoice) -> Iterator[str]:
+    if any(column.type.startswith("unsupported") for column in sample.columns):
+        yield from _comment(f"{column.name}: {column.type}" for column in sample.columns)
+        return
+    yield "schema:"
+    for column in sample.columns:
+        # A day of the partition path is computed from the time, not from a text.
+        is_key = column.name in key.columns and column.name != partition.column
+        kind = column.key_type if is_key else column.type
+        notes = list(column.notes)
+        if kind != column.type:
+            notes.insert(0, f"every value is {_article(column.type)}; as a key it keeps its text")
+        if column.nulls and column.nulls < sample.rows:
+            notes.append(f"null in {column.nulls:,} rows")
+        line = f"  {_flow(column.source_name or column.name)}: {_flow(kind)}"
+        comment = "; ".join(notes)
+        if len(line) + len(comment) + 4 > _WIDTH:
+            yield from _comment((f"{column.name}: {comment}",), indent="  ")
+            yield line
+        else:
+            yield f"{line}  # {comment}" if comment else line
+    for name, kind in sample.facts.items():
+        yield f"  {_flow(name)}: {_flow(kind)}"
+
+
+def _ingest_lines(section: Mapping[str, Any]) -> Iterator[str]:
+    yield "ingest:"
+    for name, value in section.items():
+        yield f"  {name}: {_flow(value)}"
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _comment(sentences: Iterable[str], indent: str = "") -> Iterator[str]:
+    for sentence in sentences:
+        lines = textwrap.wrap(_one_line(sentence), _WIDTH - 2 - len(indent), break_long_words=False)
+        yield from (f"{indent}# {line}" for line in lines)
+
+
+def _one_line(text: str) -> str:
+    """Return a text without characters that would end a comment."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _flow(value: object) -> str:
+    """Return a value as YAML on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1 << 20, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,295 @@
+"""Samples files of a path: finds the format and the dialect, and infers the columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from lakehouse.errors import UserError
+from lakehouse.platform.suggest.change_events import event_columns, is_change_event
+from lakehouse.platform.suggest.csv_guess import CsvGuess, guess_csv, values_of
+from lakehouse.platform.suggest.file_samples import (
+    HEAD_BYTES,
+    SampledFiles,
+    choose_files,
+    encoding_of_file,
+    format_of,
+    share,
+    text_records,
+)
+from lakehouse.platform.suggest.json_columns import JsonRows, json_columns
+from lakehouse.platform.suggest.sample import Limits, Sample, shown
+from lakehouse.platform.suggest.text_columns import typed_columns
+from lakehouse.platform.suggest.typed_files import typed_sample_columns
+from lakehouse.spark.csv_dialect import CsvDialect
+from lakehouse.spark.lines import TextLayout
+from lakehouse.spec.file_source import TYPED
+
+#: Formats of files that a suggestion reads.
+FORMATS = ("csv", "json", *TYPED)
+_NO_VALUES = "Files of other formats need another program to become CSV or JSON lines"
+#: The least share of records with the same number of values, of a text whose name does not say that it is CSV.
+_LEAST_FITTING = 0.9
+
+
+@dataclass(slots=True)
+class _Problems:
+    """Records that are bad: their number, and the first one."""
+
+    records: int = 0
+    first: str = ""
+
+    def add(self, place: str, reason: str, record: str) -> None:
+        self.records += 1
+        self.first = self.first or f"{place}: {reason}: {shown(record, 60)}"
+
+    def notes(self, rows: int) -> tuple[str, ...]:
+        if not self.records:
+            return ()
+        return (
+            f"{self.records:,} of {rows + self.records:,} sampled records are bad: {self.first}",
+            "set max_bad_records to the number that a run may copy to dead letters; a run fails with more",
+        )
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of texts from files with possibly different headers, in columns by name."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, list[str | None]] = field(default_factory=dict)
+    rows: int = 0
+
+    def declare(self, header: Iterable[str]) -> list[str]:
+        """Add the columns of a file; return their keys in order."""
+        keys = []
+        for name in header:
+            key = name.lower()
+            self.names.setdefault(key, name)
+            self.columns.setdefault(key, [None] * self.rows)
+            keys.append(key)
+        return keys
+
+    def add(self, keys: list[str], values: Iterable[str | None]) -> None:
+        """Add one row; columns that its file lacks are null."""
+        row = dict(zip(keys, values, strict=True))
+        for key, column in self.columns.items():
+            column.append(row.get(key))
+        self.rows += 1
+
+
+def sample_files(
+    path: str,
+    format: str,
+    limits: Limits,
+    environ: Mapping[str, str],
+    storage_options: Mapping[str, str],
+) -> Sample:
+    """Return a sample of the files of a path.
+
+    Args:
+        path: A file, a folder or a pattern, as `ingest.path` has it.
+        format: One of `FORMATS`; empty to find it by the files.
+        limits: The largest sample.
+        environ: Environment variables, for `${VAR}` in the path.
+        storage_options: Options of the storage that holds the files.
+
+    Raises:
+        UserError: There are no files with data, the format is unknown, or no record can be read.
+    """
+    files = choose_files(path, limits, environ, storage_options)
+    format = format or format_of(files) or _format_of_text(files)
+    if format in TYPED:
+        return _typed(path, format, files, limits)
+    encoding = encoding_of_file(files.storage, files.sampled[0])
+    if format == "json":
+        return _json(path, files, limits, encoding)
+    return _csv(path, files, limits, encoding)
+
+
+def _format_of_text(files: SampledFiles) -> str:
+    """Return `json` or `csv` for files whose names have no known suffix; raise UserError for other texts."""
+    first = files.sampled[0]
+    head = _head(files, encoding_of_file(files.storage, first))
+    if head.lstrip().startswith(("{", "[")):
+        return "json"
+    guess = guess_csv(head)
+    if guess.values > 1 and guess.fitting >= _LEAST_FITTING:
+        return "csv"
+    raise UserError(
+        f"{first.url} is not JSON, and its lines do not have the same number of values with any usual separator. Give "
+        f"--format if it is one of {', '.join(FORMATS)}. {_NO_VALUES}",
+        path=first.url,
+    )
+
+
+def _head(files: SampledFiles, encoding: str) -> str:
+    layout = TextLayout(encoding=encoding)
+    return "\n".join(text_records(files.storage, files.sampled[0].path, layout, HEAD_BYTES)) + "\n"
+
+
+def _csv(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Sample:
+    guess = guess_csv(_head(files, encoding))
+    options = {**({} if encoding == "UTF-8" else {"encoding": encoding}), **guess.options}
+    rows, problems = _Rows(), _Problems()
+    part = share(limits, files.sampled)
+    size = 0
+    for file in files.sampled:
+        layout = TextLayout(encoding=encoding, dialect=CsvDialect.of(options))
+        records = text_records(files.storage, file.path, layout, part.bytes)
+        header = _names(next(records, ""), guess, file.url) if guess.has_header else None
+        keys = rows.declare(header or [f"column_{number + 1}" for number in range(guess.values)])
+        size += _add_records(records, keys, rows, (guess, problems, file.url, part.rows))
+    if not rows.rows:
+        raise UserError(f"{path}: no record of the sampled files is CSV with {guess.values} values. {problems.first}")
+    columns = typed_columns(list(rows.names.values()), list(rows.columns.values()))
+    notes = [*_dialect_notes(guess, encoding), *columns.notes, *problems.notes(rows.rows)]
+    return Sample(
+        name=table_name(path),
+        columns=columns.columns,
+        rows=rows.rows,
+        ingest=_section(path, "csv", {**options, **columns.options}),
+        scope=_scope(path, files, rows.rows, size, limits),
+        notes=tuple(notes),
+    )
+
+
+def _add_records(
+    records: Iterable[str], keys: list[str], rows: _Rows, reading: tuple[CsvGuess, _Problems, str, int]
+) -> int:
+    """Add the rows of one file; return the number of characters that were read."""
+    guess, problems, url, most = reading
+    size, ends = 0, re.escape(guess.separator)
+    quoted_empty = re.compile(rf"(?:^|{ends}){re.escape(guess.quote * 2)}(?:$|{ends})" if guess.quote else r"(?!)")
+    for number, record in enumerate(records, 1):
+        size += len(record)
+        values = values_of(record, guess)
+        place = f"{url}, record {number:,}"
+        if "\ufffd" in record:
+            problems.add(place, "bytes that are not text in the encoding", record)
+        elif values is None:
+            problems.add(place, "a quote is not closed, or text follows a closing quote", record)
+        elif len(values) != len(keys):
+            problems.add(place, f"{len(values)} values instead of {len(keys)}", record)
+        else:
+            has_quoted = quoted_empty.search(record) is not None
+            rows.add(keys, (value if value or has_quoted else None for value in values))
+        if number >= most:
+            break
+    return size
+
+
+def _names(record: str, guess: CsvGuess, url: str) -> list[str]:
+    names = [name.strip() for name in values_of(record, guess) or []]
+    lower = [name.lower() for name in names]
+    if not names or not all(names) or len(set(lower)) < len(lower):
+        raise UserError(
+            f"the header of {url} has a column twice or without a name: {shown(record, 200)}. Correct the file",
+            path=url,
+        )
+    return names
+
+
+def _dialect_notes(guess: CsvGuess, encoding: str) -> list[str]:
+    notes = []
+    if encoding not in ("UTF-8", "UTF-16"):
+        notes.append(f"the files are not UTF-8; {encoding} is a guess, see whether names and texts are right")
+    if not guess.has_header:
+        notes.append("the first record looks like a row, so the names of the columns are invented: rename them")
+    return notes
+
+
+def _json(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Sample:
+    part, rows, problems = share(limits, files.sampled), JsonRows(), _Problems()
+    size, is_whole = 0, False
+    for file in files.sampled:
+        records = text_records(files.storage, file.path, TextLayout(encoding=encoding), part.bytes)
+        size += rows.add_file(
+            records,
+            part.rows,
+            lambda number, reason, record, url=file.url: problems.add(  # type: ignore[misc]
+                f"{url}, line {number:,}", reason, record
+            ),
+        )
+        is_whole |= rows.spans_lines
+    if not rows.rows:
+        raise UserError(f"{path}: no record of the sampled files is JSON. {problems.first}")
+    options = {} if encoding == "UTF-8" else {"encoding": encoding}
+    if is_whole:
+        options["multiLine"] = "true"
+    sample = Sample(
+        name=table_name(path),
+        columns=(),
+        rows=len(rows.rows),
+        ingest=_section(path, "json", options),
+        scope=_scope(path, files, len(rows.rows), size, limits),
+        notes=problems.notes(len(rows.rows)),
+    )
+    if not is_whole and all(is_change_event(record) for record in rows.rows):
+        return _events(sample, rows)
+    columns, notes = json_columns(rows)
+    return replace(sample, columns=columns, notes=(*notes, *sample.notes))
+
+
+def _events(sample: Sample, rows: JsonRows) -> Sample:
+    """Return the sample of change events of Debezium."""
+    columns, count, facts = event_columns(rows.rows)
+    return replace(
+        sample,
+        columns=columns,
+        rows=count,
+        ingest={**sample.ingest, "format": "debezium"},
+        notes=(*facts.notes, *sample.notes),
+        ordering=facts.ordering,
+        ordering_note="the place of a change in the log of the source",
+        facts=facts.columns,
+        settings=facts.settings,
+        changes_rows=True,
+    )
+
+
+def _typed(path: str, format: str, files: SampledFiles, limits: Limits) -> Sample:
+    columns, rows, notes = typed_sample_columns(files, format, limits)
+    return Sample(
+        name=table_name(path),
+        columns=columns,
+        rows=rows,
+        ingest=_section(path, format, {}),
+        scope=_scope(path, files, rows, None, limits),
+        notes=notes,
+    )
+
+
+def _section(path: str, format: str, options: Mapping[str, str]) -> dict[str, object]:
+    section: dict[str, object] = {"path": path, "format": format}
+    if options:
+        section["options"] = dict(options)
+    return section
+
+
+def _scope(path: str, files: SampledFiles, rows: int, size: int | None, limits: Limits) -> tuple[str, ...]:
+    """Return sentences about what was read."""
+    read = len(files.sampled)
+    all_files = "1 file" if files.files == 1 else f"{files.files:,} files"
+    which = all_files if read == files.files else f"{read:,} of {all_files}"
+    text = "" if size is None else f", {size:,} characters"
+    is_all = read == files.files and rows < limits.rows and (size is None or size < limits.bytes)
+    rest = (
+        "All rows were read"
+        if is_all and rows // read < -(-limits.rows // read)
+        else "Other rows may have other columns, types and null texts: check with `lakehouse spec check --sample`"
+    )
+    sentences = [f"Suggested from {rows:,} rows{text} of {which} ({files.bytes:,} bytes) at {path}. {rest}."]
+    if files.warning:
+        sentences.append(f"{files.warning}.")
+    return tuple(sentences)
+
+
+def table_name(path: str) -> str:
+    """Return a name for the table of a path: its last part without suffixes, in the letters of names."""
+    parts = [part for part in re.split(r"[/\\]", path.partition("://")[2] or path) if not re.search(r"[*?{\[]", part)]
+    last = next((part for part in reversed(parts) if part not in ("", ".", "..")), "table")
+    stem = last.partition(".")[0] or last.strip(".")
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_").lower() or "table"
+    return name if name[0].isalpha() else f"t_{name}"
