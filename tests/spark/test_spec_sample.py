@@ -58,7 +58,7 @@ def test_sample_of_packed_json_has_lines_and_computed_columns(spark: Any, tmp_pa
     sample = sampled(spark, tmp_path, "schema: {id: string, n: int}", ingest)
     assert [(row["id"], row["twice"]) for row in sample.first_rows] == [("a", 2), ("c", 6)]
     assert sorted(bad.place.rpartition(", ")[2] for bad in sample.bad) == ["line 2", "line 3"]
-    assert sample.types["twice"] == "int32"
+    assert sample.types["twice"] == "int"
 
 
 def test_sample_reads_the_first_records_of_some_files_only(spark: Any, tmp_path: Path) -> None:

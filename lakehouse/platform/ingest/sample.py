@@ -27,6 +27,7 @@ from lakehouse.platform.sources.file_reader import open_batch
 from lakehouse.platform.sources.registry import open_source
 from lakehouse.platform.sources.source import Batch, KnownColumns, Source
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
+from lakehouse.platform.suggest.arrow_types import sql_type
 from lakehouse.platform.suggest.file_heads import FileHead, HeadReading, copy_head
 from lakehouse.platform.suggest.file_samples import SampledFiles, choose_files, share
 from lakehouse.platform.suggest.sample import Limits
@@ -119,7 +120,7 @@ def _sampled(context: SourceContext, reading: _Reading, folder: Path, shown: int
         records=good + len(bad),
         rows=good,
         bad_records=len(bad),
-        types={column.name: str(column.type) for column in schema},
+        types={column.name: sql_type(column.type, has_local_times=True) or str(column.type) for column in schema},
         first_rows=tuple(_texts(row) for row in rows.to_pylist()),
         bad=tuple(bad[:shown]),
     )
