@@ -74,6 +74,10 @@ _RANGES: dict[type[DataType], tuple[str, str]] = {
     TimestampType: ("TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'9999-12-31 23:59:59.999999Z'"),
     TimestampNTZType: ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"),
 }
+#: Texts of true and false in other systems.
+_FLAGS = r"^\s*(t|f|y|n|yes|no|on|off|0|1)\s*\z"
+#: Integers and numbers whose zeros a number would lose, such as postal codes and article numbers.
+_LEADING_ZERO = r"^\s*[+-]?0[0-9]"
 _SPECIAL = {"NaN": "NaN", "Infinity": "Infinity", "Inf": "Infinity", "INF": "Infinity", "+Infinity": "Infinity"}
 _SPECIAL |= {"+INF": "Infinity", "-Infinity": "-Infinity", "-Inf": "-Infinity", "-INF": "-Infinity"}
 _SHOWN = 60
@@ -180,6 +184,11 @@ class FieldRules:
             bad = self.is_bad(text(number), value(number), kind)
             if bad != "false":
                 cases.append(f"WHEN {bad} THEN {self._message(name, kind, text(number))}")
+            is_inferred = name.lower() not in self.declared and name.lower() not in self.exact
+            if is_inferred and not self.is_json and isinstance(kind, _NUMBERS):
+                cases.append(
+                    f"WHEN {matches(text(number), _LEADING_ZERO)} THEN {self._zeros(name, kind, text(number))}"
+                )
             if name.lower() in self.exact and isinstance(kind, _NUMBERS):
                 own = f"CAST({value(number)} AS STRING)"
                 end = literal("; declare the type of the record key in 'schema' if both are the same key")
@@ -194,11 +203,21 @@ class FieldRules:
         origin = "declared" if name.lower() in self.declared else "inferred"
         middle = f" is not a value of the {origin} type {kind.simpleString()}; declare another type in 'schema'"
         parts = [literal(f"column {name!r}: "), shown, literal(middle)]
-        if not self.is_json:
+        if isinstance(kind, BooleanType):
+            way_out = literal(f", such as string, and convert it in 'select': {name} IN ('t', 'yes', '1') AS {name}")
+            parts.append(f"IF({matches(f'lower({self._plain(text)})', _FLAGS)}, {way_out}, {self._no_value(shown)})")
+        elif not self.is_json:
             comma = literal(", or the locale of the numbers, such as options: {locale: de-DE}")
-            no_value = f"concat(', or options: {{nullValue: ', {shown}, '}} if it means no value')"
-            parts.append(f"IF({matches(text, '^[0-9.]+,[0-9]+$')}, {comma}, {no_value})")
+            parts.append(f"IF({matches(text, '^[0-9.]+,[0-9]+$')}, {comma}, {self._no_value(shown)})")
         return f"concat({', '.join(parts)})"
+
+    def _no_value(self, shown: str) -> str:
+        """Return the SQL of the advice for a text that stands for no value; JSON has null for it."""
+        return "''" if self.is_json else f"concat(', or options: {{nullValue: ', {shown}, '}} if it means no value')"
+
+    def _zeros(self, name: str, kind: DataType, text: str) -> str:
+        end = f" would lose its zeros in the inferred type {kind.simpleString()}; declare the column in 'schema'"
+        return f"concat({literal(f'column {name!r}: ')}, {self._shown(text)}, {literal(end)})"
 
     def _shown(self, text: str) -> str:
         """Return the start of a text in quotes."""
@@ -268,7 +287,7 @@ class FieldRules:
 
 
 def marked_json(text: str) -> str:
-    r"""Return the SQL of a text of JSON in which numbers, true and false are strings with the prefix `MARK`.
+    r"""Return the SQL of a text of JSON in which numbers, NaN, true and false are strings with the prefix `MARK`.
 
     Escapes are hidden first, so that a string ends at its next quote. The replacement puts a pair of control characters
     after each string and around each literal; the empty pairs are removed. A text with these characters is not JSON.
@@ -277,7 +296,7 @@ def marked_json(text: str) -> str:
     escapes = {r"\\": "\x01\x01", r"\"": "\x02\x02", r"\'": "\x05\x05"}
     for escape, other in escapes.items():
         hidden = f"replace({hidden}, {literal(escape)}, '{other}')"
-    pattern = r"(\"[^\"]*+\"|'[^']*+')|(?<![A-Za-z0-9_$.+-])(-?[0-9][0-9.eE+-]*+|true\b|false\b)"
+    pattern = r"(\"[^\"]*+\"|'[^']*+')|(?<![A-Za-z0-9_$.+-])(-?[0-9][0-9.eE+-]*+|true\b|false\b|NaN\b|[+-]?Infinity\b)"
     marked = f"regexp_replace({hidden}, {literal(pattern)}, '$1\x03$2\x04')"
     marked = f"replace(replace(replace({marked}, '\x03\x04', ''), '\x03', '\"{MARK}'), '\x04', '\"')"
     for escape, other in escapes.items():

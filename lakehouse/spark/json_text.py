@@ -8,9 +8,7 @@ and of `{"id":1} and more` too. A text is therefore divided before it is parsed:
     [{"id":1},{"id":2}]     an array of objects
     {"id":1} and more       neither: the whole text is a bad record
 
-The patterns match balanced braces outside of strings, down to `_DEPTH` levels. They do not check the syntax of an
-object: a text that parses and matches the pattern is exactly one object. All quantifiers are possessive, so a match
-takes linear time and no stack.
+The objects are found by `lakehouse.spark.json_pattern`.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-#: Levels of objects that the patterns match; deeper objects take the slow check.
-_DEPTH = 16
+from lakehouse.spark.json_pattern import has_comments, object_pattern
+
 #: The setting, and its value, with which a variant refuses objects that have a key twice.
 REFUSES_REPEATED_KEYS = ("spark.sql.variant.allowDuplicateKeys", "false")
 _REPEATED = "an object has a key twice, so one of its values would be lost; correct the record at its source"
@@ -36,9 +34,9 @@ def json_objects(text: Column, options: Mapping[str, str]) -> Column:
 
     `options` are those of Spark's parser. The objects may have an invalid syntax inside of their braces.
     """
-    rest = F.regexp_replace(text, F.lit(_object(options)), F.lit("{}"))
+    rest = F.regexp_replace(text, F.lit(object_pattern(options)), F.lit("{}"))
     is_divided = F.regexp_like(rest, F.lit(_SEQUENCE)) | F.regexp_like(rest, F.lit(_ARRAY))
-    several = F.regexp_extract_all(text, F.lit(_object(options)), 0)
+    several = F.regexp_extract_all(text, F.lit(object_pattern(options)), 0)
     return F.when(
         F.is_valid_utf8(text),
         F.when(_is_simple(text, options), F.array(text))
@@ -74,9 +72,9 @@ def repeated_key_problem(text: Column, options: Mapping[str, str]) -> Column:
 
 def _is_simple(text: Column, options: Mapping[str, str]) -> Column:
     """Return whether the braces of a text are balanced and the first one is closed at its end."""
-    own = F.regexp_like(text, F.lit(rf"\A\s*+{_object(options)}\s*+\z"))
+    own = F.regexp_like(text, F.lit(rf"\A\s*+{object_pattern(options)}\s*+\z"))
     # Without further braces the text ends with the object. A comment could have the last brace.
-    return own if _has_comments(options) else F.regexp_like(text, F.lit(_FLAT)) | own
+    return own if has_comments(options) else F.regexp_like(text, F.lit(_FLAT)) | own
 
 
 def _is_one_value(text: Column, options: Mapping[str, str]) -> Column:
@@ -89,25 +87,3 @@ def _is_one_value(text: Column, options: Mapping[str, str]) -> Column:
         for end in ("\n]", "\n,0]")
     )
     return F.ltrim(text).startswith("{") & (alone == 1) & (followed == 2)
-
-
-def _object(options: Mapping[str, str]) -> str:
-    strings, outside = [r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'], '{}"'
-    if _flag(options, "allowSingleQuotes", True):
-        strings.append(r"'[^'\\]*+(?:\\.[^'\\]*+)*+'")
-        outside += "'"
-    if _has_comments(options):
-        outside += "/#"
-    pattern = ""
-    for _ in range(_DEPTH):
-        pattern = rf"\{{(?:[^{outside}]++|{'|'.join([*strings, *([pattern] if pattern else [])])})*+\}}"
-    return f"(?s:{pattern})"
-
-
-def _has_comments(options: Mapping[str, str]) -> bool:
-    return _flag(options, "allowComments", False)
-
-
-def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    text = next((value for key, value in options.items() if key.lower() == name.lower()), str(default))
-    return text.strip().lower() == "true"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
@@ -38,6 +39,8 @@ class TextLayout:
         separator: The text between two lines; empty for any of the usual line breaks.
         dialect: The dialect of files of CSV; None for other formats, whose records are lines.
         is_whole: Whether each file is one text.
+        object: The pattern of an object of JSON; empty for other formats. A line that is longer than a block is divided
+            between two objects.
     """
 
     encoding: str = "UTF-8"
@@ -45,6 +48,7 @@ class TextLayout:
     separator: str = ""
     dialect: CsvDialect | None = None
     is_whole: bool = False
+    object: str = ""
 
 
 def line_batches(
@@ -93,7 +97,8 @@ def _records(blocks: Iterator[bytes], layout: TextLayout, url: str) -> Iterator[
         return
     dialect = layout.dialect
     divide = _lines if dialect is None or not dialect.quote or not dialect.spans_lines else _quoted_records
-    rest = b""
+    objects = re.compile(rf"(?:\s*+{layout.object})++".encode()) if layout.object else None
+    rest, most = b"", BLOCK_BYTES
     for block in blocks:
         records, rest = divide(rest + block, layout)
         if len(rest) > MOST_RECORD_BYTES and divide is _quoted_records:
@@ -104,6 +109,13 @@ def _records(blocks: Iterator[bytes], layout: TextLayout, url: str) -> Iterator[
                 path=url,
             )
         yield records
+        if objects is not None and len(rest) > most:
+            head = objects.match(rest)
+            if head is not None:
+                yield _texts([head[0]], layout)
+                rest = rest[head.end() :]
+            # A line without objects is searched again when it is twice as long.
+            most = max(BLOCK_BYTES, 2 * len(rest))
     if rest:
         # The last record may lack a line break; one with an open quote is all the rest, and it is bad.
         records, rest = divide(rest + (layout.separator.encode() or b"\n"), layout)

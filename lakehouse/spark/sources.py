@@ -33,6 +33,7 @@ from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.field_rows import csv_text, separators_of, typed_rows
 from lakehouse.spark.field_values import FieldRules, marked_json
 from lakehouse.spark.inferred_types import inferred_types, number_types, with_key_types
+from lakehouse.spark.json_pattern import object_pattern
 from lakehouse.spark.json_text import (
     REFUSES_REPEATED_KEYS,
     has_repeated_key,
@@ -40,7 +41,7 @@ from lakehouse.spark.json_text import (
     json_objects,
     repeated_key_problem,
 )
-from lakehouse.spark.lines import TextLayout, line_batches
+from lakehouse.spark.lines import BLOCK_BYTES, TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 from lakehouse.spec.file_source import TYPED
@@ -81,7 +82,8 @@ class FileSet:
 
     `header` has the column names; it is empty for other formats and for CSV without a header. `paths` are relative to
     the storage. `bytes` is about the size of all files, 0 if it is unknown: it decides how many tasks write their rows.
-    `has_simple_lines` says that each line of the files, JSON or CSV, is one record in UTF-8. `checks_keys` says that
+    `has_simple_lines` says that each line of the files, JSON or CSV, is one record in UTF-8. `has_long_lines` says that
+    files of JSON have a line that is longer than a block; workers read them block by block. `checks_keys` says that
     objects in the files of JSON may have a key twice, so each record is checked.
     `declared` and `keys` have, in lower case, the columns whose types the spec declares, and the record key.
     `checks_values` says that values must account for their texts; see `FieldRules.is_strict`.
@@ -94,6 +96,7 @@ class FileSet:
     options: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
     has_simple_lines: bool = False
+    has_long_lines: bool = False
     checks_keys: bool = False
     declared: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
@@ -175,7 +178,8 @@ def lines_of(session: Session, files: FileSet) -> Frame:
 
     Records of CSV that span lines are one value. With the option multiLine a file of JSON is one value.
     """
-    if not files.is_native or files.format == "csv" or not is_utf8(encoding_of(files.options)):
+    is_by_workers = not files.is_native or files.format == "csv" or files.has_long_lines
+    if is_by_workers or not is_utf8(encoding_of(files.options)):
         return _lines(session, files)
     return _native_lines(session, files)
 
@@ -197,8 +201,10 @@ def divided(lines: Frame, files: FileSet) -> Frame:
         return lines.withColumn("whole", is_csv_row(F.col("value"), files.options))
     options = text_options(files)
     objects = lines.where(F.trim("value") != "").withColumn("objects", json_objects(F.col("value"), options))
-    values = F.explode(F.coalesce("objects", F.array("value")))
-    records = objects.select(values.alias("value"), "file", F.col("objects").isNotNull().alias("whole"))
+    values = F.coalesce("objects", F.array("value")).alias("values")
+    # Each row of `explode` has the columns beside it, so the list of all objects must not be one of them.
+    lists = objects.select("file", F.col("objects").isNotNull().alias("whole"), values)
+    records = lists.select(F.explode("values").alias("value"), "file", "whole")
     if not files.checks_keys:
         return records
     return records.withColumn("whole", F.col("whole") & ~has_repeated_key(F.col("value"), options))
@@ -227,18 +233,21 @@ def _by_lines(session: Session, files: FileSet) -> tuple[FileSet, ...]:
     if not is_candidate or flag(files.options, "multiLine", default=False):
         return (files,)
     value = F.col("value")
+    is_long = F.lit(False)
     if files.format == "json":
-        is_record = is_json_object(value, text_options(files)) | (F.trim(value) == "")
+        is_long = F.octet_length(value) > BLOCK_BYTES
+        is_record = ~is_long & (is_json_object(value, text_options(files)) | (F.trim(value) == ""))
     else:
         is_record = is_csv_row(value, files.options)
-    others = _native_lines(session, files).where(~is_record).select("file").distinct()
+    others = _native_lines(session, files).where(~is_record).groupBy("file").agg(F.max(is_long).alias("is_long"))
     with spark_failures("reading the lines of the files"):
-        addresses = {row["file"] for row in others.collect()}
-    simple = tuple(path for path in files.paths if files.address(path) not in addresses)
-    rest = tuple(path for path in files.paths if files.address(path) in addresses)
-    return (
-        *((replace(files, paths=simple, has_simple_lines=True),) if simple else ()),
-        *((replace(files, paths=rest),) if rest else ()),
+        found = {row["file"]: row["is_long"] for row in others.collect()}
+    kinds = {path: found.get(files.address(path)) for path in files.paths}
+    groups = {kind: tuple(path for path in files.paths if kinds[path] is kind) for kind in (None, False, True)}
+    return tuple(
+        replace(files, paths=paths, has_simple_lines=kind is None, has_long_lines=bool(kind))
+        for kind, paths in groups.items()
+        if paths
     )
 
 
@@ -523,6 +532,7 @@ def _lines(session: Session, files: FileSet) -> Frame:
         separator=option(files.options, "", "lineSep"),
         dialect=CsvDialect.of(files.options) if files.format == "csv" else None,
         is_whole=_is_whole(files),
+        object=object_pattern(text_options(files)) if files.format in ("json", "debezium") else "",
     )
     read = partial(line_batches, files.storage, files.paths, layout)
     return map_in_arrow(per_file(session, files), read, "value string, file string")

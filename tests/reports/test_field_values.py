@@ -317,6 +317,41 @@ def test_error_about_bad_records_names_column_value_type_and_remedy(spark: Spark
     assert [row["wind_dir"] for row in lake.rows()] == [270, None]
 
 
+def test_flags_of_other_systems_are_refused_with_their_conversion(spark: SparkSession, tmp_path: Path) -> None:
+    """pandas-dev/pandas#53966: `t` is a value, so the advice to read it as null would lose it."""
+    lake = Lake(spark, tmp_path, format="csv", schema={"id": "string", "paid": "boolean"}, max_bad_records=9)
+    lake.land("a.csv", "id,paid\na,true\nb,t\nc,YES\nd,NA\n")
+    assert lake.run().bad_records == 3
+    reasons = {record[0]: reason for record, reason in lake.letters().items()}
+    for key in "bc":
+        assert "nullValue" not in reasons[key]
+        assert "declare another type in 'schema', such as string, and convert it in 'select': paid IN" in reasons[key]
+    assert "options: {nullValue: 'NA'} if it means no value" in reasons["d"]
+
+
+def test_leading_zeros_are_not_lost_in_columns_of_inferred_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    """wireservice/csvkit#977: the first file has no zeros, so the column became a number, and `007` became 7."""
+    lake = Lake(spark, tmp_path, format="csv", max_bad_records=9)
+    lake.land("a.csv", "id,zip,x\na,270,0.5\nb,0,-0.5\n")
+    lake.run()
+    lake.land("b.csv", "id,zip,x\nc,007,1\nd,8,00.5\n")
+    lake.change(type_change="promote")
+    assert (lake.run().bad_records, [row["zip"] for row in lake.rows()]) == (2, [270, 0])
+    assert all("would lose its zeros in the inferred type" in reason for reason in lake.letters().values())
+    lake.change(schema={"zip": "int", "x": "double"})
+    assert lake.replay().rows == 2
+    assert [(row["zip"], row["x"]) for row in lake.rows()] == [(270, 0.5), (0, -0.5), (7, 1.0), (8, 0.5)]
+
+
+def test_tokens_of_json_that_are_no_numbers_are_values_of_doubles(spark: SparkSession, tmp_path: Path) -> None:
+    """pandas-dev/pandas#12213: Python writes NaN and Infinity without quotes; each such record was bad."""
+    lake = Lake(spark, tmp_path)
+    lake.land("a.json", '{"id": "a", "x": NaN, "s": {"y": -Infinity}}\n{"id": "b", "x": 0.5, "s": {"y": 1.5}}\n')
+    assert lake.run().bad_records == 0
+    rows = lake.rows()
+    assert [str(row["x"]) for row in rows] == ["nan", "0.5"] and [row["s"]["y"] for row in rows] == [float("-inf"), 1.5]
+
+
 def test_pattern_without_a_day_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """apache/spark#7353: a pattern of a time of day would be a time in 1970."""
     kinds = {"id": "string", "at": "timestamp", "day": "date"}

@@ -1,0 +1,34 @@
+"""The pattern of an object of JSON, for the regular expressions of Java and of Python.
+
+It matches balanced braces outside of strings, down to `_DEPTH` levels. It does not check the syntax of an object: a
+text that parses and matches the pattern is exactly one object. All quantifiers are possessive, so a match takes linear
+time and no stack. This module runs in Spark workers and does not import pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakehouse.spark.csv_dialect import flag
+
+#: Levels of objects that the pattern matches; deeper objects take the slow check.
+_DEPTH = 16
+
+
+def object_pattern(options: Mapping[str, str]) -> str:
+    """Return the pattern of an object by the options of Spark's parser."""
+    strings, outside = [r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'], '{}"'
+    if flag(options, "allowSingleQuotes", default=True):
+        strings.append(r"'[^'\\]*+(?:\\.[^'\\]*+)*+'")
+        outside += "'"
+    if has_comments(options):
+        outside += "/#"
+    pattern = ""
+    for _ in range(_DEPTH):
+        pattern = rf"\{{(?:[^{outside}]++|{'|'.join([*strings, *([pattern] if pattern else [])])})*+\}}"
+    return f"(?s:{pattern})"
+
+
+def has_comments(options: Mapping[str, str]) -> bool:
+    """Return whether texts of JSON may have comments."""
+    return flag(options, "allowComments", default=False)
