@@ -67,4 +67,6 @@ def resize_group(context: ClusteringContext, attempt: Attempt, group: Clustering
 
 def _places(context: ClusteringContext, children: BucketChildren, rows: pa.Table) -> npt.NDArray[np.int64]:
     write = context.write
-    return children.places(rows.column(KEY), key_fields=write.keys.record_key_fields, hash_fields=write.hash_fields)
+    return children.places(
+        rows.column(KEY), key_fields=write.keys.record_key_fields, hash_fields=write.layout.hash_fields
+    )

@@ -122,18 +122,21 @@ def _merge_matches(
 ) -> tuple[np.ndarray, np.ndarray, pa.Table]:
     """Return masks of the matches that replace and that remove their stored row, and the replacing rows in order."""
     rule, at = context.rule, pa.array(position)
-    if context.deletes_only:
+    if context.incoming.deletes_only:
         dropped = np.ones(len(position), bool)
-        if context.ordered_deletes:
+        if context.incoming.ordered_deletes:
             dropped = incoming_wins(rule, stored.select(rule.compared).take(at), incoming, dropped)
         return np.zeros(len(position), bool), dropped, incoming.slice(0, 0)
     if rule.mixes:
         assert (kind == IN_PLACE).all(), "a write that moves rows between partitions is refused where versions mix"
         sets = ColumnSets()
-        columns = None if context.provided_columns is None else frozenset(context.provided_columns)
+        columns = None if context.incoming.provided_columns is None else frozenset(context.incoming.provided_columns)
         column_sets: int | np.ndarray = sets.number(columns)
-        if context.lacks:
-            column_sets, incoming = provided_sets(incoming, context.lacks, sets), incoming.drop_columns([LACKS])
+        if context.incoming.lacks:
+            column_sets, incoming = (
+                provided_sets(incoming, context.incoming.lacks, sets),
+                incoming.drop_columns([LACKS]),
+            )
         entries = record_entries(incoming, rule, column_sets, table=context.schema)
         merged = merge_base(stored.select(incoming.column_names).take(at), entries, rule, sets)
         return merged.replaced, merged.removed, merged.rows
@@ -146,17 +149,17 @@ def _merge_matches(
 
 def _completed(context: WriteContext, fresh: pa.Table, stored: pa.Table, position: np.ndarray) -> pa.Table:
     """Return rows of a partial update, with the stored values in the columns that the rows do not provide."""
-    if not context.keeps:
+    if not context.incoming.keeps:
         return fresh
     rows = pa.array(position)
-    for name, lacking in lacked(fresh, context.lacks):
+    for name, lacking in lacked(fresh, context.incoming.lacks):
         if name in stored.column_names:
             kept, number = stored.column(name).take(rows), fresh.column_names.index(name)
             fresh = fresh.set_column(number, name, pc.if_else(pa.array(lacking), kept, fresh.column(number)))
-    if context.provided_columns is None:
+    if context.incoming.provided_columns is None:
         return fresh
     for number, name in enumerate(fresh.column_names):
-        if name in stored.column_names and name not in context.provided_columns and name != KEY:
+        if name in stored.column_names and name not in context.incoming.provided_columns and name != KEY:
             fresh = fresh.set_column(number, name, stored.column(name).take(rows))
     return fresh
 

@@ -55,4 +55,4 @@ def divide_run(
 
 def hashes_of(context: WriteContext, keys: pa.Array | pa.ChunkedArray) -> np.ndarray[Any, Any]:
     """Return the hash of each record key; see `key_hashes`."""
-    return key_hashes(keys, key_fields=context.keys.record_key_fields, hash_fields=context.hash_fields)
+    return key_hashes(keys, key_fields=context.keys.record_key_fields, hash_fields=context.layout.hash_fields)

@@ -239,7 +239,7 @@ def _kinds(
 
 def refuse_moves(context: WriteContext, rows: int) -> None:
     """Raise UnsupportedError if rows that move to another partition would have to be merged with stored ones."""
-    if not (context.rule.mixes or context.keeps):
+    if not (context.rule.mixes or context.incoming.keeps):
         return
     if context.rule.mixes:
         cause = "the table merges values of both versions of a record"

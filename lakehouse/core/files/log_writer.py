@@ -168,10 +168,10 @@ class LogWriter:
 
     def add(self, rows: pa.Table, moved: np.ndarray | None = None) -> None:
         """Append staged rows: upserts become data rows; deletes and rows that moved away become keys to delete."""
-        if self._context.ordered_deletes:
+        if self._context.incoming.ordered_deletes:
             self._delete_flagged(rows, np.ones(rows.num_rows, bool))
             return
-        if self._context.deletes_only:
+        if self._context.incoming.deletes_only:
             self.add_deletes(rows.column(KEY), None)
             return
         self._events.add(rows)
@@ -182,10 +182,10 @@ class LogWriter:
         if dead.any():
             rows = rows.filter(pa.array(~self._delete_flagged(rows, dead)))
         names = tuple(self._context.schema.names)
-        if self._context.lacks and self._gaps is None:
+        if self._context.incoming.lacks and self._gaps is None:
             self._add_by_columns(rows, names)
             return
-        provided = self._context.provided_columns or names
+        provided = self._context.incoming.provided_columns or names
         whole, some = (rows.slice(0, 0), rows) if self._gaps is None else self._gaps.parted(rows)
         # Rows of a partial update are written with all columns if their keys are not stored.
         self._inserted += 0 if self._gaps is None or self._gaps.completes else whole.num_rows
@@ -196,7 +196,7 @@ class LogWriter:
         """Append rows that provide different columns, one block per set of provided columns."""
         bits = bits_of(rows)
         for distinct in np.unique(bits).tolist():
-            lacking = lacking_columns(self._context.lacks, distinct)
+            lacking = lacking_columns(self._context.incoming.lacks, distinct)
             provided = tuple(name for name in names if name not in lacking)
             self._add_upserts(rows.filter(pa.array(bits == distinct)), provided)
 

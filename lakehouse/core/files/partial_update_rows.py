@@ -33,10 +33,10 @@ class Nulled:
 
     def add(self, context: WriteContext, rows: pa.Table) -> None:
         """Count rows whose keys are not stored."""
-        if context.provided_columns is not None and rows.num_rows:
-            for name in set(context.schema.names).difference(context.provided_columns):
+        if context.incoming.provided_columns is not None and rows.num_rows:
+            for name in set(context.schema.names).difference(context.incoming.provided_columns):
                 self.rows[name] = self.rows.get(name, 0) + rows.num_rows
-        for name, lacking in lacked(rows, context.lacks):
+        for name, lacking in lacked(rows, context.incoming.lacks):
             self.rows[name] = self.rows.get(name, 0) + int(np.count_nonzero(lacking))
 
 
@@ -73,9 +73,9 @@ class PartialRows:
         self.nulled.add(self.context, rows.filter(pa.array(unknown)))
         if not self.completes:
             return rows.filter(pa.array(unknown)), rows.filter(pa.array(~unknown))
-        masks = dict(lacked(rows, self.context.lacks))
+        masks = dict(lacked(rows, self.context.incoming.lacks))
         for name in self.lacking:
-            lacking = masks.get(name) if self.context.lacks else np.ones(rows.num_rows, bool)
+            lacking = masks.get(name) if self.context.incoming.lacks else np.ones(rows.num_rows, bool)
             if lacking is None:
                 continue
             source = np.arange(rows.num_rows)
@@ -107,10 +107,12 @@ def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> 
     completed row would overwrite columns that another writer changed in the meantime. Readers of Hudi return the
     correct values of such a row after compaction.
     """
-    if not context.keeps or context.reads_no_rows:
+    if not context.incoming.keeps or context.incoming.reads_no_rows:
         return None
-    provided = context.provided_columns or ()
-    lacking = {name for names in context.lacks for name in names} or set(context.schema.names).difference(provided)
+    provided = context.incoming.provided_columns or ()
+    lacking = {name for names in context.incoming.lacks for name in names} or set(context.schema.names).difference(
+        provided
+    )
     return PartialRows(
         read=read,
         file_slice=task.file_slice,
@@ -123,8 +125,8 @@ def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> 
 
 def completes_rows(context: WriteContext) -> bool:
     """Return whether a partial update writes all columns of its rows, completed with the stored values."""
-    if context.lacks:
-        return not context.reads_no_rows
+    if context.incoming.lacks:
+        return not context.incoming.reads_no_rows
     marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}
-    partial = context.provided_columns is not None
-    return partial and not context.reads_no_rows and bool(marks & set(context.schema.names))
+    partial = context.incoming.provided_columns is not None
+    return partial and not context.incoming.reads_no_rows and bool(marks & set(context.schema.names))

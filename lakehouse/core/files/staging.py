@@ -79,7 +79,7 @@ def _fitting(
         size += rows.nbytes
         if size <= limit or level == _MAX_LEVEL:
             continue
-        if context.combine:
+        if context.incoming.combine:
             spill = spill or _Spill(directory, rows.schema, level)
             spill.add(set_aside(context, pending))
         else:
@@ -102,28 +102,28 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     Raises UserError for rows without a valid key or partition path, before any row of the batch is written.
     """
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-    table = table if context.deletes_only else with_delete_flags(table, context.schema)
+    table = table if context.incoming.deletes_only else with_delete_flags(table, context.schema)
     # Keys are built from converted values. An int32 and an int64, or times of different units, must give one key.
-    data = _aligned(table, _named_columns(context, table) if context.deletes_only else context.schema, context)
-    if context.deletes_only and KEY in table.column_names:
+    data = _aligned(table, _named_columns(context, table) if context.incoming.deletes_only else context.schema, context)
+    if context.incoming.deletes_only and KEY in table.column_names:
         keys = table.column(KEY)
     else:
         refuse_ambiguous_keys(data, context.keys)
         keys = record_keys(data, context.keys)
         refuse_long_keys(keys, context.policy.max_key_bytes)
-    if not context.keys.partition_fields or (context.global_keys and context.deletes_only):
+    if not context.keys.partition_fields or (context.global_keys and context.incoming.deletes_only):
         # A delete with a global index finds its row in any partition, so its own partition does not matter.
         paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))
     else:
         paths = _partition_paths(context, data)
-    if context.ordered_deletes:
+    if context.incoming.ordered_deletes:
         ordering = pa.schema([context.schema.field(name) for name in context.rule.compared])
         data = align(table.select(ordering.names), ordering, exact=not context.rounds)
-    elif context.deletes_only:
+    elif context.incoming.deletes_only:
         data = pa.table({})
     columns = {KEY: keys, PATH: pc.cast(paths, pa.string()), **{n: data.column(n) for n in data.column_names}}
-    if context.lacks:
-        columns[LACKS] = pa.array(bits_of(table) | bits_without(context.lacks, frozenset(table.column_names)))
+    if context.incoming.lacks:
+        columns[LACKS] = pa.array(bits_of(table) | bits_without(context.incoming.lacks, frozenset(table.column_names)))
     return pa.table(columns)
 
 
@@ -133,7 +133,7 @@ def check_partition_paths(context: WriteContext, rows: Any) -> None:
     The rows of other frames, such as streams, are seen first by the tasks, and checked there.
     """
     is_in_memory = isinstance(rows, pa.Table | pa.RecordBatch)
-    if is_in_memory and context.keys.partition_fields and not context.deletes_only:
+    if is_in_memory and context.keys.partition_fields and not context.incoming.deletes_only:
         named = set(required_columns(context.keys))
         schema = pa.schema([column for column in context.schema if column.name in named])
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
@@ -142,7 +142,7 @@ def check_partition_paths(context: WriteContext, rows: Any) -> None:
 
 def _partition_paths(context: WriteContext, data: pa.Table) -> pa.Array:
     """Return the partition path of each row; a path that cannot exist has no rows to delete."""
-    if context.deletes_only:
+    if context.incoming.deletes_only:
         return partition_paths(data, context.keys)
 
     def exists(partition: str) -> bool:
@@ -171,7 +171,7 @@ def _aligned(table: pa.Table, schema: pa.Schema, context: WriteContext) -> pa.Ta
 
 def staged_schema(context: WriteContext) -> pa.Schema:
     """Return the columns of a run: key, then the table's data columns."""
-    control = [pa.field(LACKS, pa.int64())] if context.lacks else []
+    control = [pa.field(LACKS, pa.int64())] if context.incoming.lacks else []
     return pa.schema([pa.field(KEY, pa.string()), *context.schema, *control])
 
 
@@ -186,7 +186,7 @@ class StagedReader:
         self._source = context.storage.open_input(run)
         self._reader = pa.ipc.open_file(self._source)
         staged, wanted = self._reader.schema, staged_schema(context)
-        is_same = context.deletes_only or (staged.names == wanted.names and staged.types == wanted.types)
+        is_same = context.incoming.deletes_only or (staged.names == wanted.names and staged.types == wanted.types)
         self._wanted = None if is_same else wanted
 
     def __enter__(self) -> StagedReader:
@@ -276,8 +276,8 @@ class _Spill:
 def set_aside(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     """Return some rows of a shard as one table and empty the list; equal keys are combined where that is possible."""
     # Values can be merged only when all versions of a record are together.
-    mixes = context.rule.mixes or bool(context.lacks)
-    return _joined(tables) if mixes and not context.deletes_only else _combined(context, tables)
+    mixes = context.rule.mixes or bool(context.incoming.lacks)
+    return _joined(tables) if mixes and not context.incoming.deletes_only else _combined(context, tables)
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:
@@ -289,14 +289,16 @@ def _joined(tables: list[pa.Table]) -> pa.Table:
 
 def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     rows = _joined(tables)
-    if not context.combine:
+    if not context.incoming.combine:
         return rows
     keys = (KEY,) if context.global_keys else (KEY, PATH)
     rule = context.rule
-    if context.deletes_only:
+    if context.incoming.deletes_only:
         # Without ordering columns a batch of keys to delete has no other columns, so no version is preferred.
-        rule = replace(rule, partial=PartialMode.NONE, merger=None) if context.ordered_deletes else _DELETES
-    return combine(rows, keys=keys, rule=rule, lacks=context.lacks, deletes_yield=context.deletes_yield)
+        rule = replace(rule, partial=PartialMode.NONE, merger=None) if context.incoming.ordered_deletes else _DELETES
+    return combine(
+        rows, keys=keys, rule=rule, lacks=context.incoming.lacks, deletes_yield=context.incoming.deletes_yield
+    )
 
 
 def _write_run(context: WriteContext, attempt: Attempt, number: int, pending: list[pa.Table]) -> StagedRun:
@@ -326,14 +328,14 @@ def _store_run(context: WriteContext, path: str, rows: pa.Table) -> StagedRun:
         entries=entries,
         rows=count,
         size_bytes=size,
-        buckets=context.buckets,
+        buckets=context.layout.buckets,
         values=_value_counts(context, data),
     )
 
 
 def _value_counts(context: WriteContext, rows: pa.Table) -> tuple[tuple[str, int], ...]:
     """Return the most frequent values of the spread column with their rows."""
-    if context.spread_column not in rows.column_names:
+    if context.layout.spread_column not in rows.column_names:
         return ()
     counts = pc.value_counts(_spread_texts(context, rows).drop_null())
     order = pc.sort_indices(counts.field("counts"), sort_keys=[("", "descending")])[:_MOST_VALUES]
@@ -342,15 +344,19 @@ def _value_counts(context: WriteContext, rows: pa.Table) -> tuple[tuple[str, int
 
 
 def _spread_texts(context: WriteContext, rows: pa.Table) -> pa.ChunkedArray:
-    return pc.cast(rows.column(context.spread_column), pa.string())
+    return pc.cast(rows.column(context.layout.spread_column), pa.string())
 
 
 def _large_values(context: WriteContext, rows: pa.Table) -> np.ndarray | None:
     """Return for each row the position of its large value, from 1; 0 for other values. None without large values."""
-    is_spread = context.spread_large and not context.hashes_keys and context.spread_column in rows.column_names
+    is_spread = (
+        context.layout.spread_large
+        and not context.layout.hashes_keys
+        and context.layout.spread_column in rows.column_names
+    )
     if not is_spread:
         return None
-    found = pc.index_in(_spread_texts(context, rows), value_set=pa.array(context.spread_large, pa.string()))
+    found = pc.index_in(_spread_texts(context, rows), value_set=pa.array(context.layout.spread_large, pa.string()))
     return np.asarray(pc.fill_null(found, -1)).astype(np.int64) + 1
 
 
@@ -361,21 +367,25 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[di
     codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     names = paths.dictionary.to_pylist()
     buckets, width = np.full(rows.num_rows, -1, np.int64), 1
-    if context.buckets is not None:
-        counts = np.array([context.buckets.staged_of(name) for name in names], np.int32)
+    if context.layout.buckets is not None:
+        counts = np.array([context.layout.buckets.staged_of(name) for name in names], np.int32)
         width = int(counts.max(initial=1)) + 1
         buckets = bucket_ids(
             rows.column(KEY),
             key_fields=context.keys.record_key_fields,
-            hash_fields=context.hash_fields or context.keys.record_key_fields,
+            hash_fields=context.layout.hash_fields or context.keys.record_key_fields,
             buckets=counts[codes],
         ).astype(np.int64)
-    deletes = np.ones(rows.num_rows, bool) if context.deletes_only else says_deleted(rows, context.rule, context.schema)
+    deletes = (
+        np.ones(rows.num_rows, bool)
+        if context.incoming.deletes_only
+        else says_deleted(rows, context.rule, context.schema)
+    )
     group = codes * width + buckets + 1
-    large, ways = _large_values(context, rows), len(context.spread_large) + 1
+    large, ways = _large_values(context, rows), len(context.layout.spread_large) + 1
     if large is not None:
         group, width = group * ways + large, width * ways
-    if context.hash_order:
+    if context.layout.hash_order:
         # An entry is either upserts or deletes, each in the order of the hash, so that it can be divided into ranges.
         group, width = codes * 2 + deletes, 2
         order = np.lexsort((_hashes(context, rows), group))
@@ -387,11 +397,11 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[di
     groups: list[dict[str, Any]] = [
         {
             "partition": names[int(ordered[start]) // width],
-            "bucket": -1 if context.hash_order or large is not None else int(ordered[start]) % width - 1,
+            "bucket": -1 if context.layout.hash_order or large is not None else int(ordered[start]) % width - 1,
             "offset": int(start),
             "rows": int(end - start),
             "deletes": int(dead[start:end].sum()),
-            "value": None if large is None else (None, *context.spread_large)[int(ordered[start]) % ways],
+            "value": None if large is None else (None, *context.layout.spread_large)[int(ordered[start]) % ways],
         }
         for start, end in zip(starts, ends, strict=True)
     ]
@@ -399,4 +409,6 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[di
 
 
 def _hashes(context: WriteContext, rows: pa.Table) -> np.ndarray:
-    return key_hashes(rows.column(KEY), key_fields=context.keys.record_key_fields, hash_fields=context.hash_fields)
+    return key_hashes(
+        rows.column(KEY), key_fields=context.keys.record_key_fields, hash_fields=context.layout.hash_fields
+    )

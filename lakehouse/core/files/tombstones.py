@@ -108,14 +108,14 @@ def found_versions(context: WriteContext, read: SliceContext, attempt: Attempt, 
             return None
         writer.write_table(_piece(context, pending))
         pieces.append(pending.num_rows)
-    bucket = -1 if context.buckets is None else bucket_of(file_slice.file_id)
+    bucket = -1 if context.layout.buckets is None else bucket_of(file_slice.file_id)
     whole = StagedEntry(run=path, partition=file_slice.partition, bucket=bucket, offset=0, rows=count, deletes=count)
     entries, start = [], 0
-    for rows in pieces if context.hash_order else [count]:
+    for rows in pieces if context.layout.hash_order else [count]:
         entries.append(replace(whole, offset=start, rows=rows, deletes=rows))
         start += rows
     return StagedRun(
-        path=path, entries=tuple(e for e in entries if e.rows), rows=count, size_bytes=0, buckets=context.buckets
+        path=path, entries=tuple(e for e in entries if e.rows), rows=count, size_bytes=0, buckets=context.layout.buckets
     )
 
 
@@ -124,7 +124,7 @@ def _piece(context: WriteContext, rows: pa.Table) -> pa.Table:
     rows = rows.combine_chunks()
     return (
         rows.take(pa.array(np.argsort(hashes_of(context, rows.column(KEY)), kind="stable")))
-        if context.hash_order
+        if context.layout.hash_order
         else rows
     )
 
@@ -272,11 +272,11 @@ def write_tombstones(
     context: WriteContext, deletes: KnownDeletes, attempt: Attempt, run: StagedRun
 ) -> TombstoneFile | None:
     """Write the deletes of a run that have an ordering value; None if there are none."""
-    entries = [entry for entry in run.entries if context.deletes_only or entry.deletes]
+    entries = [entry for entry in run.entries if context.incoming.deletes_only or entry.deletes]
     with StagedReader(context, run.path) as reader, _Writer(context, deletes.until_ms, attempt) as writer:
         window = context.budget.window_rows(reader.bytes_per_row)
         for entry in entries:
-            first = entry.offset if context.deletes_only else entry.offset + entry.upserts
+            first = entry.offset if context.incoming.deletes_only else entry.offset + entry.upserts
             stop = entry.offset + entry.rows
             for start in range(first, stop, window):
                 wanted = [KEY, *context.rule.compared]

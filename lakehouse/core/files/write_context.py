@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
 from lakehouse.core.files.memory_budget import Budget
 from lakehouse.core.format.log.cdc import CdcMode
+from lakehouse.core.index.staging_layout import StagingLayout
 from lakehouse.core.rows.absent_columns import Groups
 from lakehouse.core.storage.path_limits import partition_limits
 from lakehouse.core.storage.protocol import Storage
@@ -16,7 +18,6 @@ from lakehouse.core.system.clock import WaitClock
 from lakehouse.model.keys import KeyConfig
 from lakehouse.model.merge import MergeRule
 from lakehouse.model.path_limits import PathLimits
-from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.write import WritePolicy
 
 #: What the name of a file adds to its partition path: the longest, that of a log file with a temporary name, has 123
@@ -24,6 +25,35 @@ from lakehouse.spec.options.write import WritePolicy
 _NAME_BYTES = 128
 #: What the path of a marker adds to the path of its file: its folder and its suffix.
 _MARKER_BYTES = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """What the rows of a batch are, and what they lack.
+
+    Attributes:
+        deletes_only: The rows are keys to delete.
+        ordered_deletes: Keys to delete have ordering columns; stored rows that are newer are kept.
+        combine: Rows of one key in the batch are combined.
+        deletes_yield: Deletes are dropped if the batch has other rows of their key.
+        provided_columns: The columns that the batch provides, if not all; stored rows keep their values of the others.
+        lacks: Sets of columns that only some rows provide, as the control column of the rows says
+            (`rows.absent_columns`).
+        reads_no_rows: Rows are appended without reading stored rows.
+    """
+
+    deletes_only: bool = False
+    ordered_deletes: bool = False
+    combine: bool = True
+    deletes_yield: bool = False
+    provided_columns: tuple[str, ...] | None = None
+    lacks: Groups = ()
+    reads_no_rows: bool = False
+
+    @property
+    def keeps(self) -> bool:
+        """Whether rows provide only some columns, and stored rows keep their values of the others."""
+        return self.provided_columns is not None or bool(self.lacks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,26 +71,15 @@ class WriteContext:
         rule: How versions of a record are merged.
         policy: The options of the write.
         bytes_per_row: The expected size of a row in a file.
-        deletes_only: The rows are keys to delete.
-        ordered_deletes: Keys to delete have ordering columns; stored rows that are newer are kept.
-        combine: Rows of one key in the batch are combined.
-        deletes_yield: Deletes are dropped if the batch has other rows of their key.
-        buckets: The numbers of buckets per partition; None without the bucket index.
-        hash_order: Staged rows are ordered by the hash of their keys, for consistent hashing.
-        hash_fields: The key fields that the bucket index hashes; all if empty.
+        incoming: What the rows of the batch are, and what they lack.
+        layout: How the index needs the staged rows.
         global_keys: Keys are looked up in all partitions.
         move_partitions: A row whose partition changed moves there; otherwise it is updated in its old partition.
         max_log_bytes: The maximum size of a log file.
-        provided_columns: The columns that the batch provides, if not all; stored rows keep their values of the others.
-        lacks: Sets of columns that only some rows provide, as the control column of the rows says
-            (`rows.absent_columns`).
         cdc: The contents of change logs; None if the table has none.
-        reads_no_rows: Rows are appended without reading stored rows.
         event_time: The column whose range is reported in write statistics; empty for none.
         indexed: The columns whose bounds are reported in write statistics; None without a metadata table.
         rounds: Numbers of the batch may lose digits in the types of the table.
-        spread_column: The column whose values are counted, and whose large values are staged apart; empty for none.
-        spread_large: The large values of that column.
         known_partitions: Partitions whose metadata file exists.
     """
 
@@ -74,42 +93,27 @@ class WriteContext:
     rule: MergeRule
     policy: WritePolicy
     bytes_per_row: float
-    deletes_only: bool = False
-    ordered_deletes: bool = False
-    combine: bool = True
-    deletes_yield: bool = False
-    buckets: BucketRules | None = None
-    hash_order: bool = False
-    hash_fields: tuple[str, ...] = ()
+    incoming: Incoming = field(default_factory=Incoming)
+    layout: StagingLayout = field(default_factory=StagingLayout)
     global_keys: bool = False
     move_partitions: bool = False
     max_log_bytes: int = 1 << 30
-    provided_columns: tuple[str, ...] | None = None
-    lacks: Groups = ()
     cdc: CdcMode | None = None
-    reads_no_rows: bool = False
     event_time: str = ""
     indexed: tuple[str, ...] | None = None
     rounds: bool = False
-    spread_column: str = ""
-    spread_large: tuple[str, ...] = ()
     known_partitions: frozenset[str] = frozenset()
 
-    @property
-    def keeps(self) -> bool:
-        """Whether rows provide only some columns, and stored rows keep their values of the others."""
-        return self.provided_columns is not None or bool(self.lacks)
+    def with_incoming(self, **changes: Any) -> WriteContext:
+        """Return the settings with fields of `incoming` changed."""
+        return replace(self, incoming=replace(self.incoming, **changes))
 
     @property
     def missing_columns(self) -> frozenset[str]:
         """The columns that some rows do not provide."""
-        provided = frozenset(self.schema.names if self.provided_columns is None else self.provided_columns)
-        return frozenset(self.schema.names).difference(provided).union(*self.lacks)
-
-    @property
-    def hashes_keys(self) -> bool:
-        """Whether the hash of a key determines its file group."""
-        return self.buckets is not None or self.hash_order
+        provided, lacks = self.incoming.provided_columns, self.incoming.lacks
+        names = frozenset(self.schema.names)
+        return names.difference(names if provided is None else provided).union(*lacks)
 
     @property
     def staging(self) -> str:

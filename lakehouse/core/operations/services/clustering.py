@@ -27,6 +27,7 @@ from lakehouse.core.files.bucket_resizer import resize_group
 from lakehouse.core.files.clustering_writer import ClusteringContext, cluster_group, clustering_markers
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.timeline.clustering import RESIZE_BUCKETS, RESIZE_RING, SORT_AND_SIZE, encode_clustering_plan
+from lakehouse.core.index.staging_layout import StagingLayout
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.clustering_conflicts import (
     clustering_plan,
@@ -38,6 +39,7 @@ from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.write_settings import maintenance_context
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.bucket_resize import (
@@ -78,7 +80,6 @@ from lakehouse.core.operations.services.rewrite import (
     staging_of,
 )
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
-from lakehouse.core.operations.write.prepare import maintenance_context
 from lakehouse.core.planning.bucket_children import children_of, resizes_buckets
 from lakehouse.core.planning.clustering import (
     LAYOUT_KEY,
@@ -421,7 +422,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
     require_sortable(table, layout.columns)
     sized = replace(policies.write, max_file_bytes=policies.clustering.target_file_bytes)
     write = maintenance_context(table, replace(policies, write=sized), schema, instant.requested)
-    write = replace(write, hash_fields=policies.index.hashed_fields)
+    write = replace(write, layout=StagingLayout(hash_fields=policies.index.hashed_fields))
     # The rows to sort are in memory while slices are merged, so merging may use half of the memory.
     budget = policies.write.memory_budget_bytes // 2
     read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)

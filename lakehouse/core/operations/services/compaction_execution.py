@@ -21,6 +21,7 @@ from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.stage import stage_of
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.write_settings import maintenance_context
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.partition_policies import (
     policies_by_partition,
@@ -45,7 +46,6 @@ from lakehouse.core.operations.services.rewrite import (
     staging_of,
 )
 from lakehouse.core.operations.services.service import ServiceCost, ServiceRequest
-from lakehouse.core.operations.write.prepare import maintenance_context
 from lakehouse.core.planning.compaction import PolicyOf
 from lakehouse.core.planning.key_ranges import ranges_extra
 from lakehouse.core.timeline.table_lock import TableLock, table_lock

@@ -55,7 +55,7 @@ class AnnouncedWrite:
 def uses_early_detection(policy: TransactionPolicy, prepared: PreparedWrite) -> bool:
     """Return whether this write checks for conflicts before it writes data."""
     optimistic = policy.many_writers and not policy.non_blocking
-    return policy.early_detection and optimistic and not prepared.template.keeps
+    return policy.early_detection and optimistic and not prepared.template.incoming.keeps
 
 
 def early_conflict(ours: AnnouncedWrite, policy: TransactionPolicy) -> Conflict | None:

@@ -155,7 +155,7 @@ def _search_locations(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySe
         )
         return None
     # Stored values are read where they decide whether a row moves, or complete the incoming row.
-    trusts = table.config.is_merge_on_read and not context.move_partitions and not context.keeps
+    trusts = table.config.is_merge_on_read and not context.move_partitions and not context.incoming.keeps
     changed: Groups = frozenset()
     if not trusts:
         changed = _groups_with_changed_keys(table, context, found)
@@ -205,7 +205,7 @@ def _setup(
     fixed_ids = prepared.non_blocking and index_type.hashes_keys
     rings = dict[str, Ring]()
     resizes: Sequence[PendingResize] = prepared.resizes if index_type.hashes_keys else ()
-    if context.hash_order:
+    if context.layout.hash_order:
         partitions = {entry.partition for run in runs for entry in run.entries}
         rings = require_rings(attempt.table, partitions, attempt.policies.index.buckets)
         future: tuple[RingResize, ...] = ()
@@ -227,7 +227,7 @@ def _setup(
         ),
         looks_up=attempt.request.looks_up_keys,
         appends=prepared.table.config.is_merge_on_read and not attempt.request.replaces,
-        buckets=context.buckets,
+        buckets=context.layout.buckets,
         new_in_logs=prepared.new_buckets_in_logs,
         fixed_ids=fixed_ids,
         rings=rings,

@@ -15,9 +15,10 @@ from lakehouse.core.files.base_reader import BaseFileReader
 from lakehouse.core.files.log_reader import OPERATION
 from lakehouse.core.files.partial_update_rows import completes_rows
 from lakehouse.core.files.staging import check_partition_paths
-from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.files.write_context import Incoming, WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
 from lakehouse.core.index.resizes import PendingResize
+from lakehouse.core.index.staging_layout import StagingLayout
 from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.metadata.partitions.file_statistics import measured_columns
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
@@ -26,6 +27,7 @@ from lakehouse.core.operations.load.commits import latest_commit, recent_files, 
 from lakehouse.core.operations.load.resizes import numbered_resizes, staged_rules
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.write_settings import bytes_per_row, require_writes
 from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
@@ -40,7 +42,6 @@ from lakehouse.core.rows.keys import required_columns
 from lakehouse.core.rows.record_merge import DELETED_COLUMN, ROW_MARKS, check_delete_column, row_marks
 from lakehouse.core.rows.timestamp_units import check_first_units
 from lakehouse.core.state.file_system_view import Group
-from lakehouse.core.state.table_config import require_mergeable, require_writable
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.commit import Operation, WriteStat
@@ -54,7 +55,6 @@ from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.spread import SPREAD_COLUMN
 
 _KEY = META_COLUMNS[2]
-_SIZED_FILE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,8 @@ class PreparedWrite:
         """
         extra = {"schema": self.avro_schema} | ranges_extra(stats, self.template.indexed)
         # Completed rows repeat the stored values of the other columns, so a write of those columns conflicts, too.
-        if self.template.provided_columns is not None and not completes_rows(self.template):
-            extra[conflict.COLUMNS_KEY] = json.dumps(self.template.provided_columns)
+        if self.template.incoming.provided_columns is not None and not completes_rows(self.template):
+            extra[conflict.COLUMNS_KEY] = json.dumps(self.template.incoming.provided_columns)
         return extra | encode_drift((*self.counted_drift(stats, rows), *drift))
 
     def counted_drift(self, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
@@ -160,7 +160,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         UnsupportedError: The table uses a feature that cannot be written.
     """
     operation, frame, deletes_only = request.operation, request.frame, request.operation is Operation.DELETE
-    _check_writable(table)
+    require_writes(table)
     config, stored = table.config, table_schema(table)
     batch = None if frame is None else _batch_columns(engine.schema(frame), None if deletes_only else stored)
     index, buckets, resizes = policies.index, bucket_rules(table, policies.index), tuple[PendingResize, ...]()
@@ -181,14 +181,18 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         keys=keys,
         rule=config.merge_rule,
         policy=policies.write,
-        bytes_per_row=_bytes_per_row(table, policies),
-        deletes_only=deletes_only,
-        ordered_deletes=deletes_only and _provides_ordering(table, policies, batch),
-        combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
-        deletes_yield=request.deletes_yield,
-        buckets=buckets if used_index.hashes_keys else None,
-        hash_order=used_index.has_ring,
-        hash_fields=index.hashed_fields,
+        bytes_per_row=bytes_per_row(table, policies),
+        incoming=Incoming(
+            deletes_only=deletes_only,
+            ordered_deletes=deletes_only and _provides_ordering(table, policies, batch),
+            combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
+            deletes_yield=request.deletes_yield,
+        ),
+        layout=StagingLayout(
+            buckets=buckets if used_index.hashes_keys else None,
+            hash_order=used_index.has_ring,
+            hash_fields=index.hashed_fields,
+        ),
         global_keys=used_index.is_global,
         move_partitions=index.moves_rows,
         max_log_bytes=policies.log.max_file_bytes,
@@ -205,7 +209,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     check_partition_paths(template, frame)
     if non_blocking := policies.transaction.non_blocking:
         _check_non_blocking(table, index, operation, template)
-        template = replace(template, reads_no_rows=True)
+        template = template.with_incoming(reads_no_rows=True)
     return PreparedWrite(
         table=table,
         template=template,
@@ -256,7 +260,8 @@ def _spreading(template: WriteContext, policies: Policies, spread: SpreadHistory
     # 0 turns learning off; else every value that a commit had would be large.
     least_rows = policies.spread.min_bytes / template.bytes_per_row if policies.spread.min_bytes else math.inf
     large = spread.large(policies.spread.large_values, least_rows)
-    return replace(template, spread_column=spread.column, spread_large=large)
+    layout = replace(template.layout, spread_column=spread.column, spread_large=large)
+    return replace(template, layout=layout)
 
 
 def _used_index(policy: IndexPolicy, keys: KeyConfig, deleted: pa.Schema | None) -> IndexType:
@@ -332,31 +337,11 @@ def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Opera
             "files: run it with OPTIMISTIC_CONCURRENCY_CONTROL"
         )
     marks = sorted(set(context.schema.names) & {DELETED_COLUMN, OPERATION, context.rule.delete_field})
-    if context.keeps and marks:
+    if context.incoming.keeps and marks:
         raise UserError(
             f"{root}: column {marks[0]!r} marks deletes, so rows of a partial update must be completed from the stored "
             f"rows, which {mode} does not read; provide all columns, or use OPTIMISTIC_CONCURRENCY_CONTROL"
         )
-
-
-def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schema, instant: str) -> WriteContext:
-    """Return the task context of a table service, which rewrites rows without changing them."""
-    _check_writable(table)
-    config = table.config
-    return WriteContext(
-        storage=table.env.storage,
-        clock=table.env.clock,
-        instant=instant,
-        table=config.name,
-        schema=schema,
-        avro_schema=arrow_to_avro(schema, table=config.name),
-        keys=config.keys,
-        rule=config.merge_rule,
-        policy=policies.write,
-        bytes_per_row=_bytes_per_row(table, policies),
-        max_log_bytes=policies.log.max_file_bytes,
-        indexed=measured_columns(schema, config, policies, table.metadata.definitions),
-    )
 
 
 def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
@@ -375,16 +360,6 @@ def _extended(task: GroupTask) -> str | None:
     if task.base is not None:
         return task.base.instant
     return None if task.file_slice is None else task.file_slice.base_instant
-
-
-def _check_writable(table: LoadedTable) -> None:
-    config, root = table.config, table.env.storage.root
-    require_writable(config, root)
-    if not config.populate_meta_fields:
-        raise UnsupportedError(f"{root}: hoodie.populate.meta.fields=false is read only here")
-    require_mergeable(config)
-    if not config.keys.record_key_fields:
-        raise UnsupportedError(f"{root}: tables without record key fields are read only here")
 
 
 def _schema(
@@ -437,10 +412,10 @@ def _keeping(template: WriteContext, columns: BatchColumns | None, batch: pa.Sch
     holds the columns that all rows lack.
     """
     if columns is None or not columns.lacks:
-        return replace(template, provided_columns=provided_columns(template.schema, batch))
+        return template.with_incoming(provided_columns=provided_columns(template.schema, batch))
     names = frozenset(template.schema.names)
     names -= row_marks(template.schema)
-    return replace(template, lacks=(*(group & names for group in columns.lacks), names.difference(batch.names)))
+    return template.with_incoming(lacks=(*(group & names for group in columns.lacks), names.difference(batch.names)))
 
 
 def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
@@ -455,18 +430,6 @@ def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
         for name in names:
             roles[name] = roles.get(name, frozenset()) | {role}
     return roles
-
-
-def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:
-    """Return the average size of a stored row in bytes, from the newest commit with a large base file."""
-    least = policies.write.max_file_bytes * _SIZED_FILE_SHARE
-    for files in recent_files(table):
-        is_large = pc.and_(pc.greater_equal(files["size_bytes"], least), pc.ends_with(files["path"], ".parquet"))
-        large = files.filter(is_large)
-        rows = pc.sum(large["num_writes"]).as_py()
-        if rows:
-            return float(max(pc.sum(large["size_bytes"]).as_py() / rows, 1.0))
-    return max(float(policies.write.record_size_bytes), 1.0)
 
 
 def _encoded_keys(table: LoadedTable, policies: Policies) -> KeyConfig:

@@ -81,7 +81,7 @@ def stage(attempt: WriteAttempt) -> None:
     context = attempt.context
     if not attempt.staged:
         attempt.staged.extend(_staged(attempt))
-    if any(run.buckets != context.buckets for run in attempt.staged):
+    if any(run.buckets != context.layout.buckets for run in attempt.staged):
         # The buckets of partitions changed since an earlier attempt staged the rows.
         attempt.staged[:] = attempt.engine.run(partial(regroup_run, context), list(attempt.staged), light=True)
 
@@ -91,7 +91,7 @@ def _staged(attempt: WriteAttempt) -> list[StagedRun]:
     context, engine, frame = attempt.context, attempt.engine, attempt.request.frame
     if not engine.divides(frame):
         return engine.exchange(frame, partial(stage_shard, context), by=attempt.prepared.shard_by, hint="exact")
-    if not context.combine:
+    if not context.incoming.combine:
         return engine.exchange(frame, partial(stage_shard, context), by=(), hint="none")
     ways = ways_for(engine.parallelism)
     parts = engine.exchange(frame, partial(write_parts, context, ways), by=(), hint="none")
@@ -104,7 +104,7 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGro
     table, context, engine = attempt.table, attempt.context, attempt.engine
     entries = [entry for run in runs for entry in run.entries]
     if not entries:
-        by_key = attempt.request.operation is Operation.DELETE and context.ordered_deletes
+        by_key = attempt.request.operation is Operation.DELETE and context.incoming.ordered_deletes
         return NothingToDo(
             code=NothingToDoReason.NO_CHANGES,
             reason="no stored row matches the batch" if by_key else "the batch has no rows",
@@ -122,7 +122,7 @@ def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGro
     if not tasks:
         return NothingToDo(code=NothingToDoReason.NO_CHANGES, reason="no stored row matches the batch")
     pending = search.resizes
-    if in_clustering and context.deletes_only and not context.hashes_keys:
+    if in_clustering and context.incoming.deletes_only and not context.layout.hashes_keys:
         pending = _looked_up_resizes(attempt, tasks)
         tasks = (*tasks, *(copy for task in tasks if task.appends for copy in copied_deletes(pending, task)))
     copied = {resize.instant: resize.partitions for resize in pending}
@@ -174,7 +174,11 @@ def _write_groups(
     sizes = [0] * len(tasks)
     work = stage_of(attempt.prepared.table, "write", "file group", sizes)
     # Appends that read no stored row, and rewrites of small files, take less time than the start of tasks on Spark.
-    appends = light and staged_bytes <= _BYTES_HERE and not (context.keeps or context.lacks or context.rule.mixes)
+    appends = (
+        light
+        and staged_bytes <= _BYTES_HERE
+        and not (context.incoming.keeps or context.incoming.lacks or context.rule.mixes)
+    )
     rewritten = staged_bytes + sum(task.base.size_bytes for task in tasks if task.base is not None)
     rewrites = _starts_slowly(attempt.engine) and not any(task.appends for task in tasks)
     is_here = appends or (rewrites and rewritten <= _REWRITTEN_HERE)

@@ -112,12 +112,14 @@ class RememberedDeletes:
 
     def applied(self, runs: Sequence[StagedRun]) -> AppliedDeletes:
         """Drop late rows from the staged runs, and write the tombstones of their deletes."""
-        if self.operation is Operation.DELETE and not self.context.ordered_deletes and self.orders_deletes:
-            ordering = replace(self, context=replace(self.context, ordered_deletes=True))
+        if self.operation is Operation.DELETE and not self.context.incoming.ordered_deletes and self.orders_deletes:
+            ordering = replace(self, context=self.context.with_incoming(ordered_deletes=True))
             found = self._found(runs)
             return AppliedDeletes(runs=found, late=0, files=ordering.remember(found), are_ordered=True)
         kept, late = self.in_order(runs)
-        return AppliedDeletes(runs=kept, late=late, files=self.remember(kept), are_ordered=self.context.ordered_deletes)
+        return AppliedDeletes(
+            runs=kept, late=late, files=self.remember(kept), are_ordered=self.context.incoming.ordered_deletes
+        )
 
     def _found(self, runs: Sequence[StagedRun]) -> tuple[StagedRun, ...]:
         """Return the stored records with the keys to delete, as runs."""
@@ -126,7 +128,10 @@ class RememberedDeletes:
         read = slice_context(self.table, context.schema, budget=context.policy.memory_budget_bytes)
         tasks = []
         for file_slice in slices:
-            partition, bucket = file_slice.partition, -1 if context.buckets is None else bucket_of(file_slice.file_id)
+            partition, bucket = (
+                file_slice.partition,
+                -1 if context.layout.buckets is None else bucket_of(file_slice.file_id),
+            )
             matching = [e for e in entries if context.global_keys or (e.partition, e.bucket) == (partition, bucket)]
             if matching:
                 tasks.append(TagTask(bases=(), entries=tuple(matching), slices=(file_slice,)))
@@ -154,11 +159,15 @@ class RememberedDeletes:
 
     def remember(self, runs: Sequence[StagedRun]) -> tuple[TombstoneFile, ...]:
         """Write the tombstones of the runs' deletes; returns no files if no delete has an ordering value."""
-        if self.operation not in _REMEMBERING or (self.context.deletes_only and not self.context.ordered_deletes):
+        if self.operation not in _REMEMBERING or (
+            self.context.incoming.deletes_only and not self.context.incoming.ordered_deletes
+        ):
             return ()
         until_ms = min(self.now_ms + self.retention_ms, LATEST_MS)
         deletes = KnownDeletes(known=self.known, now_ms=self.now_ms, until_ms=until_ms)
-        deleting = [run for run in runs if self.context.deletes_only or any(entry.deletes for entry in run.entries)]
+        deleting = [
+            run for run in runs if self.context.incoming.deletes_only or any(entry.deletes for entry in run.entries)
+        ]
         return _written(self.engine.run(partial(write_tombstones, self.context, deletes), deleting, light=True))
 
     def extra(self, applied: AppliedDeletes, metadata: CommitMetadata) -> dict[str, str]:

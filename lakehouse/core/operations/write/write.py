@@ -285,7 +285,7 @@ def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
         return NothingToDo(
             code=NothingToDoReason.NO_CHANGES, reason="the batch has no rows and there is nothing to replace"
         )
-    if attempt.context.hash_order and request.replaces:
+    if attempt.context.layout.hash_order and request.replaces:
         # Hidden file groups keep their ids, so the ranges of hash values get new groups.
         rings = load_rings(table, {*replaced, *(stat.partition for stat in stats)})
         store_rings(table, [ring.renewed(attempt.instant.requested) for ring in rings.values()])
@@ -307,7 +307,7 @@ def _write_rows(attempt: WriteAttempt, deletes: RememberedDeletes | None) -> _Wr
         return _Written(attempt=attempt, stats=write_direct(attempt))
     stage(attempt)
     applied = AppliedDeletes(runs=attempt.staged) if deletes is None else deletes.applied(attempt.staged)
-    template = replace(attempt.prepared.template, ordered_deletes=applied.are_ordered)
+    template = attempt.prepared.template.with_incoming(ordered_deletes=applied.are_ordered)
     attempt = replace(attempt, prepared=replace(attempt.prepared, template=template))
     outcome = write_staged(attempt, applied.runs)
     if isinstance(outcome, WrittenGroups):
@@ -376,7 +376,7 @@ def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: Remem
     # Another writer may have inserted keys after a delete looked them up, so all keys of a delete are compared.
     compared = attempt.staged if attempt.request.operation is Operation.DELETE else applied.runs
     # Bucket indexes compare buckets instead of keys. Where the index does not look up keys, they may repeat anyway.
-    compares_keys = attempt.request.looks_up_keys and not context.hashes_keys
+    compares_keys = attempt.request.looks_up_keys and not context.layout.hashes_keys
     staging = IndexStaging(
         table=prepared.table,
         engine=attempt.engine,
@@ -397,14 +397,16 @@ def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: Remem
         staging=staging,
         global_keys=context.global_keys,
         finds_keys=partial(find_keys, attempt, compared) if compares_keys else None,
-        deleted_in=frozenset(e.partition for run in compared for e in run.entries if e.deletes or context.deletes_only),
+        deleted_in=frozenset(
+            e.partition for run in compared for e in run.entries if e.deletes or context.incoming.deletes_only
+        ),
     )
     if deletes is None:
         return commit
     begun: Callable[[Sequence[WriteStat]], tuple[str, str] | None] | None = None
-    if context.hash_order:
+    if context.layout.hash_order:
         begun = partial(_begun_group, written)
-    elif context.buckets is not None:
+    elif context.layout.buckets is not None:
         begun = partial(_begun_bucket, written)
     return replace(commit, makes_late=partial(deletes.makes_late, applied.runs), begun=begun)
 
@@ -459,8 +461,8 @@ def _is_staged(attempt: WriteAttempt) -> bool:
     # An overwrite with several writers may be repeated, and the repetition must write the same rows.
     pins = attempt.policies.transaction.many_writers and request.replaces and not engine.repeats(request.frame)
     # Rows of large values are staged apart from the others.
-    spreads = bool(context.spread_column)
-    return request.operation in _STAGED or context.hashes_keys or context.combine or spreads or pins
+    spreads = bool(context.layout.spread_column)
+    return request.operation in _STAGED or context.layout.hashes_keys or context.incoming.combine or spreads or pins
 
 
 def _clean_up_committed(attempt: WriteAttempt, outcome: Committed) -> None:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.files.staging import KEY, StagedReader, stage_shard
-from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.files.write_context import Incoming, WriteContext
+from lakehouse.core.index.staging_layout import StagingLayout
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.system.clock import SystemClock
@@ -33,7 +34,9 @@ ATTEMPT = Attempt(partition=3, stage=4, number=5)
 
 
 def context(**changes: Any) -> WriteContext:
-    """Return the settings of a write."""
+    """Return the settings of a write; fields of `Incoming` and `StagingLayout` are accepted as such."""
+    incoming = {key: changes.pop(key) for key in [*changes] if key in Incoming.__dataclass_fields__}
+    layout = {key: changes.pop(key) for key in [*changes] if key in StagingLayout.__dataclass_fields__}
     values = {
         "storage": MemoryStorage(),
         "clock": SystemClock(),
@@ -45,6 +48,8 @@ def context(**changes: Any) -> WriteContext:
         "rule": MergeRule(mode=MergeMode.EVENT_TIME_ORDERING, ordering=("ts",)),
         "policy": WritePolicy(),
         "bytes_per_row": 100.0,
+        "incoming": Incoming(**incoming),
+        "layout": StagingLayout(**layout),
     }
     return WriteContext(**{**values, **changes})
 
