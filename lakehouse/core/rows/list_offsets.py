@@ -1,8 +1,8 @@
 """Adds the offsets that lists without elements lack.
 
 An array of n lists has n + 1 offsets. Java's Arrow, and so Spark, writes none for an array of no lists, such as the
-inner lists of a column of lists of lists without a value in a batch. Arrow's kernels, even `nbytes`, read the first
-offset nevertheless, and the process crashes by a segmentation fault.
+inner lists of a column of lists of lists without a value in a batch. Arrow's kernels, even `nbytes`, still read
+the first offset, and the process crashes by a segmentation fault.
 """
 
 from __future__ import annotations

@@ -182,12 +182,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         rule=config.merge_rule,
         policy=policies.write,
         bytes_per_row=bytes_per_row(table, policies),
-        incoming=Incoming(
-            deletes_only=deletes_only,
-            ordered_deletes=deletes_only and _provides_ordering(table, policies, batch),
-            combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
-            deletes_yield=request.deletes_yield,
-        ),
+        incoming=_incoming(table, policies, request, batch),
         layout=StagingLayout(
             buckets=buckets if used_index.hashes_keys else None,
             hash_order=used_index.has_ring,
@@ -225,6 +220,18 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         drift=plan.drift,
         columns=request.columns,
         spread=spread,
+    )
+
+
+def _incoming(table: LoadedTable, policies: Policies, request: WriteRequest, batch: pa.Schema | None) -> Incoming:
+    """Return what the rows of a request are; `batch` has their columns."""
+    operation = request.operation
+    deletes_only = operation is Operation.DELETE
+    return Incoming(
+        deletes_only=deletes_only,
+        ordered_deletes=deletes_only and _provides_ordering(table, policies, batch),
+        combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
+        deletes_yield=request.deletes_yield,
     )
 
 
