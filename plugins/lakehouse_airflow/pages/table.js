@@ -93,7 +93,7 @@ const Schema = ({ found }) => h(Box, { maxH: '20rem', overflow: 'auto' }, h(Rows
 
 function Savepoints({ found, table, may, reload }) {
   if (!found.savepoints.length) return h(Text, { color: 'fg.muted' }, 'No savepoint. A savepoint keeps a commit from clean, and the table can be restored to it.');
-  return h(Rows, { label: 'Savepoints', head: ['instant', 'files', 'by', 'reason', ''], rows: found.savepoints.map((s) => [s.instant, count(s.files), h(Name, { text: s.by }), h(Prose, null, s.comment),
+  return h(Rows, { label: 'Savepoints', head: ['instant', 'files', 'by', 'reason', ''], rows: found.savepoints.map((s) => [s.instant, count(s.files), h(Name, { text: s.by }), h(Prose, { 'data-text': 'narrow' }, s.comment),
     h(ActionButton, { table, action: 'restore', fixed: { instant: s.instant }, disabled: !may.table, onDone: reload })]) });
 }
 

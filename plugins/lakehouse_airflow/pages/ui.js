@@ -111,7 +111,7 @@ export const whole = (text) => String(text).replace(VALUE, '$1\u00a0$2');
 
 // A name such as `sales.orders_daily` wraps between its parts only.
 export function Name({ text }) {
-  const parts = String(text).split(/(?<=[._/-])/);
+  const parts = String(text).split(/(?<=[._/@-])/);
   return h('span', { style: { whiteSpace: 'normal' } }, parts.map((part, i) => h(Fragment, { key: i }, i ? h('wbr') : null, part)));
 }
 
