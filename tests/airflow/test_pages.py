@@ -212,9 +212,15 @@ def test_partitions_by_day_are_a_calendar_with_three_measures(server: ApiServer,
     tab.see("2026-03-01 to 2026-03-04, 4 days with data", "Numbers of these days as a table")
     days = "[...document.querySelectorAll('[data-heatmap=calendar] [data-day]')].map((cell) => cell.dataset.day)"
     assert tab.run(days) == [f"2026-03-0{day}" for day in (1, 2, 3, 4)]
-    box = json.loads(tab.run(f"JSON.stringify({FIRST_DAY}.getBoundingClientRect())"))
-    tab.send("Input.dispatchMouseEvent", type="mouseMoved", x=box["x"] + 5, y=box["y"] + 5)
-    tab.see("1 of 1 base files are small", "click for its files")
+
+    def pointed() -> bool:
+        box = json.loads(tab.run(f"JSON.stringify({FIRST_DAY}.getBoundingClientRect())"))
+        for x, y in ((1, 1), (box["x"] + 5, box["y"] + 5)):
+            tab.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        tip = tab.run("(document.querySelector('[role=tooltip]') || {innerText: ''}).innerText")
+        return "1 of 1 base files are small" in tip and "click for its files" in tip
+
+    assert until(pointed), tab.text()
     tab.click("Small files")
     tab.see("Base files that are small", "up to 100 %")
     assert "measure=small" in tab.run("location.search")
