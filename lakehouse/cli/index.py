@@ -1,4 +1,4 @@
-"""`lakehouse index create | drop`; under spark-submit executors read the rows."""
+"""`lakehouse index list | create | drop`; under spark-submit executors read the rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,23 @@ from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.errors import UserError
 from lakehouse.spark.session import job_session
 from lakehouse.spec.contracts.services import CreatedIndex, DroppedIndexDocument
+
+
+def list_indexes(given: Given) -> None:
+    """Print the indexes of a table."""
+    document = open_table(given.table, given.option).inspection.indexes()
+    rows = [
+        {
+            "name": index.name,
+            "kind": index.kind,
+            "state": index.state.replace("_", " "),
+            "column": index.expression or index.columns,
+            "bytes": index.bytes,
+            "reason": index.reason,
+        }
+        for index in document.indexes
+    ]
+    show_document(document, given.output, rows=rows)
 
 
 def create(given: Given) -> None:

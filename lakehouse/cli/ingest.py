@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from lakehouse.cli.arguments import job_command
 from lakehouse.cli.group import Given
-from lakehouse.cli.ingest_runs import SERVICE, adopt, begin, end, record_failure, record_targets
+from lakehouse.cli.ingest_runs import SERVICE, adopt, begin, end, record_failure, record_refusal, record_targets
 from lakehouse.cli.specs import specs_in_force, with_warning
 from lakehouse.cli.sync import synced
 from lakehouse.cli.table import catalog_name, identified
@@ -25,6 +25,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.ingest.check import check_ingest
+from lakehouse.platform.ingest.idle import end_if_idle
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.platform.ingest.stream import Stop, Stream, run_stream, stop_by_signal
@@ -35,8 +36,8 @@ from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.services.metrics import Metrics, metrics
 from lakehouse.spark.session import job_session
-from lakehouse.spark.sources import Session, storage_options_of
-from lakehouse.spark.submitted import submitted_storage_options
+from lakehouse.spark.sources import storage_options_of
+from lakehouse.spark.submitted import is_submitted, submitted_storage_options
 from lakehouse.spec.command_check import REPLAY, check_command
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.contracts.lineage import JobLineage
@@ -48,11 +49,15 @@ from lakehouse.spec.stream import StreamSpec
 from lakehouse.spec.table import TableSpec, load_spec
 
 logger = logging.getLogger(__name__)
+#: Returns storage options.
+_Access = Callable[[], Mapping[str, str]]
+#: Id of a run that a person starts.
+_BY_HAND = "ingest by hand"
 
 
 def ingest(given: Given) -> int:
     """Run one ingestion and print its report."""
-    return run_job(zoned(job_command(given)), _work, _check)
+    return run_job(zoned(job_command(given)), _work, _check, _end_if_idle)
 
 
 def zoned(command: JobCommand) -> JobCommand:
@@ -90,7 +95,7 @@ def _stream_work(command: JobCommand) -> JobReport:
             Stream(
                 table=spec.ingestion_name,
                 settings=_stream_settings(spec, command),
-                run=lambda run_id: _recorded(spec, _one_run(command, run_id), measures, tables),
+                run=lambda run_id: _recorded(spec, _one_run(command, run_id), measures, tables=tables),
                 done=lambda one: print_report(command, one),
                 env=env,
                 lock=open_lease(env, spec.input),
@@ -133,6 +138,28 @@ def _work(command: JobCommand) -> JobReport:
     return report
 
 
+def _end_if_idle(command: JobCommand) -> JobReport | None:
+    """End a run that has nothing to read, as `_work` ends it, and return its report; None for another run."""
+    spec, warning = _spec_of(command)
+    try:
+        idle = _idle(identified(spec), command)
+    except LakehouseError as error:
+        # The run ends with this error.
+        record_refusal(spec, error, command.run_id or _BY_HAND)
+        raise
+    if idle is None:
+        return None
+    with metrics() as measures:
+        report = with_warning(_recorded(spec, command, measures, idle=idle), warning)
+    print_report(command, report)
+    return report
+
+
+def _idle(spec: TableSpec, command: JobCommand) -> JobReport | None:
+    options = submitted_storage_options(os.environ)
+    return end_if_idle(spec, command, environ=os.environ, storage_options=options)
+
+
 def _check(command: JobCommand) -> tuple[str, ...]:
     check_command(command, os.environ)
     spec, _ = _spec_of(command)
@@ -160,20 +187,34 @@ def _spec_of(command: JobCommand) -> tuple[TableSpec, str]:
     return replace(entry.spec, location=entry.location, identities=identities).of_input(command.input), warning
 
 
-def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics, tables: OpenedTables | None = None) -> JobReport:
-    """Run once and record the run; the runs of a stream share the tables that stay open."""
-    run_id = command.run_id or "ingest by hand"
+def _recorded(
+    spec: TableSpec,
+    command: JobCommand,
+    measures: Metrics,
+    *,
+    tables: OpenedTables | None = None,
+    idle: JobReport | None = None,
+) -> JobReport:
+    """Run once and record the run; the runs of a stream share the tables that stay open.
+
+    `idle` is the report of a run that has nothing to read, if that is known.
+    """
+    run_id = command.run_id or _BY_HAND
     catalog, table_id, spec = begin(spec, run_id)
     try:
         sync = _sync(spec, command)
-        for note in _checked(spec, command):
+        for note in () if idle is not None else _checked(spec, command):
             logger.info("%s", note)
-        session = job_session(f"lakehouse ingest {spec.table}")
-        run = run_replay if command.action == REPLAY else partial(run_ingest, tables=tables)
-        report = run(session, spec, command, environ=os.environ)
+        # A stream has a session, and spark-submit a JVM: its caller has looked with --end-if-idle.
+        if idle is None and tables is None and not is_submitted(os.environ):
+            idle = _idle(spec, command)
+        if idle is None:
+            report, access = _run(spec, command, tables)
+        else:
+            report, access = idle, partial(submitted_storage_options, os.environ)
         # Also after a run without new data, because an earlier sync may have failed.
-        report = report if sync is None else sync(report, session)
-        report = with_lineage(report, lambda: _lineage(spec, report, storage_options_of(session)))
+        report = report if sync is None else sync(report, access)
+        report = with_lineage(report, lambda: _lineage(spec, report, access()))
     except (Exception, JobStop) as error:
         problem = JobError.of(error.error if isinstance(error, JobStop) else error)
         failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=problem)
@@ -190,6 +231,13 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics, tables: O
     return report
 
 
+def _run(spec: TableSpec, command: JobCommand, tables: OpenedTables | None) -> tuple[JobReport, _Access]:
+    """Run in a Spark session, and return the report and a function that returns the session's storage options."""
+    session = job_session(f"lakehouse ingest {spec.table}")
+    run = run_replay if command.action == REPLAY else partial(run_ingest, tables=tables)
+    return run(session, spec, command, environ=os.environ), partial(storage_options_of, session)
+
+
 def _lineage(spec: TableSpec, report: JobReport, storage_options: Mapping[str, str]) -> JobLineage:
     if spec.is_template:
         return JobLineage()
@@ -197,7 +245,7 @@ def _lineage(spec: TableSpec, report: JobReport, storage_options: Mapping[str, s
     return ingest_lineage(spec, table, os.environ, report.lineage)
 
 
-def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session], JobReport] | None:
+def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, _Access], JobReport] | None:
     """Return the function that syncs the table to the metastore, None if sync is not enabled.
 
     Raises UserError if the client is not installed, or if no metastore is configured.
@@ -210,13 +258,13 @@ def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session]
     open_metastore(policy).close()
     location = location_of(spec, os.environ)
     if not spec.is_template:
-        return lambda report, session: synced(report, location, options, storage_options_of(session))
+        return lambda report, access: synced(report, location, options, access())
     place = f"{location.rstrip('/')}/"
 
-    def each(report: JobReport, session: Session) -> JobReport:
-        access = storage_options_of(session)
+    def each(report: JobReport, access: _Access) -> JobReport:
+        storage_options = access()
         parts = tuple(
-            one if one.status is JobStatus.FAILED else synced(one, place + one.table, options, access)
+            one if one.status is JobStatus.FAILED else synced(one, place + one.table, options, storage_options)
             for one in report.parts
         )
         warnings = [f"{one.table}: {one.warning}" for one in parts if one.warning]

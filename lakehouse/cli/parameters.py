@@ -153,10 +153,11 @@ def flag(name: str, text: str) -> click.Option:
     return click.Option([name], is_flag=True, help=text)
 
 
-def value(name: str, text: str, **more: Any) -> click.Option:
-    """Return a flag with a value; `more` are parameters of `click.Option`."""
-    # Help shows no empty default.
-    return click.Option([name], help=text, show_default=more.get("default", "") != "", **more)
+def value(name: str, text: str, *, also: Sequence[str] = (), **more: Any) -> click.Option:
+    """Return a flag with a value; `also` are more spellings, `more` are parameters of `click.Option`."""
+    # Help shows no empty default. The field of the command is named by the first spelling.
+    field = name.lstrip("-").replace("-", "_")
+    return click.Option([name, *also, field], help=text, show_default=more.get("default", "") != "", **more)
 
 
 class JobOption(click.Option):
@@ -168,7 +169,16 @@ class JobOption(click.Option):
 
 
 #: Flags of ingestions only.
-INGEST_FLAGS = ("--input", "--full-refresh", "--resnapshot", "--every", "--run-for", "--commit", "--dead-letters")
+INGEST_FLAGS = (
+    "--input",
+    "--full-refresh",
+    "--resnapshot",
+    "--every",
+    "--run-for",
+    "--commit",
+    "--dead-letters",
+    "--end-if-idle",
+)
 
 
 def job_flags(*, without: Sequence[str] = ()) -> list[click.Parameter]:

@@ -6,18 +6,21 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from lakehouse.cli.group import Given
-from lakehouse.cli.output import rows_of, show, show_document
+from lakehouse.cli.output import show, show_document
 from lakehouse.cli.row_values import rows_of_batch
 from lakehouse.cli.specs import author
 from lakehouse.cli.truncation import note_of_more
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import load_catalog
@@ -27,7 +30,8 @@ from lakehouse.platform.catalog.declared_tables import (
     require_declared_key,
     require_declared_name,
 )
-from lakehouse.spec.contracts.catalog import TableLocation, TimelineInstant, TimelineInstants
+from lakehouse.platform.catalog.open_table import open_table as open_registered
+from lakehouse.spec.contracts.catalog import TableLocation
 from lakehouse.spec.contracts.tables import DeletedRows
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TableSpec, load_spec
@@ -36,6 +40,18 @@ logger = logging.getLogger(__name__)
 _SPECS = (".yaml", ".yml")
 # A name in a catalog, which is neither a path nor a URL.
 _IDENTIFIER = re.compile(r"(?:(\w+):)?([\w-]+\.[\w-]+)")
+#: Tables that stay open between the commands of a process; None if every command opens its own.
+_KEPT: ContextVar[OpenedTables | None] = ContextVar("kept_tables", default=None)
+
+
+@contextmanager
+def keep_tables() -> Iterator[None]:
+    """Keep the tables of a catalog open between the commands of this block, which then read only what is new."""
+    token = _KEPT.set(OpenedTables())
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
 
 
 def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
@@ -51,7 +67,8 @@ def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
     if known is None:
         return Table.open(name, options=options)
     with load_catalog(known[0]) as catalog:
-        return catalog.load_table(known[1], options=options)
+        entry = catalog.entry(known[1])
+        return open_registered(entry, catalog.policies(entry.namespace), options, _KEPT.get())
 
 
 def identified(spec: TableSpec) -> TableSpec:
@@ -180,16 +197,6 @@ def delete(given: Given) -> None:
     else:
         result = DeletedRows(dry_run=False, rows=0, reason=outcome.reason)
     show_document(result, given.output)
-
-
-def show_timeline(given: Given) -> None:
-    """Print the instants of a table, or those of its archive."""
-    table = open_table(given.table)
-    instants = [
-        TimelineInstant(requested=i.requested, completed=i.completed, action=str(i.action), state=i.state.name)
-        for i in (table.archived() if given.archived else table.timeline)
-    ]
-    show_document(TimelineInstants(instants=tuple(instants)), given.output, rows=rows_of(instants))
 
 
 def spec_of(name: str) -> TableSpec | None:

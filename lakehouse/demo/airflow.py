@@ -16,10 +16,10 @@ from urllib.request import Request, urlopen
 from lakehouse.core.system.clock import WaitClock
 from lakehouse.demo.database import Database
 from lakehouse.demo.place import DemoPlace, Ports
-from lakehouse.demo.processes import HOST, end_session, environment_of, session_members
+from lakehouse.demo.processes import HOST, end_processes_of, end_session, environment_of, session_members
 from lakehouse.errors import LakehouseError
 
-_START_S, _PATIENCE_S, _POLL_S, _REQUEST_S = 240.0, 30.0, 0.5, 30.0
+_START_S, _PATIENCE_S, _POLL_S, _REQUEST_S = 240.0, 180.0, 0.5, 60.0
 _TAIL_LINES = 40
 
 
@@ -32,7 +32,11 @@ class AirflowApi:
     token: dict[str, str] = field(default_factory=dict, compare=False)
 
     def get(self, path: str) -> Any:
-        """Return the JSON of a GET request. An internal error of Airflow is retried for half a minute."""
+        """Return the JSON of a GET request. An internal error, or no answer, is retried for three minutes.
+
+        Raises:
+            LakehouseError: Airflow refuses the request, or does not answer.
+        """
         deadline = self.clock.monotonic_s() + _PATIENCE_S
         while True:
             try:
@@ -41,6 +45,10 @@ class AirflowApi:
                 # Airflow answers 500 while SQLite is locked. The same request succeeds later.
                 if error.code != 500 or self.clock.monotonic_s() > deadline:
                     raise self._failed("GET", path, error) from error
+            except OSError as error:
+                # A busy machine answers late.
+                if self.clock.monotonic_s() > deadline:
+                    raise LakehouseError(f"Airflow does not answer GET {path}: {error}") from error
             self.clock.sleep(1)
 
     def send(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
@@ -115,6 +123,7 @@ def running_airflow(
     finally:
         end_session(process.pid, clock)
         process.wait()
+        end_processes_of(place.home, clock)
         session.unlink(missing_ok=True)
 
 
@@ -145,6 +154,7 @@ def log_tail(place: DemoPlace) -> str:
 
 def end_leftover(place: DemoPlace, clock: WaitClock) -> None:
     """End the Airflow of a demo that was killed. The lock of the demo's home excludes a running demo."""
+    end_processes_of(place.home, clock)
     try:
         leader = int(_session(place).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lakehouse.demo.database import HOW_TO_INSTALL, Database
 from lakehouse.demo.jvm import short_job_flags
-from lakehouse.demo.processes import HOST
+from lakehouse.demo.processes import HOST, PROCESS_OF
 from lakehouse.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,10 +81,13 @@ class DemoPlace:
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url,
+            # The API server builds its routes at the first request of a task, which takes long on a busy machine.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(ports.trigger_log),
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(ports.worker_log),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
             "JDK_JAVA_OPTIONS": short_job_flags(Path(sys.prefix)),
+            "LAKEHOUSE_DAGS_PAUSED": "!services.schedule",
             "LAKEHOUSE_HOME": str(self.home),
             "LAKEHOUSE_SPARK_HOME": sys.prefix,
             "LAKEHOUSE_SPECS": str(self.specs),
@@ -102,7 +105,7 @@ class DemoPlace:
     def environment(self, database: Database, ports: Ports) -> dict[str, str]:
         """Return the complete environment of Airflow's processes."""
         path = f"{self.airflow_venv / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
-        return {**os.environ, **self.variables(database, ports), "PATH": path}
+        return {**os.environ, **self.variables(database, ports), PROCESS_OF: str(self.home), "PATH": path}
 
     def write_settings(self, database: Database) -> None:
         """Write Airflow's local settings: on SQLite they refuse backfills."""

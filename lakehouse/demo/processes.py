@@ -6,14 +6,18 @@ import fcntl
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 from lakehouse.core.system.clock import WaitClock
 from lakehouse.errors import UserError
 
 HOST = "127.0.0.1"
+#: The variable of all processes that a demo starts, with its home. A shell that sources the file `env` has none.
+PROCESS_OF = "LAKEHOUSE_DEMO_PROCESS"
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOP_S = 20.0
 _POLL_S = 0.1
 
@@ -52,12 +56,25 @@ def only_one(home: Path) -> Iterator[None]:
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C in the block, so that the processes of the demo are ended."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Treat SIGTERM, and the end of the terminal, like Ctrl-C in the block, so that the demo's processes are ended.
+
+    Only the first signal interrupts. A second one would interrupt the end of the processes, and leave some behind.
+    """
+    before = {number: signal.getsignal(number) for number in _INTERRUPTS}
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        for each in _INTERRUPTS:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in _INTERRUPTS:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def session_members(leader: int) -> list[int]:
@@ -89,10 +106,26 @@ def end_session(leader: int, clock: WaitClock) -> None:
 
     A signal to the leader only would not end its children, and tasks of Airflow have process groups of their own.
     """
+    _end(lambda: session_members(leader), clock)
+
+
+def end_processes_of(home: Path, clock: WaitClock) -> None:
+    """End the processes of a demo that left its session, such as the job of a stream, as `end_session` does."""
+    _end(lambda: processes_of(home), clock)
+
+
+def processes_of(home: Path) -> list[int]:
+    """Return the ids of the running processes that a demo started, in any session, without this process."""
+    numbers = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    own = os.getpid()
+    return [pid for pid in numbers if pid != own and environment_of(pid).get(PROCESS_OF) == str(home)]
+
+
+def _end(running: Callable[[], list[int]], clock: WaitClock) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in session_members(leader):
+        for pid in running():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         deadline = clock.monotonic_s() + _STOP_S
-        while session_members(leader) and clock.monotonic_s() < deadline:
+        while running() and clock.monotonic_s() < deadline:
             clock.sleep(_POLL_S)

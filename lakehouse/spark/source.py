@@ -43,6 +43,7 @@ from lakehouse.errors import CleanedHistoryError, UserError, nearest
 from lakehouse.spark.file_sources import PlannedFilesReader, file_source
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.source_options import NAME, SourceOptions, parse_source_options
+from lakehouse.spark.worker_python import set_worker_python
 from lakehouse.spark.workers import prepare_for_reuse
 
 _SMALL_TASK_BYTES = 32 * 1024 * 1024
@@ -50,7 +51,8 @@ _BEFORE_FIRST_COMMIT = "0" * 17
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format with a session."""
+    """Register the format with a session, whose workers get the Python of this process (see `worker_python`)."""
+    set_worker_python(spark)
     spark.dataSource.register(LakehouseDataSource)
 
 

@@ -17,6 +17,11 @@ from lakehouse.spec.contracts.job import STORAGE_SETTINGS
 _PREFIX = "spark.hadoop.fs."
 
 
+def is_submitted(environ: Mapping[str, str]) -> bool:
+    """Return whether spark-submit started this process, so that its JVM runs."""
+    return "PYSPARK_GATEWAY_PORT" in environ
+
+
 def submitted_storage_options(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings `spark.hadoop.fs.*` that the session of this job will have, without starting it."""
     return {key: value for key, value in submitted_settings(environ).items() if key.startswith(_PREFIX)}
@@ -28,7 +33,7 @@ def submitted_settings(environ: Mapping[str, str]) -> dict[str, str]:
     Under spark-submit the JVM holds them. Otherwise they come from `spark-defaults.conf` and from the variable
     LAKEHOUSE_STORAGE_SETTINGS, which an Airflow operator sets to its own `conf`.
     """
-    if "PYSPARK_GATEWAY_PORT" in environ:
+    if is_submitted(environ):
         # This connects to the JVM of spark-submit and starts no Spark context.
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())

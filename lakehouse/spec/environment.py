@@ -70,6 +70,13 @@ ENVIRONMENT = (
         reader="shell and Airflow",
     ),
     EnvironmentVariable(
+        name="LAKEHOUSE_DAGS_PAUSED",
+        text="DAGs that start paused when Airflow sees them for the first time: `true`, `false`, or ids and patterns, "
+        "comma separated; `!` excepts a DAG, such as `*, !services.schedule`.",
+        default="as Airflow creates DAGs",
+        reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
         name="LAKEHOUSE_ALARMS",
         text="File with rules and notifiers of alarms, which changes the shipped rules.",
         default="`alarms.yaml` beside the folder of table specs, if it exists",
@@ -148,6 +155,11 @@ ENVIRONMENT = (
         name="LAKEHOUSE_DEMO_NO_BACKFILL",
         text="Why the demo's Airflow refuses backfills; the demo sets it if its database is SQLite.",
         reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_DEMO_PROCESS",
+        text="The home of the demo that started the process; the demo sets it, and ends such processes at its end.",
+        reader="the demo",
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_INGEST_SLOTS",

@@ -140,6 +140,12 @@ JOB_FLAGS = (
         text="Check the command, the table and the access to its storage, and run nothing.",
     ),
     JobFlag(
+        flag="--end-if-idle",
+        field="end_if_idle",
+        form=FlagForm.SWITCH,
+        text="With --check: end the run here, with its report, if its source has no new data. No Spark starts.",
+    ),
+    JobFlag(
         flag="--debug",
         field="debug",
         form=FlagForm.SWITCH,

@@ -1,6 +1,7 @@
 """Airflow operators, sensors, assets and DAG builders of lakehouse; light imports, because DAG parsing needs them.
 
-`lakehouse_dags` builds the DAGs of a deployment in a DAG file of its own. Operators are in the modules.
+`lakehouse_dags` builds the DAGs of a deployment in a DAG file of its own. The names of `__all__` are the public API;
+all other names may change in any release.
 """
 
 from __future__ import annotations
@@ -9,13 +10,65 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakehouse_airflow.alerts import deadline_missed, task_failed
+    from lakehouse_airflow.assets import (
+        drop_events,
+        named_table_asset,
+        partitions_asset,
+        published_asset,
+        source_assets,
+        table_asset,
+    )
     from lakehouse_airflow.dags import lakehouse_dag_errors, lakehouse_dags
+    from lakehouse_airflow.operators import LakehouseOperator
+    from lakehouse_airflow.publish import ArchivePartitionsOperator, PublishPartitionsOperator
+    from lakehouse_airflow.publish_sensor import PartitionReadySensor
+    from lakehouse_airflow.services import ServiceOperator, service_dag
+    from lakehouse_airflow.stream import StreamOperator
 
-__all__ = ["lakehouse_dags", "lakehouse_dag_errors"]
+__all__ = [
+    "ArchivePartitionsOperator",
+    "LakehouseOperator",
+    "PartitionReadySensor",
+    "PublishPartitionsOperator",
+    "ServiceOperator",
+    "StreamOperator",
+    "deadline_missed",
+    "drop_events",
+    "lakehouse_dag_errors",
+    "lakehouse_dags",
+    "named_table_asset",
+    "partitions_asset",
+    "published_asset",
+    "service_dag",
+    "source_assets",
+    "table_asset",
+    "task_failed",
+]
+
+#: The modules of the public names.
+_MODULES = {
+    "alerts": ("deadline_missed", "task_failed"),
+    "assets": (
+        "drop_events",
+        "named_table_asset",
+        "partitions_asset",
+        "published_asset",
+        "source_assets",
+        "table_asset",
+    ),
+    "dags": ("lakehouse_dag_errors", "lakehouse_dags"),
+    "operators": ("LakehouseOperator",),
+    "publish": ("ArchivePartitionsOperator", "PublishPartitionsOperator"),
+    "publish_sensor": ("PartitionReadySensor",),
+    "services": ("ServiceOperator", "service_dag"),
+    "stream": ("StreamOperator",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is used: each process of Airflow loads the plugin, few of them parse DAGs."""
-    if name in __all__:
-        return getattr(import_module("lakehouse_airflow.dags"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"lakehouse_airflow.{_MODULE_OF[name]}"), name)

@@ -34,6 +34,7 @@ from lakehouse_airflow.dags_ingest import ingest_dag
 from lakehouse_airflow.dags_publish import publish_dag
 from lakehouse_airflow.dags_services import SCHEDULES, usual_service_dag
 from lakehouse_airflow.doctor_dag import doctor_dag
+from lakehouse_airflow.paused_dags import Paused, PausedDags, paused_dags
 from lakehouse_airflow.pools import DOCTOR, SCHEDULER, spec_pools
 from lakehouse_airflow.publish import POOL as PUBLISH_POOL
 from lakehouse_airflow.schedule import DAG_ID as SCHEDULE_ID
@@ -70,6 +71,7 @@ def lakehouse_dags(
     services: Mapping[str, str] | Collection[str] | None = None,
     doctor: bool | None = None,
     actions: bool | None = None,
+    paused: Paused | None = None,
     default_args: Mapping[str, Any] | None = None,
     pools: Mapping[str, str] | None = None,
     conf: Mapping[str, Any] | None = None,
@@ -91,6 +93,9 @@ def lakehouse_dags(
             DAGs.
         doctor: Build the DAG `lakehouse.doctor`, which checks the deployment every day. Default: if services are built.
         actions: Build the DAG `lakehouse.actions` for actions of users on pages. Default: if services are built.
+        paused: The DAGs that start paused when Airflow sees them for the first time: all (True), none (False), or ids
+            and patterns such as `["ingest.*", "publish.*"]`; `!services.schedule` excepts a DAG. Default:
+            `LAKEHOUSE_DAGS_PAUSED`, or else as Airflow creates DAGs. `spec_errors` never starts paused.
         default_args: Airflow's default arguments of all tasks, such as `on_failure_callback`.
         pools: New names of pools, such as `{"lakehouse_services": "etl"}`.
         conf: Spark properties of all jobs. The properties in a table spec replace them.
@@ -100,10 +105,11 @@ def lakehouse_dags(
         The DAGs. In the process of a task it is only the DAG of the task.
 
     Raises:
-        UserError: For a missing folder of specs, an unknown service or an unknown pool.
+        UserError: For a missing folder of specs, an unknown service, an unknown pool, or an id of no DAG in `paused`.
     """
     page = _page(module, specs)
     _check_pools(pools or {}, page.specs.good)
+    decision = paused_dags(paused)
     settings: dict[str, Any] = {"default_args": dict(default_args or {})}
     conf = dict(conf or {})
     builders = dict(_tables(page.specs.good, ingest, publish, settings, conf))
@@ -115,14 +121,9 @@ def lakehouse_dags(
     builders |= {ACTIONS: partial(actions_dag, **settings)} if (usual if actions is None else actions) else {}
     if page.specs.errors:
         builders[page.errors_id] = partial(_errors_dag, page, settings)
-    # A task needs its own DAG only.
-    parsed = get_parsing_context().dag_id
     made = []
-    for dag_id, build in builders.items():
-        if parsed not in (None, dag_id):
-            continue
-        declare_folders(dag_id, page.folders)
-        dag = build()
+    for dag in _built(builders, page.folders):
+        _decide_state(dag, decision)
         _rename_pools(dag, pools or {})
         if change is not None:
             change(dag)
@@ -159,6 +160,15 @@ def _page(module: MutableMapping[str, Any], specs: Folders | None) -> _Page:
                 f"{folder} is not a directory: create it for table specs, or pass specs= another one", path=str(folder)
             )
     return _Page(file=file, folders=folders, specs=load_specs(folders))
+
+
+def _built(builders: Mapping[str, Callable[[], DAG]], folders: tuple[Path, ...]) -> Iterator[DAG]:
+    """Yield the DAGs; a task needs its own DAG only."""
+    parsed = get_parsing_context().dag_id
+    for dag_id, build in builders.items():
+        if parsed in (None, dag_id):
+            declare_folders(dag_id, folders)
+            yield build()
 
 
 def _tables(
@@ -211,6 +221,12 @@ def _check_pools(pools: Mapping[str, str], specs: Sequence[TableSpec]) -> None:
 def _rename_pools(dag: DAG, pools: Mapping[str, str]) -> None:
     for each in dag.tasks:
         each.pool = pools.get(each.pool, each.pool)
+
+
+def _decide_state(dag: DAG, decision: PausedDags) -> None:
+    starts_paused = decision.starts_paused(dag.dag_id)
+    if starts_paused is not None and not dag.dag_id.startswith(_ERRORS):
+        dag.is_paused_upon_creation = starts_paused
 
 
 def _errors_dag(page: _Page, settings: Mapping[str, Any]) -> DAG:

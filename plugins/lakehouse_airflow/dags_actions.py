@@ -16,6 +16,7 @@ from lakehouse.errors import UserError
 from lakehouse.spec.actions import ACTIONS, dag_run_id
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.job_environment import AUTHOR
+from lakehouse_airflow.paused_dags import creation_state
 from lakehouse_airflow.processes import end_job
 from lakehouse_airflow.publish import POOL
 from lakehouse_airflow.refusals import noted_refusals
@@ -38,7 +39,6 @@ def actions_dag(**dag: Any) -> DAG:
         catchup=False,
         # An action waits for no other one; the table's own locks order them.
         max_active_runs=8,
-        is_paused_upon_creation=False,
         params={
             "action_id": Param(
                 None,
@@ -66,7 +66,7 @@ def actions_dag(**dag: Any) -> DAG:
                 description='Values by name, for example {"instant": "20260131120000000"}.',
             ),
         },
-        **{"tags": ["lakehouse"], **dag},
+        **{"tags": ["lakehouse"], "is_paused_upon_creation": False, **creation_state(DAG_ID), **dag},
     ) as made:
         act.override(pool=POOL, execution_timeout=timedelta(hours=1))()
     return made

@@ -29,6 +29,7 @@ from lakehouse_airflow.assets import TABLES, table_asset
 from lakehouse_airflow.data_intervals import BACKFILL_DATES
 from lakehouse_airflow.forms import ingest_form
 from lakehouse_airflow.operators import LakehouseOperator
+from lakehouse_airflow.paused_dags import creation_state
 from lakehouse_airflow.specs import timetable
 from lakehouse_airflow.stream import StreamOperator
 
@@ -56,8 +57,9 @@ def ingest_dag(
         sources: Assets of the tables that the ingestion reads. Without a schedule each of their events starts a run.
         dag: More arguments of Airflow's DAG: callbacks, deadlines, default_args.
     """
+    dag_id = f"ingest.{spec.ingestion_name}"
     with DAG(
-        dag_id=f"ingest.{spec.ingestion_name}",
+        dag_id=dag_id,
         description=f"{ingest.operation} {ingest.source.description} into {spec.table}",
         doc_md=f"{__doc__}\n{_described(spec)}{_zone_doc(ingest)}",
         schedule=_schedule(spec, ingest, sources),
@@ -65,7 +67,7 @@ def ingest_dag(
         catchup=ingest.catchup,
         max_active_runs=1,
         params=ingest_form(snapshots=ingest.database is not None, replays=ingest.source.KIND in REPLAYED),
-        **{"tags": ["lakehouse", "ingest"], **_of_stream(ingest), **dag},
+        **{"tags": ["lakehouse", "ingest"], **_of_stream(ingest), **creation_state(dag_id), **dag},
     ) as made:
         operator, settings = _operator(ingest)
         operator(

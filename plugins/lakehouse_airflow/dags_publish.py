@@ -22,6 +22,7 @@ from lakehouse_airflow.assets import partitions_asset, table_asset
 from lakehouse_airflow.data_intervals import BACKFILL_DATES
 from lakehouse_airflow.forms import publish_form
 from lakehouse_airflow.operators import JOB_DOC
+from lakehouse_airflow.paused_dags import creation_state
 from lakehouse_airflow.publish import (
     ArchivePartitionsOperator,
     PublishPartitionsOperator,
@@ -47,8 +48,9 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
         schedule = AssetOrTimeSchedule(timetable=by_clock, assets=[table_asset(spec)])
     outlets = [partitions_asset(publish.target)]
     soon: dict[str, Any] = {"retries": 3, "retry_delay": timedelta(seconds=30)}
+    dag_id = f"publish.{spec.table}"
     with DAG(
-        dag_id=f"publish.{spec.table}",
+        dag_id=dag_id,
         description=f"Publish partitions of {spec.table} as {publish.target} in the metastore",
         doc_md=f"{__doc__}\nPeriods are in the time zone {publish.timezone}. {BACKFILL_DATES}",
         schedule=schedule,
@@ -57,7 +59,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec, *, conf: Mapping[str, Any
         catchup=False,
         max_active_runs=1,
         params=publish_form(),
-        **{"tags": ["lakehouse", "publish"], **dag},
+        **{"tags": ["lakehouse", "publish"], **creation_state(dag_id), **dag},
     ) as made:
         published = PublishPartitionsOperator(
             task_id="publish",

@@ -1,38 +1,35 @@
 """The checks of `lakehouse doctor` in Airflow's environment; those of Spark's environment run there in a process.
 
-The functions are registered in `FUNCTIONS` under the names of `lakehouse.spec.contracts.doctor.CHECKS`. Pools are rows
-of Airflow's database, which tasks cannot reach: a task gets them from the scheduler (see `missing_pools`), and the
-command line reads them itself.
+The functions are registered in `FUNCTIONS` under the names of `lakehouse.spec.contracts.doctor.CHECKS`.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from typing import Any
-from urllib.request import urlopen
 
 import psutil
 from airflow.sdk import BaseHook
-from airflow.sdk.configuration import conf
 
 import lakehouse
 from lakehouse.errors import UserError
+from lakehouse.spec.contracts.dag_states import DagStates
 from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckResult, CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
+from lakehouse.spec.reports_folder import REPORTS, reports_folder
 from lakehouse.spec.secrets import redact_text
-from lakehouse.spec.stream import DEFERRED
 from lakehouse.spec.table import TableSpec
 from lakehouse_airflow.commands import command_line
 from lakehouse_airflow.data_intervals import airflow_zone
+from lakehouse_airflow.doctor_facts import CONNECT_S, AirflowFacts, Check, Result, deferred_ingestions
+from lakehouse_airflow.doctor_runtime import check_executor, check_paused_dags, check_scheduler, check_triggerer
 from lakehouse_airflow.job_environment import (
     catalog_variables,
     connection_variables,
@@ -47,36 +44,40 @@ CONNECTION = "spark_default"
 _AIRFLOW = (3, 3), (3, 4)
 _PROVIDER = "apache-airflow-providers-apache-spark"
 _LEAST_PROVIDER = (6, 3)
-_CONNECT_S, _JOB_S = 5, 600
+_JOB_S = 600
 _STANDALONE, _STANDALONE_PORT = "spark://", 7077
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 #: Spark's default of spark.driver.memory, and the memory of the Python driver and of the JVM beside its heap.
 _DRIVER_BYTES, _BESIDE_HEAP_BYTES = 1 << 30, 1 << 29
+#: File systems that several hosts mount.
+_SHARED = (
+    "nfs",
+    "cifs",
+    "smb",
+    "ceph",
+    "gluster",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "fuse.",
+    "9p",
+    "virtiofs",
+    "afs",
+    "ocfs",
+)
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
-Result = tuple[CheckState, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AirflowFacts:
-    """What the checks read.
-
-    `pools` is None if neither the scheduler nor the database could give them; `pools_problem` says why. `report` is
-    that of Spark's environment, None with `report_problem`.
-    """
-
-    environ: Mapping[str, str]
-    specs: tuple[TableSpec, ...]
-    pools: PoolFacts | None
-    pools_problem: str
-    report: DoctorReport | None
-    report_problem: str
-
-
-Check = Callable[[AirflowFacts], Result]
+_NO_FACTS = (
+    "the scheduler gave no pools and DAGs to this run: it has not loaded the plugin of lakehouse. Restart the scheduler"
+)
 
 
 def examine(
-    environ: Mapping[str, str], names: Iterable[str] = (), *, pools: PoolFacts | None = None, in_task: bool = False
+    environ: Mapping[str, str],
+    names: Iterable[str] = (),
+    *,
+    pools: PoolFacts | None = None,
+    dags: DagStates | None = None,
+    in_task: bool = False,
 ) -> DoctorReport:
     """Run the checks of both environments and return their results in the order of `CHECKS`.
 
@@ -84,15 +85,20 @@ def examine(
         environ: Environment variables.
         names: Names of the checks; all checks by default.
         pools: The pools as the scheduler gave them to the run.
-        in_task: Whether this process is a task, which cannot read the pools from Airflow's database.
+        dags: The states of DAGs as the scheduler gave them to the run.
+        in_task: Whether this process is a task, which cannot read Airflow's database.
     """
     chosen = [name for name in CHECKS if name in set(names or CHECKS)]
+    if in_task:
+        return _examined(environ, chosen, {"pools": pools, "dags": dags, "problem": _NO_FACTS})
+    # Imported here because tasks, which import this module too, must not open Airflow's database.
+    database: Any = import_module("lakehouse_airflow.doctor_database")
+    with database.connections_of_database():
+        return _examined(environ, chosen, _read(database))
+
+
+def _examined(environ: Mapping[str, str], chosen: list[str], facts_of_airflow: Mapping[str, Any]) -> DoctorReport:
     specs = load_specs(tuple(f for f in folders_of_dag(environ.get("AIRFLOW_CTX_DAG_ID"), environ) if f.is_dir())).good
-    problem = (
-        "the scheduler gave no pools to this run: it has not loaded the plugin of lakehouse. Restart the scheduler"
-    )
-    if pools is None and not in_task and {"pools", "driver_memory"} & set(chosen):
-        pools, problem = _pools_of_database()
     spark = [name for name in chosen if CHECKS[name].environment is CheckedEnvironment.SPARK]
     report, failure = (None, "")
     if spark or "versions" in chosen:
@@ -100,16 +106,24 @@ def examine(
     facts = AirflowFacts(
         environ=environ,
         specs=specs,
-        pools=pools,
-        pools_problem=problem,
         report=report,
         report_problem=failure,
+        **facts_of_airflow,
     )
     results = [_result(name, FUNCTIONS[name], facts) for name in chosen if name in FUNCTIONS]
     results += [check for check in (report.checks if report else ()) if check.name in spark]
     return DoctorReport(
         lakehouse_version=lakehouse.__version__, python_version=sys.version.split()[0], checks=tuple(results)
     )
+
+
+def _read(database: Any) -> dict[str, Any]:
+    """Return the facts in Airflow's database, or the problem if it does not answer."""
+    try:
+        facts = {"pools": database.read_pools(), "dags": database.read_dags(), "queued": database.read_queued_tasks()}
+    except Exception as error:
+        facts = {"problem": f"Airflow's database does not answer: {type(error).__name__}: {error}"}
+    return {**facts, "health": database.read_health}
 
 
 def check_airflow(facts: AirflowFacts) -> Result:
@@ -143,7 +157,7 @@ def check_plugin(facts: AirflowFacts) -> Result:
 def check_pools(facts: AirflowFacts) -> Result:
     """Check that all pools exist and have slots."""
     if facts.pools is None:
-        return CheckState.FAILED, facts.pools_problem
+        return CheckState.FAILED, facts.problem
     needed = {*facts.pools.needed, *spec_pools(facts.specs)} or {setting.name for setting in POOLS}
     slots = facts.pools.slots
     missing = sorted(needed - slots.keys())
@@ -163,14 +177,17 @@ def check_spark_connection(facts: AirflowFacts) -> Result:
     except Exception as error:
         if master:
             return CheckState.OK, f"no connection {CONNECTION}; {SPARK_MASTER}={master}"
-        return CheckState.FAILED, f"the connection {CONNECTION} does not exist or does not parse: {error}"
+        unread = f" ({facts.problem})" if facts.problem and facts.queued is None and not facts.pools else ""
+        return CheckState.FAILED, f"the connection {CONNECTION} does not exist or does not parse: {error}{unread}"
     host = str(connection.host or "")
     if not host:
         return CheckState.FAILED, f"the connection {CONNECTION} has no host, so Spark would submit to YARN"
-    if str(connection.extra_dejson.get("deploy-mode", "client")) != "client":
-        return CheckState.FAILED, f"{CONNECTION}: deploy-mode is not client; reports are files of the task's host"
     address = f"{host}:{connection.port}" if connection.port else host
-    return _master(address, facts.environ)
+    state, found = _master(address, facts.environ)
+    if str(connection.extra_dejson.get("deploy-mode", "client")) == "client" or state is CheckState.FAILED:
+        return state, found
+    shared, where = cluster_reports(facts.environ)
+    return shared, f"{found}, with deploy-mode cluster: {where}"
 
 
 def check_spark_home(facts: AirflowFacts) -> Result:
@@ -209,36 +226,10 @@ def check_driver_memory(facts: AirflowFacts) -> Result:
     settings = [ingest.spark.get("spark.driver.memory", "") for ingest in ingests]
     heap = max([_DRIVER_BYTES, *filter(None, map(_memory, settings))])
     # The driver of a stream that a trigger watches runs beside the slots.
-    drivers = sum(slots) + len(_deferred(facts.specs))
+    drivers = sum(slots) + len(deferred_ingestions(facts.specs))
     needed, present = drivers * (heap + _BESIDE_HEAP_BYTES), psutil.virtual_memory().total
     text = f"{drivers} drivers need up to {_gigabytes(needed)}; this host has {_gigabytes(present)}"
     return (CheckState.OK if needed <= present else CheckState.WARNING), text
-
-
-def check_triggerer(facts: AirflowFacts) -> Result:
-    """Check that a triggerer runs if triggers watch streams."""
-    names = _deferred(facts.specs)
-    if not names:
-        return CheckState.SKIPPED, "no trigger watches a stream"
-    server = conf.get("core", "execution_api_server_url", fallback="").partition("/execution")[0]
-    server = server or conf.get("api", "base_url", fallback="") or "http://localhost:8080"
-    url = f"{server.rstrip('/')}/api/v2/monitor/health"
-    try:
-        with urlopen(url, timeout=_CONNECT_S) as answer:
-            found = json.load(answer).get("triggerer") or {}
-    except (OSError, ValueError) as error:
-        return CheckState.WARNING, f"{url} did not tell whether a triggerer runs, for {', '.join(names)}: {error}"
-    if found.get("status") == "healthy":
-        return CheckState.OK, f"a triggerer runs, for {', '.join(names)}"
-    last = found.get("latest_triggerer_heartbeat") or "never"
-    return CheckState.FAILED, f"no triggerer runs (last heartbeat: {last}), but {', '.join(names)} need one"
-
-
-def _deferred(specs: Iterable[TableSpec]) -> list[str]:
-    """Return the names of the ingestions whose streams a trigger watches."""
-    ingests = {one.ingestion_name: one.ingest for spec in specs for one in spec.ingestions}
-    streams = {name: ingest.stream for name, ingest in ingests.items() if ingest is not None}
-    return [name for name, stream in streams.items() if stream is not None and stream.watch == DEFERRED]
 
 
 def check_time_zone(facts: AirflowFacts) -> Result:
@@ -263,7 +254,10 @@ FUNCTIONS: Mapping[str, Check] = {
     "spark_home": check_spark_home,
     "versions": check_versions,
     "driver_memory": check_driver_memory,
+    "scheduler": check_scheduler,
+    "executor": check_executor,
     "triggerer": check_triggerer,
+    "paused_dags": check_paused_dags,
     "time_zone": check_time_zone,
 }
 
@@ -282,15 +276,6 @@ def _result(name: str, check: Check, facts: AirflowFacts) -> CheckResult:
         found=redact_text(" ".join(found.split())),
         advice=CHECKS[name].advice if is_problem else "",
     )
-
-
-def _pools_of_database() -> tuple[PoolFacts | None, str]:
-    try:
-        # Imported here because tasks, which import this module too, must not open Airflow's database.
-        module: Any = import_module("lakehouse_airflow.setup_deployment")
-        return module.pool_facts(), ""
-    except Exception as error:
-        return None, f"Airflow's database did not give the pools: {type(error).__name__}: {error}"
 
 
 def _spark_report(
@@ -315,6 +300,26 @@ def _spark_report(
         return None, f"`lakehouse doctor` in Spark's environment ended with exit code {done.returncode}: {last}"
 
 
+def cluster_reports(environ: Mapping[str, str]) -> Result:
+    """Judge the folder of reports for drivers that run on other hosts."""
+    folder = reports_folder(environ)
+    if not environ.get(REPORTS):
+        return (
+            CheckState.FAILED,
+            f"{REPORTS} is not set, so drivers on other hosts write their reports to {folder} there",
+        )
+    mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
+    place = next((str(path) for path in (folder, *folder.parents) if str(path) in mounts), "/")
+    kind = mounts.get(place, "unknown")
+    if kind.startswith(_SHARED):
+        return CheckState.OK, f"reports in {folder}, on {kind}"
+    return (
+        CheckState.WARNING,
+        f"{folder} is on {kind} of this host (mounted at {place}), and drivers run on other hosts. Set {REPORTS} to a "
+        "folder that all hosts mount",
+    )
+
+
 def _master(address: str, environ: Mapping[str, str]) -> Result:
     """Check that the master of an address can be used."""
     if address.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
@@ -327,7 +332,7 @@ def _master(address: str, environ: Mapping[str, str]) -> Result:
     for part in address.removeprefix(_STANDALONE).split(","):
         host, _, port = part.partition(":")
         try:
-            socket.create_connection((host, int(port or _STANDALONE_PORT)), timeout=_CONNECT_S).close()
+            socket.create_connection((host, int(port or _STANDALONE_PORT)), timeout=CONNECT_S).close()
         except (OSError, ValueError) as error:
             errors.append(f"{part}: {error}")
         else:

@@ -11,18 +11,20 @@ from typing import Any
 from airflow.sdk import DAG, CronDataIntervalTimetable, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from lakehouse.spec.contracts.dag_states import DagStates
 from lakehouse.spec.contracts.doctor import CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse_airflow.doctor import examine
-from lakehouse_airflow.pools import DEFAULT_POOL, DOCTOR, POOLS_KEY
+from lakehouse_airflow.paused_dags import creation_state
+from lakehouse_airflow.pools import DAGS_KEY, DEFAULT_POOL, DOCTOR, POOLS_KEY
 
 log = logging.getLogger(__name__)
 
 _DOC = (
-    "Checks what the deployment needs: pools, Spark connection and environment, versions, catalog, metastore, storage, "
-    "clocks. The task fails with the checks that failed and what to do; its log has all results.\n\nThe DAG runs in "
-    "`default_pool`, so that it also works when the pools of lakehouse are missing. `lakehouse doctor` is the same "
-    "check in a shell."
+    "Checks what the deployment needs: pools, scheduler, paused DAGs, Spark connection and environment, versions, "
+    "catalog, metastore, storage, clocks. The task fails with the checks that failed and what to do; its log has all "
+    "results.\n\nThe DAG runs in `default_pool`, so that it also works when the pools of lakehouse are missing. "
+    "`lakehouse doctor` is the same check in a shell."
 )
 _LEVELS = {CheckState.FAILED: logging.ERROR, CheckState.WARNING: logging.WARNING}
 
@@ -35,7 +37,7 @@ def doctor_dag(*, schedule: str = "@daily", timeout: timedelta = timedelta(minut
         timeout: Timeout of the task.
         dag: More arguments of Airflow's DAG: callbacks, default_args, tags.
     """
-    settings = {"tags": ["lakehouse", "doctor"], **dag}
+    settings = {"tags": ["lakehouse", "doctor"], **creation_state(DOCTOR), **dag}
     with DAG(
         dag_id=DOCTOR,
         description="Check what the deployment needs, and say what to do",
@@ -54,7 +56,7 @@ def doctor_dag(*, schedule: str = "@daily", timeout: timedelta = timedelta(minut
 @task(show_return_value_in_logs=False)
 def check_deployment(**context: Any) -> dict[str, Any]:
     """Task: log all results and fail with the failed checks; the return value is a DoctorReport."""
-    report = examine(os.environ, pools=pools_of_run(context), in_task=True)
+    report = examine(os.environ, pools=pools_of_run(context), dags=dags_of_run(context), in_task=True)
     for check in report.checks:
         advice = f" What to do: {check.advice}" if check.advice else ""
         log.log(_LEVELS.get(check.state, logging.INFO), "%s: %s: %s%s", check.name, check.state, check.found, advice)
@@ -67,9 +69,18 @@ def check_deployment(**context: Any) -> dict[str, Any]:
 
 def pools_of_run(context: Mapping[str, Any]) -> PoolFacts | None:
     """Return the pools that the scheduler stored in the run's configuration; None if it stored none."""
-    run = context.get("dag_run")
-    facts = (getattr(run, "conf", None) or {}).get(POOLS_KEY)
+    facts = _given(context, POOLS_KEY)
     return PoolFacts.from_mapping(facts) if facts else None
+
+
+def dags_of_run(context: Mapping[str, Any]) -> DagStates | None:
+    """Return the states of DAGs that the scheduler stored in the run's configuration; None if it stored none."""
+    facts = _given(context, DAGS_KEY)
+    return DagStates.from_mapping(facts) if facts else None
+
+
+def _given(context: Mapping[str, Any], key: str) -> Any:
+    return (getattr(context.get("dag_run"), "conf", None) or {}).get(key)
 
 
 def failure_text(report: DoctorReport) -> str:

@@ -22,7 +22,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.state import TaskInstanceState
 
 from lakehouse.spec.contracts.pools import PoolFacts
-from lakehouse_airflow.pools import DEFAULT_POOL, DOCTOR, POOLS, POOLS_KEY, missing_pool_message
+from lakehouse_airflow.pools import DEFAULT_POOL, POOLS, missing_pool_message
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +46,6 @@ def fail_tasks_without_pool(dag_run: Any) -> None:
             instance.set_state(TaskInstanceState.FAILED, session=session)
             instance.note = dag_run.note = f"{NOTE}{instance.task_id}: {reason}"
             session.add(Log(event=EVENT, task_instance=instance, extra=reason))
-
-
-def give_pools(dag_run: Any) -> None:
-    """Store the pools in the configuration of a run of `lakehouse.doctor`, because its task cannot read them."""
-    if dag_run.dag_id == DOCTOR:
-        facts = pool_facts(settings.Session.object_session(dag_run))
-        dag_run.conf = {**(dag_run.conf or {}), POOLS_KEY: facts.to_mapping()}
 
 
 def pool_facts(session: Any) -> PoolFacts:

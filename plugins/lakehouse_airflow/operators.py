@@ -13,7 +13,8 @@ Outcomes of a try:
     any other exit code              failed, retried
 
 Before the JVM starts, the command is checked here by its text and its spec, and then in a process of Spark's
-environment by the metadata of its table (`--check`). An error of a check has the same outcome as that of a job.
+environment by the metadata of its table (`--check`). An error of a check has the same outcome as that of a job. The
+check of an ingestion also looks for new data. Without any it ends the run with its report, and Spark is not started.
 """
 
 from __future__ import annotations
@@ -143,6 +144,11 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         """Submit the job, wait for its end, and derive the state of the task from its report."""
         command = self._ready_command(context)
         report_path = Path(str(command.report))
+        ended = read_report(report_path)
+        if ended is not None:
+            # The check has ended the run. Reports of earlier tries are deleted before it.
+            self.log.info("The source has no new data, so Spark is not started.")
+            return self._success(context, command, ended, report_path)
         try:
             with _environment(self._secrets), heartbeat(report_path):
                 super().execute(context)
@@ -273,13 +279,18 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
             return False
         return self.check or bool(command.options)
 
+    def _check_of(self, command: JobCommand) -> JobCommand:
+        """Return the command of the check, which ends an ingestion without new data."""
+        is_ingestion = (command.verb, command.action) == ("ingest", "run")
+        return replace(command, check=True, end_if_idle=is_ingestion)
+
     def _run_check(self, context: Context, command: JobCommand) -> None:
         """Check the command in a process of Spark's environment; raise the exception of its error."""
         report = Path(str(command.report))
         variables = {**(self.env_vars or {}), **self._secrets, STORAGE_SETTINGS: self._storage_settings}
         started = monotonic()
         done = subprocess.run(
-            [variables["PYSPARK_PYTHON"], self.application, *replace(command, check=True).to_argv()],
+            [variables["PYSPARK_PYTHON"], self.application, *self._check_of(command).to_argv()],
             env={**os.environ, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -25,7 +25,7 @@ class RunListener:
         # Every task process loads the plugin, and only the scheduler needs the models of Airflow's database.
         checks = import_module("lakehouse_airflow.missing_pools")
         checks.fail_tasks_without_pool(dag_run)
-        checks.give_pools(dag_run)
+        import_module("lakehouse_airflow.run_facts").give_facts(dag_run)
 
     @hookimpl
     def on_dag_run_failed(self, dag_run: Any, msg: str) -> None:

@@ -14,8 +14,10 @@ from lakehouse.errors import UserError
 from lakehouse.spec.table import TableSpec
 
 SETUP = "airflow lakehouse setup"
-#: The DAG that checks the deployment, and the key of its run's configuration in which the scheduler stores the pools.
-DOCTOR, POOLS_KEY = "lakehouse.doctor", "pools"
+#: The DAG that checks the deployment, and the keys of its run's configuration in which the scheduler stores facts.
+DOCTOR, POOLS_KEY, DAGS_KEY = "lakehouse.doctor", "pools", "dags"
+#: The DAG that decides about table services.
+SCHEDULE = "services.schedule"
 #: Airflow's own pool. It exists in every deployment.
 DEFAULT_POOL = "default_pool"
 

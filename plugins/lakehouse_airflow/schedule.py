@@ -27,13 +27,14 @@ from lakehouse_airflow.assets import TABLE_SCHEME, TABLES
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.forms import check_conf, schedule_form
 from lakehouse_airflow.operators import JOB_DOC
-from lakehouse_airflow.pools import SCHEDULER, SERVICES, slots_of
+from lakehouse_airflow.paused_dags import creation_state
+from lakehouse_airflow.pools import SCHEDULE, SCHEDULER, SERVICES, slots_of
 from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.services import POOL, ServiceOperator, spec_assets
 
 log = logging.getLogger(__name__)
 
-DAG_ID = "services.schedule"
+DAG_ID = SCHEDULE
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 #: Airflow counts runs with a job that has not ended; a pass has to start although many jobs run.
 _ACTIVE_RUNS = 100
@@ -96,7 +97,8 @@ def schedule_dag(
     """
     watched = list(spec_assets() if assets is None else assets)
     clock: Any = CronTriggerTimetable(schedule, timezone="UTC")
-    settings = {"max_active_runs": _ACTIVE_RUNS, "catchup": False, "tags": ["lakehouse", "service"], **dag}
+    usual = {"max_active_runs": _ACTIVE_RUNS, "catchup": False, "tags": ["lakehouse", "service"]}
+    settings = {**usual, **creation_state(DAG_ID), **dag}
     properties = dict(conf or {})
     with DAG(
         dag_id=DAG_ID,

@@ -26,6 +26,7 @@ from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.data_intervals import is_backfill, params_interval, required_interval, whole_periods
 from lakehouse_airflow.forms import check_conf, service_form
 from lakehouse_airflow.operators import JOB_DOC, LakehouseOperator
+from lakehouse_airflow.paused_dags import creation_state
 from lakehouse_airflow.refusals import noted_refusals
 from lakehouse_airflow.rescheduling import reschedule
 from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
@@ -191,9 +192,11 @@ def service_dag(
     timetable: Any = CronDataIntervalTimetable(schedule, timezone="UTC")
     if watched:
         timetable = AssetOrTimeSchedule(timetable=timetable, assets=AssetAny(*watched))
-    settings: dict[str, Any] = {"max_active_runs": 1, "catchup": False, "tags": ["lakehouse", "service"], **dag}
+    dag_id = f"services.{service}"
+    usual: dict[str, Any] = {"max_active_runs": 1, "catchup": False, "tags": ["lakehouse", "service"]}
+    settings = {**usual, **creation_state(dag_id), **dag}
     with DAG(
-        dag_id=f"services.{service}",
+        dag_id=dag_id,
         description=f"{service} of the tables that are due",
         doc_md=doc,
         schedule=timetable,

@@ -20,9 +20,10 @@ from lakehouse.errors import UserError
 from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse.spec.table import load_spec
-from lakehouse_airflow import doctor
-from lakehouse_airflow.doctor import AirflowFacts, examine
+from lakehouse_airflow import doctor, doctor_database
+from lakehouse_airflow.doctor import examine
 from lakehouse_airflow.doctor_dag import check_deployment, doctor_dag, failure_text, pools_of_run
+from lakehouse_airflow.doctor_facts import AirflowFacts
 from lakehouse_airflow.setup_deployment import pool_facts
 from tests.support.fake_submit import FakeSubmit
 
@@ -32,7 +33,7 @@ POOLS = PoolFacts(
     slots={"default_pool": 128, "lakehouse_ingest": 1, "lakehouse_services": 1, "lakehouse_publish": 1},
     needed=("lakehouse_ingest", "lakehouse_services"),
 )
-FACTS = AirflowFacts(environ={}, specs=(), pools=POOLS, pools_problem="", report=None, report_problem="")
+FACTS = AirflowFacts(environ={}, pools=POOLS)
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_report_has_the_checks_of_both_environments_in_their_order(spark_home: P
 def test_command_prints_one_table_of_both_environments_and_fails_for_missing_pools(
     spark_home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_pools_of_database", lambda: (replace(POOLS, needed=("big_tables",)), ""))
+    monkeypatch.setattr(doctor_database, "read_pools", lambda: replace(POOLS, needed=("big_tables",)))
     words = ["doctor", "--check", "pools", "--check", "python", "--output", "json"]
     assert main(words) == UserError.exit_code
     printed = capsys.readouterr()
@@ -81,8 +82,7 @@ def test_command_prints_one_table_of_both_environments_and_fails_for_missing_poo
 
 
 def test_pools_of_the_command_come_from_the_database_of_airflow(database: None) -> None:
-    facts, problem = doctor._pools_of_database()
-    assert problem == ""
+    facts = doctor_database.read_pools()
     assert facts == pool_facts()
     assert "default_pool" in facts.slots
 

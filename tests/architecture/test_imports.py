@@ -15,7 +15,8 @@ PURE = ("lakehouse/model", *(f"lakehouse/core/{name}" for name in ("format", "ro
 # Allowed imports of DAG files and the plugin. Parsing must be fast and must not need the Spark environment.
 LIGHT = ("airflow", "lakehouse.errors", "lakehouse.model", "lakehouse.spec", "lakehouse_airflow")
 LIGHT_PACKAGES = ("pendulum", "psutil", "yaml")
-# Only the API server imports the REST API: it needs FastAPI and the queries of the catalog, but no pyarrow.
+# Only the API server imports the REST API: it needs FastAPI, the queries of the catalog and the rules of alarms, but no
+# pyarrow.
 API = "plugins/lakehouse_airflow/api"
 # Programs of users import the client; DAG files do not.
 CLIENT = "plugins/lakehouse_airflow/client.py"
@@ -24,6 +25,7 @@ API_IMPORTS = (
     "sqlalchemy",
     "starlette",
     "lakehouse.core.system",
+    "lakehouse.platform.alarms",
     "lakehouse.platform.catalog",
     "lakehouse.platform.fleet_views",
 )

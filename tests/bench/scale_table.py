@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.format.avro.schema import arrow_to_avro, with_meta_fields
 from lakehouse.core.format.partition_metadata import render_partition_metadata
-from lakehouse.core.format.timeline.commit_metadata import encode_inflight
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.table import LoadedTable
@@ -104,7 +104,7 @@ def add_commit(table: Table, first: int, partitions: range) -> Committed:
     loaded = table.refresh()
     with table_lock(loaded.env, TransactionPolicy()):
         instant = loaded.store.request(loaded.timeline, Action.COMMIT, b"")
-    profile = encode_inflight(CommitMetadata(operation=Operation.BULK_INSERT), table_version=loaded.config.version)
+    profile = table_layout(loaded.config.version).encode_inflight(CommitMetadata(operation=Operation.BULK_INSERT))
     loaded.store.start(instant, profile)
     stats = _write_files(table.location, instant.requested, first, partitions)
     indexed = SCHEMA.names if "column_stats" in loaded.config.metadata_partitions else None

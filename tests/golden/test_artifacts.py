@@ -25,10 +25,10 @@ from lakehouse.core.format.timeline.commit_metadata import (
     decode_commit,
     decode_requested_replace,
     decode_summary,
-    encode_commit,
     encode_requested_replace,
 )
 from lakehouse.core.format.timeline.rollback import decode_rollback_metadata, decode_rollback_plan
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Action, Instant, State
@@ -69,7 +69,7 @@ def test_each_commit_of_hudi_is_decoded_and_round_trips() -> None:
         assert (summary.stats, summary.extra, summary.replaced) == ((), metadata.extra, metadata.replaced), name
         replace = instant.action is Action.REPLACECOMMIT and instant.is_completed
         version = 6 if "_v6_" in name else 9
-        assert decode_commit(encode_commit(metadata, table_version=version, replace=replace)) == metadata, name
+        assert decode_commit(table_layout(version).encode_commit(metadata, replace=replace)) == metadata, name
         count += 1
     assert count > 500
 
@@ -79,7 +79,7 @@ def test_encoded_commits_differ_from_hudis_only_in_fields_outside_the_model() ->
     for name, instant, data in instants_in(of_versions=("v9",)):
         if instant.action is not Action.COMMIT or not data or "/metadata/" in name or "_txns_" not in name:
             continue
-        theirs, ours = record_of(data), record_of(encode_commit(decode_commit(data), table_version=9))
+        theirs, ours = record_of(data), record_of(table_layout(9).encode_commit(decode_commit(data)))
         if theirs["operationType"] == "COMPACT":
             continue
         assert ours == theirs, name
@@ -159,7 +159,7 @@ def test_a_rollback_of_version_6_that_needs_a_rollback_block_is_refused() -> Non
     ]
     assert len(requests) == 1
     with pytest.raises(UnsupportedError, match="20250126040826878 needs rollback blocks"):
-        decode_rollback_plan(requests[0], base_path="/t", table_version=6)
+        table_layout(6).decode_rollback_plan(requests[0], base_path="/t")
 
 
 def test_properties_of_each_table_are_parsed_and_have_the_computed_checksum() -> None:
@@ -239,14 +239,14 @@ def test_the_version_6_commit_artefact_is_decoded() -> None:
         ),
     )
     assert json.loads(metadata.extra["schema"])["name"] == "v6_nonpartitioned_record"
-    assert decode_commit(encode_commit(metadata, table_version=6)) == metadata
+    assert decode_commit(table_layout(6).encode_commit(metadata)) == metadata
 
 
 def test_the_version_8_deltacommit_artefact_is_decoded() -> None:
     metadata = decode_commit(artefact("commit_metadata/v8_deltacommit.avro").read_bytes())
     assert isinstance(metadata, CommitMetadata) and metadata.stats
     assert all(stat.path and stat.size_bytes for stat in metadata.stats)
-    assert decode_commit(encode_commit(metadata, table_version=8)) == metadata
+    assert decode_commit(table_layout(8).encode_commit(metadata)) == metadata
 
 
 def bloom_artefact(name: str) -> str:

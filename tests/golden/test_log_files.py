@@ -21,8 +21,9 @@ from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, e
 from lakehouse.core.format.log.delete_block import decode_deletes, encode_deletes
 from lakehouse.core.format.log.record_positions import decode_positions, encode_positions
 from lakehouse.core.format.log.scan import settle_blocks
-from lakehouse.core.format.timeline.commit_metadata import decode_commit, encode_commit
+from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.model.instant import Action
 from tests.support.delete_list import Entry, read_entries
 from tests.support.fixture_tables import load_fixture_tables
@@ -188,7 +189,7 @@ def test_encoded_log_and_compaction_stats_differ_from_hudis_only_in_times() -> N
             if not is_write or not instant.is_completed or not data or "/metadata/" in path or table.version < 6:  # type: ignore[union-attr]
                 continue
             theirs = stats_in(data)
-            ours = stats_in(encode_commit(decode_commit(data), table_version=table.version))
+            ours = stats_in(table_layout(table.version).encode_commit(decode_commit(data)))
             assert ours == theirs, path
             kinds[table.entry["table_type"], json.loads(json.dumps(operation_of(data)))] += 1
     assert kinds["MERGE_ON_READ", "COMPACT"] >= 4 and kinds["MERGE_ON_READ", "UPSERT"] > 10

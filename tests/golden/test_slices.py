@@ -93,7 +93,7 @@ def test_each_committed_file_is_in_exactly_one_slice(fixture: FixtureTable, tmp_
     visible = load_visible(table)
     slices = [s for group in load_all_slices(table, visible).by_group().values() for s in group]
     placed = [file for s in slices for file in (*([s.base] if s.base else []), *s.logs)]
-    by_base = table.config.layout == 1
+    by_base = not table.config.layout.has_completion_times
     committed = [
         file
         for file in list_data_files(table)

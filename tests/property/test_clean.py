@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
@@ -86,11 +87,11 @@ def naively_needed(loaded: LoadedTable, files: Iterable[DataFile], earliest: Ins
     listed = list(files)
     needed: set[str] = set()
     for view in views(loaded, earliest):
-        needed |= paths(latest_slices(listed, view, layout=2))
+        needed |= paths(latest_slices(listed, view, layout=table_layout(9)))
     replaced = replacements(loaded.store.commits(loaded.timeline.writes().where(action=Action.REPLACECOMMIT)))
     now = visible_timeline(loaded.timeline, replaced)
     whole: set[str] = set()
-    for group, slices in all_slices(listed, now, layout=2).items():
+    for group, slices in all_slices(listed, now, layout=table_layout(9)).items():
         late = group in now.replaced and now.replaced[group].requested >= earliest.requested
         whole |= paths(s for s in slices if late or paths([s]) & needed)
     return whole
@@ -131,7 +132,7 @@ def kept_by_savepoints(table: Table) -> set[str]:
     loaded = table.refresh()
     named = {name for s in table.savepoints() for names in s.metadata.files.values() for name in names}
     replaced = replacements(loaded.store.commits(loaded.timeline.writes().where(action=Action.REPLACECOMMIT)))
-    slices = all_slices(list_data_files(loaded), visible_timeline(loaded.timeline, replaced), layout=2)
+    slices = all_slices(list_data_files(loaded), visible_timeline(loaded.timeline, replaced), layout=table_layout(9))
     found = [s for of_group in slices.values() for s in of_group]
     return paths(s for s in found if named & {path.rpartition("/")[2] for path in slice_paths(s)})
 

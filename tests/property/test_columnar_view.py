@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.format.file_names import parse_base_file, parse_cdc_file, parse_log_file
+from lakehouse.core.layout.protocol import TableLayout
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.state.columnar_view import (
     NAMED,
     all_columns,
@@ -86,10 +88,10 @@ def unique(files: list[DataFile]) -> list[DataFile]:
 files_drawn = st.lists(data_file(), max_size=30).map(unique)
 
 
-@given(files=files_drawn, visible=views(), layout=st.sampled_from([1, 2]), names=st.data())
+@given(files=files_drawn, visible=views(), layout=st.sampled_from([table_layout(6), table_layout(9)]), names=st.data())
 @examples(300)
 def test_columnar_view_equals_the_view_on_objects(
-    files: list[DataFile], visible: VisibleTimeline, layout: int, names: st.DataObject
+    files: list[DataFile], visible: VisibleTimeline, layout: TableLayout, names: st.DataObject
 ) -> None:
     if names.draw(st.booleans()):
         files = sorted(files, key=lambda file: (file.partition, file.file_id))
@@ -122,8 +124,8 @@ def test_columnar_view_equals_the_view_on_objects(
 def test_file_slices_behave_as_a_sequence_of_slices(
     files: list[DataFile], visible: VisibleTimeline, numbers: st.DataObject
 ) -> None:
-    expected = latest_slices(files, visible, layout=2)
-    found = latest_columns(files_table(files), visible, layout=2)
+    expected = latest_slices(files, visible, layout=table_layout(9))
+    found = latest_columns(files_table(files), visible, layout=table_layout(9))
     assert (len(found), list(found), found == expected) == (len(expected), list(expected), True)
     assert FileSlices.of(expected) == found == pickle.loads(pickle.dumps(found))
     assert found.base_only() == read_optimized(expected)

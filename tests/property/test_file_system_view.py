@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.state.file_system_view import all_slices, latest_slices, read_optimized, visible_timeline
 from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
@@ -57,7 +58,7 @@ def test_view_reads_each_committed_log_file_once_for_any_interleaving(
 def test_view_puts_each_committed_file_into_exactly_one_slice(steps: list[tuple[str, int, list[str]]]) -> None:
     table = run(steps)
     visible = visible_timeline(table.timeline, ())
-    groups = all_slices(table.files, visible, layout=2)
+    groups = all_slices(table.files, visible, layout=table_layout(9))
     placed = [f.path for found in groups.values() for s in found for f in (*((s.base,) if s.base else ()), *s.logs)]
     assert sorted(placed) == sorted(f.path for f in table.files if visible.shows(f.instant))
     for found in groups.values():
@@ -65,7 +66,7 @@ def test_view_puts_each_committed_file_into_exactly_one_slice(steps: list[tuple[
         assert starts == sorted(set(starts), reverse=True)
         assert all(s.base is not None for s in found[:-1])
         assert all(list(s.logs) == sorted(s.logs, key=lambda log: log.instant) for s in found)
-    latest = latest_slices(reversed(table.files), visible, layout=2)
+    latest = latest_slices(reversed(table.files), visible, layout=table_layout(9))
     assert latest == tuple(found[0] for found in groups.values())
     assert read_optimized(latest) == tuple(replace(s, logs=()) for s in latest if s.base)
 
@@ -111,7 +112,7 @@ def test_view_of_version_6_reads_each_write_once_during_and_after_a_compaction(
     timeline, files, content = history
     for as_of in (None, *(instant.requested for instant in timeline)):
         visible = visible_timeline(timeline, (), as_of=as_of)
-        slices = latest_slices(files, visible, layout=1)
+        slices = latest_slices(files, visible, layout=table_layout(6))
         names = [f.name for s in slices for f in (*((s.base,) if s.base else ()), *s.logs)]
         # The log reader skips blocks of later instants.
         read = sorted(time for name in names for time in content[name] if as_of is None or time <= as_of)

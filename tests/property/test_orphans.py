@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.planning.orphans import Found, Needs, committed_paths, needed_paths, plan_orphans
 from lakehouse.core.state.file_system_view import DataFile, all_slices, duplicates, first_write, visible_timeline
 from lakehouse.model.commit import CommitMetadata, WriteStat
@@ -77,12 +78,12 @@ def test_orphans_are_in_no_slice_of_any_version(
             other.path.rpartition("/")[2] for other in metadata.stats if other.file_id == stat.file_id
         )
         for requested, metadata in commits.items()
-        if requested in duplicates(files, layout=2)
+        if requested in duplicates(files, layout=table_layout(9))
         for stat in metadata.stats
     }
 
     def logs(**bounds: str) -> set[str]:
-        slices = all_slices(files, visible_timeline(timeline, (), **bounds), layout=2, named=settled)
+        slices = all_slices(files, visible_timeline(timeline, (), **bounds), layout=table_layout(9), named=settled)
         return {log.path for pieces in slices.values() for piece in pieces for log in piece.logs}
 
     services = {Action.COMMIT, Action.REPLACECOMMIT, Action.COMPACTION}

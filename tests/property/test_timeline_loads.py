@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.env import Env
-from lakehouse.core.format.file_names import instant_name
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
 from lakehouse.core.state.table_config import parse_table_config
 from lakehouse.core.storage.memory import MemoryStorage
@@ -42,7 +41,7 @@ def test_timeline_after_changes_equals_a_first_load(changes: list[tuple[bool, li
     storage = MemoryStorage()
     kept = TimelineStore(Env(storage=storage), CONFIG)
     for is_deletion, changed in changes:
-        paths = [f".hoodie/timeline/{instant_name(instant, layout=CONFIG.layout)}" for instant in changed]
+        paths = [f".hoodie/timeline/{CONFIG.layout.instant_name(instant)}" for instant in changed]
         if is_deletion:
             storage.delete_many(paths)
         else:
@@ -63,7 +62,7 @@ def test_threads_that_load_one_store_lose_no_instant() -> None:
         for requested in times:
             for state, completed in ((State.REQUESTED, None), (State.COMPLETED, f"{requested[:-4]}9999")):
                 instant = Instant(requested=requested, action=Action.COMMIT, state=state, completed=completed)
-                storage.put(f".hoodie/timeline/{instant_name(instant, layout=CONFIG.layout)}", b"")
+                storage.put(f".hoodie/timeline/{CONFIG.layout.instant_name(instant)}", b"")
 
     usual = sys.getswitchinterval()
     # Threads then change between single steps. A store that replaced its listing and its timeline in two steps failed

@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.core.format.timeline import commit_files
-from lakehouse.core.format.timeline.commit_metadata import decode_commit, encode_commit
+from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.rollback import (
     decode_rollback_metadata,
     decode_rollback_plan,
     encode_rollback_metadata,
     encode_rollback_plan,
 )
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import CommitMetadata, RollbackMetadata, RollbackPlan, RollbackRequest, WriteStat
 
@@ -85,14 +86,13 @@ def commits(draw: st.DrawFn) -> CommitMetadata:
 
 @given(commits(), st.sampled_from([6, 8, 9]))
 def test_commit_metadata_round_trips(metadata: CommitMetadata, version: int) -> None:
-    data = encode_commit(metadata, table_version=version, replace=True)
+    data = table_layout(version).encode_commit(metadata, replace=True)
     assert decode_commit(data) == metadata
     assert commit_files.decode_files(data).equals(commit_files.files_of(metadata.stats))
 
 
-SAMPLE = encode_commit(
+SAMPLE = table_layout(9).encode_commit(
     CommitMetadata(operation="INSERT", stats=(WriteStat(partition="p", file_id="a", path="p/a.parquet"),)),
-    table_version=9,
 )
 
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from lakehouse.core.env import Env
 from lakehouse.core.files.markers import MarkerBatch, marker_directory
 from lakehouse.core.format.file_names import MARKERS_TYPE, marker_name
-from lakehouse.core.format.timeline.commit_metadata import encode_inflight
 from lakehouse.core.format.timeline.rollback import encode_rollback_plan
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.undo.undo_checks import plan_of_files
 from lakehouse.core.rows import keys
@@ -167,7 +167,7 @@ def left_behind(table: Table, paths: Sequence[str], *, undone: bool) -> Instant:
     loaded = table.refresh()
     store, storage = loaded.store, loaded.env.storage
     instant = store.request(loaded.timeline, Action.COMMIT, b"")
-    store.start(instant, encode_inflight(CommitMetadata(operation="upsert"), table_version=9))
+    store.start(instant, table_layout(9).encode_inflight(CommitMetadata(operation="upsert")))
     files = [
         BaseFile(
             partition=partition,

@@ -26,7 +26,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.restore import decode_restore_plan, decode_savepoint
-from lakehouse.core.format.timeline.rollback import decode_rollback_plan
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.metadata.place import PARTITIONS_KEY
 from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.load.table import load_table
@@ -239,7 +239,7 @@ class Checker:
     def _announce(self, instant: Instant, data: bytes) -> None:
         """Record the writes that a requested rollback or restore removes."""
         if instant.action is Action.ROLLBACK:
-            target = decode_rollback_plan(data, base_path=self.storage.root, table_version=9).target
+            target = table_layout(9).decode_rollback_plan(data, base_path=self.storage.root).target
             self._to_undo[instant.requested] = {target}
             self._spare(target)
         elif instant.action is Action.RESTORE:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lakehouse.core.format.timeline.commit_metadata import decode_commit, encode_commit
+from lakehouse.core.format.timeline.commit_metadata import decode_commit
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.commit import CommitMetadata, WriteStat
 
@@ -21,7 +22,7 @@ def completed_commits(storage: Storage) -> list[str]:
 def edit_commit(storage: Storage, path: str, change: Callable[[CommitMetadata], CommitMetadata]) -> None:
     """Replace the metadata of a commit by the result of `change`."""
     metadata = change(decode_commit(storage.get(path)))
-    storage.put(path, encode_commit(metadata, table_version=9))
+    storage.put(path, table_layout(9).encode_commit(metadata))
 
 
 def restate(storage: Storage, path: str, change: Callable[[WriteStat], WriteStat] | None = None) -> None:

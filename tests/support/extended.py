@@ -14,6 +14,8 @@ _TESTS = (
     "tests/adoption/test_new_user.py",
     # Needs jars that Maven Central does not have. test_metadata_histories.py compares the same histories.
     "tests/interop/test_metadata_validator.py",
+    # Two more releases of Apache Hudi. test_readers.py tries the one before and the one after them.
+    "tests/interop/test_readers_of_other_releases.py",
     # Faults of a running Airflow. test_operators.py and test_stream_watch.py show how operators handle them.
     "tests/airflow/test_faults.py",
     "tests/airflow/test_missing_pools.py",

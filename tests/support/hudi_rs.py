@@ -11,6 +11,11 @@ def read(location: str) -> pa.Table:
     return _read(location, HudiReadOptions())
 
 
+def read_optimized(location: str) -> pa.Table:
+    """Return the rows of the base files."""
+    return _read(location, HudiReadOptions().with_hudi_option("hoodie.read.use.read_optimized.mode", "true"))
+
+
 def read_as_of(location: str, time: str) -> pa.Table:
     """Return the snapshot as of the instant `time`."""
     return _read(location, HudiReadOptions().with_as_of_timestamp(time))

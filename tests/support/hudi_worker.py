@@ -70,6 +70,9 @@ class Worker:
         elif request["verb"] == "read":
             reader = self._spark.read.format("hudi").options(**request["options"])
             _write_output(reader.load(request["location"]), request["output"])
+        elif request["verb"] == "collect":
+            rows = self._spark.read.format("hudi").options(**request["options"]).load(request["location"])
+            return {"rows": [row.asDict() for row in rows.select(*request["columns"]).collect()]}
         elif request["verb"] == "write":
             rows = self._spark.read.parquet(request["input"])
             rows.write.format("hudi").options(**request["options"]).mode(request["mode"]).save(request["location"])
@@ -134,7 +137,9 @@ def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
         except Exception as error:  # the client raises it as a HudiError
             traceback.print_exc()
             java = getattr(error, "java_exception", None)
-            answer = {"error": f"{error}\n{stack_of(java)}" if java is not None else str(error)}
+            # Hudi raises some errors without a message.
+            text = f"{type(error).__name__}: {error}"
+            answer = {"error": f"{text}\n{stack_of(java)}" if java is not None else text}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

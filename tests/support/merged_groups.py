@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.planning.compaction import plan_compaction
 from lakehouse.core.state.file_system_view import DataFile, latest_slices, visible_timeline
 from lakehouse.model.compaction import CompactionPlan
@@ -19,9 +20,9 @@ UNBOUNDED = CompactionPolicy(strategy="UnBounded")
 
 
 class MergedGroups:
-    """A table with timeline layout 2: pending delta commits and compactions complete in any order."""
+    """A table of version 9: pending delta commits and compactions complete in any order."""
 
-    layout = 2
+    layout = table_layout(9)
 
     def __init__(self) -> None:
         self.timeline = Timeline()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -20,7 +21,10 @@ PAGES = (
     "CHANGELOG.md",
     *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts),
 )
+#: A decision has fixed sections instead of a first sentence, and so has the changelog.
+WITHOUT_A_PURPOSE = re.compile(r"CHANGELOG|docs/decisions/\d")
 README_LINES = 150
+_ABOUT_THE_READER = re.compile(r"After (reading )?th(is|ese) pages?\b")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
@@ -63,6 +67,27 @@ def test_broken_links_are_found() -> None:
         "README.md: no/such/page",
         "README.md: docs/concepts/records.md#no-such-heading",
     ]
+
+
+def first_paragraph(text: str) -> str:
+    """Return the text between the title of a page and its first blank line, heading, list, table or code block."""
+    body = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).lstrip()
+    lines = body.split("\n", 1)[1].lstrip("\n").splitlines() if body.startswith("# ") else []
+    prose = itertools.takewhile(lambda line: line and not line.startswith(("#", "|", "```", "- ", "* ")), lines)
+    return " ".join(prose)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not WITHOUT_A_PURPOSE.match(page)])
+def test_first_sentence_of_a_page_tells_its_purpose(page: str) -> None:
+    start = first_paragraph(page_text(page))
+    assert start, f"{page} has no sentence after its title"
+    assert not _ABOUT_THE_READER.match(start), f"{page} begins with its reader, not its purpose: {start}"
+
+
+def test_first_sentences_about_the_reader_are_found() -> None:
+    for sentence in ("After reading this page you can load files.", "After this page you can.", "After these pages"):
+        assert _ABOUT_THE_READER.match(first_paragraph(f"<!-- x -->\n# Title\n\n{sentence}\n"))
+    assert first_paragraph("# Title\n\n| a | b |\n") == ""
 
 
 def test_readme_is_short_and_every_page_is_reached_by_links_from_it() -> None:

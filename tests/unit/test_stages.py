@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests import environments, stages
 from tests.stages import Stage
 from tests.support.extended import EXTENDED, extended_tests
 from tests.support.longest import LONGEST, by_length
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,9 +38,47 @@ def test_run_reports_the_counts_of_pytest(logs: Path, capsys: pytest.CaptureFixt
     result = stages.run(stage_of("print('== 3 passed, 1 skipped in 2.10s ==')"), "[1 of 2]", echo=False)
     assert (result.outcome, result.detail) == ("passed", "3 passed, 1 skipped")
     shown = capsys.readouterr().out
-    assert "[1 of 2] unit: some tests" in shown
+    assert shown.startswith("[1 of 2] unit: passed in ") and shown.count("\n") == 1
     assert "in 2.10s" not in shown
     assert (logs / "unit.log").read_text() == "== 3 passed, 1 skipped in 2.10s ==\n"
+
+
+def test_running_stage_shows_count_percent_and_the_current_file(logs: Path, tmp_path: Path) -> None:
+    counts = tmp_path / "counts"
+    line = stages._Line("[3 of 7] unit", time.monotonic(), counts)
+    assert line.text("collecting") == "[3 of 7] unit: 0 s  collecting"
+    module = tmp_path / "test_many.py"
+    module.write_text("import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_n(n): pass\n")
+    for workers in ("0", "2"):
+        counts.unlink(missing_ok=True)
+        words = ["-m", "pytest", "-q", "-p", "tests.stage_progress", "-n", workers, "-c", os.devnull, str(module)]
+        environ = {**os.environ, stages.PROGRESS: str(counts), "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, *words], cwd=tmp_path, env=environ, check=True, capture_output=True)
+        assert line.text("").startswith("[3 of 7] unit: 4 of 4 tests, 100 %, ")
+        assert line.text("").endswith("test_many.py")
+
+
+def test_ctrl_c_ends_make_test_quietly_and_stops_all_processes(tmp_path: Path) -> None:
+    script = (
+        "import sys; from tests import stages; from pathlib import Path\n"
+        f"stages.ROOT = Path({str(tmp_path)!r}); stages.LOGS = stages.ROOT / 'logs'\n"
+        "child = 'import time; time.sleep(300)'\n"
+        "code = f'import subprocess, sys; p = subprocess.Popen([sys.executable, \\'-c\\', {child!r}]); '\n"
+        "code += 'open(\\'pids\\', \\'w\\').write(str(p.pid)); p.wait()'\n"
+        "stage = stages.Stage(name='unit', text='', command=(sys.executable, '-c', code))\n"
+        "stages.sample_stages = lambda root: [stage, stage]\n"
+        "sys.exit(stages.main([]))\n"
+    )
+    environ = {name: text for name, text in os.environ.items() if name != "CI"} | {"PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", script]
+    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        pids = tmp_path / "pids"
+        assert until(lambda: pids.exists() and pids.read_text() != "", limit_s=60)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped: unit was interrupted" in output and "Traceback" not in output
+    assert until(lambda: not psutil.pid_exists(int(pids.read_text())), limit_s=10)
 
 
 def test_run_shows_the_output_of_a_failed_stage(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:

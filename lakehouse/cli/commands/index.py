@@ -1,10 +1,18 @@
-"""The verbs of `lakehouse index` that other services do not have: `create`, `drop` and `filters`."""
+"""The verbs of `lakehouse index` that other services do not have: `list`, `create`, `drop` and `filters`."""
 
 from __future__ import annotations
 
 from lakehouse.cli.group import Command, Group
 from lakehouse.cli.parameters import flag, options, output, table, value
 
+LIST = Command(
+    "list",
+    "index:list_indexes",
+    "List the indexes of a table: the one by which writers find record keys, and those of the metadata table, with "
+    "state, columns and size.",
+    [table(), options(), output()],
+    examples=("lakehouse index list --table sales.orders",),
+)
 CREATE = Command(
     "create",
     "index:create",

@@ -22,7 +22,7 @@ at once. At most one stream writes to a table. SIGTERM and Ctrl-C end the stream
 """
 #: Flags without effect on an ingestion; and those of one run, of a stream and of a replay only.
 _OTHERS = ("--partition", "--instant", "--force")
-_ONCE = ("--interval-start", "--interval-end", "--full-refresh", "--resnapshot")
+_ONCE = ("--interval-start", "--interval-end", "--full-refresh", "--resnapshot", "--end-if-idle")
 _OF_STREAM, _OF_REPLAY = ("--every", "--run-for"), ("--commit", "--dead-letters")
 
 _REPLAY = """Parse dead letters again and write the records that parse now, in one commit that names the letters.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lakehouse.cli.commands.index import CREATE, DROP, FILTERS
+from lakehouse.cli.commands.index import CREATE, DROP, FILTERS, LIST
 from lakehouse.cli.group import Command, Group
 from lakehouse.cli.nouns import NOUNS
 from lakehouse.cli.parameters import INGEST_FLAGS, Count, flag, job_flags, options, output, table, value
@@ -141,7 +141,7 @@ _LIST = Command(
     examples=("lakehouse ttl policy list --table sales.orders",),
 )
 _MORE: dict[str, tuple[click.Command, ...]] = {
-    "index": (CREATE, DROP, FILTERS),
+    "index": (LIST, CREATE, DROP, FILTERS),
     "clean": (_ORPHANS,),
     "ttl": (Group("policy", "Edit the rules by which partitions expire.", [_SET, _REMOVE, _LIST]),),
 }

@@ -17,6 +17,8 @@ from lakehouse.cli.parameters import (
     tables,
     value,
 )
+from lakehouse.model.instant import Action, State
+from lakehouse.model.timeline_service import TimelineService
 from lakehouse.model.validation import INVARIANTS, KeyScope
 from lakehouse.spec.table_keys import TABLE_TYPES
 
@@ -24,6 +26,9 @@ _WHERE = "Condition on the rows, such as \"day >= '2026-01-01' AND fare > 10\"."
 _TYPE = OneOf(TABLE_TYPES, {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"})
 _SPECS = "Directory of table specs; repeatable. Default: the variable LAKEHOUSE_SPECS."
 _NEW_ID = "Give the table a new id, because it is a copy of a registered table."
+#: Services first, then the actions that have another name.
+_SERVICES = tuple(dict.fromkeys([*map(str, TimelineService), *map(str, Action)]))
+_SERVICE_WORDS = {service.word.upper(): str(service) for service in TimelineService}
 _INVARIANTS = "\n".join(f"  {name:22}{invariant.holds}" for name, invariant in INVARIANTS.items())
 
 _CREATE = Command(
@@ -189,10 +194,41 @@ _HISTORY = Command(
 )
 _SHOW = Command(
     "show",
-    "table:show_timeline",
-    "List the instants of a table's timeline.",
-    [table(), flag("--archived", "List the writes in the archive instead."), output()],
-    examples=("lakehouse timeline show --table sales.orders",),
+    "timeline:show",
+    "List the newest instants of a table's timeline, oldest first: the table service or write behind each, with time, "
+    "rows, files, bytes, and the run, user or program that made it.",
+    [
+        table(),
+        value(
+            "--service",
+            "Only instants of this table service, or `write`; repeatable. `--action` is the same flag, and also takes "
+            "the names of actions in the timeline's files, such as `replacecommit`.",
+            type=OneOf(_SERVICES, _SERVICE_WORDS),
+            multiple=True,
+            also=("--action",),
+        ),
+        value(
+            "--state",
+            "Only instants in this state; repeatable.",
+            type=OneOf([state.name.lower() for state in State]),
+            multiple=True,
+        ),
+        value(
+            "--since",
+            "Only instants since a time (UTC), or a duration before now such as 2h.",
+            metavar="TIME",
+        ),
+        value("--until", "Only instants up to this time.", metavar="TIME"),
+        value("--partition", "Only completed writes that wrote to this partition.", metavar="PATH"),
+        value("--limit", "Largest number of instants, or `all`.", type=Count(1, allow_all=True), default=100),
+        flag("--archived", "List the writes in the archive instead."),
+        output(),
+    ],
+    examples=(
+        "lakehouse timeline show --table sales.orders --limit 20",
+        "lakehouse timeline show --table sales.orders --service compaction --service clustering --since 2d",
+        "lakehouse timeline show --table sales.orders --partition day=2026-01-31 --state completed",
+    ),
 )
 _BARS = Command(
     "bars",

@@ -18,12 +18,12 @@ from lakehouse.core.files.log_reader import SliceContext, read_entries
 from lakehouse.core.files.stored_keys import KeyValues
 from lakehouse.core.format.avro.decode import decode_avro_rows
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
-from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.log.blocks import BlockType, scan_blocks
 from lakehouse.core.format.log.scan import lost_blocks
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.index.bucket import bucket_ids, bucket_of
 from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.log_entries import ColumnSets
 from lakehouse.core.storage.protocol import NotFoundError, Storage
@@ -47,7 +47,7 @@ class CheckContext:
     """
 
     read: SliceContext
-    layout: int
+    layout: TableLayout
     has_keys: bool = True
     buckets: BucketRules | None = None
     rings: Mapping[str, Ring] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class CheckContext:
     @property
     def appended(self) -> bool:
         """Whether log files may have been written in version 6, so that they have blocks of several instants."""
-        return self.layout == LAYOUT_V6 or self.read.visible.upgraded
+        return self.layout.appends_to_logs or self.read.visible.upgraded
 
     def may_contain(self, log: LogFile, instant: str) -> bool:
         """Return whether a log may have blocks of the write `instant`."""

@@ -14,9 +14,6 @@ from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.model.instant import Action, Instant, State
 
-LAYOUT_V6 = 1
-LAYOUT_V8 = 2
-
 _BASE = re.compile(r"([^._/]+)_([0-9A-Za-z-]+)_(\d+)\.(parquet|orc|hfile|lance)", re.ASCII)
 _LOG = re.compile(r"\.([^._/]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?", re.ASCII)
 _INSTANT = re.compile(r"(\d{14,})(?:_(\d{14,}))?((?:\.[a-z]+){1,2})", re.ASCII)
@@ -94,30 +91,25 @@ def parse_instant(name: str) -> Instant | None:
     return Instant(requested=requested, action=action, state=state, completed=completed)
 
 
-def instant_name(instant: Instant, *, layout: int) -> str:
-    """Return the file name of `instant` in timeline layout 1 (table version 6) or 2 (versions 8 and 9).
+def require_instant_time(instant: Instant) -> None:
+    """Raise CorruptTableError unless the times of an instant are numbers.
 
-    A completed compaction has the name of a commit, and so on (`Action.completed_as`); in layout 1 a clustering plan is
-    a replacecommit. Raises CorruptTableError for an instant time that is not a number, for a completed instant without
-    completion time in layout 2, and for a requested savepoint.
+    Plans contain instant times, too, and files are deleted by the names that are built from them.
     """
     if not _TIME.fullmatch(instant.requested) or not _TIME.fullmatch(instant.completed or "0"):
-        # Plans contain instant times, too, and files are deleted by the name that is built here.
         raise CorruptTableError(f"{instant.requested!r} is not an instant time", requested=instant.requested)
-    if layout not in (LAYOUT_V6, LAYOUT_V8):
-        raise UnsupportedError(f"timeline layout {layout} is not supported; supported are 1 and 2", layout=layout)
-    if instant.state is not State.COMPLETED:
-        return _pending_name(instant, layout)
-    action = instant.action.completed_as
-    if layout == LAYOUT_V6:
-        return f"{instant.requested}.{action}"
-    if instant.completed is None:
-        raise CorruptTableError(
-            f"completed instant {instant.requested}.{action} has no completion time, which its name in layout 2 needs",
-            requested=instant.requested,
-            action=str(action),
-        )
-    return f"{instant.requested}_{instant.completed}.{action}"
+
+
+def pending_name(instant: Instant, action: Action) -> str:
+    """Return the file name of a requested or inflight instant, whose file is named after `action`.
+
+    Raises CorruptTableError for an action that has no file of this state, such as a requested savepoint.
+    """
+    if not _is_legal(action, instant.state):
+        raise CorruptTableError(f"a {action} has no file of the state {instant.state.name}: {instant.requested}")
+    if action is Action.COMMIT and instant.state is State.INFLIGHT:
+        return f"{instant.requested}.inflight"
+    return f"{instant.requested}.{action}{_SUFFIX_OF_STATE[instant.state]}"
 
 
 def marker_name(base_file_path: str, kind: Literal["CREATE", "MERGE"]) -> str:
@@ -209,17 +201,6 @@ def _parse_log(name: str, partition: str, size_bytes: int) -> LogFile | None:
         size_bytes=size_bytes,
         suffix=suffix or "",
     )
-
-
-def _pending_name(instant: Instant, layout: int) -> str:
-    action = instant.action
-    if layout == LAYOUT_V6 and action is Action.CLUSTERING:
-        action = Action.REPLACECOMMIT
-    if not _is_legal(action, instant.state):
-        raise CorruptTableError(f"a {action} has no file of the state {instant.state.name}: {instant.requested}")
-    if action is Action.COMMIT and instant.state is State.INFLIGHT:
-        return f"{instant.requested}.inflight"
-    return f"{instant.requested}.{action}{_SUFFIX_OF_STATE[instant.state]}"
 
 
 def _is_legal(action: Action, state: State) -> bool:

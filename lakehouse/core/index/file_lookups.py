@@ -91,6 +91,36 @@ def plan_filtered_tags(
     return tuple(tasks)
 
 
+def plan_located_tags(
+    setup: IndexSetup,
+    entries: Iterable[StagedEntry],
+    slices: Sequence[FileSlice],
+    *,
+    parallelism: int,
+    read_logs_of: Groups,
+) -> tuple[TagTask, ...]:
+    """Return look-ups in the file groups that have keys of the batch by their stored locations (`setup.located`).
+
+    A group in `read_logs_of` is searched with its logs, unless locations are trusted.
+    """
+    staged = tuple(sorted(entries, key=lambda e: (e.partition, e.run, e.offset)))
+    located = setup.located
+    found = FileSlices.of(slices).in_groups(located).ordered()
+    trusted, others = [s for s in found if _is_trusted(setup, s)], [s for s in found if not _is_trusted(setup, s)]
+    merged = [s for s in others if s.base is None or (s.partition, s.file_id) in read_logs_of]
+    read = [s for s in others if s.base is not None and (s.partition, s.file_id) not in read_logs_of]
+    tasks = [TagTask(bases=(), entries=staged, slices=(s,), located=(located[s.partition, s.file_id],)) for s in merged]
+    for some, trusts in ((trusted, True), (read, False)):
+        bases = [s.base for s in some if s.base is not None]
+        # Enough tasks remain to keep all cores busy.
+        size = max(1, -(-len(bases) // (4 * parallelism)))
+        for first in range(0, len(bases), size):
+            chosen = tuple(bases[first : first + size])
+            rows = tuple(located[base.partition, base.file_id] for base in chosen)
+            tasks.append(TagTask(bases=chosen, entries=staged, located=rows, trusts_locations=trusts))
+    return tuple(tasks)
+
+
 def plan_groups(
     entries: Iterable[StagedEntry],
     slices: Sequence[FileSlice],
@@ -281,3 +311,11 @@ def _by_partition(entries: Iterable[StagedEntry]) -> dict[str, list[StagedEntry]
     for entry in sorted(entries, key=lambda e: (e.partition, e.run, e.offset)):
         by_partition.setdefault(entry.partition, []).append(entry)
     return by_partition
+
+
+def _is_trusted(setup: IndexSetup, file_slice: FileSlice) -> bool:
+    """Return whether rows are appended to a group unread. A small file may be rewritten with inserts instead."""
+    base = file_slice.base
+    if not setup.trusts_locations or base is None:
+        return False
+    return bool(file_slice.logs) or not setup.sizing.free_rows(base)

@@ -7,15 +7,12 @@ entry here. The contract tests (tests/contract/test_index.py) run on every entry
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from lakehouse.core.index.bloom_index import BloomIndex
 from lakehouse.core.index.bucket_index import BucketIndex
 from lakehouse.core.index.consistent_index import ConsistentBucketIndex
-from lakehouse.core.index.global_bloom_index import GlobalBloomIndex
-from lakehouse.core.index.global_simple_index import GlobalSimpleIndex
+from lakehouse.core.index.file_index import FileIndex
 from lakehouse.core.index.protocol import Index, IndexSetup
-from lakehouse.core.index.record_index import RecordIndex
-from lakehouse.core.index.simple_index import SimpleIndex
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.index_type import (
     BLOOM,
@@ -30,12 +27,12 @@ from lakehouse.model.index_type import (
 )
 
 INDEXES: Mapping[IndexType, Callable[[IndexSetup], Index]] = {
-    SIMPLE: SimpleIndex,
-    GLOBAL_SIMPLE: GlobalSimpleIndex,
-    BLOOM: BloomIndex,
-    GLOBAL_BLOOM: GlobalBloomIndex,
-    RECORD_INDEX: RecordIndex,
-    RECORD_LEVEL_INDEX: RecordIndex,
+    SIMPLE: FileIndex,
+    GLOBAL_SIMPLE: partial(FileIndex, global_keys=True),
+    BLOOM: partial(FileIndex, filters=True),
+    GLOBAL_BLOOM: partial(FileIndex, global_keys=True, filters=True),
+    RECORD_INDEX: partial(FileIndex, global_keys=True, located=True),
+    RECORD_LEVEL_INDEX: partial(FileIndex, located=True),
     BUCKET: BucketIndex,
     CONSISTENT_BUCKET: ConsistentBucketIndex,
 }

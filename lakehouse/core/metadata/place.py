@@ -46,7 +46,7 @@ def metadata_properties(config: TableConfig) -> dict[str, str]:
         "hoodie.table.base.file.format": "HFILE",
         "hoodie.table.version": str(config.version),
         "hoodie.table.initial.version": str(config.version),
-        "hoodie.timeline.layout.version": str(config.layout),
+        "hoodie.timeline.layout.version": str(config.layout.timeline_layout),
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",
         "hoodie.archivelog.folder": "history",

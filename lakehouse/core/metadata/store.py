@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
-from lakehouse.core.format.metadata.schema import release_schema
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, metadata_config, metadata_env
 from lakehouse.core.metadata.read.cache import MetadataCache
@@ -43,7 +42,7 @@ class MetadataStore:
         self.inner = metadata_env(env)
         self.timeline_store = TimelineStore(self.inner, metadata_config(config))
         self.cache = MetadataCache()
-        self.records = release_schema(config.version)
+        self.records = config.layout.metadata_schema
         #: The index definitions as they were read last.
         self.definitions: dict[str, Definition] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
@@ -161,7 +160,7 @@ class MetadataStore:
 
     def _layers(self, done: Instant) -> LayerReader:
         completions = {done.requested: done.completion}
-        return LayerReader(self.inner.storage, self.cache, completions, version=self.config.version)
+        return LayerReader(self.inner.storage, self.cache, completions, appended=self.config.layout.appends_to_logs)
 
     def remove_files(self, paths: Iterable[str]) -> None:
         """Delete files of the metadata table, by their paths relative to it, and in the kept listings of folders."""

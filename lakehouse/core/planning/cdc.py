@@ -22,6 +22,7 @@ from enum import Enum, StrEnum
 from itertools import groupby
 
 from lakehouse.core.format.file_names import parse_cdc_file
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.state.file_system_view import DataFile, Group, all_slices, visible_timeline
 from lakehouse.errors import CleanedHistoryError
@@ -102,7 +103,7 @@ def plan_changes(
     slices: Mapping[Group, Sequence[FileSlice]],
     timeline: Timeline,
     *,
-    layout: int,
+    layout: TableLayout,
     cleaned_paths: Collection[str] = (),
 ) -> tuple[FileGroupChange, ...]:
     """Return the changes of commits, ordered by commit and file group; `in_order` orders them for a replay.
@@ -163,7 +164,7 @@ class _States:
         instant: Instant,
         slices: Mapping[Group, Sequence[FileSlice]],
         timeline: Timeline,
-        layout: int,
+        layout: TableLayout,
         cleaned_paths: Collection[str],
     ) -> None:
         self.instant, self._slices, self._layout, self._cleaned_paths = (

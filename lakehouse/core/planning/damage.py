@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.file_names import LAYOUT_V6, instant_of, parse_base_file, parse_log_file
+from lakehouse.core.format.file_names import instant_of, parse_base_file, parse_log_file
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.planning.undone_copies import is_undone_copy
 from lakehouse.core.state.data_files import file_paths, members, one_array
 from lakehouse.core.state.file_slices import FileSlices
@@ -54,7 +55,7 @@ def find_damage(
     files: pa.Table,
     visible: VisibleTimeline,
     *,
-    layout: int,
+    layout: TableLayout,
     covered: Callable[[Iterable[str]], Collection[str]],
     upgraded: bool = False,
 ) -> tuple[Damage, ...]:
@@ -91,7 +92,7 @@ def find_damage(
         if base is not None:
             group = (stat.partition, stat.file_id)
             newest[group] = max(base.instant, newest.get(group, ""))
-    may_grow = upgraded or layout == LAYOUT_V6
+    may_grow = upgraded or layout.appends_to_logs
     damages = [
         damage
         for instant, stat in suspects

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.state.file_system_view import DataFile, Group, latest_slices, replacements, visible_timeline
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.files import FileSlice
@@ -50,7 +51,7 @@ def without(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
 
 
 def slices_after(
-    timeline: Timeline, commits: Commits, listing: Iterable[DataFile], *, layout: int
+    timeline: Timeline, commits: Commits, listing: Iterable[DataFile], *, layout: TableLayout
 ) -> tuple[FileSlice, ...]:
     """Return the newest slices of `commits`, from the listed files and the files that the commits name."""
     files = {file.path: file for _, metadata in commits for stat in metadata.stats for file in _files(stat)}
@@ -66,7 +67,7 @@ def slices_after(
 
 
 def missing_files(
-    timeline: Timeline, commits: Commits, undone: Commits, listing: Sequence[DataFile], *, layout: int
+    timeline: Timeline, commits: Commits, undone: Commits, listing: Sequence[DataFile], *, layout: TableLayout
 ) -> tuple[str, ...]:
     """Return the paths of missing files that a reader needs after the rollback of `undone`.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from lakehouse.core.format.file_names import LAYOUT_V6, instant_of
+from lakehouse.core.format.file_names import instant_of
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME
 from lakehouse.core.format.properties import table_checksum
 from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
@@ -35,7 +36,11 @@ def check_properties(raw: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_timeline(
-    instants: Iterable[Instant], archived: Collection[tuple[str, Action]], *, layout: int, is_upgraded: bool = False
+    instants: Iterable[Instant],
+    archived: Collection[tuple[str, Action]],
+    *,
+    layout: TableLayout,
+    is_upgraded: bool = False,
 ) -> Iterator[Finding]:
     """Yield findings on the files of a timeline.
 
@@ -72,7 +77,7 @@ def check_timeline(
             )
 
 
-def _check_instant(states: Sequence[Instant], *, is_archived: bool, layout: int) -> Iterator[Finding]:
+def _check_instant(states: Sequence[Instant], *, is_archived: bool, layout: TableLayout) -> Iterator[Finding]:
     last = states[-1]
     completed = [instant for instant in states if instant.is_completed]
     if len(completed) > 1:
@@ -93,7 +98,7 @@ def _check_instant(states: Sequence[Instant], *, is_archived: bool, layout: int)
             problem=f"{last.action} is on the timeline and in the archive",
             instant=last.requested,
         )
-    elif states[0].state is not State.REQUESTED and last.action is not Action.SAVEPOINT and layout != LAYOUT_V6:
+    elif states[0].state is not State.REQUESTED and last.action is not Action.SAVEPOINT and layout.has_completion_times:
         yield Finding(
             invariant="timeline.requested",
             problem=f"{last.action} is {last.state.name.lower()} and has no requested file",
@@ -107,7 +112,7 @@ def check_files(
     sizes: Mapping[str, int],
     cleaned_paths: Collection[str],
     *,
-    layout: int,
+    layout: TableLayout,
     upgraded: bool = False,
     compacting: Collection[str] = (),
 ) -> Iterator[Finding]:
@@ -117,14 +122,14 @@ def check_files(
         commits: Commits with their metadata.
         sizes: Sizes of all files in bytes, by path.
         cleaned_paths: Paths that cleans deleted or may be deleting.
-        layout: Layout of the timeline. The archive of layout 1 is not read and may contain cleans, so a file counts as
-            missing only if it is the newest of a file group that is not replaced.
+        layout: Layout of the table. The archive of a timeline without completion times is not read and may contain
+            cleans, so a file counts as missing only if it is the newest of a file group that is not replaced.
         upgraded: The table may have log files of version 6, to which later commits appended.
         compacting: The requested times of pending compactions, which names of such log files may contain.
     """
-    may_grow = upgraded or layout == LAYOUT_V6
+    may_grow = upgraded or layout.appends_to_logs
     commits = list(commits)
-    older = _superseded(commits) if layout == LAYOUT_V6 else frozenset()
+    older = _superseded(commits) if not layout.has_completion_times else frozenset()
     known = {instant.requested for instant, _ in commits} | {*compacting}
     # Names of older log files of an upgraded table contain the instants of archived writes.
     since = min(known, default="") if upgraded else ""

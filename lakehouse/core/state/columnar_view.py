@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.state.data_files import members, one_array
 from lakehouse.core.state.file_slices import EMPTY, FileSlices
 from lakehouse.core.state.file_system_view import Group, VisibleTimeline
@@ -69,7 +69,7 @@ class SliceGroups:
 
 
 def latest_columns(
-    files: pa.Table, visible: VisibleTimeline, *, layout: int, named: pa.Table | None = None
+    files: pa.Table, visible: VisibleTimeline, *, layout: TableLayout, named: pa.Table | None = None
 ) -> FileSlices:
     """Return the newest slice of every file group that is not replaced, ordered by partition and file id.
 
@@ -84,7 +84,7 @@ def latest_columns(
 
 
 def all_columns(
-    files: pa.Table, visible: VisibleTimeline, *, layout: int, named: pa.Table | None = None
+    files: pa.Table, visible: VisibleTimeline, *, layout: TableLayout, named: pa.Table | None = None
 ) -> SliceGroups:
     """Return all slices of all groups; see `all_slices` of `file_system_view` and `latest_columns`."""
     after_slice = named_after_slice(files, visible.compacting, layout=layout)
@@ -128,13 +128,13 @@ def all_columns(
     return SliceGroups(slices=slices, first=first, replaced=_replaced(slices, visible), visible=visible)
 
 
-def unplaced_instants(files: pa.Table, visible: VisibleTimeline, *, layout: int) -> frozenset[str]:
+def unplaced_instants(files: pa.Table, visible: VisibleTimeline, *, layout: TableLayout) -> frozenset[str]:
     """Return the archived instants whose completion time decides to which slice a log file belongs.
 
     See `unplaced` of `file_system_view`.
     """
     is_log = _flags(files.column("is_log"))
-    if layout == LAYOUT_V6 or not is_log.any():
+    if not layout.has_completion_times or not is_log.any():
         return frozenset()
     is_log &= ~named_after_slice(files, visible.compacting, layout=layout)
     logs, bases = files.filter(pa.array(is_log)), files.filter(pc.invert(files.column("is_log")))
@@ -150,7 +150,7 @@ def unplaced_instants(files: pa.Table, visible: VisibleTimeline, *, layout: int)
     return frozenset(pc.unique(pairs.column("instant").filter(before)).to_pylist())
 
 
-def duplicate_instants(files: pa.Table, *, layout: int) -> frozenset[str]:
+def duplicate_instants(files: pa.Table, *, layout: TableLayout) -> frozenset[str]:
     """Return the instants at which several attempts of a task wrote to one file group; see `duplicates`."""
     if files.num_rows < 2 or _has_no_repeated_instant(files):
         return frozenset()  # The keys below take more memory than the rest of the view.
@@ -172,13 +172,13 @@ def duplicate_instants(files: pa.Table, *, layout: int) -> frozenset[str]:
     return frozenset(pc.unique(one_array(files.column("instant")).take(rows)).to_pylist())
 
 
-def named_after_slice(files: pa.Table, compacting: Collection[str], *, layout: int) -> _Numbers:
+def named_after_slice(files: pa.Table, compacting: Collection[str], *, layout: TableLayout) -> _Numbers:
     """Return the mask of the log files whose name decides their slice, see `file_system_view`.
 
     `compacting` are the requested times of compactions that the query does not see as completed.
     """
     is_log = _flags(files.column("is_log"))
-    if layout == LAYOUT_V6 or not is_log.any():
+    if not layout.has_completion_times or not is_log.any():
         return is_log
     logs, bases = files.filter(pa.array(is_log)), files.filter(pa.array(~is_log))
     instants = one_array(logs.column("instant"))

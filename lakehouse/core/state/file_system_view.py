@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
@@ -112,7 +112,7 @@ def visible_timeline(
 
 
 def latest_slices(
-    files: Iterable[DataFile], visible: VisibleTimeline, *, layout: int, named: Named | None = None
+    files: Iterable[DataFile], visible: VisibleTimeline, *, layout: TableLayout, named: Named | None = None
 ) -> tuple[FileSlice, ...]:
     """Return the newest slice of every file group that is not replaced, ordered by partition and file id.
 
@@ -131,7 +131,7 @@ def latest_slices(
 
 
 def all_slices(
-    files: Iterable[DataFile], visible: VisibleTimeline, *, layout: int, named: Named | None = None
+    files: Iterable[DataFile], visible: VisibleTimeline, *, layout: TableLayout, named: Named | None = None
 ) -> dict[Group, tuple[FileSlice, ...]]:
     """Return all slices of all groups, newest first, ordered by group, with replaced groups (see `visible.replaced`).
 
@@ -161,7 +161,7 @@ def all_slices(
     }
 
 
-def unplaced(files: Iterable[DataFile], visible: VisibleTimeline, *, layout: int) -> frozenset[str]:
+def unplaced(files: Iterable[DataFile], visible: VisibleTimeline, *, layout: TableLayout) -> frozenset[str]:
     """Return the archived instants whose completion time decides to which slice a log file belongs.
 
     Their log files were requested before a base file of the same group and may have been completed after it.
@@ -184,7 +184,7 @@ def read_optimized(slices: Iterable[FileSlice]) -> tuple[FileSlice, ...]:
     return tuple(replace(file_slice, logs=()) for file_slice in slices if file_slice.base is not None)
 
 
-def duplicates(files: Iterable[DataFile], *, layout: int) -> frozenset[str]:
+def duplicates(files: Iterable[DataFile], *, layout: TableLayout) -> frozenset[str]:
     """Return the instants at which several attempts of a task wrote to one file group.
 
     The commits of these instants decide which files are read. Attempts have different write tokens; the files that one
@@ -217,8 +217,10 @@ def replacements(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[Rep
 class _SliceNames:
     """Tells which log files are named after their slice; see the module docstring."""
 
-    def __init__(self, files: Iterable[DataFile], layout: int, compacting: frozenset[str] = frozenset()) -> None:
-        self._all = layout == LAYOUT_V6
+    def __init__(
+        self, files: Iterable[DataFile], layout: TableLayout, compacting: frozenset[str] = frozenset()
+    ) -> None:
+        self._all = not layout.has_completion_times
         self._compacting = compacting
         self._bases = {(f.partition, f.file_id, f.instant) for f in files if isinstance(f, BaseFile)}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.column_groups import GROUPS_PROPERTY, groups_text, parse_groups
 from lakehouse.model.merge import (
@@ -61,8 +62,8 @@ def ordering_fields(raw: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def declared_mode(raw: Mapping[str, str], version: int) -> MergeMode:
-    """Return the merge mode that properties `raw` of a table of `version` declare or imply (DATA-5.1).
+def declared_mode(raw: Mapping[str, str], layout: TableLayout) -> MergeMode:
+    """Return the merge mode that properties `raw` of a table of `layout` declare or imply (DATA-5.1).
 
     Without a mode, version 8 uses the strategy id before the payload class; the other versions use the payload class
     first. Without either, a table with ordering columns is merged by event time.
@@ -73,17 +74,17 @@ def declared_mode(raw: Mapping[str, str], version: int) -> MergeMode:
     payload, strategy = _payload(raw), _strategy(raw)
     by_payload = _MODES.get(payload, MergeMode.CUSTOM) if payload else None
     by_strategy = _STRATEGIES.get(strategy, MergeMode.CUSTOM) if strategy else None
-    implied = (by_strategy or by_payload) if version == 8 else (by_payload or by_strategy)
+    implied = (by_strategy or by_payload) if layout.prefers_strategy else (by_payload or by_strategy)
     return implied or (_EVENT if ordering_fields(raw) else _COMMIT)
 
 
-def parse_merge_rule(raw: Mapping[str, str], version: int) -> MergeRule:
-    """Return the rule that properties `raw` of a table of `version` declare.
+def parse_merge_rule(raw: Mapping[str, str], layout: TableLayout) -> MergeRule:
+    """Return the rule that properties `raw` of a table of `layout` declare.
 
     A rule that cannot be run here is returned with its `foreign` part, and refused where records are merged. Raises
     UserError for a delete field without marker or a marker without field.
     """
-    mode = declared_mode(raw, version)
+    mode = declared_mode(raw, layout)
     if mode is not MergeMode.CUSTOM:
         rule = MergeRule(mode=mode)
     elif raw.get(GROUPS_PROPERTY):
@@ -91,35 +92,34 @@ def parse_merge_rule(raw: Mapping[str, str], version: int) -> MergeRule:
     elif raw.get(MERGER_PROPERTY):
         rule = MergeRule(mode=mode, merger=raw[MERGER_PROPERTY])
     else:
-        rule = _rule_of_payload(raw, version)
+        rule = _rule_of_payload(raw, layout)
     if not rule.ordering:
         rule = replace(rule, ordering=ordering_fields(raw))
-    if version >= 9 and mode is not MergeMode.CUSTOM:
+    if layout.has_merge_properties and mode is not MergeMode.CUSTOM:
         rule = _with_partial_mode(rule, raw)
     return _with_delete_marker(rule, raw)
 
 
-def merge_properties(rule: MergeRule, version: int) -> dict[str, str]:
-    """Return the merge properties of a new table of `version` (8 or 9); `parse_merge_rule` is the inverse.
+def merge_properties(rule: MergeRule, layout: TableLayout) -> dict[str, str]:
+    """Return the merge properties of a new table of `layout`; `parse_merge_rule` is the inverse.
 
     Raises:
-        UnsupportedError: Version 8 has no property for a part of `rule`.
+        UnsupportedError: The table version has no property for a part of `rule`.
         UserError: The mode is CUSTOM and `rule` has no merger.
     """
     if rule.mode is MergeMode.CUSTOM and not rule.merger:
         raise UserError("record merge mode CUSTOM needs a merger: package.module:function")
     raw = {"hoodie.record.merge.mode": rule.mode.value}
     if rule.ordering:
-        key = "hoodie.table.ordering.fields" if version >= 9 else "hoodie.table.precombine.field"
-        raw[key] = ",".join(rule.ordering)
+        raw[layout.ordering_property] = ",".join(rule.ordering)
     if rule.merger:
         raw["hoodie.record.merge.strategy.id"] = merge_strategy_id(rule.merger)
         raw[MERGER_PROPERTY] = rule.merger
     if rule.groups:
         raw[GROUPS_PROPERTY] = groups_text(rule.groups)
-    if version >= 9:
-        return {**raw, **_version_nine(rule)}
-    _refuse_before_nine(rule, version)
+    if layout.has_merge_properties:
+        return {**raw, **_settings(rule)}
+    _refuse_settings(rule, layout)
     if not rule.merger:
         raw["hoodie.record.merge.strategy.id"] = next(key for key, mode in _STRATEGIES.items() if mode is rule.mode)
         event = rule.mode is _EVENT
@@ -136,10 +136,10 @@ def _strategy(raw: Mapping[str, str]) -> str:
     return raw.get("hoodie.record.merge.strategy.id") or raw.get("hoodie.compaction.record.merger.strategy") or ""
 
 
-def _rule_of_payload(raw: Mapping[str, str], version: int) -> MergeRule:
+def _rule_of_payload(raw: Mapping[str, str], layout: TableLayout) -> MergeRule:
     payload, strategy = _payload(raw), _strategy(raw)
-    # From version 8 on, tables with a custom merger declare a payload class, too. It has no effect.
-    if strategy not in ("", _BY_PAYLOAD) and version >= 8:
+    # Tables with a custom merger declare a payload class, too. It has no effect.
+    if strategy not in ("", _BY_PAYLOAD) and layout.has_merge_strategies:
         foreign = f"merge strategy {strategy}"
     elif payload in _PAYLOADS:
         return _PAYLOADS[payload]
@@ -167,7 +167,7 @@ def _with_delete_marker(rule: MergeRule, raw: Mapping[str, str]) -> MergeRule:
     return replace(rule, delete_field=field, delete_marker=marker) if field else rule
 
 
-def _version_nine(rule: MergeRule) -> dict[str, str]:
+def _settings(rule: MergeRule) -> dict[str, str]:
     if rule.by_parts:
         raise UnsupportedError(
             "ordering by parts of one column exists in tables up to version 8; order by two columns instead"
@@ -182,7 +182,7 @@ def _version_nine(rule: MergeRule) -> dict[str, str]:
     return raw
 
 
-def _refuse_before_nine(rule: MergeRule, version: int) -> None:
+def _refuse_settings(rule: MergeRule, layout: TableLayout) -> None:
     features = {
         f"partial update mode {rule.partial.value}": rule.partial is not PartialMode.NONE,
         "a delete marker column": rule.delete_field is not None,
@@ -191,4 +191,4 @@ def _refuse_before_nine(rule: MergeRule, version: int) -> None:
     }
     for feature, is_declared in features.items():
         if is_declared:
-            raise UnsupportedError(f"a table of version {version} cannot declare {feature}; version 9 can")
+            raise UnsupportedError(f"a table of version {layout.version} cannot declare {feature}; version 9 can")

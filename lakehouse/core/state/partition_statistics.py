@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.format.partition_statistics import TRACKED_FILES, TableStatistics
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.state.columnar_view import latest_columns
 from lakehouse.core.state.data_files import DATA_FILES, data_files, members, one_array
 from lakehouse.core.state.file_system_view import VisibleTimeline, visible_timeline
@@ -36,7 +37,7 @@ _Numbers = np.ndarray[Any, Any]
 #: Files of newest slices with the parts of their names, and what `TRACKED_FILES` adds.
 _PARSED = pa.schema([*DATA_FILES, *list(TRACKED_FILES)[3:]])
 _NEVER = np.iinfo(np.int64).max
-_LAYOUT = 2
+_LAYOUT = table_layout(9)
 
 
 def commits_to_fold(

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.format.properties import table_checksum
+from lakehouse.core.layout.protocol import TableLayout
+from lakehouse.core.layout.registry import SUPPORTED_VERSIONS, WRITABLE_VERSIONS, has_completion_times, table_layout
 from lakehouse.core.state.merge_config import declared_mode, merge_properties, ordering_fields, parse_merge_rule
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
@@ -18,8 +20,6 @@ from lakehouse.model.merge import MergeMode, MergeRule, require_runnable
 from lakehouse.model.table_identity import TABLE_ID, TableIdentity
 from lakehouse.spec.function import is_allowed
 
-SUPPORTED_VERSIONS = (6, 8, 9)
-WRITABLE_VERSIONS = (8, 9)
 INITIAL_VERSION = "hoodie.table.initial.version"
 CDC_ENABLED, CDC_MODE = "hoodie.table.cdc.enabled", "hoodie.table.cdc.supplemental.logging.mode"
 COPY_ON_WRITE, MERGE_ON_READ = TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
@@ -58,14 +58,15 @@ class TableConfig:
         return identity_of(self.raw)
 
     @property
-    def layout(self) -> int:
-        """Timeline layout: 1 (instants in `.hoodie`) for version 6, 2 (`.hoodie/timeline`) later."""
-        return 1 if self.version == 6 else 2
+    def layout(self) -> TableLayout:
+        """What the version of the table decides."""
+        return table_layout(self.version)
 
     @property
     def is_upgraded(self) -> bool:
         """Whether Hudi upgraded the table from version 6, so that it may contain log files with names of version 6."""
-        return self.layout == 2 and self.raw.get(INITIAL_VERSION, "9").strip() not in map(str, WRITABLE_VERSIONS)
+        created = self.raw.get(INITIAL_VERSION, str(self.version)).strip()
+        return self.layout.has_completion_times and not has_completion_times(created)
 
     @property
     def is_merge_on_read(self) -> bool:
@@ -84,7 +85,7 @@ class TableConfig:
         `merge_mode` is the declared mode: CUSTOM for every payload class, also for a translated one. Raises UserError
         for a delete field without marker.
         """
-        rule = parse_merge_rule(self.raw, self.version)
+        rule = parse_merge_rule(self.raw, self.layout)
         if rule.merger is None:
             return rule
         is_runnable = bool(rule.groups) or is_allowed(rule.merger, self.allowed_functions)
@@ -103,15 +104,15 @@ def parse_table_config(
     name = raw.get("hoodie.table.name")
     if not name:
         raise UserError(f"{location}: hoodie.properties has no hoodie.table.name; is this a Hudi table?")
-    version = _version(raw, location)
+    layout = _layout(raw, location)
     _refuse(raw, location)
     return TableConfig(
         name=name,
-        version=version,
+        version=layout.version,
         table_type=raw.get("hoodie.table.type", "COPY_ON_WRITE").upper(),
-        keys=_keys(raw, version),
+        keys=_keys(raw, layout),
         ordering_fields=ordering_fields(raw),
-        merge_mode=declared_mode(raw, version),
+        merge_mode=declared_mode(raw, layout),
         create_schema=raw.get("hoodie.table.create.schema"),
         populate_meta_fields=_flag(raw, "hoodie.populate.meta.fields", True),
         base_file_format=raw.get("hoodie.table.base.file.format", "PARQUET").upper(),
@@ -140,7 +141,7 @@ def stored_format(timestamp: TimestampFormat) -> TimestampFormat:
 
 def require_writable(config: TableConfig, root: str) -> None:
     """Raise UnsupportedError if the table at `root` has a version that this package does not write."""
-    if config.version not in WRITABLE_VERSIONS:
+    if not config.layout.is_writable:
         names = " and ".join(map(str, WRITABLE_VERSIONS))
         raise UnsupportedError(
             f"{root}: tables of version {config.version} can be read but not written; versions {names} can be written"
@@ -156,7 +157,7 @@ def require_mergeable(config: TableConfig) -> None:
 def new_table_properties(
     *,
     name: str,
-    version: int,
+    layout: TableLayout,
     keys: KeyConfig,
     rule: MergeRule,
     create_schema: str | None,
@@ -171,15 +172,15 @@ def new_table_properties(
         "hoodie.table.name": name,
         "hoodie.database.name": "default",
         "hoodie.table.type": table_type,
-        "hoodie.table.version": str(version),
-        INITIAL_VERSION: str(version),
-        "hoodie.timeline.layout.version": "2",
+        "hoodie.table.version": str(layout.version),
+        INITIAL_VERSION: str(layout.version),
+        "hoodie.timeline.layout.version": str(layout.timeline_layout),
         "hoodie.timeline.path": "timeline",
         "hoodie.timeline.history.path": "history",
         "hoodie.archivelog.folder": "archived",
         "hoodie.table.recordkey.fields": ",".join(keys.record_key_fields),
         "hoodie.table.keygenerator.type": keys.generator.value,
-        **merge_properties(rule, version),
+        **merge_properties(rule, layout),
         "hoodie.datasource.write.hive_style_partitioning": str(keys.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(keys.url_encode).lower(),
         "hoodie.datasource.write.drop.partition.columns": "false",
@@ -190,8 +191,7 @@ def new_table_properties(
         raw["hoodie.table.partition.fields"] = _partition_fields_text(keys)
     if keys.consistent_timestamps:
         raw["hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"] = "true"
-    if version >= 9:
-        raw["hoodie.table.format"] = "native"
+    raw |= layout.new_table_properties
     if create_schema:
         raw["hoodie.table.create.schema"] = create_schema
     return {**raw, **_timestamp_properties(keys.timestamp), **extra}
@@ -208,7 +208,7 @@ def _flag(raw: Mapping[str, str], key: str, default: bool) -> bool:
     return raw.get(key, str(default)).strip().lower() == "true"
 
 
-def _version(raw: Mapping[str, str], location: str) -> int:
+def _layout(raw: Mapping[str, str], location: str) -> TableLayout:
     text = raw.get("hoodie.table.version", "")
     if text not in map(str, SUPPORTED_VERSIONS):
         supported = ", ".join(map(str, SUPPORTED_VERSIONS))
@@ -217,10 +217,11 @@ def _version(raw: Mapping[str, str], location: str) -> int:
             "Upgrade the table with Apache Hudi first.",
             version=text,
         )
-    layout, expected = raw.get("hoodie.timeline.layout.version"), "1" if text == "6" else "2"
-    if layout is not None and layout != expected:
-        raise UnsupportedError(f"{location}: table version {text} with timeline layout {layout}; expected {expected}")
-    return int(text)
+    layout = table_layout(int(text))
+    declared, expected = raw.get("hoodie.timeline.layout.version"), str(layout.timeline_layout)
+    if declared is not None and declared != expected:
+        raise UnsupportedError(f"{location}: table version {text} with timeline layout {declared}; expected {expected}")
+    return layout
 
 
 def _cdc_mode(raw: Mapping[str, str], location: str) -> CdcMode | None:
@@ -242,7 +243,7 @@ def _refuse(raw: Mapping[str, str], location: str) -> None:
         raise UnsupportedError(f"{location}: hoodie.table.format={table_format} is not supported; only native is")
 
 
-def _keys(raw: Mapping[str, str], version: int) -> KeyConfig:
+def _keys(raw: Mapping[str, str], layout: TableLayout) -> KeyConfig:
     record_key = _split(raw.get("hoodie.table.recordkey.fields"))
     declared = _split(raw.get("hoodie.table.partition.fields"))
     partition = tuple(name.split(":", 1)[0] for name in declared)
@@ -259,7 +260,7 @@ def _keys(raw: Mapping[str, str], version: int) -> KeyConfig:
         hive_style=_flag(raw, "hoodie.datasource.write.hive_style_partitioning", False),
         url_encode=_flag(raw, "hoodie.datasource.write.partitionpath.urlencode", False),
         timestamp=_timestamp_format(raw) if "TIMESTAMP" in types else None,
-        field_prefix=(version >= 9) if single_complex else None,
+        field_prefix=layout.prefixes_single_key if single_complex else None,
         consistent_timestamps=_flag(
             raw, "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled", False
         ),

@@ -6,11 +6,9 @@ Arrow input is processed in this process, a Spark DataFrame on its session. Both
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import fields
 from datetime import datetime
-from functools import lru_cache
 from os import PathLike, fspath
-from typing import Any, TypedDict, Unpack, get_type_hints
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,17 +62,18 @@ from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.system.clock import Clock
-from lakehouse.core.table.arguments import check_names, check_values, checks_arguments, option_texts, refuse_keys
+from lakehouse.core.table.arguments import checks_arguments, option_texts, refuse_keys
 from lakehouse.core.table.describe import shown_table
 from lakehouse.core.table.inspection import TableInspection
 from lakehouse.core.table.metadata import TableMetadata
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.services import TableServices
+from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.errors import ConflictError, UserError
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
 from lakehouse.model.display import Readable, Shown
-from lakehouse.model.drift import BatchColumns
 from lakehouse.model.instant import Instant, Timeline
+from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.model.nothing_to_do import NothingToDoReason
 from lakehouse.model.restore import Savepoint
 from lakehouse.model.texts import text_list
@@ -85,8 +84,6 @@ from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.schema import SchemaPolicy
 
 Outcome = Committed | NothingToDo
-#: Arguments of `Table.create`.
-_CREATION = ("location", *(field.name for field in fields(TableDeclaration)), "storage_options", "exist_ok", "env")
 
 
 class WriteCall(TypedDict, total=False):
@@ -94,17 +91,43 @@ class WriteCall(TypedDict, total=False):
 
     `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
     `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
-    commit; otherwise ConflictError is raised and nothing is committed. `columns` describes
-    which columns the source of the rows provides, if rows differ in their columns. With `deletes_yield`, an upsert
-    drops a delete by `_hoodie_is_deleted` if there is another row with its key.
+    commit; otherwise ConflictError is raised and nothing is committed.
     """
 
     commit_metadata: Mapping[str, str] | None
     options: Mapping[str, str]
     allow_empty: bool
     precondition: Precondition | None
-    columns: BatchColumns | None
-    deletes_yield: bool
+
+
+class TableFeatures(TypedDict, total=False):
+    """Keyword arguments of `Table.create` that few tables need.
+
+    `table_type` is COPY_ON_WRITE (the default) or MERGE_ON_READ, or Hudi's abbreviation COW or MOR. `cdc` says what
+    change logs contain, such as DATA_BEFORE_AFTER. `key_generator` follows from the columns by default. `timestamp`
+    has the formats of TIMESTAMP partition columns.
+
+    `merge_mode` is EVENT_TIME_ORDERING (the default with `ordering`), COMMIT_TIME_ORDERING (the default without) or
+    CUSTOM (the default with `merger`, a function `package.module:function`). `column_groups` has columns by their
+    ordering column, so that several writers can fill one record. `partial_update` is IGNORE_DEFAULTS (a null keeps the
+    stored value) or FILL_UNAVAILABLE (`unavailable_value` does, by default the marker of Debezium). A row is a delete
+    if its `delete_field` has the value `delete_marker`.
+
+    `table_id` is the id of a table that is created again in place of a lost one.
+    """
+
+    table_type: str
+    cdc: str | None
+    key_generator: KeyGeneratorType | str | None
+    timestamp: TimestampFormat | None
+    merge_mode: str | None
+    merger: str | None
+    column_groups: Mapping[str, str | Sequence[str]]
+    partial_update: str | None
+    unavailable_value: str | None
+    delete_field: str | None
+    delete_marker: str | None
+    table_id: str | None
 
 
 @checks_arguments
@@ -162,7 +185,7 @@ class Table(Readable):
         storage_options: Mapping[str, str] | None = None,
         exist_ok: bool = False,
         env: Env | None = None,
-        **declared: Any,
+        **declared: Unpack[TableFeatures],
     ) -> Table:
         """Create a table and open it; name, location and record key are required.
 
@@ -181,15 +204,12 @@ class Table(Readable):
             storage_options: Options of the storage, such as credentials.
             exist_ok: Open the table if it exists already.
             env: Storage, clock, timers and ids; by default those of this machine.
-            **declared: Other fields of TableDeclaration: table_type, cdc, key_generator, timestamp, merge_mode, merger,
-                column_groups, partial_update, unavailable_value, delete_field, delete_marker, table_id.
+            **declared: The type of the table, its change logs, and how records are merged (see TableFeatures).
 
         Raises:
             UserError: A table exists already, options contradict each other, or `schema` lacks a key, partition,
                 ordering or delete column.
         """
-        check_names(declared, _CREATION, "Table.create")
-        check_values(declared, _declared_types(), "Table.create")
         env = env or Env(storage=open_storage(fspath(location), storage_options or {}))
         declaration = TableDeclaration(
             name=name,
@@ -408,7 +428,9 @@ class Table(Readable):
     def describe(self) -> TableSummary:
         """Return a summary of the table: configuration, schema, partitions, plans, latest commits."""
         loaded = self.refresh()
-        return describe(loaded, partition_expiry(loaded, self._policies))
+        return describe(
+            loaded, partition_expiry(loaded, self._policies), small_bytes=self._policies.write.small_file_bytes
+        )
 
     def health(self) -> TableHealth:
         """Return measures that show whether a table service is overdue; the table is listed once."""
@@ -522,21 +544,18 @@ class Table(Readable):
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
         policies = _overridden(self._policies, call.get("options") or {})
-        if call.get("deletes_yield") and operation is not Operation.UPSERT:
-            raise UserError(
-                f"deletes_yield=True is for upserts, and this is {operation.value.lower()}; remove it",
-                argument="deletes_yield",
-            )
+        batch = rows if isinstance(rows, SourceBatch) else SourceBatch(rows)
+        batch.require(operation)
         request = WriteRequest(
             operation=operation,
-            frame=rows,
+            frame=batch.rows,
             extra=_metadata(call.get("commit_metadata")),
             allow_empty=call.get("allow_empty", False),
             precondition=call.get("precondition"),
-            columns=call.get("columns"),
-            deletes_yield=call.get("deletes_yield", False),
+            columns=batch.columns,
+            deletes_yield=batch.deletes_yield,
         )
-        engine = frame_engine(rows, policies.write.memory_budget_bytes)
+        engine = frame_engine(batch.rows, policies.write.memory_budget_bytes)
         return _settled(write(self.refresh(), engine, policies, request))
 
 
@@ -557,11 +576,6 @@ def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
                 argument="commit_metadata",
             )
     return dict(given or {})
-
-
-@lru_cache(maxsize=1)
-def _declared_types() -> dict[str, Any]:
-    return get_type_hints(TableDeclaration)
 
 
 def _settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:

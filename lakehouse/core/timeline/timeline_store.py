@@ -18,11 +18,10 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakehouse.core.env import Env
-from lakehouse.core.format.file_names import instant_name, parse_instant
+from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.format.timeline.commit_files import COMMIT_FILES, decode_files, files_of
 from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_summary
 from lakehouse.core.format.timeline.restore import decode_restore_plan
-from lakehouse.core.format.timeline.rollback import decode_rollback_plan
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
@@ -51,7 +50,7 @@ class TimelineStore:
 
     def __init__(self, env: Env, config: TableConfig) -> None:
         self._env, self._config = env, config
-        self._directory = ".hoodie" if config.layout == 1 else f".hoodie/{config.timeline_path}"
+        self._directory = config.layout.timeline_folder(config.timeline_path)
         self._commits: dict[str, CommitMetadata] = {}
         # Large commits: their metadata without write statistics, and their files as columns.
         self._summaries: dict[str, CommitMetadata] = {}
@@ -63,9 +62,11 @@ class TimelineStore:
         # are replaced at once, because threads share a store.
         self._listed: tuple[dict[str, Instant | None], Timeline] = ({}, Timeline())
         history = config.raw.get("hoodie.timeline.history.path", "history")
-        #: The archived timeline. None for layout 1, whose archive is not read.
+        #: The archived timeline. None without completion times: that archive is not read.
         self.archived_timeline = (
-            None if config.layout == 1 else ArchivedTimeline(env.storage, f"{self._directory}/{history}")
+            ArchivedTimeline(env.storage, f"{self._directory}/{history}")
+            if config.layout.has_completion_times
+            else None
         )
         #: Temporary files of the timeline in the last listing: of an active process, or left by a killed one.
         self.unfinished: tuple[FileInfo, ...] = ()
@@ -296,6 +297,15 @@ class TimelineStore:
         found = [i for i in self._listed[0].values() if i is not None and i.requested == requested and i.key == key]
         return sorted((known for known in found if not known.is_completed), key=lambda known: known.state)
 
+    def planned_actions(self) -> dict[tuple[str, Action], Action]:
+        """Return the action of the plan of each compaction, log compaction and clustering, as of the last load.
+
+        The keys are identities of instants (`Instant.key`). A completed plan keeps its pending files until it is
+        archived, so its action is known without a read of its metadata.
+        """
+        listed = (i for i in self._listed[0].values() if i is not None and not i.is_completed)
+        return {i.key: i.action for i in listed if i.action is not i.action.completed_as}
+
     def remove_archived(self, instants: Iterable[Instant], check: Callable[[], None]) -> None:
         """Delete the files of archived completed instants, the oldest first; call under the lock.
 
@@ -428,8 +438,7 @@ class TimelineStore:
         data = self.read(rollback, State.REQUESTED)
         if not data:
             return None
-        version = self._config.version
-        return decode_rollback_plan(data, base_path=self._env.storage.root, table_version=version).target
+        return self._config.layout.decode_rollback_plan(data, base_path=self._env.storage.root).target
 
     def withdraw(self, instant: Instant) -> None:
         """Delete the completed file of an instant that was rolled back before it completed; call under the lock."""
@@ -499,7 +508,7 @@ class TimelineStore:
 
     def path_of(self, instant: Instant) -> str:
         """Return the path of the file of an instant in its state."""
-        return f"{self._directory}/{instant_name(instant, layout=self._config.layout)}"
+        return f"{self._directory}/{self._config.layout.instant_name(instant)}"
 
 
 def _furthest(before: Timeline, found: Collection[Instant | None]) -> Timeline:

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
 
+from lakehouse.model.display import count_text
 from lakehouse.platform.alarms.facts import TableFacts
 from lakehouse.platform.alarms.rules import AlarmRule, Unit
 from lakehouse.platform.catalog.run_history import Run, RunState
@@ -60,9 +61,13 @@ def _freshness(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
 
 def _small_files(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
     # Each file group has one newest base file at most, and only base files are small files.
-    files, small = facts.numbers.file_groups, facts.numbers.small_files
+    numbers = facts.numbers
+    files, small, partitions = numbers.file_groups, numbers.small_files, numbers.partitions
     if files and small is not None and files >= rule.least:
-        yield Measured(value=small / files, detail=f"{small:,} of {files:,} files")
+        # Files of different partitions cannot become one file, so one small file of each partition stays.
+        excess = max(0, small - (partitions or 0))
+        where = f", in {count_text(partitions, 'partition')}" if partitions else ""
+        yield Measured(value=excess / files, detail=f"{small:,} of {files:,} files are small{where}")
 
 
 def _log_growth(facts: TableFacts, rule: AlarmRule) -> Iterator[Measured]:
@@ -193,7 +198,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         ),
         "small_file_ratio": Measure(
             unit=Unit.RATIO,
-            text="Base files below the small-file limit, of all file groups.",
+            text="Small base files that could be merged, of all file groups: those beyond one in each partition.",
             read=_small_files,
             least="file groups",
         ),

@@ -65,6 +65,7 @@ from lakehouse.platform.catalog.models import (
     SpecRow,
     TableRow,
 )
+from lakehouse.platform.catalog.open_table import open_table
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.policy_rows import load_policies
 from lakehouse.platform.catalog.registration import (
@@ -106,17 +107,6 @@ def load_catalog(name: str = DEFAULT, *, clock: Clock | None = None) -> Catalog:
     Raises UserError if no URL is configured or the schema is outdated, RetryableError if the database does not answer.
     """
     return Catalog(Database(catalog_url(name, os.environ)), clock or SystemClock())
-
-
-def open_table(entry: TableEntry, policies: ServicePolicies, options: Mapping[str, str] | None = None) -> Table:
-    """Open a table with the options of its spec and policies, overridden by `options`; does not query the catalog.
-
-    Raises UserError if the location contains another table than the registered one.
-    """
-    declared = {**policies.options(entry.namespace, entry.name, entry.spec), **(options or {})}
-    table = Table.open(entry.location, options=declared, allowed_functions=entry.spec.functions)
-    require_identity(entry, table.config.identity)
-    return table
 
 
 class Catalog(Readable):

@@ -115,7 +115,7 @@ def differences(
         # Without a known column the timestamp type of the table applies.
         unit = replace(timestamp, type=stored_time.type, scalar_unit=stored_time.scalar_unit)
         fields["timestamp"] = unit
-    keys = declared_keys(TableDeclaration(options=dict(options), **fields), config.version)
+    keys = declared_keys(TableDeclaration(options=dict(options), **fields), config.layout)
     declaration = Declaration(spec=spec, options=options, keys=keys)
     for setting in SETTINGS:
         declared, stored = setting.declared(declaration), setting.stored(config)

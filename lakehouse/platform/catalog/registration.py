@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from lakehouse.core.env import Env
 from lakehouse.core.operations.services.partition_purge import purge_table
-from lakehouse.core.state.table_config import WRITABLE_VERSIONS, TableConfig, identity_of
+from lakehouse.core.state.table_config import TableConfig, identity_of
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.table_properties import assign_table_id, read_properties
@@ -43,7 +43,7 @@ def assigned_identity(env: Env, config: TableConfig, *, new_id: bool = False) ->
     identity, root = config.identity, env.storage.root
     if identity.id and not new_id:
         return identity
-    if config.version not in WRITABLE_VERSIONS:
+    if not config.layout.is_writable:
         if new_id:
             raise UnsupportedError(
                 f"{root}: --new-id writes the id to the properties of the table, and tables of version "

@@ -9,7 +9,11 @@ from lakehouse.platform.doctor.finding import Finding, failed, ok, skipped, warn
 from lakehouse.spec.options.lock import LockPolicy
 
 _NONE = "no catalog is configured: LAKEHOUSE_CATALOG and LAKEHOUSE_HOME are not set"
-_NEW = "the database of the embedded catalog does not exist; the first command creates it"
+_NEW = "the database of the embedded catalog does not exist"
+_CREATE = (
+    "If the tables have another catalog, set LAKEHOUSE_CATALOG to its URL, or create the connection lakehouse_catalog "
+    "in Airflow. Otherwise `lakehouse catalog upgrade` creates this one."
+)
 
 
 def check_catalog(deployment: Deployment) -> Finding:
@@ -17,7 +21,9 @@ def check_catalog(deployment: Deployment) -> Finding:
     if deployment.catalog_url is None:
         return warning(f"{_NONE}; table services need one")
     state = database_state(deployment.catalog_url)
-    return ok(_NEW if state is None else f"{state.where} answers")
+    if state is None:
+        return warning(f"{_NEW}: {deployment.catalog_url}", _CREATE)
+    return ok(f"{state.where} answers")
 
 
 def check_migrations(deployment: Deployment) -> Finding:
@@ -26,7 +32,7 @@ def check_migrations(deployment: Deployment) -> Finding:
         return skipped(_NONE)
     state = database_state(deployment.catalog_url)
     if state is None:
-        return ok(_NEW)
+        return skipped(_NEW)
     if state.revision == state.newest:
         return ok(f"schema revision {state.newest}")
     found = f"{state.where} has schema revision {state.revision or 'none'}, this lakehouse needs {state.newest}"

@@ -14,6 +14,7 @@ from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.fleet_views.fleet import full_name_column
 from lakehouse.platform.fleet_views.paging import Paging
 from lakehouse.platform.fleet_views.records import decision_record, run_record
+from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.pages import DueLine, QueuePage, QueueSection, RunRecord
 
 _DAY_MS = 86_400_000
@@ -49,7 +50,9 @@ def _due(session: Session, query: QueueQuery) -> tuple[int, tuple[DueLine, ...]]
     name = full_name_column()
     found: Any = select(DecisionRow, name, TableStateRow).join(TableRow, TableRow.id == DecisionRow.table_id)
     found = found.outerjoin(TableStateRow, TableStateRow.table_id == TableRow.id)
-    found = found.where(DecisionRow.id.in_(newest), DecisionRow.due, ~active.exists())
+    # A service that is switched off waits for nothing.
+    enabled = DecisionRow.code != DecisionReason.DISABLED
+    found = found.where(DecisionRow.id.in_(newest), DecisionRow.due, enabled, ~active.exists())
     found = _filtered(found, query, DecisionRow.service)
     total = session.scalar(select(func.count()).select_from(found.with_only_columns(DecisionRow.id).subquery()))
     order = (DecisionRow.deadline_ms.is_(None), DecisionRow.deadline_ms, DecisionRow.priority.desc(), DecisionRow.id)

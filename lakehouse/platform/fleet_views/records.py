@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakehouse.platform.catalog.models import DecisionRow, RunRow
 from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, RunState, counted_tries, error_of
 from lakehouse.spec.contracts.pages import DecisionRecord, RunRecord
+from lakehouse.spec.decision_text import work_text
 
 #: A key of `actual` that the run history uses itself.
 _INTERNAL = ("after",)
@@ -22,6 +23,7 @@ def decision_record(row: DecisionRow) -> DecisionRecord:
         deadline_ms=row.deadline_ms,
         inputs=dict(row.inputs or {}),
         predicted=dict(row.predicted or {}),
+        work=work_text(row.service, row.predicted or {}),
     )
 
 

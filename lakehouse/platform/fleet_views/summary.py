@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from lakehouse.platform.catalog.models import AlarmRow, DecisionRow, RunRow, TablePointRow, TableRow, TableStateRow
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.fleet_views.fleet import total_bytes
+from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.pages import FleetSummary
 
 _DAY_MS = 86_400_000
@@ -26,7 +27,7 @@ def fleet_summary(session: Session, now_ms: int) -> FleetSummary:
         RunRow.state == RunState.RUNNING,
     )
     due = select(func.count(), func.min(DecisionRow.decided_ms)).where(
-        DecisionRow.id.in_(newest), DecisionRow.due, ~active.exists()
+        DecisionRow.id.in_(newest), DecisionRow.due, DecisionRow.code != DecisionReason.DISABLED, ~active.exists()
     )
     waiting, oldest = session.execute(due).one()
     alarms = select(func.count()).select_from(AlarmRow).where(AlarmRow.resolved_ms.is_(None))

@@ -26,7 +26,16 @@ from lakehouse.platform.fleet_views.fleet import fleet_row
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.platform.fleet_views.policies import policies_of
 from lakehouse.platform.fleet_views.records import decision_record, run_record
-from lakehouse.spec.contracts.pages import GrowthPoint, ServiceLine, SpecChange, TablePage, TableRuns, WhyPage
+from lakehouse.spec.contracts.decisions import DecisionReason
+from lakehouse.spec.contracts.pages import (
+    DecisionRecord,
+    GrowthPoint,
+    ServiceLine,
+    SpecChange,
+    TablePage,
+    TableRuns,
+    WhyPage,
+)
 from lakehouse.spec.services import SERVICES, service_spec
 
 _SPECS, _RUNS, _DECISIONS, _ALL_RUNS = 50, 50, 50, 1000
@@ -50,7 +59,7 @@ def table_page(session: Session, identifier: str, now_ms: int) -> TablePage:
             SpecChange(spec_version=version, author=author, source=source, created_ms=created_ms)
             for version, author, source, created_ms in session.execute(newest)
         ),
-        services=_services(session, table, document.get("services") or {}, now_ms),
+        services=_services(session, table, document, now_ms),
         points=_points(session, table.id, now_ms),
     )
 
@@ -82,8 +91,9 @@ def table_runs(session: Session, identifier: str, now_ms: int) -> TableRuns:
     return TableRuns(now_ms=now_ms, table=identifier, runs=runs)
 
 
-def _services(session: Session, table: TableRow, declared: Mapping[str, Any], now_ms: int) -> tuple[ServiceLine, ...]:
+def _services(session: Session, table: TableRow, spec: Mapping[str, Any], now_ms: int) -> tuple[ServiceLine, ...]:
     identifier = f"{table.namespace}.{table.name}"
+    declared: Mapping[str, Any] = spec.get("services") or {}
     policies, active = policies_of(session, table.namespace), _active_runs(session, identifier, now_ms)
     newest = select(func.max(DecisionRow.id)).filter_by(table_id=table.id).group_by(DecisionRow.service)
     decided = select(DecisionRow).where(DecisionRow.id.in_(newest))
@@ -100,7 +110,8 @@ def _services(session: Session, table: TableRow, declared: Mapping[str, Any], no
     return tuple(
         ServiceLine(
             service=service,
-            enabled=_enabled(policies.settings_of(table.namespace, table.name, declared, service)),
+            enabled=_enabled(service, policies.settings_of(table.namespace, table.name, declared, service)),
+            applies=_applies(service, spec, decisions.get(service)),
             requests=requests.get(service, 0),
             decision=decisions.get(service),
             run=runs.get(service),
@@ -109,8 +120,15 @@ def _services(session: Session, table: TableRow, declared: Mapping[str, Any], no
     )
 
 
-def _enabled(settings: Mapping[str, Any]) -> bool:
-    return str(settings.get("enabled", True)).lower() != "false"
+def _applies(service: str, spec: Mapping[str, Any], decision: DecisionRecord | None) -> bool:
+    """Return whether the table can have a service, by its newest decision, and before that by its declared type."""
+    if decision is not None:
+        return decision.code != DecisionReason.NOT_APPLICABLE
+    return not (service_spec(service).merge_on_read_only and spec.get("type") == "COPY_ON_WRITE")
+
+
+def _enabled(service: str, settings: Mapping[str, Any]) -> bool:
+    return str(settings.get("enabled", service_spec(service).enabled_by_default)).lower() != "false"
 
 
 def _active_runs(session: Session, identifier: str, now_ms: int) -> dict[str, str]:

@@ -16,8 +16,9 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.tombstones import LATE_ROWS_KEY
 from lakehouse.core.table.table import Table
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.drift import decode_drift
+from lakehouse.model.drift import Drift, decode_drift
 from lakehouse.model.instant import Instant
+from lakehouse.model.timeline_service import RUN_ID_KEY
 from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.table import TableSpec
@@ -26,7 +27,7 @@ from lakehouse.spec.table import TableSpec
 CHECKPOINT = "lakehouse.ingest.checkpoint"
 INTERVAL = "lakehouse.ingest.interval"
 BAD_RECORDS = "lakehouse.ingest.bad_records"
-RUN_ID = "lakehouse.ingest.run_id"
+RUN_ID = RUN_ID_KEY
 
 
 def input_key(spec: TableSpec, name: str) -> str:
@@ -70,6 +71,17 @@ def with_own_commit(report: JobReport, table: Table | None, spec: TableSpec, run
         if metadata.extra.get(key) == run_id:
             return replace(report, instant=instant.requested, **_written(loaded, instant, metadata.extra))
     return report
+
+
+def unread_fields(report: JobReport) -> tuple[str, ...]:
+    """Return a sentence about each field of records that was dropped."""
+    return tuple(
+        f"field {one.column} of {one.rows} records is not read"
+        + (f", such as {one.example}" if one.example else "")
+        + ": declare it in 'schema', or set new_column"
+        for one in report.drift
+        if one.change is Drift.IGNORED
+    )
 
 
 def _newest_first(table: LoadedTable, spec: TableSpec) -> Iterator[tuple[Instant, CommitMetadata]]:

@@ -43,9 +43,9 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.system.ids import RandomIds
 from lakehouse.core.table.opened_tables import OpenedTables
+from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError, UserError
-from lakehouse.model.drift import Drift
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import (
     create_declared_table,
@@ -59,6 +59,7 @@ from lakehouse.platform.ingest.commit_reports import (
     RUN_ID,
     input_key,
     newest_commit,
+    unread_fields,
     with_own_commit,
 )
 from lakehouse.platform.ingest.databases import DatabaseRun, SparkTasks, run_databases
@@ -76,11 +77,11 @@ from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import (
     Schema,
     Session,
+    ingest_settings,
     schema_from_json,
     schema_of_arrow,
     schema_to_json,
     storage_options_of,
-    utc,
 )
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus, interval_text
 from lakehouse.spec.contracts.lineage import is_lineage_wanted
@@ -198,7 +199,7 @@ def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], 
     clock = run.env.clock
     started_ms = clock.now_ms()
     # The readers name the step of most failures; a lost process can also show elsewhere.
-    with spark_failures(f"the ingestion into {run.spec.table}"), utc(session):
+    with spark_failures(f"the ingestion into {run.spec.table}"), ingest_settings(session):
         report = work(run)
     return replace(report, seconds=(clock.now_ms() - started_ms) / 1000)
 
@@ -248,7 +249,7 @@ def run_database(
             )
         )
 
-    with spark_failures(f"the ingestion into {spec.table}"), utc(tasks.session):
+    with spark_failures(f"the ingestion into {spec.table}"), ingest_settings(tasks.session):
         report = run_databases(
             DatabaseRun(
                 tasks=tasks,
@@ -284,12 +285,10 @@ def write_batch(
         )
     # A commit without rows still records the checkpoint.
     return verbs[operation](
-        batch.frame,
+        SourceBatch(batch.frame, columns=batch.columns, deletes_yield=batch.deletes_yield),
         commit_metadata=extra,
         allow_empty=True,
         precondition=precondition,
-        columns=batch.columns,
-        deletes_yield=batch.deletes_yield,
     )
 
 
@@ -318,32 +317,32 @@ def skip_reason(interval: Interval | None, committed_at: str | None, *, repeat: 
 def _run_once(run: IngestContext) -> JobReport:
     table = open_declared_table(run.spec, run.options, run.env, run.tables)
     plan = _plan(run, table)
-    if plan.source is None:
-        return finished(run, table, plan.newest, nothing_to_do(run, plan.reason, JobReason.INTERVAL_INGESTED))
-    if not plan.source.units:
-        nothing = finished(run, table, plan.newest, nothing_to_do(run, plan.reason))
-        return replace(nothing, missing=plan.source.missing, warning=plan.source.warning, lag=plan.source.lag)
+    if plan.source is None or not plan.source.units:
+        return _idle(run, table, plan)
     report = finished(run, table, plan.newest, ingested(run, table, plan, plan.source))
-    warning = "; ".join((*((plan.source.warning,) if plan.source.warning else ()), *_unread(report)))
+    warning = "; ".join((*((plan.source.warning,) if plan.source.warning else ()), *unread_fields(report)))
     if warning:
         log.warning("table %s: %s", run.spec.table, warning)
     return replace(report, folders=plan.source.names, missing=plan.source.missing, warning=warning)
 
 
+def idle_report(run: IngestContext) -> JobReport | None:
+    """Return the report of a run that has nothing to read, None if it has. Plans only, so that no session is needed."""
+    table = open_declared_table(run.spec, run.options, run.env, run.tables)
+    plan = _plan(run, table)
+    return _idle(run, table, plan) if plan.source is None or not plan.source.units else None
+
+
+def _idle(run: IngestContext, table: Table | None, plan: IngestPlan) -> JobReport:
+    if plan.source is None:
+        return finished(run, table, plan.newest, nothing_to_do(run, plan.reason, JobReason.INTERVAL_INGESTED))
+    nothing = finished(run, table, plan.newest, nothing_to_do(run, plan.reason))
+    return replace(nothing, missing=plan.source.missing, warning=plan.source.warning, lag=plan.source.lag)
+
+
 def finished(run: IngestContext, table: Table | None, newest: str | None, report: JobReport) -> JobReport:
     """Return the report with the commit before the run, and with that of an earlier try if it committed nothing."""
     return replace(with_own_commit(report, table, run.spec, run.command.run_id), previous=newest)
-
-
-def _unread(report: JobReport) -> tuple[str, ...]:
-    """Return a sentence about each field of records that was dropped."""
-    return tuple(
-        f"field {one.column} of {one.rows} records is not read"
-        + (f", such as {one.example}" if one.example else "")
-        + ": declare it in 'schema', or set new_column"
-        for one in report.drift
-        if one.change is Drift.IGNORED
-    )
 
 
 def ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> JobReport:

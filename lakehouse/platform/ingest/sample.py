@@ -32,7 +32,7 @@ from lakehouse.platform.suggest.file_heads import FileHead, HeadReading, copy_he
 from lakehouse.platform.suggest.file_samples import SampledFiles, choose_files, share
 from lakehouse.platform.suggest.sample import Limits
 from lakehouse.spark.csv_dialect import CsvDialect
-from lakehouse.spark.sources import Session, storage_options_of, utc
+from lakehouse.spark.sources import Session, ingest_settings, storage_options_of
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.contracts.spec_sample import BadSample, SpecSample
 from lakehouse.spec.file_source import FileSourceSpec
@@ -92,7 +92,7 @@ def sample_ingestion(
     section = replace(ingest_of(spec), max_bad_records=_NO_LIMIT)
     spec = replace(spec, location=location_of(spec, environ), ingest=section)
     context = SourceContext(session=session, spec=spec, environ=environ, storage_options=storage_options_of(session))
-    with tempfile.TemporaryDirectory(prefix="lakehouse-sample-") as folder, utc(session):
+    with tempfile.TemporaryDirectory(prefix="lakehouse-sample-") as folder, ingest_settings(session):
         place = Path(folder)
         reading = _files(context, place, limits) if kind == FileSourceSpec.KIND else _topic(context, limits)
         return _sampled(context, reading, place / "letters", shown)

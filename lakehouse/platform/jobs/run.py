@@ -1,8 +1,8 @@
 """Run one job: execute it, write its report and return the exit code of its error.
 
 The space of the report is reserved before the work, and it is written atomically after every outcome; a retry replaces
-it. With `--check` the job checks its command and
-its table and does nothing else; only a failed check writes a report. SIGTERM raises an exception in the job, so
+it. With `--check` the job checks its command and its table and does nothing else; only a failed check writes a report,
+and the check of a run that has nothing to do, with `--end-if-idle`. SIGTERM raises an exception in the job, so
 that an active write is rolled back. On Linux the kernel kills the driver when spark-submit, its parent, ends. A job of
 an Airflow task also ends when the task is gone (`lakehouse.platform.jobs.task_watch`).
 """
@@ -36,7 +36,10 @@ _LINES = "\n\t"
 
 
 def run_job(
-    command: JobCommand, work: Callable[[JobCommand], JobReport], check: Callable[[JobCommand], tuple[str, ...]]
+    command: JobCommand,
+    work: Callable[[JobCommand], JobReport],
+    check: Callable[[JobCommand], tuple[str, ...]],
+    end_if_idle: Callable[[JobCommand], JobReport | None] | None = None,
 ) -> int:
     """Execute `work`, write its report and return the exit code: 0, or that of the error's class.
 
@@ -44,6 +47,8 @@ def run_job(
         command: The command of the job.
         work: Runs the job; it also calls `check` first.
         check: Checks the command without a Spark session and returns notes. A command with `check` set runs it alone.
+        end_if_idle: Ends a run that has nothing to do and returns its report, None for a run that has something to do.
+            It is called after the check, if the command has `end_if_idle` set.
     """
     die_with_parent()
     signal.signal(signal.SIGTERM, _stop)
@@ -51,11 +56,16 @@ def run_job(
     try:
         file = ReportFile(Path(command.report)) if command.report else None
         watch_task(os.environ)
-        if command.check:
-            _show_check(command, check(command))
-            _discard(file)
-            return 0
-        report = work(command)
+        if not command.check:
+            report = work(command)
+        else:
+            notes = check(command)
+            ended = end_if_idle(command) if end_if_idle is not None and command.end_if_idle else None
+            if ended is None:
+                _show_check(command, notes)
+                _discard(file)
+                return 0
+            report = ended
     except JobStop as stop:
         report = _failed(command, stop.error)
     except LakehouseError as error:

@@ -187,7 +187,7 @@ def _partitions(table: LoadedTable, *, force: bool, save: bool) -> dict[str, tup
     """Return the partitions with data, with the number of their files and bytes if they are known."""
     if not table.config.is_partitioned:
         return {}
-    if table.config.layout == 1:
+    if not table.config.layout.has_completion_times:
         return dict.fromkeys(sorted(set(load_slices(table).partitions.to_pylist())), ())
     statistics = load_statistics(table, save=save, rebuild=force)
     return {one.partition: (one.files, one.size_bytes) for one in partition_statistics(statistics)}

@@ -26,6 +26,8 @@ class Assessment:
     cost: ServiceCost = field(default_factory=ServiceCost)
     #: The state of the table could not be read; `reason` is the error.
     unreadable: bool = False
+    #: Whether the table can have the service at all.
+    applies: bool = True
 
 
 def assess(services: TableServices, name: str, *, force: bool = False) -> Assessment:
@@ -35,12 +37,16 @@ def assess(services: TableServices, name: str, *, force: bool = False) -> Assess
     """
     spec = service_spec(name)
     if spec.merge_on_read_only and not services.table.config.is_merge_on_read:
-        return Assessment(due=False, reason="not applicable: a copy-on-write table has no logs to compact")
+        return _unfit("a copy-on-write table has no logs to compact")
     try:
         return _assessed(services, spec, force=force)
     except UnsupportedError as error:
         # The table was read: it is of a kind that the service does not work on.
-        return Assessment(due=False, reason=f"not applicable: {error.message}")
+        return _unfit(error.message)
+
+
+def _unfit(text: str) -> Assessment:
+    return Assessment(due=False, reason=f"not applicable: {text}", applies=False)
 
 
 def unreadable(text: str) -> Assessment:
@@ -57,6 +63,7 @@ def _assessed(services: TableServices, spec: ServiceSpec, *, force: bool) -> Ass
     name, service = spec.name, table_service(services, spec.name)
     inputs = asdict(service.due())
     due, reason = bool(inputs.pop("due")), str(inputs.pop("reason"))
+    applies = bool(inputs.pop("applies", True))
     cost = service.cost() if due or force else ServiceCost()
     pending = [] if spec.action is None else list(services.table.timeline.where(action=spec.action, pending=True))
     if pending:
@@ -66,4 +73,4 @@ def _assessed(services: TableServices, spec: ServiceSpec, *, force: bool) -> Ass
         off = [rule.pattern for rule in services.policies.partitions.of(name) if rule.enabled is False]
         why = f"; {name} is switched off for partitions that match {' or '.join(map(repr, off))}" if off else ""
         return Assessment(due=False, reason=f"{reason}; a plan would be empty{why}", inputs=inputs)
-    return Assessment(due=due, reason=reason, inputs=inputs, cost=cost)
+    return Assessment(due=due, reason=reason, inputs=inputs, cost=cost, applies=applies)

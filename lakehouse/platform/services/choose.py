@@ -15,6 +15,7 @@ from enum import Enum
 from lakehouse.platform.services.assess import Assessment
 from lakehouse.platform.services.budgets import Budget, Limits, Refusal, Slots
 from lakehouse.spec.contracts.decisions import DecisionReason
+from lakehouse.spec.decision_text import elapsed_text, work_text
 from lakehouse.spec.services import SERVICES, service_spec
 
 __all__ = [
@@ -218,8 +219,13 @@ def _not_ready(assessed: AssessedService) -> Refusal | None:
         return Refusal(code=DecisionReason.DISABLED, text=text)
     if assessed.assessment.due:
         return assessed.wait
-    code = DecisionReason.UNREADABLE if assessed.assessment.unreadable else DecisionReason.NOT_DUE
-    return Refusal(code=code, text=f"not due: {assessed.assessment.reason}")
+    return Refusal(code=_code_of_idle(assessed.assessment), text=assessed.assessment.reason)
+
+
+def _code_of_idle(assessment: Assessment) -> DecisionReason:
+    if assessment.unreadable:
+        return DecisionReason.UNREADABLE
+    return DecisionReason.NOT_DUE if assessment.applies else DecisionReason.NOT_APPLICABLE
 
 
 def _overdue_s(assessed: AssessedService, now_ms: int) -> float:
@@ -258,9 +264,9 @@ def _code(assessed: AssessedService, now_ms: int) -> DecisionReason:
 
 
 def _why(assessed: AssessedService, now_ms: int) -> str:
-    cost = assessed.assessment.cost
-    numbers = f"score {assessed.score:.3g}: {cost.benefit:g} objects fewer for {assessed.seconds:.0f} s"
+    """Return why a chosen service runs, and what its run would do."""
+    work = work_text(assessed.service, {**assessed.assessment.cost.numbers, "seconds": assessed.seconds})
     overdue = _overdue_s(assessed, now_ms)
-    late = f"; {overdue:.0f} s past its deadline" if overdue > 0 else ""
-    asked = "asked for; " if assessed.requested else ""
-    return f"{asked}{assessed.assessment.reason}; {numbers}{late}"
+    late = f"{elapsed_text(overdue)} past its deadline" if overdue > 0 else ""
+    asked = "requested" if assessed.requested else ""
+    return "; ".join(part for part in (asked, assessed.assessment.reason, late, work) if part)

@@ -39,12 +39,16 @@ _UNDECLARED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncDue(Condition):
-    """Whether a sync is due, the reason, the writes since the last sync, and its time in UTC milliseconds."""
+    """Whether a sync is due, the reason, the writes since the last sync, and its time in UTC milliseconds.
+
+    `applies` is False for a table that declares no metastore.
+    """
 
     due: bool
     reason: str
     writes: int = 0
     last_ms: int | None = None
+    applies: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,7 @@ def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAUL
     """Return whether a write, or settings, were not synced, or the last comparison is too old; asks no metastore."""
     del request
     if not policies.sync.enabled:
-        return SyncDue(due=False, reason=_UNDECLARED)
+        return SyncDue(due=False, reason=_UNDECLARED, applies=False)
     writes = synced_writes(table)
     if not len(writes):
         return SyncDue(due=False, reason="the table has no writes")

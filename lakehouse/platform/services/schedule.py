@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from lakehouse.model.texts import error_text, text_list
-from lakehouse.platform.catalog.catalog import Catalog, open_table
+from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry
+from lakehouse.platform.catalog.open_table import open_table
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.run_history import Decision, Run, RunState
 from lakehouse.platform.services.assess import Assessment, assess, log_fault, unreadable

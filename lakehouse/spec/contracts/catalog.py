@@ -143,16 +143,52 @@ class UpgradedCatalog(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineInstant:
-    """One instant of a timeline; `completed` is None for a pending one."""
+    """One instant of a timeline. Fields that its metadata does not contain are None or empty.
+
+    Attributes:
+        requested: Requested time.
+        completed: Completion time; None for a pending instant.
+        action: Action, as in the name of its file.
+        state: `REQUESTED`, `INFLIGHT` or `COMPLETED`.
+        service: The service behind it, or `write`: a completed compaction has the action `commit`. `replacement` is
+            clustering, TTL or an overwrite whose metadata was not read.
+        operation: Operation of a commit, such as `UPSERT`.
+        begin_ms: Requested time in UTC milliseconds.
+        seconds: Time from request to completion; None for a savepoint.
+        rows: Inserted, updated and deleted rows of a write; rewritten rows of a compaction or clustering.
+        files: Written files; of a clean or rollback, deleted files; of a savepoint, files that it keeps.
+        bytes: Size of the written files.
+        partitions: Number of written partitions.
+        author: User that requested a savepoint.
+        engine: Program that wrote it, as far as its metadata identifies it.
+        run: Id of the run that made it; `dag/run/task` if Airflow started it.
+        note: The instant that a rollback undid, the comment of a savepoint, or why the metadata cannot be read.
+    """
 
     requested: str
     completed: str | None
     action: str
     state: str
+    service: str = ""
+    operation: str = ""
+    begin_ms: int = 0
+    seconds: float | None = None
+    rows: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    partitions: int | None = None
+    author: str = ""
+    engine: str = ""
+    run: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineInstants(Document):
-    """Result of `lakehouse timeline show`."""
+    """Result of `lakehouse timeline show`: the newest instants that match, oldest first.
+
+    `total` is the number of instants that match; None if more instants may match in partitions that were not searched.
+    """
 
     instants: tuple[TimelineInstant, ...] = ()
+    total: int | None = None

@@ -22,6 +22,8 @@ class DecisionReason(StrEnum):
 
     #: The service does not run, because its trigger condition does not hold.
     NOT_DUE = "not_due"
+    #: The service does not run, because the table cannot have it: a copy-on-write table has no logs to compact.
+    NOT_APPLICABLE = "not_applicable"
     #: The settings of the table switch the service off.
     DISABLED = "disabled"
     #: The state of the table could not be read.

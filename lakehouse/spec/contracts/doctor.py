@@ -128,9 +128,27 @@ CHECKS: dict[str, CheckDescription] = {
             "Lower the slots of lakehouse_ingest and lakehouse_services, or spark.driver.memory.",
         ),
         _airflow(
+            "scheduler",
+            "A scheduler and a DAG processor run. Without them no run begins, and new or changed specs get no DAG.",
+            "Start `airflow scheduler` and `airflow dag-processor`, and read their logs.",
+        ),
+        _airflow(
+            "executor",
+            "The executor has slots, and its workers take tasks.",
+            "Set [core] parallelism to 1 or more, start workers of the executor, and give default_pool slots with "
+            "`airflow pools set`.",
+        ),
+        _airflow(
             "triggerer",
             "A triggerer runs if a spec has `stream: {watch: deferred}`. Without it such a task stays deferred.",
             "Start `airflow triggerer`, or set `watch: blocking` in the specs.",
+        ),
+        _airflow(
+            "paused_dags",
+            "No DAG of lakehouse is paused, and each begins runs by its schedule. While services.schedule is paused, "
+            "no table service runs, tables have no health, and no alarm is sent.",
+            "Run `airflow dags unpause` for the DAGs that should run; paused= of lakehouse_dags and "
+            "LAKEHOUSE_DAGS_PAUSED decide about new DAGs. For a DAG without new runs, see the check scheduler.",
         ),
         _airflow(
             "time_zone",

@@ -18,6 +18,7 @@ class TimelineBars(Document):
         now_ms: Time of the read.
         instants: Requested times as on the timeline.
         actions: Actions.
+        services: The service behind each instant, or `write` (`lakehouse timeline show`).
         states: `requested`, `inflight` or `completed`.
         begin_ms: Requested times in UTC milliseconds.
         end_ms: Completion times in UTC milliseconds; None for a pending instant.
@@ -28,6 +29,7 @@ class TimelineBars(Document):
     now_ms: int
     instants: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
     begin_ms: tuple[int, ...] = ()
     end_ms: tuple[int | None, ...] = ()
@@ -42,6 +44,7 @@ class InstantDetail(Document):
         table: Name of the table.
         instant: Requested time.
         action: Action.
+        service: The service behind it, or `write`.
         state: `requested`, `inflight` or `completed`.
         completed: Completion time, None for a pending instant.
         operation: Operation of a commit, empty for others.
@@ -60,6 +63,7 @@ class InstantDetail(Document):
     action: str
     state: str
     completed: str | None = None
+    service: str = ""
     operation: str = ""
     summary: str = ""
     numbers: Mapping[str, Any] = field(default_factory=dict)

@@ -67,6 +67,7 @@ class JobCommand:
         partitions: The only partitions that a table service works on; empty for all.
         options: Options of this run only, by their keys.
         check: Check the command and its table, and run nothing.
+        end_if_idle: With `check`: end the run of an ingestion, with its report, if its source has no new data.
         output: Form of what the job prints: `text` or `json`; None for text.
         debug: Print the traceback of an unexpected error.
     """
@@ -91,6 +92,7 @@ class JobCommand:
     partitions: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     check: bool = False
+    end_if_idle: bool = False
     output: str | None = None
     debug: bool = False
 
@@ -116,6 +118,11 @@ class JobCommand:
         if self.also and self.verb == "ingest":
             raise UserError(f"ingest works on one table; --table was given {len(self.tables)} times", flag="--table")
         self._check_stream()
+        if self.end_if_idle and not (self.check and (self.verb, self.action) == ("ingest", "run")):
+            raise UserError(
+                f"--end-if-idle: `{self.verb} {self.action}` is not `ingest run --check`",
+                flag="--end-if-idle",
+            )
         for key in self.options:
             if not key or "=" in key:
                 raise UserError(f"--option: {key!r} is not the name of an option", option=key)

@@ -141,7 +141,10 @@ class FleetSummary(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """One decision of the scheduler about a service of a table, with its inputs and the predicted cost of a run."""
+    """One decision of the scheduler about a service of a table, with its inputs and the predicted cost of a run.
+
+    `work` is a sentence made from the predicted numbers: what a run would do, and its benefit.
+    """
 
     decided_ms: int
     due: bool
@@ -152,6 +155,7 @@ class DecisionRecord:
     deadline_ms: int | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     predicted: Mapping[str, Any] = field(default_factory=dict)
+    work: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +178,14 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceLine:
-    """One service of a table: whether it is enabled, its newest decision and run, and the number of open requests."""
+    """One service of a table: whether it is enabled, its newest decision and run, and the number of open requests.
+
+    `applies` is False for a service that the table cannot have, such as compaction of a copy-on-write table.
+    """
 
     service: str
     enabled: bool
+    applies: bool = True
     requests: int = 0
     decision: DecisionRecord | None = None
     run: RunRecord | None = None
@@ -322,6 +330,28 @@ class AlarmsPage(Document):
     offset: int
     alarms: tuple[AlarmLine, ...] = ()
     silences: tuple[SilenceLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleLine:
+    """A rule of alarms and health: its limit as people read it, and what is compared with the limit.
+
+    `scope` is the namespace or table for which the limit was changed, empty for all tables.
+    """
+
+    rule: str
+    severity: int
+    limit: str
+    measures: str
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesPage(Document):
+    """The rules in force. `source` is the user's file, empty if only the shipped rules apply."""
+
+    rules: tuple[RuleLine, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lakehouse.model.display import count_text, number_text, size_text, some
+from lakehouse.model.display import count_text, size_text, some
+from lakehouse.spec.decision_text import work_text
 
 
 def effects_of(action: str, found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
@@ -26,16 +27,25 @@ def effects_of(action: str, found: Mapping[str, Any], parameters: Mapping[str, A
 
 def _request(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
     service, predicted = parameters["service"], found.get("predicted") or {}
-    effects = [f"The next decision of the scheduler runs {service}, due or not."]
+    effects = [f"{_when(found.get('dag') or {})} runs {service}, due or not."]
     if found.get("decision"):
         effects.append(f"The newest decision is: {found['decision']}.")
-    if predicted.get("bytes"):
-        seconds = number_text(round(float(predicted.get("seconds", 0))))
-        files = count_text(int(predicted.get("files", 0)), "file")
-        effects.append(f"A run would read {size_text(predicted['bytes'])} in {files} and take about {seconds} s.")
+    work = work_text(service, predicted)
+    if work:
+        effects.append(f"A run {work}.")
     if parameters.get("partitions"):
         effects.append(f"Only these partitions: {some(parameters['partitions'])}.")
     return tuple(effects)
+
+
+def _when(dag: Mapping[str, Any]) -> str:
+    """Return when the DAG that decides about a service takes a request."""
+    name = dag.get("dag_id", "")
+    if dag.get("is_missing"):
+        return f"This Airflow has no DAG {name}, so nothing is decided now. Once it is deployed, its first decision"
+    if dag.get("is_paused"):
+        return f"The DAG {name} is paused, so nothing is decided now. Once it is started, its first decision"
+    return "The next decision of the scheduler"
 
 
 def _rollback(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:

@@ -81,8 +81,8 @@ class BoundedPool:
 
 #: Requests that read and write the catalog.
 CATALOG = BoundedPool("requests to the catalog", threads=8, waiting=56, per_user=24)
-#: Reads of tables, which are processes.
-READS = BoundedPool("reads of tables", threads=2, waiting=14, per_user=4)
+#: Reads of tables. Few processes serve them (`lakehouse_airflow.api.readers`); the other threads wait for one of these.
+READS = BoundedPool("reads of tables", threads=8, waiting=24, per_user=8)
 #: Previews of actions and changes of policies, which are processes; users that only read cannot delay them.
 CHANGES = BoundedPool("changes and previews", threads=2, waiting=14, per_user=8)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
+from lakehouse.platform.alarms.describe import rules_page
+from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.fleet_views.alarms import AlarmQuery, alarms_page
 from lakehouse.platform.fleet_views.paging import LARGEST_OFFSET, MOST_ROWS, Paging
 from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
-from lakehouse.spec.contracts.pages import AlarmsPage, QueuePage, QueueSection
+from lakehouse.spec.alarm_file import alarm_file
+from lakehouse.spec.contracts.pages import AlarmsPage, QueuePage, QueueSection, RulesPage
 from lakehouse_airflow.api.access import READS, User
 from lakehouse_airflow.api.catalog import answer
 from lakehouse_airflow.api.pools import CATALOG, in_pool
@@ -36,6 +40,15 @@ def queue(
     del user
     query = QueueQuery(section=section, search=search, service=service, paging=Paging(offset=offset, limit=limit))
     return answer(request, lambda session, now_ms: queue_page(session, query, now_ms))
+
+
+@router.get("/alarms/rules", responses={200: {"model": RulesPage}}, summary="List the rules of alarms and health")
+@in_pool(CATALOG)
+def alarm_rules(user: User) -> JSONResponse:
+    """Return the rules in force with their limits, as the environment of the API server declares them."""
+    del user
+    path = alarm_file(os.environ)
+    return JSONResponse(rules_page(load_rules(os.environ), "" if path is None else str(path)).to_mapping())
 
 
 # parameters: the query parameters of the endpoint

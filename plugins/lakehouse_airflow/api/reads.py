@@ -2,7 +2,8 @@
 
 Few commands run at the same time (see `lakehouse_airflow.api.pools`), and a command has a time limit. An answer, or the
 error of a read that failed, is kept for some seconds; its time is part of the document. Requests for the same command
-wait for one process.
+wait for one read. Reads of tables run in processes that stay (`lakehouse_airflow.api.readers`); changes and previews
+run in a process each.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse_airflow.api.catalog import CLOCK
 from lakehouse_airflow.api.pools import READS
+from lakehouse_airflow.api.readers import ReaderCommand, ReaderLimits, Readers, reader_command
 from lakehouse_airflow.commands import command_line
 from lakehouse_airflow.job_environment import AUTHOR, catalog_variables, connection_variables
 
@@ -75,11 +77,12 @@ class _Answers:
 _answers = _Answers()
 
 
-async def read_command(user: str, words: Sequence[str], check: Callable[[], None]) -> dict[str, Any]:
+async def read_command(user: str, table: str, words: Sequence[str], check: Callable[[], None]) -> dict[str, Any]:
     """Return the JSON of a command that only reads, with `as_of_ms`, the time when it was read.
 
     Args:
         user: Name of the user, whose reads are limited.
+        table: The table that the command reads; commands with the same text run in one process, one after the other.
         words: The words of the command.
         check: Raises the error of a request that must not be read; it may block.
 
@@ -93,19 +96,19 @@ async def read_command(user: str, words: Sequence[str], check: Callable[[], None
         return kept.document()
     future = _answers.running.get(key)
     if future is None or future.done():
-        future = READS.submit(user, lambda: _answer(key, check))
+        future = READS.submit(user, lambda: _answer(table, key, check))
         _answers.running[key] = future
         future.add_done_callback(lambda ended: _answers.end(key, ended))
     # A client that goes away ends its own waiting, not the read.
     return (await asyncio.shield(asyncio.wrap_future(future))).document()
 
 
-def _answer(words: _Words, check: Callable[[], None]) -> _Answer:
+def _answer(table: str, words: _Words, check: Callable[[], None]) -> _Answer:
     """Run the command, and keep its document or its error, so that a read that fails is not repeated at once."""
     now_ms = CLOCK.now_ms()
     try:
         check()
-        answer = _Answer(at_ms=now_ms, content=run_json(words))
+        answer = _Answer(at_ms=now_ms, content=_read_json(table, words))
     except LakehouseError as error:
         # A failed read may have taken long; the time of its end counts.
         answer = _Answer(at_ms=CLOCK.now_ms(), error=error)
@@ -113,10 +116,29 @@ def _answer(words: _Words, check: Callable[[], None]) -> _Answer:
     return answer
 
 
+def _read_json(table: str, words: _Words) -> dict[str, Any]:
+    """Run a command that reads a table, in a process that stays; raise its error."""
+    done = _READERS.read(table, words)
+    if done.exit_code:
+        raise _error(words, done.exit_code, done.errors)
+    return _document(words, done.output)
+
+
+def _reader_command() -> ReaderCommand:
+    return reader_command(*_with_variables(()))
+
+
+def _with_variables(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    arguments, environ = command_line(words, os.environ)
+    return arguments, environ | catalog_variables(os.environ) | connection_variables(os.environ)
+
+
+_READERS = Readers(command=_reader_command, clock=CLOCK, limits=ReaderLimits(answer_s=LIMIT_S))
+
+
 def run_json(words: Sequence[str], *, author: str = "") -> dict[str, Any]:
     """Run a command and return its JSON; raise its error, and RetryableError after the time limit."""
-    arguments, environ = command_line(words, os.environ)
-    environ |= catalog_variables(os.environ) | connection_variables(os.environ)
+    arguments, environ = _with_variables(words)
     environ |= {AUTHOR: author} if author else {}
     name = " ".join(words[:2])
     try:
@@ -127,10 +149,14 @@ def run_json(words: Sequence[str], *, author: str = "") -> dict[str, Any]:
         raise LakehouseError(f"lakehouse {name} cannot be started: {error}") from error
     if done.returncode:
         raise _error(words, done.returncode, done.stderr)
+    return _document(words, done.stdout)
+
+
+def _document(words: Sequence[str], output: str) -> dict[str, Any]:
     try:
-        content: Mapping[str, Any] = json.loads(done.stdout)
+        content: Mapping[str, Any] = json.loads(output)
     except ValueError as error:
-        raise LakehouseError(f"lakehouse {name} printed no JSON: {error}") from error
+        raise LakehouseError(f"lakehouse {' '.join(words[:2])} printed no JSON: {error}") from error
     return dict(content)
 
 

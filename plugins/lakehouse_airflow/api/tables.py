@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import os
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
+from lakehouse.errors import UserError
+from lakehouse.model.timeline_service import TimelineService
 from lakehouse.platform.fleet_views.fleet import FleetQuery, fleet_page
+from lakehouse.platform.fleet_views.lineage import table_lineage
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.platform.fleet_views.paging import LARGEST_OFFSET, MOST_ROWS, Paging
 from lakehouse.platform.fleet_views.policies import table_policy_page
 from lakehouse.platform.fleet_views.summary import fleet_summary
 from lakehouse.platform.fleet_views.table import table_page, table_runs, why_page
+from lakehouse.spec.contracts.catalog import TimelineInstants
 from lakehouse.spec.contracts.inspection import InstantDetail, TableFiles, TimelineBars
 from lakehouse.spec.contracts.pages import (
     FleetHealth,
@@ -25,6 +31,7 @@ from lakehouse.spec.contracts.pages import (
 )
 from lakehouse.spec.contracts.policies import TablePolicies
 from lakehouse.spec.contracts.publication import PublicationStatus
+from lakehouse.spec.contracts.table_lineage import TableLineage
 from lakehouse.spec.contracts.tables import TableSummary
 from lakehouse_airflow.api.access import ACTIONS_DAG, READS, User, may_edit, service_dag
 from lakehouse_airflow.api.catalog import answer, reading
@@ -33,6 +40,7 @@ from lakehouse_airflow.api.reads import read_command
 
 router = APIRouter(tags=["tables"], dependencies=[READS])
 Offset = Annotated[int, Query(ge=0, le=LARGEST_OFFSET, description="Number of rows to skip.")]
+InstantState = Literal["requested", "inflight", "completed"]
 Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="Number of rows of the page.")]
 
 
@@ -108,6 +116,18 @@ def runs(request: Request, table: str, user: User) -> JSONResponse:
 
 
 @router.get(
+    "/tables/{table}/lineage",
+    responses={200: {"model": TableLineage}},
+    summary="Return sources, derived tables and publications of a table",
+)
+@in_pool(CATALOG)
+def lineage(request: Request, table: str, user: User) -> JSONResponse:
+    """Return what the specs of the catalog declare: what a table is made of, and what is made of it."""
+    del user
+    return answer(request, lambda session, now_ms: table_lineage(session, table, now_ms, os.environ))
+
+
+@router.get(
     "/tables/{table}/services/{service}/decisions",
     responses={200: {"model": WhyPage}},
     summary="Return the decisions and runs of a service of a table",
@@ -149,6 +169,40 @@ async def timeline(table: str, user: User, archived: bool = False) -> JSONRespon
     return await _read(user, table, "timeline", "bars", *(["--archived"] if archived else []))
 
 
+# parameters: the query parameters of the endpoint
+@router.get(
+    "/tables/{table}/instants",
+    responses={200: {"model": TimelineInstants}},
+    summary="Return the newest instants of a table that match, with rows, files, bytes and writer of each",
+)
+async def instants(
+    table: str,
+    user: User,
+    service: Annotated[list[TimelineService] | None, Query(description="Services, or `write`.")] = None,
+    state: Annotated[list[InstantState] | None, Query(description="States.")] = None,
+    since_ms: Annotated[int | None, Query(ge=0, description="First requested time in UTC milliseconds.")] = None,
+    until_ms: Annotated[int | None, Query(ge=0, description="Last requested time in UTC milliseconds.")] = None,
+    partition: Annotated[str | None, Query(description="Only writes to this partition.")] = None,
+    archived: bool = False,
+    limit: Limit = 50,
+) -> JSONResponse:
+    """Read the newest instants of the active timeline or of the archive, oldest first."""
+    words = [f"--service={name}" for name in service or ()] + [f"--state={name}" for name in state or ()]
+    words += [f"--{name}={_time(ms)}" for name, ms in (("since", since_ms), ("until", until_ms)) if ms is not None]
+    words += [] if partition is None else [f"--partition={partition}"]
+    return await _read(
+        user, table, "timeline", "show", *words, *(["--archived"] if archived else []), f"--limit={limit}"
+    )
+
+
+def _time(ms: int) -> str:
+    """Return a time as a flag takes it; times outside of the calendar are refused as the command would."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}"
+    except (OverflowError, ValueError, OSError):
+        raise UserError(f"{ms} is not a time in UTC milliseconds; give one between 1970 and 9999") from None
+
+
 @router.get(
     "/tables/{table}/timeline/{instant}",
     responses={200: {"model": InstantDetail}},
@@ -175,14 +229,19 @@ async def files(
 )
 async def publication(table: str, user: User) -> JSONResponse:
     """Return version, lag and visibility of each partition of the publication."""
-    return await _read(user, table, "publish", "status")
+    # It waits for the metastore, and must not hold up the reads of the table itself.
+    return await _read(user, table, "publish", "status", process="publication")
 
 
-async def _read(user: Any, table: str, *words: str) -> JSONResponse:
-    """Run a command on a table that the catalog knows: a path in its place would read other storage."""
+async def _read(user: Any, table: str, *words: str, process: str = "") -> JSONResponse:
+    """Run a command on a table that the catalog knows: a path in its place would read other storage.
+
+    Commands on one table with the same `process` share a reader.
+    """
 
     def check() -> None:
         with reading() as session:
             table_row(session, table)
 
-    return JSONResponse(await read_command(user.get_name(), [*words, f"--table={table}", "--output=json"], check))
+    words = (*words, f"--table={table}", "--output=json")
+    return JSONResponse(await read_command(user.get_name(), f"{table} {process}".strip(), words, check))

@@ -1,6 +1,6 @@
 // Actions of users, the newest first: on all tables, or as a tab of one table.
 import { h, UI, useData, useQuery, query, Ago, pagePath } from './core.js';
-import { Frame, PagedTable, State, Go, Waiting, Failure } from './ui.js';
+import { Frame, Name, PagedTable, Prose, State, Go, Waiting, Failure } from './ui.js';
 import { LABELS } from './actions.js';
 
 const { Box, Text } = UI;
@@ -23,9 +23,9 @@ export function Activity() {
 const columns = (now, table) => [
   { name: 'when', label: 'when', cell: (r) => h(Ago, { ms: r.created_ms, now }) },
   { name: 'author', label: 'user', cell: (r) => r.author },
-  ...(table ? [] : [{ name: 'table', label: 'table', cell: (r) => (OF_SCOPE.includes(r.action) ? r.table || 'all tables' : h(Go, { to: pagePath('table', r.table) }, r.table)) }]),
+  ...(table ? [] : [{ name: 'table', label: 'table', cell: (r) => (OF_SCOPE.includes(r.action) ? r.table || 'all tables' : h(Go, { to: pagePath('table', r.table) }, h(Name, { text: r.table }))) }]),
   { name: 'action', label: 'action', cell: (r) => LABELS[r.action] || r.action },
-  { name: 'parameters', label: 'parameters', cell: (r) => h(Text, { fontSize: 'sm', fontFamily: 'mono' }, Object.entries(r.parameters).map(([n, v]) => `${n}=${typeof v === 'string' ? v : JSON.stringify(v)}`).join(' ') || '-') },
-  { name: 'state', label: 'state', cell: (r) => h(Box, { maxW: '24rem' }, h(State, r), r.result.error ? h(Text, { fontSize: 'sm' }, r.result.error) : null) },
+  { name: 'parameters', label: 'parameters', cell: (r) => h(Prose, { fontSize: 'sm', fontFamily: 'mono' }, Object.entries(r.parameters).map(([n, v]) => `${n}=${typeof v === 'string' ? v : JSON.stringify(v)}`).join(' ') || '-') },
+  { name: 'state', label: 'state', cell: (r) => (r.result.error ? h(Prose, { maxW: '24rem' }, h(State, r), h(Text, { fontSize: 'sm' }, r.result.error)) : h(State, r)) },
   { name: 'run', label: 'run', cell: (r) => (r.dag_run ? h(Go, { to: `/dags/${r.dag}/runs/${r.dag_run}` }, 'DAG run') : r.request ? `request ${r.request}` : '-') },
 ];

@@ -1,17 +1,10 @@
 // The page Alarms: open and resolved alarms of rules, and the silences in force.
 import { h, UI, useData, useQuery, query, Ago, absolute, pagePath } from './core.js';
-import { Frame, PagedTable, Panel, Go, Search, Waiting } from './ui.js';
+import { Frame, Name, PagedTable, Panel, Prose, Severity, Go, Search, Waiting } from './ui.js';
 import { ActionButton } from './actions.js';
 
-const { Box, Flex, Text, Badge, Button } = UI;
+const { Box, Flex, Text, Button } = UI;
 const LIMIT = 50;
-const SEVERITY = { 1: ['blue', 'ℹ', 'info'], 2: ['orange', '▲', 'warning'], 3: ['red', '✖', 'critical'] };
-
-export function Severity({ severity }) {
-  const [palette, icon, text] = SEVERITY[Math.min(3, Math.max(1, severity))];
-  return h(Badge, { colorPalette: palette, variant: 'subtle' }, `${icon} ${text}`);
-}
-
 export function Alarms() {
   const [get, set] = useQuery();
   const resolved = get('resolved') === 'true';
@@ -39,9 +32,9 @@ const fields = (rule, scope) => [
 
 const columns = (now, resolved, silence) => [
   { name: 'severity', label: 'severity', cell: (r) => h(Severity, r) },
-  { name: 'table', label: 'table', cell: (r) => (r.table ? h(Go, { to: pagePath('table', r.table) }, r.table) : 'platform') },
+  { name: 'table', label: 'table', cell: (r) => (r.table ? h(Go, { to: pagePath('table', r.table) }, h(Name, { text: r.table })) : 'platform') },
   { name: 'rule', label: 'rule', cell: (r) => h(Box, null, r.rule.replaceAll('_', ' '), r.subject ? h(Text, { fontSize: 'xs', color: 'fg.muted' }, r.subject) : null) },
-  { name: 'text', label: 'what is wrong', cell: (r) => h(Box, { maxW: '34rem' }, r.text, r.action ? h(Text, { fontSize: 'sm', color: 'fg.muted' }, `→ ${r.action}`) : null) },
+  { name: 'text', label: 'what is wrong', cell: (r) => h(Prose, null, r.text, r.action ? h(Text, { fontSize: 'sm', color: 'fg.muted' }, `→ ${r.action}`) : null) },
   { name: 'raised', label: 'raised', cell: (r) => h(Ago, { ms: r.raised_ms, now }) },
   resolved ? { name: 'resolved', label: 'resolved', cell: (r) => h(Ago, { ms: r.resolved_ms, now }) }
     : { name: 'sent', label: 'sent to', cell: (r) => (r.silenced ? 'silenced' : Object.keys(r.notified).join(', ') || '-') },

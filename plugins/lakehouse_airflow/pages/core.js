@@ -1,5 +1,5 @@
 // Shared by all pages: React and Chakra of Airflow's own page, requests, formats, and the state in the URL.
-export const { createElement: h, useState, useEffect, useRef, useMemo, useCallback, Fragment } = globalThis.React;
+export const { createElement: h, useState, useEffect, useRef, useMemo, useCallback, Children, Fragment } = globalThis.React;
 export const UI = globalThis.ChakraUI;
 export const Router = globalThis.ReactRouterDOM;
 
@@ -49,23 +49,46 @@ export const query = (values) => {
   return text ? `?${text}` : '';
 };
 
+// Documents that were read from the files of a table have the time of the read. The last one is kept for this tab of the browser,
+// and is shown while the table is read again, which may take long.
+const LAST = 'lakehouse:'; const LONGEST = 400000;
+function remember(path, data) {
+  kept.set(path, data);
+  if (!data.as_of_ms) return;
+  try {
+    const text = JSON.stringify(data);
+    if (text.length <= LONGEST) sessionStorage.setItem(LAST + path, text);
+  } catch { Object.keys(sessionStorage).filter((key) => key.startsWith(LAST)).forEach((key) => sessionStorage.removeItem(key)); }
+}
+function last(path) {
+  if (path !== null && !kept.has(path)) {
+    try { const text = sessionStorage.getItem(LAST + path); if (text) kept.set(path, JSON.parse(text)); } catch { /* no storage */ }
+  }
+  return kept.get(path);
+}
+function forget(path) { kept.delete(path); try { sessionStorage.removeItem(LAST + path); } catch { /* no storage */ } }
+
 // Reads a document, again every `every` ms while the page is visible. The last answer is shown meanwhile.
+// `reading` says that the first read of the path, or one that `reload` started, has not ended.
 export function useData(path, { every = 0 } = {}) {
-  const [state, setState] = useState({ path, data: kept.get(path), error: null });
+  const [state, setState] = useState({ path, data: last(path), error: null, reading: true });
   const [turn, setTurn] = useState(0);
   useEffect(() => {
     if (path === null) return undefined;
     let live = true;
     const read = () => get(path).then(
-      (data) => { kept.set(path, data); if (live) setState({ path, data, error: null }); },
-      (error) => { if (live) setState({ path, data: kept.get(path), error }); },
+      (data) => { remember(path, data); if (live) setState({ path, data, error: null, reading: false }); },
+      (error) => {
+        if ([401, 403, 404].includes(error.status)) forget(path);
+        if (live) setState({ path, data: last(path), error, reading: false });
+      },
     );
-    if (state.path !== path) setState({ path, data: kept.get(path), error: null });
-    if (ready.delete(path)) setState({ path, data: kept.get(path), error: null }); else read();
+    if (state.path !== path || (turn && !state.reading)) setState({ path, data: last(path), error: null, reading: true });
+    if (ready.delete(path)) setState({ path, data: last(path), error: null, reading: false }); else read();
     const timer = every ? setInterval(() => { if (!document.hidden) read(); }, every) : null;
     return () => { live = false; if (timer) clearInterval(timer); };
   }, [path, turn]);
-  const mine = state.path === path ? state : { data: kept.get(path), error: null };
+  const mine = state.path === path ? state : { data: last(path), error: null, reading: true };
   return { ...mine, loading: !mine.data && !mine.error, reload: () => setTurn((n) => n + 1) };
 }
 

@@ -1,7 +1,6 @@
 // The page "Lakehouse" in the navigation. Airflow mounts the component that this module puts on globalThis.
 import { h, Router } from './core.js';
-// A module of the first page that others import; here it is requested with them, not after them.
-import './ui.js';
+import { Missing } from './ui.js';
 import { Fleet, prefetchFleet } from './fleet.js';
 import { lazyPage } from './lazy.js';
 
@@ -19,7 +18,9 @@ if (globalThis.location.pathname.includes('/plugin/lakehouse') && !partsOf(globa
 function App() {
   const { pathname } = Router.useLocation();
   const [page, ...parts] = partsOf(pathname);
-  return h(PAGES[page] || Fleet, { parts });
+  if (page && !Object.hasOwn(PAGES, page)) return h(Missing, { title: `There is no page ${page}` }, `Pages of lakehouse are fleet, ${Object.keys(PAGES).join(', ')}.`);
+  if (page === 'table' && !parts[0]) return h(Missing, { title: 'The address names no table' }, 'The address of a table is /plugin/lakehouse/table/sales.orders.');
+  return h(page ? PAGES[page] : Fleet, { parts });
 }
 
 globalThis.Lakehouse = App;

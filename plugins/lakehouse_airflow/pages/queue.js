@@ -1,7 +1,8 @@
 // The page Queue: what is due, what runs, and what ended today with predicted and actual numbers.
 import { h, UI, useData, useQuery, query, count, size, seconds, Ago, absolute, pagePath } from './core.js';
-import { Frame, PagedTable, State, Go, Choice, Search, Waiting } from './ui.js';
+import { whole, Frame, Name, PagedTable, Prose, State, Go, Choice, Search, Waiting } from './ui.js';
 import { ActionButton } from './actions.js';
+import { DagNotices, SCHEDULE } from './dag-states.js';
 
 const { Box, Flex, Text, Heading, Progress } = UI;
 const SECTIONS = [['due', 'Due now'], ['running', 'Running'], ['done', 'Done in the last day']];
@@ -15,6 +16,7 @@ export function Queue() {
   const may = useData('permissions').data || { services: false };
   const shown = data && data.section === section ? data : null;
   return h(Frame, { page: 'queue', stale: data && data.stale, error, title: 'Queue of services' },
+    h(DagNotices, { dags: [SCHEDULE] }),
     h(Flex, { gap: 4, mb: 4, wrap: 'wrap', align: 'center' },
       h(Flex, { role: 'tablist', gap: 1 }, SECTIONS.map(([name, label]) => h(UI.Button, { key: name, role: 'tab', 'aria-selected': section === name, size: 'sm',
         variant: section === name ? 'solid' : 'outline', onClick: () => set({ section: name === 'due' ? '' : name }) }, label))),
@@ -29,23 +31,21 @@ const EMPTY = {
   due: 'No service is due. The DAG services.schedule decides; `lakehouse services due` shows its decisions.',
   running: 'No service runs now.', done: 'No run ended in the last day.',
 };
-const tableCell = (r) => h(Go, { to: pagePath('table', r.table) }, r.table);
+const tableCell = (r) => h(Go, { to: pagePath('table', r.table) }, h(Name, { text: r.table }));
 const whyCell = (r) => h(Go, { to: `${pagePath('table', r.table)}?tab=services&service=${r.service}` }, r.service);
 
 export function cost(predicted) {
   if (!predicted || predicted.bytes === undefined) return '-';
-  const time = predicted.seconds ? `, ~${seconds(predicted.seconds)}` : '';
-  return `${size(predicted.bytes)}${time}`;
+  return [predicted.bytes ? size(predicted.bytes) : '', predicted.seconds ? `~${seconds(predicted.seconds)}` : ''].filter(Boolean).join(', ') || '-';
 }
 
 const dueColumns = (now) => [
   { name: 'table', label: 'table', cell: tableCell },
   { name: 'service', label: 'service', cell: whyCell },
-  { name: 'priority', label: 'score', right: true, cell: (r) => r.decision.score.toFixed(1) },
-  { name: 'why', label: 'why', cell: (r) => h(Box, { maxW: '28rem' }, r.decision.reason, r.requested ? ' (requested)' : '') },
+  { name: 'priority', label: 'score', right: true, help: 'Priority times the files that queries no longer open, per second of the run. Higher scores run first.', cell: (r) => r.decision.score.toFixed(1) },
+  { name: 'why', label: 'why', cell: (r) => h(Prose, null, r.decision.reason, r.requested && !r.decision.chosen ? ' (requested)' : '', r.decision.chosen || !r.decision.work ? null : h(Text, { fontSize: 'sm', color: 'fg.muted' }, whole(`A run ${r.decision.work}.`))) },
   { name: 'state', label: 'waits for', cell: (r) => (r.decision.chosen ? 'a slot of the pool' : r.decision.code.replaceAll('_', ' ')) },
   { name: 'cost', label: 'cost', right: true, cell: (r) => cost(r.decision.predicted) },
-  { name: 'benefit', label: 'benefit', right: true, cell: (r) => (r.decision.predicted.benefit ? `${count(Math.round(r.decision.predicted.benefit))} fewer objects` : '-') },
   { name: 'deadline', label: 'deadline', cell: (r) => h(Ago, { ms: r.decision.deadline_ms, now }) },
   { name: 'starts', label: 'starts', cell: (r) => (r.starts_ms ? h(Ago, { ms: r.starts_ms, now }) : 'next slot') },
 ];
@@ -66,13 +66,13 @@ export const dagRun = (run) => { const parts = String(run).split('/'); return pa
 const runColumns = (now, section, { may, reload }) => [
   { name: 'table', label: 'table', cell: tableCell },
   { name: 'service', label: 'service', cell: whyCell },
-  { name: 'state', label: 'state', cell: (r) => h(Box, { maxW: '24rem' }, h(State, r), r.error ? h(Text, { fontSize: 'sm', lineClamp: 2 }, r.error) : null) },
+  { name: 'state', label: 'state', cell: (r) => (r.error ? h(Prose, { maxW: '24rem' }, h(State, r), h(Text, { fontSize: 'sm', lineClamp: 2, title: r.error }, r.error)) : h(State, r)) },
   ...(section === 'running' ? [{ name: 'progress', label: 'progress', cell: (r) => h(Bar, { progress: r.progress, run: r, now }) }] : []),
   { name: 'started', label: 'started', cell: (r) => h(Ago, { ms: r.started_ms, now }) },
   { name: 'time', label: 'time', right: true, cell: (r) => seconds(took(r, now)) },
   { name: 'predicted', label: 'predicted', right: true, cell: (r) => cost(r.predicted) },
   ...(section === 'done' ? [{ name: 'actual', label: 'actual', right: true, cell: (r) => cost(r.actual) }] : []),
-  { name: 'run', label: 'run', cell: (r) => (dagRun(r.run) ? h(Go, { to: dagRun(r.run) }, 'DAG run') : h(Text, { fontSize: 'xs' }, r.run)) },
+  { name: 'run', label: 'run', cell: (r) => (dagRun(r.run) ? h(Go, { to: dagRun(r.run) }, 'DAG run') : h(Text, { fontSize: 'xs' }, h(Name, { text: r.run }))) },
   ...(section === 'running' ? [{ name: 'stop', label: '', cell: (r) => (dagRun(r.run) && r.state === 'running'
     ? h(ActionButton, { table: r.table, action: 'stop_run', fixed: { service: r.service, run: r.run }, disabled: !may.services, onDone: reload }) : null) }] : []),
 ];

@@ -1,12 +1,13 @@
-// The tab Timeline: instants as bars on a canvas, lanes per action, zoom by drag; fluid with 100,000 instants.
+// The tab Timeline: instants as bars on a canvas, a lane per service, zoom by drag; fluid with 100,000 instants.
 import { h, UI, useData, useQuery, useState, useEffect, useRef, useMemo, count, seconds, size, absolute, Fragment } from './core.js';
 import { Panel, Waiting, Failure, State, Go } from './ui.js';
 import { ActionButton } from './actions.js';
 import { dagRun } from './queue.js';
-import { place, decimate, lanesOf, publications, ticks, PUBLISH } from './timeline-model.js';
+import { place, decimate, lanesOf, publications, serviceRuns, ticks, word, operationWord, PUBLISH } from './timeline-model.js';
+import { InstantList } from './timeline-list.js';
 
-const { Box, Flex, Text, Button, Code, Table } = UI;
-const LANE = 30; const LEFT = 110; const TOP = 22; const LISTED = 40;
+const { Box, Flex, Text, Button } = UI;
+const LANE = 30; const LEFT = 150; const TOP = 22;
 
 export function Timeline({ table, data, may, reload }) {
   const [get, set] = useQuery();
@@ -17,23 +18,24 @@ export function Timeline({ table, data, may, reload }) {
   const status = useData(publishes ? `tables/${encodeURIComponent(table)}/publication` : null).data;
   const published = useMemo(() => publications(status), [status]);
   if (read.error && !read.data) return h(Failure, { error: read.error });
-  if (!read.data) return h(Waiting);
+  if (!read.data) return h(Fragment, null, h(Text, { role: 'status', color: 'fg.muted', mb: 3 }, `Reading the ${archived ? 'archive' : 'timeline'} of ${table} from storage …`), h(Waiting));
   return h(Chart, { bars: read.data, published, runs: runs ? runs.runs : [], table, data, may, reload, get, set, archived });
 }
 
 function Chart({ bars, published, runs, table, data, may, reload, get, set, archived }) {
-  const only = get('action');
-  const model = useMemo(() => place(bars, only, published), [bars, only, published]);
-  const lanes = useMemo(() => lanesOf(bars, data.spec.type, published), [bars, published]);
+  const only = get('service');
+  const more = useMemo(() => (archived ? [] : [...published, ...serviceRuns(runs, bars)]), [bars, published, runs, archived]);
+  const model = useMemo(() => place(bars, only, more), [bars, only, more]);
+  const lanes = useMemo(() => lanesOf(bars, more), [bars, more]);
   const whole = [model.first, model.last];
   const from = Number(get('from')) || whole[0]; const to = Number(get('to')) || whole[1];
   const canvas = useRef(null); const drag = useRef(null); const [hover, setHover] = useState(null); const [width, setWidth] = useState(900);
   const [chosen, setChosen] = [get('instant'), (instant) => set({ instant }, { keepPage: true })];
-  const shownLanes = lanes.filter(([action]) => !only || action === only);
+  const shownLanes = lanes.filter(([service]) => !only || service === only);
   const height = TOP + LANE * Math.max(1, shownLanes.length) + 6;
   const zoom = (a, b) => { const [x, y] = a < b ? [a, b] : [b, a]; if (y - x < 2) return; set({ from: Math.round(x), to: Math.round(y) }, { keepPage: true }); };
   const byInstant = useMemo(() => new Map(runs.filter((r) => r.instant).map((r) => [r.instant, r])), [runs]);
-  const boxes = useMemo(() => decimate(model, shownLanes.map(([action]) => action), from, to, Math.max(100, width - LEFT)), [model, from, to, width, only, lanes]);
+  const boxes = useMemo(() => decimate(model, shownLanes.map(([service]) => service), from, to, Math.max(100, width - LEFT)), [model, from, to, width, only, lanes]);
   useEffect(() => {
     const element = canvas.current; if (!element) return undefined;
     const resize = () => setWidth(element.parentElement.clientWidth);
@@ -53,7 +55,7 @@ function Chart({ bars, published, runs, table, data, may, reload, get, set, arch
   const up = (event) => {
     const begun = drag.current; drag.current = null; const found = at(event);
     if (begun && Math.abs(found.x - begun.begin) > 6) zoom(time(begun.begin), time(found.x));
-    else if (found.box) { if (found.box.count > 1) zoom(found.box.begin - 1, Math.max(found.box.end, found.box.begin + 1000)); else setChosen(found.box.instant); }
+    else if (found.box) { if (found.box.count > 1) zoom(found.box.begin - 1, Math.max(found.box.end, found.box.begin + 1000)); else if (found.box.instant) setChosen(found.box.instant); }
   };
   const shift = (factor, by) => { const middle = (from + to) / 2 + by * (to - from); const half = ((to - from) / 2) * factor; zoom(middle - half, middle + half); };
   const keys = (event) => {
@@ -64,8 +66,8 @@ function Chart({ bars, published, runs, table, data, may, reload, get, set, arch
   const visible = model.rows.filter((r) => r.end >= from && r.begin <= to);
   return h(Fragment, null,
     h(Flex, { gap: 2, mb: 3, wrap: 'wrap', align: 'center' },
-      h(UI.NativeSelect.Root, { size: 'sm', width: 'auto' }, h(UI.NativeSelect.Field, { value: only, 'aria-label': 'action', onChange: (e) => set({ action: e.target.value }) },
-        [['', 'all actions'], ...lanes].map(([name, text]) => h('option', { key: name, value: name }, text)))),
+      h(UI.NativeSelect.Root, { size: 'sm', width: 'auto' }, h(UI.NativeSelect.Field, { value: only, 'aria-label': 'service', onChange: (e) => set({ service: e.target.value }) },
+        [['', 'all services'], ...lanes].map(([name, text]) => h('option', { key: name, value: name }, text))), h(UI.NativeSelect.Indicator)),
       h(Button, { size: 'xs', variant: 'outline', onClick: () => shift(0.5, 0) }, 'Zoom in'), h(Button, { size: 'xs', variant: 'outline', onClick: () => shift(2, 0) }, 'Zoom out'),
       h(Button, { size: 'xs', variant: 'outline', onClick: () => set({ from: '', to: '' }) }, 'Whole timeline'),
       h(Button, { size: 'xs', variant: archived ? 'solid' : 'outline', 'aria-pressed': archived, onClick: () => set({ archived: archived ? '' : 'true', from: '', to: '', instant: '' }) }, archived ? 'Active timeline' : 'Archive'),
@@ -75,12 +77,15 @@ function Chart({ bars, published, runs, table, data, may, reload, get, set, arch
         style: { width: '100%', height, display: 'block', cursor: 'crosshair' }, onKeyDown: keys, onMouseMove: move, onMouseLeave: () => setHover(null), onMouseDown: (e) => { const f = at(e); drag.current = { begin: f.x, x: f.x }; },
         onMouseUp: up, onDoubleClick: () => set({ from: '', to: '' }) }),
       hover && hover.box ? h(Tip, { key: `${hover.box.instant} ${hover.box.count}`, table, hover, runs: byInstant, width, archived }) : null),
-    h(Flex, { gap: 4, mt: 2, fontSize: 'xs', color: 'fg.muted' }, LEGEND.map(([name, text]) => h('span', { key: name }, h('span', { style: { color: PALETTE[name] } }, '■ '), text))),
+    h(Flex, { gap: 4, mt: 2, fontSize: 'xs', color: 'fg.muted' }, LEGEND.map(([name, text]) => h('span', { key: name }, h('span', { style: { display: 'inline-block', width: 10, height: 10, marginRight: 5, background: PALETTE[name] } }), text))),
     chosen ? h(Detail, { table, instant: chosen, run: byInstant.get(chosen), may, reload, archived, close: () => setChosen('') }) : null,
-    h(List, { rows: visible.slice(-LISTED).reverse(), total: visible.length, choose: setChosen }));
+    h(InstantList, { table, service: only, archived, choose: setChosen, range: get('from') || get('to') ? [from, to] : null, others: { only: NO_INSTANTS.includes(only), rows: visible.filter((r) => NO_INSTANTS.includes(r.service)) } }));
 }
 
-const PALETTE = { completed: '#22a06b', pending: '#06b6d4', failed: '#dc2626', undone: '#f59e0b', many: '#5b7fa6' };
+// Lanes whose rows are not read as instants: publications, and runs of services that leave none.
+const NO_INSTANTS = [PUBLISH, 'archive', 'orphans', 'validation', 'sync'];
+// Each is visible on the background of the light and of the dark theme.
+const PALETTE = { completed: '#22a06b', pending: '#0891b2', failed: '#dc2626', undone: '#d97706', many: '#5b7fa6' };
 const LEGEND = [['completed', 'completed'], ['pending', 'pending'], ['failed', 'pending without heartbeat'], ['undone', 'rollback or restore'], ['many', 'several instants; click to zoom']];
 
 function draw(element, boxes, { from, to, width, height, lanes, now, chosen, hover, dark, drag }) {
@@ -107,11 +112,12 @@ function Tip({ table, hover, runs, width, archived }) {
   const b = hover.box; const run = runs.get(b.instant);
   const [rested, setRested] = useState(false);
   useEffect(() => { const timer = setTimeout(() => setRested(true), REST_MS); return () => clearTimeout(timer); }, []);
-  const readable = rested && b.count === 1 && b.action !== PUBLISH && !archived;
+  const readable = rested && b.count === 1 && !NO_INSTANTS.includes(b.service) && !archived;
   const { data, error } = useData(readable ? `tables/${encodeURIComponent(table)}/timeline/${encodeURIComponent(b.instant)}` : null);
   const text = b.count > 1 ? [`${count(b.count)} instants`, `${absolute(b.begin)} to ${absolute(b.end)}`]
-    : b.action === PUBLISH ? [`published ${b.partition}`, `version ${b.instant}`, absolute(b.begin)]
-    : [`${b.action} ${b.instant}`, b.state === 'completed' ? `${absolute(b.begin)}, ${seconds((b.end - b.begin) / 1000)}` : `${b.state} since ${absolute(b.begin)}${b.kind === 'failed' ? '; no heartbeat' : ''}`,
+    : b.run ? [`${word(b.service)}: ${b.outcome.replaceAll('_', ' ')}`, `${absolute(b.begin)}, ${seconds((b.end - b.begin) / 1000)}`, `run ${b.run}`, ...(b.error ? [b.error] : [])]
+    : b.service === PUBLISH ? [`published ${b.partition}`, `version ${b.instant}`, absolute(b.begin)]
+    : [`${word(b.service)} ${b.instant}`, b.state === 'completed' ? `${absolute(b.begin)}, ${seconds((b.end - b.begin) / 1000)}` : `${b.state} since ${absolute(b.begin)}${b.kind === 'failed' ? '; no heartbeat' : ''}`,
       ...(run ? [`run ${run.run}, ${run.tries === 1 ? '1 try' : `${run.tries} tries`}${run.error ? `: ${run.error}` : ''}`] : []), ...(data ? decoded(data) : []),
       ...(error ? [`The plan or commit cannot be read: ${error.message}`] : [])];
   return h(Box, { role: 'tooltip', position: 'absolute', pointerEvents: 'none', top: `${hover.y + 14}px`, left: `${Math.min(hover.x + 10, width - 330)}px`, maxW: '20rem', bg: 'bg.panel', borderWidth: 1, borderRadius: 'md', p: 2, shadow: 'md', fontSize: 'xs', zIndex: 5 },
@@ -126,7 +132,7 @@ export function decoded({ operation, numbers, plan }) {
   const { bytes, conflicts, ...counts } = numbers;
   const some = Object.entries(counts).filter(([, value]) => value).map(([name, value]) => `${name.replaceAll('_', ' ')}: ${count(value)}`);
   const steps = Object.entries(plan).filter(([, value]) => Array.isArray(value) && value.length).map(([name, value]) => `${name.replaceAll('_', ' ')}: ${value.length < MOST ? value.length : `${MOST} or more`}`);
-  return [operation ? operation.toLowerCase().replaceAll('_', ' ') : '', some.join(', '), bytes ? size(bytes) : '',
+  return [operation ? operationWord(operation) : '', some.join(', '), bytes ? size(bytes) : '',
     conflicts ? `${count(conflicts)} ${conflicts === 1 ? 'retry' : 'retries'} after conflicts` : '', steps.length ? `plan: ${steps.join(', ')}` : ''].filter(Boolean);
 }
 
@@ -137,7 +143,7 @@ function Detail({ table, instant, run, may, reload, archived, close }) {
   return h(Panel, { title: `Instant ${instant}`, mt: 4, actions },
     archived ? h(Text, { color: 'fg.muted' }, 'The plan of an archived instant is not read here; `lakehouse timeline show --archived` lists it.') : null,
     error ? h(Failure, { error }) : null, !data && !error && !archived ? h(Waiting) : null,
-    data ? h(Fragment, null, h(Flex, { gap: 3, align: 'center', wrap: 'wrap' }, h(State, { state: data.state === 'completed' ? 'completed' : 'pending' }), h(Text, { fontWeight: 'medium' }, `${data.action} ${data.operation.toLowerCase().replaceAll('_', ' ')}`), h(Text, null, data.summary),
+    data ? h(Fragment, null, h(Flex, { gap: 3, align: 'center', wrap: 'wrap' }, h(State, { state: data.state === 'completed' ? 'completed' : 'pending' }), h(Text, { fontWeight: 'medium' }, `${word(data.service)}${data.operation && ['write', 'ttl', 'replacement'].includes(data.service) ? `: ${operationWord(data.operation)}` : ''}`), h(Text, null, data.summary),
       maker(run, data) ? h(Go, { to: maker(run, data) }, 'DAG run that made it') : null),
     h(Flex, { gap: 4, mt: 2, wrap: 'wrap', fontSize: 'sm' }, Object.entries(data.numbers).map(([n, v]) => h('span', { key: n }, `${n.replaceAll('_', ' ')}: ${n === 'bytes' ? size(v) : count(v)}`))),
     h(Tree, { name: 'plan', value: data.plan }), h(Tree, { name: 'partitions', value: data.partitions }), h(Tree, { name: 'files', value: data.files }), h(Tree, { name: 'extra metadata', value: data.extra })) : null);
@@ -154,7 +160,3 @@ function Tree({ name, value }) {
   return h('details', { style: { marginLeft: '0.6rem' } }, h('summary', { style: { cursor: 'pointer', fontSize: '0.9rem' } }, `${name} (${entries.length})`),
     h(Box, { ml: 3 }, entries.slice(0, 100).map(([n, v]) => h(Tree, { key: n, name: n, value: v }))));
 }
-
-const List = ({ rows, total, choose }) => h(Box, { mt: 4 }, h(Text, { fontWeight: 'semibold', mb: 1 }, `Newest instants of this range${total > rows.length ? ` (${rows.length} of ${count(total)})` : ''}`),
-  h(Table.Root, { size: 'sm', 'aria-label': 'Instants' }, h(Table.Body, null, rows.map((r) => h(Table.Row, { key: r.instant + r.action + (r.partition || '') }, h(Table.Cell, null, h(Button, { variant: 'plain', size: 'xs', px: 0, color: 'fg.info', onClick: () => choose(r.instant) }, r.instant)),
-    h(Table.Cell, null, r.partition ? `${r.action} ${r.partition}` : r.action), h(Table.Cell, null, h(State, { state: r.kind === 'failed' ? 'failed' : r.state === 'completed' ? 'completed' : 'pending' })), h(Table.Cell, null, absolute(r.begin)), h(Table.Cell, null, r.state === 'completed' ? seconds((r.end - r.begin) / 1000) : '-'))))));

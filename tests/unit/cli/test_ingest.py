@@ -27,6 +27,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "orders.yaml"
     landing = tmp_path / "landing"
     landing.mkdir()
+    (landing / "1.json").write_text('{"id": "a"}\n')
     path.write_text(f"table: orders\nlocation: {tmp_path}/orders\nrecord_key: id\ningest: {{path: {landing}}}\n")
     return path
 

@@ -68,8 +68,6 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
 }
 _SIZES = {"boolean": 1, "float": 4, "double": 8}
-#: The first table version whose statistics always have value types.
-_VALUE_TYPES_SINCE = 9
 
 
 def _field(name: str, kind: Any, **attributes: Any) -> dict[str, Any]:
@@ -191,11 +189,6 @@ def record_node(schema: str) -> AvroNode:
     if schema != SCHEMA:
         _require_compatible(node.arrow, record_node(SCHEMA).arrow, "")
     return node
-
-
-def release_schema(table_version: int) -> RecordSchema:
-    """Return the schema of the first release of Hudi that writes tables of this version."""
-    return CURRENT if table_version >= _VALUE_TYPES_SINCE else HUDI_1_0
 
 
 def schema_of_form(schema: str) -> RecordSchema | None:

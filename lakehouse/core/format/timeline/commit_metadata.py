@@ -14,7 +14,7 @@ from lakehouse.core.format.avro.object_file import MAGIC, read_record, write_rec
 from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.format.timeline.paths import require_inside
 from lakehouse.core.format.timeline.schemas import COMMIT_METADATA, REPLACE_COMMIT_METADATA, REQUESTED_REPLACE_METADATA
-from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.document import parse_json
 
@@ -28,23 +28,35 @@ _WITHOUT_STATS = tuple(
 )
 #: The text that Hudi writes as the previous commit of a new file group.
 _NO_PREVIOUS = "null"
-_JSON_VERSION = 6
-_AVRO_VERSIONS = (8, 9)
 #: Counters that this package does not fill in: 0, never null.
 _ZEROES = ("totalWriteErrors", "totalRollbackBlocks", "totalLogReadTimeMs")
 
 
-def encode_commit(metadata: CommitMetadata, *, table_version: int, replace: bool = False) -> bytes:
-    """Return the content of a completed commit, or of a completed replacecommit if `replace` is set.
+def encode_avro_commit(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
+    """Return the content of a completed commit, or of a completed replacecommit if `replace` is set, in Avro.
 
-    Raises UnsupportedError for a table version other than 6, 8 and 9. Raises CorruptTableError if `metadata` names
-    replaced file groups but `replace` is not set, because the file would not contain them.
+    An inflight write has the same content: the write stats of its workload profile have no path. Each partition with
+    inserts has one stat with an empty file id (`num_inserts`); each file group with updates has one with its file id
+    (`prev_commit`, `num_updates`). It is HoodieCommitMetadata also for a replacecommit.
+
+    Raises CorruptTableError if `metadata` names replaced file groups but `replace` is not set, because the file would
+    not contain them.
     """
+    record = _record(metadata, {"numUpdates": 0}, replace)
+    return write_record(REPLACE_COMMIT_METADATA if replace else COMMIT_METADATA, {**record, "version": None})
+
+
+def encode_json_commit(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
+    """Return the same as `encode_avro_commit` in the JSON of version 6; raises the same errors."""
+    return json.dumps(_record(metadata, {}, replace), indent=2).encode()
+
+
+def _record(metadata: CommitMetadata, newer: dict[str, int], replace: bool) -> dict[str, Any]:
+    """Return the record of a commit; `newer` has the counters that older releases do not write."""
     if metadata.replaced and not replace:
         raise CorruptTableError(f"only a replacecommit can replace file groups, got {dict(metadata.replaced)}")
     stats: dict[str, list[dict[str, Any]]] = {}
     for stat in metadata.stats:
-        newer = {} if table_version == _JSON_VERSION else {"numUpdates": 0}
         stats.setdefault(stat.partition, []).append(_stat_to_record(stat) | newer)
     record: dict[str, Any] = {
         "partitionToWriteStats": stats,
@@ -54,21 +66,7 @@ def encode_commit(metadata: CommitMetadata, *, table_version: int, replace: bool
     }
     if replace:
         record["partitionToReplaceFileIds"] = {key: list(ids) for key, ids in _sorted(metadata.replaced).items()}
-    if table_version == _JSON_VERSION:
-        return json.dumps(record, indent=2).encode()
-    if table_version not in _AVRO_VERSIONS:
-        raise UnsupportedError(f"table version {table_version} is not supported; supported are 6, 8 and 9")
-    return write_record(REPLACE_COMMIT_METADATA if replace else COMMIT_METADATA, {**record, "version": None})
-
-
-def encode_inflight(metadata: CommitMetadata, *, table_version: int) -> bytes:
-    """Return the content of an inflight write: its operation and, if available, its workload profile.
-
-    The write stats of a profile have no path. Each partition with inserts has one stat with an empty file id
-    (`num_inserts`); each file group with updates has one with its file id (`prev_commit`, `num_updates`). The record is
-    HoodieCommitMetadata also for a replacecommit.
-    """
-    return encode_commit(metadata, table_version=table_version)
+    return record
 
 
 def decode_commit(data: bytes) -> CommitMetadata:

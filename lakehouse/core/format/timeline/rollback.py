@@ -11,10 +11,8 @@ from typing import Any
 from lakehouse.core.format.avro.object_file import read_record, write_record
 from lakehouse.core.format.timeline.paths import absolute_paths, relative_paths
 from lakehouse.core.format.timeline.schemas import ROLLBACK_METADATA, ROLLBACK_PLAN
-from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan, RollbackRequest
-
-_FIRST_WITHOUT_ROLLBACK_BLOCKS = 8
 
 
 def encode_rollback_plan(plan: RollbackPlan, *, base_path: str) -> bytes:
@@ -33,11 +31,10 @@ def encode_rollback_plan(plan: RollbackPlan, *, base_path: str) -> bytes:
     return write_record(ROLLBACK_PLAN, {"instantToRollback": instant, "RollbackRequests": requests, "version": 1})
 
 
-def decode_rollback_plan(data: bytes, *, base_path: str, table_version: int = 9) -> RollbackPlan:
-    """Decode a rollback plan; log files of version 8 and later are files to delete, in whichever list they are.
+def decode_rollback_plan(data: bytes, *, base_path: str) -> RollbackPlan:
+    """Decode a rollback plan; log files are files to delete, in whichever list they are.
 
-    Raises CorruptTableError for a path outside its partition. Raises UnsupportedError for a plan of version 6 that
-    rolls back rows appended to an older log file, because it needs a rollback block.
+    Raises CorruptTableError for a path outside its partition.
     """
     record = read_record(data, ROLLBACK_PLAN)
     instant = record["instantToRollback"]
@@ -46,18 +43,22 @@ def decode_rollback_plan(data: bytes, *, base_path: str, table_version: int = 9)
     requests = []
     for request in record["RollbackRequests"] or ():
         partition = request["partitionPath"]
-        logs = tuple(_logs_of(request["logBlocksToBeDeleted"] or (), base_path, partition))
-        if logs and table_version < _FIRST_WITHOUT_ROLLBACK_BLOCKS:
-            raise UnsupportedError(
-                f"the rollback of {instant['commitTime']} needs rollback blocks in log files of table version"
-                f" {table_version}; run it with Hudi",
-                logs=logs,
-            )
+        logs = _logs_of(request["logBlocksToBeDeleted"] or (), base_path, partition)
         paths = dict.fromkeys((*request["filesToBeDeleted"], *logs))
         requests.append(
             RollbackRequest(partition=partition, files=relative_paths(base_path, partition, paths, what="rollback"))
         )
     return RollbackPlan(target=instant["commitTime"], action=instant["action"], requests=tuple(requests))
+
+
+def logs_to_roll_back(data: bytes, *, base_path: str) -> tuple[str, ...]:
+    """Return the log files of a rollback plan of version 6 that get a rollback block and are not deleted."""
+    requests = read_record(data, ROLLBACK_PLAN)["RollbackRequests"] or ()
+    return tuple(
+        log
+        for request in requests
+        for log in _logs_of(request["logBlocksToBeDeleted"] or (), base_path, request["partitionPath"])
+    )
 
 
 def _logs_of(keys: Iterable[str], base_path: str, partition: str) -> Iterator[str]:

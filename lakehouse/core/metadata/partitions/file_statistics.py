@@ -49,7 +49,7 @@ class FileBounds:
 
 def version_of(config: TableConfig) -> str:
     """Return the version of the definition of statistics for a table version."""
-    return "V2" if config.version >= 9 else "V1"
+    return config.layout.index_version
 
 
 def is_mixed(config: TableConfig) -> bool:

@@ -32,7 +32,6 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.files import BaseFile, LogFile
 
-_VERSION_6 = 6
 #: Files up to this size are read by one request and kept in memory.
 SMALL_BYTES = 4 << 20
 #: The same for a local storage, whose larger files are mapped: a look-up needs only some pages of them.
@@ -192,8 +191,10 @@ def _few_size(records: Mapping[bytes, bytes]) -> int:
 class LayerReader:
     """Opens the files of metadata slices; opened files stay in the cache."""
 
-    def __init__(self, storage: Storage, cache: MetadataCache, completions: Mapping[str, str], *, version: int) -> None:
-        self._storage, self._cache, self._version = storage, cache, version
+    def __init__(
+        self, storage: Storage, cache: MetadataCache, completions: Mapping[str, str], *, appended: bool
+    ) -> None:
+        self._storage, self._cache, self._appended = storage, cache, appended
         self._completions = completions
         self._small = SMALL_BYTES if "://" in storage.root else MAPPED_BYTES
 
@@ -235,9 +236,9 @@ class LayerReader:
         if len(missing) > 1:
             send_all(self._storage, self._log, missing)
         logs = [self._log(log) for log in slice_.logs]
-        if self._version > _VERSION_6 and not all(log.blocks for log in logs):
+        if not self._appended and not all(log.blocks for log in logs):
             self._check_empty(slice_, logs, is_valid)
-        if self._version > _VERSION_6 and all(log.own_layers is not None for log in logs):
+        if not self._appended and all(log.own_layers is not None for log in logs):
             visible = [
                 log.own_layers or () for file, log in zip(slice_.logs, logs, strict=True) if is_valid(file.instant)
             ]
@@ -246,9 +247,9 @@ class LayerReader:
                 *(one for own in visible for one in own),
             ]
         placed = [(number, block) for number, log in enumerate(logs) for block, _ in log.blocks]
-        if self._version > _VERSION_6:
+        if not self._appended:
             self._check_instants(slice_, placed)
-        for number, block in lost_blocks(placed, is_valid, appended=self._version == _VERSION_6):
+        for number, block in lost_blocks(placed, is_valid, appended=self._appended):
             raise CorruptTableError(
                 f"{self._storage.root}/{slice_.logs[number].path} has a damaged block at byte {block.offset}",
                 path=slice_.logs[number].path,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakehouse.core.format.metadata.schema import CURRENT, release_schema, schema_of_form
+from lakehouse.core.format.metadata.schema import CURRENT, schema_of_form
 from lakehouse.core.metadata.read.table import FILES, MetadataTable
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError
 from lakehouse.core.metadata.read.validity import validity
@@ -28,7 +28,7 @@ def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Time
         timeline: The timeline of the metadata table.
         data: The timeline of the data table.
     """
-    store.records = release_schema(store.config.version)
+    store.records = store.config.layout.metadata_schema
     if store.records is CURRENT or FILES not in names:
         return
     table = MetadataTable(store, names, validity(timeline, data))

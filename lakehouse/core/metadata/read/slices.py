@@ -12,11 +12,11 @@ from functools import lru_cache
 
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.metadata.groups import data_partition_of
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.metadata.read.validity import Validity
 from lakehouse.core.storage.protocol import FileInfo
 from lakehouse.model.files import BaseFile, LogFile
 
-_VERSION_6 = 6
 _RECORD_INDEX = "record_index"
 
 
@@ -34,7 +34,7 @@ def metadata_slices(
     partition: str,
     validity: Validity,
     *,
-    version: int,
+    layout: TableLayout,
     archived: Callable[[list[str]], dict[str, str]],
 ) -> tuple[MetadataSlice, ...]:
     """Return the newest visible slice of each file group, sorted by file id; the position is the shard.
@@ -43,7 +43,7 @@ def metadata_slices(
         files: The listing of the partition.
         partition: The name of the partition.
         validity: The visible instants.
-        version: The table version.
+        layout: The layout of the metadata table.
         archived: Returns the completion times of instants that are older than the active timeline, for those that
             completed.
     """
@@ -52,18 +52,20 @@ def metadata_slices(
     held = [file for file in parsed if isinstance(file, LogFile)]
     instants = {base.instant for base in bases} | {log.instant for log in held}
     old = sorted(instant for instant in instants if validity.is_archived(instant))
-    completions = {**(archived(old) if old and version > _VERSION_6 else {}), **validity.completions}
+    completions = {**(archived(old) if old and layout.has_completion_times else {}), **validity.completions}
     limit = validity.first_invisible()
     groups: dict[str, tuple[list[BaseFile], list[LogFile]]] = {}
     for base in bases:
-        is_complete = base.instant in completions or (version == _VERSION_6 and validity.is_archived(base.instant))
+        is_complete = base.instant in completions or (
+            not layout.has_completion_times and validity.is_archived(base.instant)
+        )
         entry = groups.setdefault(base.file_id, ([], []))
         # A later base file contains records of an instant that is not visible.
         if is_complete and base.instant < limit:
             entry[0].append(base)
     for log in held:
         groups.setdefault(log.file_id, ([], []))[1].append(log)
-    return tuple(_slice(file_id, *files_of, completions, version) for file_id, files_of in sorted(groups.items()))
+    return tuple(_slice(file_id, *files_of, completions, layout) for file_id, files_of in sorted(groups.items()))
 
 
 @lru_cache(maxsize=4096)
@@ -76,14 +78,14 @@ def metadata_file(name: str, partition: str, size_bytes: int) -> BaseFile | LogF
 
 
 def _slice(
-    file_id: str, bases: list[BaseFile], logs: list[LogFile], completions: dict[str, str], version: int
+    file_id: str, bases: list[BaseFile], logs: list[LogFile], completions: dict[str, str], layout: TableLayout
 ) -> MetadataSlice:
     base = max(bases, key=lambda file: (file.instant, file.write_token), default=None)
     since = base.instant if base is not None else ""
-    if version == _VERSION_6:
-        above = [log for log in logs if log.instant >= since]
-    else:
+    if layout.has_completion_times:
         above = [log for log in logs if completions.get(log.instant, "") >= since and log.instant in completions]
+    else:
+        above = [log for log in logs if log.instant >= since]
     ordered = sorted(above, key=lambda log: (log.instant, log.version, log.write_token))
     return MetadataSlice(file_id, base, tuple(ordered))
 

@@ -64,7 +64,6 @@ BLOOMS = pa.schema([("partition", pa.string()), ("name", pa.string()), *list(BLO
 MATCHES = pa.schema([("value", pa.string()), ("record_key", pa.string())])
 
 _READERS = 8
-_VERSION_6 = 6
 #: With more partitions than this, all files are read and kept.
 _FEW_PARTITIONS = 256
 
@@ -95,7 +94,9 @@ class MetadataTable:
         """Create a reader of the usable index partitions; `slices` are the file slices of partitions, if known."""
         self.usable = tuple(usable)
         self._store, self._validity = store, validity
-        self._layers = LayerReader(store.inner.storage, store.cache, validity.completions, version=store.config.version)
+        self._layers = LayerReader(
+            store.inner.storage, store.cache, validity.completions, appended=store.config.layout.appends_to_logs
+        )
         self._slices: dict[str, tuple[MetadataSlice, ...]] = dict(slices or {})
 
     @cached_property
@@ -290,7 +291,7 @@ class MetadataTable:
         with reading():
             (files,) = self._store.folders([partition], frozenset(self._validity.completions.items()))
             found = metadata_slices(
-                files, partition, self._validity, version=self._store.config.version, archived=self._archived
+                files, partition, self._validity, layout=self._store.config.layout, archived=self._archived
             )
         definition = None if found else self.definitions.get(partition)
         # A record index with one index for each data partition has no file groups before the first write.
@@ -298,7 +299,7 @@ class MetadataTable:
             raise MetadataUnusableError(
                 f"{self._store.inner.storage.root}/{partition} has no file groups, but the table's properties list it"
             )
-        if self._store.config.version != _VERSION_6:
+        if self._store.config.layout.has_completion_times:
             with reading():
                 self._require_bases(partition, found)
             if partition == FILES:
@@ -383,7 +384,7 @@ class MetadataTable:
 
     def _files_key(self, slice_: MetadataSlice) -> tuple[Any, ...] | None:
         """Return what identifies the merged rows of a slice; None in version 6, where names do not tell instants."""
-        if self._store.config.version == _VERSION_6:
+        if self._store.config.layout.appends_to_logs:
             return None
         visible = [self._layers.identity(log) for log in slice_.logs if self._validity.is_valid(log.instant)]
         return ("merged", slice_.base and self._layers.identity(slice_.base), *visible)

@@ -20,7 +20,6 @@ from lakehouse.core.format.hfile.reader import HFile
 from lakehouse.core.format.hfile.writer import HFileWriter
 from lakehouse.core.format.metadata.few_records import UnusualRecordError
 from lakehouse.core.format.metadata.schema import is_current
-from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.core.metadata.hfiles import open_hfile
 from lakehouse.core.metadata.partitions.protocol import Definition
@@ -224,7 +223,7 @@ def _execute(
         extra={"schema": store.records.commits},
         compacted=True,
     )
-    data = encode_commit(metadata, table_version=store.config.version)
+    data = store.config.layout.encode_commit(metadata)
     lock.check()
     timeline = Timeline((*(known for known in state.timeline if known.key != instant.key), instant))
     done = timelines.complete(instant, timeline, data, lock.below(METADATA))
@@ -264,7 +263,9 @@ def _rewrite_few(
     if sum(log.size_bytes for log in logs) + (base.size_bytes if base else 0) > _FEW_BYTES:
         raise UnusualRecordError
     seen = validity(state.timeline, state.data)
-    reader = LayerReader(store.inner.storage, store.cache, seen.completions, version=store.config.version)
+    reader = LayerReader(
+        store.inner.storage, store.cache, seen.completions, appended=store.config.layout.appends_to_logs
+    )
     layers = reader.layers(MetadataSlice(operation.file_id, base, logs), lambda time: time not in seen.pending)
     kind = record_kind(partition, state.definitions.get(partition))
     schema = written_schema(partition, state.definitions, store.records)

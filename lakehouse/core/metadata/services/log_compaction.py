@@ -21,7 +21,6 @@ from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.core.format.hfile.writer import write_hfile
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block, scan_blocks
 from lakehouse.core.format.log.delete_block import encode_deletes
-from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.core.metadata.place import METADATA
 from lakehouse.core.metadata.record_kinds import in_schema, record_kind, written_schema
@@ -110,7 +109,7 @@ def _execute(state: ServiceState, instant: Instant, plan: CompactionPlan, lock: 
         extra={"schema": store.records.commits},
         compacted=True,
     )
-    data = encode_commit(metadata, table_version=store.config.version)
+    data = store.config.layout.encode_commit(metadata)
     lock.check()
     timeline = Timeline((*(known for known in state.timeline if known.key != instant.key), instant))
     done = timelines.complete(instant, timeline, data, lock.below(METADATA))

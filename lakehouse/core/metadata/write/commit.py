@@ -21,7 +21,6 @@ import pyarrow as pa
 from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.format.hfile.writer import fits_one_block
 from lakehouse.core.format.metadata.groups import shard_of
-from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition, IndexPartition, MetadataCommit, Update
@@ -306,7 +305,7 @@ def _write(
             stats=tuple(sorted((stat for stat in stats if isinstance(stat, WriteStat)), key=lambda stat: stat.path)),
             extra={"schema": store.records.commits},
         )
-        data = encode_commit(metadata, table_version=store.config.version)
+        data = store.config.layout.encode_commit(metadata)
         lock.check()
         timeline = Timeline((*opened.timeline.instants, instant))
         done = timelines.complete(instant, timeline, data, lock.below(METADATA))

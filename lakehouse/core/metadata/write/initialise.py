@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, render_partition_metadata
 from lakehouse.core.format.properties import render_properties
-from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition, GroupedBuild, IndexPartition, TableFiles
 from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
@@ -249,7 +248,7 @@ def _records_of_groups(
 def commit_data(store: MetadataStore, stats: Sequence[WriteStat]) -> bytes:
     """Return the content of the completed delta commit of a build."""
     metadata = CommitMetadata(operation=_OPERATION, stats=tuple(stats), extra={"schema": store.records.commits})
-    return encode_commit(metadata, table_version=store.config.version)
+    return store.config.layout.encode_commit(metadata)
 
 
 def _requested(instant: str) -> Instant:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.state.columnar_view import latest_columns, unplaced_instants
@@ -38,7 +39,7 @@ def live_files(
     replaced: Callable[[], Iterable[Replaced]],
     partitions: Sequence[str],
     *,
-    layout: int,
+    layout: TableLayout,
 ) -> pa.Table | None:
     """Return the files with the columns `partition` and `name`; None if they cannot be determined.
 
@@ -79,7 +80,7 @@ def live_files(
 
 # parameters: the files before and of the action, and how the table is viewed
 def _few_live(
-    stored: pa.Table, change: MetadataChange, visible: VisibleTimeline, partitions: frozenset[str], layout: int
+    stored: pa.Table, change: MetadataChange, visible: VisibleTimeline, partitions: frozenset[str], layout: TableLayout
 ) -> pa.Table | None:
     """Return the live files of partitions with few files."""
     files: list[DataFile] = []

@@ -19,7 +19,6 @@ from lakehouse.core.files.markers import (
 )
 from lakehouse.core.format.file_names import instant_of, marked_file, write_token_of
 from lakehouse.core.format.timeline.restore import decode_restore_plan
-from lakehouse.core.format.timeline.rollback import decode_rollback_plan
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.file_system_view import first_write
@@ -212,7 +211,7 @@ def read_rollback_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | 
     data = table.store.read(rollback, State.REQUESTED)
     if not data:
         return None
-    return decode_rollback_plan(data, base_path=table.env.storage.root, table_version=table.config.version)
+    return table.config.layout.decode_rollback_plan(data, base_path=table.env.storage.root)
 
 
 def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.format.file_names import parse_base_file
-from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.metadata.staged import StagedRecordsError, StagedUpdate
@@ -278,7 +277,7 @@ def _commit(
 ) -> Committed:
     table, instant = candidate.table, candidate.instant
     replaces = instant.action is Action.REPLACECOMMIT
-    data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
+    data = table.config.layout.encode_commit(metadata, replace=replaces)
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
     change = change_of_commit(metadata, staged)
     completed = complete_action(table, Completion(instant=started, timeline=timeline, data=data, change=change), lock)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.format.properties import render_properties
+from lakehouse.core.layout.registry import WRITABLE_VERSIONS
 from lakehouse.core.metadata.change import WRITTEN
 from lakehouse.core.metadata.partitions.protocol import TableFiles
 from lakehouse.core.metadata.partitions.registry import INDEX_PARTITIONS
@@ -18,7 +19,7 @@ from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.initialise import create_metadata
 from lakehouse.core.operations.commit.bucket_counts import store_bucket_rules
 from lakehouse.core.operations.load.table import load_config
-from lakehouse.core.state.table_config import WRITABLE_VERSIONS, TableConfig, parse_table_config
+from lakehouse.core.state.table_config import TableConfig, parse_table_config
 from lakehouse.core.storage.nested_tables import HOODIE, table_above, table_below
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.table_properties import PROPERTIES

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.core.format.log.cdc import CdcMode
+from lakehouse.core.layout.protocol import TableLayout
+from lakehouse.core.layout.registry import WRITABLE_VERSIONS, table_layout
 from lakehouse.core.rows.custom_merger import load_merger
 from lakehouse.core.state.table_config import (
     CDC_ENABLED,
     CDC_MODE,
     COPY_ON_WRITE,
     TABLE_TYPES,
-    WRITABLE_VERSIONS,
     TableConfig,
     new_table_properties,
 )
@@ -183,10 +184,11 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     if version not in map(str, WRITABLE_VERSIONS):
         known = " and ".join(map(str, WRITABLE_VERSIONS))
         raise UserError(f"{_VERSION}={version}: versions {known} can be written")
+    layout = table_layout(int(version))
     return new_table_properties(
         name=declaration.name,
-        version=int(version),
-        keys=declared_keys(declaration, int(version)),
+        layout=layout,
+        keys=declared_keys(declaration, layout),
         rule=declared_rule(declaration),
         create_schema=declaration.schema,
         table_type=declaration.table_type,
@@ -198,8 +200,8 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     )
 
 
-def declared_keys(declaration: TableDeclaration, version: int) -> KeyConfig:
-    """Return the settings of record key and partition path that a table of `version` gets from its declaration.
+def declared_keys(declaration: TableDeclaration, layout: TableLayout) -> KeyConfig:
+    """Return the settings of record key and partition path that a table of `layout` gets from its declaration.
 
     Raises UserError for contradictory values.
     """
@@ -228,7 +230,7 @@ def declared_keys(declaration: TableDeclaration, version: int) -> KeyConfig:
         hive_style=_flag(declaration, _HIVE_STYLE),
         url_encode=_flag(declaration, _URL_ENCODE),
         timestamp=declaration.timestamp if "TIMESTAMP" in types else None,
-        field_prefix=(version >= 9) if single_complex else None,
+        field_prefix=layout.prefixes_single_key if single_complex else None,
         consistent_timestamps=_flag(declaration, _CONSISTENT),
     )
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.format.timeline.rollback import decode_rollback_target, decode_undone_instants
+from lakehouse.core.layout.registry import has_completion_times
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.table import LoadedTable
@@ -28,7 +28,6 @@ from lakehouse.core.state.file_system_view import VisibleTimeline, first_write
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
 
 _INITIAL_VERSION = "hoodie.table.initial.version"
-_FIRST_OF_LAYOUT_2 = 8
 #: The archive of layout 1; an upgrade leaves it behind.
 _OLD_ARCHIVE = ".hoodie/archived"
 _BATCH = 64
@@ -126,13 +125,12 @@ def named_files(
 def has_old_log_names(table: LoadedTable) -> bool:
     """Return whether the table had version 6 once: names of its log files may contain the instant of another write."""
     version = table.config.raw.get(_INITIAL_VERSION, "")
-    is_native = version.isascii() and version.isdigit() and int(version) >= _FIRST_OF_LAYOUT_2
-    return not is_native or bool(table.env.storage.list_names(_OLD_ARCHIVE))
+    return not has_completion_times(version) or bool(table.env.storage.list_names(_OLD_ARCHIVE))
 
 
 def _archive_is_complete_from(table: LoadedTable) -> str | None:
     """Return the first archived write, from which on the archive has all writes; None if it may lack some."""
-    if table.config.layout == LAYOUT_V6:
+    if not table.config.layout.has_completion_times:
         return None
     first = next(iter(table.store.archived()), None)
     return None if first is None or has_old_log_names(table) else first.requested

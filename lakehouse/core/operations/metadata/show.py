@@ -95,9 +95,13 @@ def _partition(
 def _indexes(definition: Definition | None) -> str:
     if definition is None:
         return ""
-    columns = ", ".join(definition.source_fields)
+    return expression_of(definition) or ", ".join(definition.source_fields)
+
+
+def expression_of(definition: Definition) -> str:
+    """Return the function of an index with its arguments, such as `substring(city, 1, 3)`; empty for a plain column."""
     if not definition.function or definition.function in (IDENTITY, definition.index_type):
-        return columns
+        return ""
     names = ARGUMENTS.get(definition.function, FORMAT_ARGUMENT)
     arguments = [definition.options[name] for name in names if name in definition.options]
-    return f"{definition.function}({', '.join([columns, *arguments])})"
+    return f"{definition.function}({', '.join([*definition.source_fields, *arguments])})"

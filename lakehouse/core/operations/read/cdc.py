@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.files.cdc_reader import SIDES, ChangeContext, read_changes
-from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.json_rows import json_objects
 from lakehouse.core.format.log.cdc import AFTER, BEFORE, change_schema, image_type
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
@@ -196,7 +195,7 @@ def _check(table: LoadedTable) -> None:
             f"{root}: rows of this table do not say which commit wrote them (hoodie.populate.meta.fields=false), so "
             "its changes cannot be read"
         )
-    if table.config.layout == LAYOUT_V6 and table.config.is_merge_on_read:
+    if table.config.layout.appends_to_logs and table.config.is_merge_on_read:
         raise UnsupportedError(
             f"{root}: changes of merge-on-read tables of version 6 cannot be read, because a log file holds "
             "several commits; upgrade the table with Apache Hudi first"
@@ -251,7 +250,7 @@ def _of_groups(files: pa.Table, groups: Collection[Group]) -> pa.Table:
 
 def _refuse_archived(table: LoadedTable, begin: str | None) -> None:
     """Raise UserError if commits of the range are archived and the table is of version 6, whose archive is not read."""
-    if begin is None or table.config.layout != LAYOUT_V6:
+    if begin is None or table.config.layout.has_completion_times:
         return
     after = "" if begin == EARLIEST else instant_text(begin)
     first = load_visible(table).archived_before

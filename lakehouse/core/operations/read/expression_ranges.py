@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.metadata.keys import bloom_keys, column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
@@ -109,7 +108,7 @@ def _used(
     table: LoadedTable, where: Predicate, schema: pa.Schema, readers: Mapping[str, _Read], items: Any
 ) -> dict[str, tuple[str, OfItems]]:
     """Return by the text of each call the name of an index on it, and what that says of items."""
-    if table.config.layout == LAYOUT_V6:
+    if not table.config.layout.has_completion_times:
         return {}
     used: dict[str, tuple[str, OfItems]] = {}
     for text, call in {call.text: call for call in calls_of(where)}.items():

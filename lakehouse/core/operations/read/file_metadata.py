@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from lakehouse.core.files.base_reader import BaseFileReader
 from lakehouse.core.files.base_writer import column_ranges
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.key_ranges import RANGES_KEY, stored_ranges
 from lakehouse.core.planning.predicate import Range
@@ -83,7 +82,7 @@ def archived_ranges(table: LoadedTable, slices: FileSlices) -> FileRanges:
 def _paths(table: LoadedTable, slices: FileSlices) -> dict[str, list[str]]:
     """Return the paths of the files of slices by the instant in their names."""
     files = slices.files
-    if table.config.layout == LAYOUT_V6:
+    if table.config.layout.appends_to_logs:
         # A later commit may have appended to a log file of this version.
         files = files.filter(pc.invert(files.column("is_log")))
     instants = one_array(files.column("instant"))

@@ -13,6 +13,7 @@ from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.metadata.key_changes import instant_ms
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.timeline_rows import services_of
 from lakehouse.core.planning.conflict import CONFLICTS_KEY
 from lakehouse.core.planning.event_time import decode_watermarks
 from lakehouse.core.timeline.heartbeat import active_writes
@@ -30,7 +31,9 @@ _BUCKETS = (1 * _MB, 4 * _MB, 16 * _MB, 32 * _MB, 64 * _MB, 128 * _MB, 256 * _MB
 _LONGEST_EXTRA = 2000
 
 
-def timeline_bars(table: LoadedTable, timeline: Timeline, policies: Policies) -> TimelineBars:
+def timeline_bars(
+    table: LoadedTable, timeline: Timeline, policies: Policies, *, archived: bool = False
+) -> TimelineBars:
     """Return the instants of a timeline, active or archived, as columns."""
     zone = table.config.timezone
     found = tuple(timeline)
@@ -41,6 +44,7 @@ def timeline_bars(table: LoadedTable, timeline: Timeline, policies: Policies) ->
         now_ms=table.env.clock.now_ms(),
         instants=tuple(instant.requested for instant in found),
         actions=tuple(str(instant.action) for instant in found),
+        services=tuple(map(str, services_of(table, found, archived=archived))),
         states=tuple(instant.state.name.lower() for instant in found),
         begin_ms=tuple(instant_ms(instant.requested, zone) for instant in found),
         end_ms=tuple(instant_ms(i.completion, zone) if i.is_completed else None for i in found),
@@ -61,6 +65,7 @@ def instant_detail(table: LoadedTable, requested: str) -> InstantDetail:
         "table": table.config.name,
         "instant": requested,
         "action": str(instant.action),
+        "service": str(services_of(table, [instant])[0]),
         "state": instant.state.name.lower(),
         "completed": instant.completed,
         "plan": _plan(table, instant),

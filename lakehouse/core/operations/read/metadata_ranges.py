@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata.keys import column_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
@@ -54,7 +53,7 @@ def ranges_of_columns(
         return {name: _aligned(rows, name, type_of(name, schema), files) for name in columns}
 
     found = from_metadata(table, COLUMN_STATS, read)
-    if found is None or not (table.config.is_upgraded or table.config.layout == LAYOUT_V6):
+    if found is None or not (table.config.is_upgraded or table.config.layout.appends_to_logs):
         return found
     # A later commit may have appended to a log file of version 6.
     appended = one_array(files.column("is_log"))

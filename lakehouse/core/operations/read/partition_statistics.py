@@ -59,7 +59,7 @@ def load_statistics(table: LoadedTable, *, save: bool = True, rebuild: bool = Fa
         UnsupportedError: Tables of version 6 do not store completion times.
         RetryableError: A commit was rolled back or archived during the call.
     """
-    if table.config.layout == 1:
+    if not table.config.layout.has_completion_times:
         raise UnsupportedError(
             f"{table.env.storage.root}: statistics of partitions need completion times, which tables of version "
             f"{table.config.version} lack; upgrade with Hudi"

@@ -16,7 +16,6 @@ import pyarrow as pa
 from lakehouse.core.files.log_reader import SliceContext, VisibleBlocks
 from lakehouse.core.files.slice_reader import read_slice
 from lakehouse.core.format.avro.schema import avro_to_arrow, with_meta_fields
-from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.operations.load.cleaned_files import require_uncleaned
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.schema import data_columns, table_schema
@@ -384,7 +383,7 @@ def slice_context(
         blocks = VisibleBlocks(
             instants=frozenset(visible.instants),
             archived_before=visible.archived_before,
-            copies_only=table.config.layout != LAYOUT_V6,
+            copies_only=not table.config.layout.appends_to_logs,
             upgraded=table.config.is_upgraded,
         )
     return SliceContext(

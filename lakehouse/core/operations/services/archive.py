@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.timeline.clean import decode_clean_plan
 from lakehouse.core.metadata.services.group_files import last_compaction
 from lakehouse.core.operations.commit.archive_actions import DeletedFiles, bound_of_replaced, move_to_archive
@@ -313,7 +312,7 @@ def _undone(table: LoadedTable) -> set[str]:
 
 def _require_archive(table: LoadedTable) -> None:
     root = table.env.storage.root
-    if table.config.layout == LAYOUT_V6:
+    if not table.config.layout.has_completion_times:
         raise UnsupportedError(
             f"{root}: only Hudi can archive a timeline of table version {table.config.version}; upgrade the table with "
             "Hudi, or archive it there"

@@ -458,7 +458,7 @@ def _task(
 def require_clusterable(table: LoadedTable, policies: Policies) -> None:
     """Raise UnsupportedError for a table whose file groups cannot be replaced by new ones."""
     root = table.env.storage.root
-    if table.config.version < 8:
+    if not table.config.layout.is_writable:
         raise UnsupportedError(
             f"{root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
         )

@@ -242,7 +242,7 @@ def require_merge_on_read(table: LoadedTable) -> None:
         raise UnsupportedError(
             f"{table.env.storage.root} is a copy-on-write table: it has no logs, so there is nothing to compact"
         )
-    if table.config.version < 8:
+    if not table.config.layout.is_writable:
         raise UnsupportedError(
             f"{table.env.storage.root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
         )

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.metadata.staged import StagedUpdate
 from lakehouse.core.operations.commit.cleanup import delete_unreported
@@ -74,7 +73,7 @@ def complete_rewrite(
     metadata = replace(metadata, extra={**metadata.extra, "schema": schema})
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
     replaces = instant.action is Action.CLUSTERING
-    data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
+    data = table.config.layout.encode_commit(metadata, replace=replaces)
     change = change_of_commit(metadata, staged=rewritten.staged)
     completed = complete_action(
         table, Completion(instant=started, timeline=now.timeline, data=data, change=change), lock

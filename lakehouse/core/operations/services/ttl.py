@@ -48,6 +48,7 @@ from lakehouse.errors import ConflictError, RetryableError, UnsupportedError, Us
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Instant, State
 from lakehouse.model.nothing_to_do import NothingToDoReason
+from lakehouse.model.timeline_service import TTL_RULES_KEY
 from lakehouse.model.ttl import PartitionExpiry, TtlDue, TtlPlan, TtlRule
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -55,7 +56,7 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 logger = logging.getLogger(__name__)
 
 #: Extra metadata of the commit: which rule expired how many partitions, as JSON.
-RULES_KEY = "lakehouse.ttl.rules"
+RULES_KEY = TTL_RULES_KEY
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> TtlDue:

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.column_bounds import bounds_array, footer_bounds, measured_bounds, merged_bounds
 from lakehouse.core.files.log_bounds import log_bounds
-from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.metadata.keys import column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.metadata.partitions.file_statistics import indexed_types
@@ -69,7 +68,10 @@ def _compared(
     whole: dict[str, Measured] = {}
     # A later commit may have appended to a log file of layout 1.
     files = [
-        file for piece in slices for file in _files(piece) if table.config.layout != LAYOUT_V6 or not _is_log(file)
+        file
+        for piece in slices
+        for file in _files(piece)
+        if not (table.config.layout.appends_to_logs and _is_log(file))
     ]
     for start in range(0, len(files), _FILES_AT_ONCE):
         some = files[start : start + _FILES_AT_ONCE]
@@ -81,7 +83,7 @@ def _compared(
             narrow.setdefault(column, []).append(place)
     for column, places in narrow.items():
         yield _finding(column, places, "file")
-    if PARTITION_STATS in metadata.usable and table.config.layout != LAYOUT_V6:
+    if PARTITION_STATS in metadata.usable and table.config.layout.has_completion_times:
         for column, kind in kinds.items():
             if not _is_combinable(kind):
                 continue

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.format.timeline.indexing import decode_index_metadata, decode_index_plan
 from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan, decode_savepoint
-from lakehouse.core.format.timeline.rollback import decode_rollback_metadata, decode_rollback_plan
+from lakehouse.core.format.timeline.rollback import decode_rollback_metadata
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.validate import check_named
 from lakehouse.errors import CorruptTableError, LakehouseError
@@ -50,14 +49,14 @@ def _files(table: LoadedTable) -> Iterator[tuple[Instant, State, _Decoder]]:
         decode = _decoder(table, instant)
         if decode is not None:
             yield instant, State.COMPLETED if instant.is_completed else State.REQUESTED, decode
-        if instant.action is Action.CLEAN and instant.is_completed and table.config.layout != LAYOUT_V6:
+        if instant.action is Action.CLEAN and instant.is_completed and table.config.layout.has_completion_times:
             # Time travel uses the plans of completed cleans too.
             yield instant, State.REQUESTED, lambda data: decode_clean_plan(data, base_path=table.env.storage.root)
 
 
 def _decoder(table: LoadedTable, instant: Instant) -> _Decoder | None:
     """Return the decoder of the file of the instant's state; None for a write, which is read as a commit."""
-    base, version = table.env.storage.root, table.config.version
+    base, layout = table.env.storage.root, table.config.layout
     if instant.is_completed:
         return {
             Action.CLEAN: decode_clean_metadata,
@@ -73,7 +72,7 @@ def _decoder(table: LoadedTable, instant: Instant) -> _Decoder | None:
         # In version 6 both writes and clusterings have this action; writes have no plan.
         Action.REPLACECOMMIT: lambda data: decode_clustering_plan(data) if data else None,
         Action.CLEAN: lambda data: decode_clean_plan(data, base_path=base),
-        Action.ROLLBACK: lambda data: decode_rollback_plan(data, base_path=base, table_version=version),
+        Action.ROLLBACK: lambda data: layout.decode_rollback_plan(data, base_path=base),
         Action.RESTORE: decode_restore_plan,
         Action.INDEXING: decode_index_plan,
     }.get(instant.action)

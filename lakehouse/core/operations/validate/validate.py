@@ -22,6 +22,7 @@ from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.format.hashing_metadata import metadata_folder
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.layout.registry import has_completion_times
 from lakehouse.core.operations.commit.bucket_counts import readable_bucket_rules
 from lakehouse.core.operations.load.archive_checks import check_archive
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
@@ -57,7 +58,6 @@ _WRITE_DIRECTORIES = (".staging", ".temp", ".heartbeat")
 _ANY_AGE_MS = 1 << 62
 _INITIAL_VERSION = "hoodie.table.initial.version"
 #: The first table version whose writers state completion times.
-_COMPLETION_TIMES_SINCE = 8
 
 
 def validate(
@@ -128,7 +128,7 @@ def _inspect(table: LoadedTable, policies: Policies) -> Seen:
         findings += _check_files(table, commits, sizes)
         slices, wrong = seen_slices(table, files)
         findings += wrong
-        if not unreadable and table.config.layout != 1 and table.timeline.pending_restore() is None:
+        if not unreadable and table.config.layout.has_completion_times and table.timeline.pending_restore() is None:
             findings += with_shown_files(table, files, slices, _orphans(table, files))
     except (CorruptTableError, pa.ArrowException) as error:
         # If there is a finding, it explains the error; otherwise the error is unexpected.
@@ -165,7 +165,7 @@ def _check_properties(table: LoadedTable) -> Iterator[Finding]:
 
 def _check_timeline(table: LoadedTable) -> Iterator[Finding]:
     config = table.config
-    files, _ = table.env.storage.list_dir(".hoodie" if config.layout == 1 else f".hoodie/{config.timeline_path}")
+    files, _ = table.env.storage.list_dir(config.layout.timeline_folder(config.timeline_path))
     found = [instant for file in files if (instant := parse_instant(file.name)) is not None]
     archived: set[tuple[str, Action]] = set()
     if found and table.store.archived_timeline is not None:
@@ -175,7 +175,7 @@ def _check_timeline(table: LoadedTable) -> Iterator[Finding]:
         except (CorruptTableError, pa.ArrowException, OSError):
             # `check_archive` reports an archive that cannot be read.
             archived = set()
-    is_upgraded = int(config.raw.get(_INITIAL_VERSION, config.version)) < _COMPLETION_TIMES_SINCE
+    is_upgraded = not has_completion_times(config.raw.get(_INITIAL_VERSION, str(config.version)))
     yield from check_timeline(found, archived, layout=config.layout, is_upgraded=is_upgraded)
 
 

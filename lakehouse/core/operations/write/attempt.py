@@ -10,7 +10,6 @@ from enum import StrEnum
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.markers import read_markers
 from lakehouse.core.files.write_context import WriteContext
-from lakehouse.core.format.timeline.commit_metadata import encode_inflight
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_files, find_rollback, marked_files
 from lakehouse.core.operations.commit.markers import WriteMarkers
@@ -82,7 +81,7 @@ class WriteAttempt:
 def start_writing(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> None:
     """Create the inflight file, which names the file groups that the tasks will change."""
     profile = CommitMetadata(operation=attempt.request.operation.value, stats=profile_stats(tasks))
-    data = encode_inflight(profile, table_version=attempt.table.config.version)
+    data = attempt.table.config.layout.encode_inflight(profile)
     attempt.table.store.start(attempt.instant, data)
 
 

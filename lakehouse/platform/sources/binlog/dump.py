@@ -297,6 +297,7 @@ def _translated(error: Exception) -> Exception:
         )
     if code == _LOG_GONE and "same server" not in text:
         return SnapshotNeededError(
-            f"the server cannot continue its binlog where the last run ended: {text}. Read the tables again"
+            f"the server cannot continue its binlog where the last run ended: {text.rstrip('.')}. Read the tables "
+            "again with --full-refresh"
         )
     return RetryableError(f"the server does not answer as it should ({code}): {text}")

@@ -13,8 +13,6 @@ from lakehouse.core.format.avro.object_file import write_record
 from lakehouse.core.format.timeline.commit_metadata import (
     decode_commit,
     decode_requested_replace,
-    encode_commit,
-    encode_inflight,
     encode_requested_replace,
 )
 from lakehouse.core.format.timeline.rollback import (
@@ -24,6 +22,7 @@ from lakehouse.core.format.timeline.rollback import (
     encode_rollback_plan,
 )
 from lakehouse.core.format.timeline.schemas import COMMIT_METADATA, REQUESTED_REPLACE_METADATA, ROLLBACK_PLAN
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.model.commit import CommitMetadata, RollbackMetadata, RollbackPlan, RollbackRequest, WriteStat
 
@@ -54,19 +53,19 @@ def record_of(data: bytes) -> dict[str, object]:
 
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_a_commit_round_trips_in_each_table_version(version: int) -> None:
-    assert decode_commit(encode_commit(COMMIT, table_version=version)) == COMMIT
+    assert decode_commit(table_layout(version).encode_commit(COMMIT)) == COMMIT
 
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_replacecommit_keeps_its_replaced_file_groups(version: int) -> None:
     overwrite = replace(COMMIT, operation="INSERT_OVERWRITE", replaced={"day=1": ("c-0", "d-0"), "": ()})
-    assert decode_commit(encode_commit(overwrite, table_version=version, replace=True)) == overwrite
+    assert decode_commit(table_layout(version).encode_commit(overwrite, replace=True)) == overwrite
     with pytest.raises(CorruptTableError, match="only a replacecommit"):
-        encode_commit(overwrite, table_version=version)
+        table_layout(version).encode_commit(overwrite)
 
 
 def test_counters_are_zero_and_never_null() -> None:
-    (stat, other) = record_of(encode_commit(COMMIT, table_version=9))["partitionToWriteStats"]["day=1"]  # type: ignore[index]
+    (stat, other) = record_of(table_layout(9).encode_commit(COMMIT))["partitionToWriteStats"]["day=1"]  # type: ignore[index]
     assert stat["prevCommit"] == "null" and stat["prevBaseFile"] is None
     assert stat["fileSizeInBytes"] == stat["totalWriteBytes"] == 99
     assert {stat[name] for name in ("numDeletes", "totalWriteErrors", "numUpdates", "totalLogReadTimeMs")} == {0}
@@ -74,18 +73,18 @@ def test_counters_are_zero_and_never_null() -> None:
 
 
 def test_empty_extra_metadata_is_encoded_as_a_map() -> None:
-    record = record_of(encode_commit(CommitMetadata(operation="delete"), table_version=8))
+    record = record_of(table_layout(8).encode_commit(CommitMetadata(operation="delete")))
     assert record["extraMetadata"] == {} and record["partitionToWriteStats"] == {}
     assert record["operationType"] == "DELETE"
 
 
 def test_equal_metadata_is_encoded_as_equal_bytes_for_any_map_order() -> None:
     turned = replace(COMMIT, extra=dict(reversed(COMMIT.extra.items())))
-    assert encode_commit(turned, table_version=9) == encode_commit(COMMIT, table_version=9)
+    assert table_layout(9).encode_commit(turned) == table_layout(9).encode_commit(COMMIT)
 
 
 def test_the_container_header_has_only_the_schema() -> None:
-    reader = fastavro.reader(io.BytesIO(encode_commit(COMMIT, table_version=9)))
+    reader = fastavro.reader(io.BytesIO(table_layout(9).encode_commit(COMMIT)))
     assert list(reader.metadata) == ["avro.schema"]
     assert json.loads(reader.metadata["avro.schema"])["name"] == "HoodieCommitMetadata"
 
@@ -98,7 +97,7 @@ def test_an_inflight_profile_has_stats_without_paths() -> None:
             WriteStat(partition="p", file_id="b-0", path="", prev_commit="20250101000000000", num_updates=2),
         ),
     )
-    data = encode_inflight(profile, table_version=9)
+    data = table_layout(9).encode_inflight(profile)
     assert decode_commit(data) == profile
     (stat, _) = record_of(data)["partitionToWriteStats"]["p"]  # type: ignore[index]
     assert (stat["fileId"], stat["path"], stat["partitionPath"], stat["runtimeStats"]) == ("", None, None, None)
@@ -107,7 +106,7 @@ def test_an_inflight_profile_has_stats_without_paths() -> None:
 def test_a_log_stat_names_its_log_file() -> None:
     name = ".b-0_20250102000000000.log.1_0-1-2"
     stat = WriteStat(partition="", file_id="b-0", path=name, prev_commit="20250102000000000", num_updates=1)
-    data = encode_commit(CommitMetadata(operation="UPSERT", stats=(stat,)), table_version=9)
+    data = table_layout(9).encode_commit(CommitMetadata(operation="UPSERT", stats=(stat,)))
     (written,) = record_of(data)["partitionToWriteStats"][""]  # type: ignore[index]
     assert (written["logFiles"], written["baseFile"], written["logVersion"]) == ([name], "", 1)
     assert decode_commit(data).stats == (stat,)
@@ -118,7 +117,7 @@ def test_a_version_6_log_stat_keeps_values_that_its_path_lacks() -> None:
     stat = WriteStat(
         partition="", file_id="b-0", path=names[1], prev_commit="1", base_file="b-0_0-0-0_1.parquet", log_files=names
     )
-    data = encode_commit(CommitMetadata(operation="UPSERT", stats=(stat,)), table_version=6)
+    data = table_layout(6).encode_commit(CommitMetadata(operation="UPSERT", stats=(stat,)))
     (written,) = json.loads(data)["partitionToWriteStats"][""]
     assert (written["logVersion"], written["baseFile"], written["logFiles"]) == (2, stat.base_file, list(names))
     assert "numUpdates" not in written, "version 6 does not have the field"
@@ -138,7 +137,7 @@ def test_compaction_counts_and_change_logs_round_trip(version: int) -> None:
         cdc_files={".b-0_2.log.1_0-1-2.cdc": 55},
         event_time=(-5, 12),
     )
-    data = encode_commit(CommitMetadata(operation="COMPACT", stats=(stat,), compacted=True), table_version=version)
+    data = table_layout(version).encode_commit(CommitMetadata(operation="COMPACT", stats=(stat,), compacted=True))
     record = json.loads(data) if version == 6 else record_of(data)
     (written,) = record["partitionToWriteStats"]["day=1"]
     counts = ("totalLogRecords", "totalLogBlocks", "totalLogFilesCompacted", "totalLogSizeCompacted")
@@ -161,7 +160,7 @@ def test_unknown_operations_are_kept_and_missing_ones_are_unknown() -> None:
         (b"[1]", "not an object"),
         (b'{"partitionToWriteStats": 3}', "unexpected shape"),
         (b"Obj\x01\x00", "cannot be read"),
-        (encode_commit(COMMIT, table_version=9)[:-20], "cannot be read"),
+        (table_layout(9).encode_commit(COMMIT)[:-20], "cannot be read"),
         (encode_requested_replace(), "has a record HoodieRequestedReplaceMetadata; expected HoodieCommitMetadata or"),
     ],
 )
@@ -179,7 +178,7 @@ def test_a_container_without_exactly_one_record_is_corrupt() -> None:
 
 def test_an_unknown_table_version_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="table version 10"):
-        encode_commit(COMMIT, table_version=10)
+        table_layout(10).encode_commit(COMMIT)
 
 
 def test_the_request_of_an_overwrite_names_no_file_ids() -> None:
@@ -232,10 +231,10 @@ def test_log_files_in_a_rollback_plan_are_deleted_from_version_8_on() -> None:
     }
     record = {"instantToRollback": {"commitTime": "1", "action": "deltacommit"}, "RollbackRequests": [request]}
     data = write_record(ROLLBACK_PLAN, record)
-    plan = decode_rollback_plan(data, base_path="s3://lake/t", table_version=8)
+    plan = table_layout(8).decode_rollback_plan(data, base_path="s3://lake/t")
     assert plan.requests == (RollbackRequest(partition="p", files=("p/a.parquet", "p/.a.log", "p/.b.log")),)
     with pytest.raises(UnsupportedError, match="needs rollback blocks"):
-        decode_rollback_plan(data, base_path="s3://lake/t", table_version=6)
+        table_layout(6).decode_rollback_plan(data, base_path="s3://lake/t")
 
 
 @pytest.mark.parametrize(("partition", "path"), [("p", "q/x.parquet"), ("", "q/x.parquet"), ("p", "q/p/x.parquet")])

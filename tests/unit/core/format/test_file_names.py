@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.core.format.file_names import (
-    instant_name,
     marker_name,
     parse_base_file,
     parse_instant,
     parse_log_file,
     parse_marker,
 )
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.model.instant import Action, Instant, State
 
@@ -81,7 +81,7 @@ ROWS = [
 def test_pending_names_are_the_same_in_both_layouts(name: str, action: Action, state: State) -> None:
     instant = Instant(requested=T, action=action, state=state)
     assert parse_instant(name) == instant
-    assert instant_name(instant, layout=1) == instant_name(instant, layout=2) == name
+    assert table_layout(6).instant_name(instant) == table_layout(9).instant_name(instant) == name
 
 
 @pytest.mark.parametrize("action", ["commit", "deltacommit", "replacecommit", "clean", "rollback", "savepoint"])
@@ -90,19 +90,19 @@ def test_completed_names_have_the_completion_time_only_in_layout_2(action: str) 
     new = Instant(requested=T, action=Action(action), state=State.COMPLETED, completed=C)
     assert parse_instant(f"{T}.{action}") == old
     assert parse_instant(f"{T}_{C}.{action}") == new
-    assert instant_name(new, layout=1) == f"{T}.{action}"
-    assert instant_name(new, layout=2) == f"{T}_{C}.{action}"
+    assert table_layout(6).instant_name(new) == f"{T}.{action}"
+    assert table_layout(9).instant_name(new) == f"{T}_{C}.{action}"
 
 
 def test_a_clustering_plan_is_a_replacecommit_in_layout_1() -> None:
     planned = Instant(requested=T, action=Action.CLUSTERING, state=State.REQUESTED)
-    assert instant_name(planned, layout=1) == f"{T}.replacecommit.requested"
-    assert instant_name(planned, layout=2) == f"{T}.clustering.requested"
+    assert table_layout(6).instant_name(planned) == f"{T}.replacecommit.requested"
+    assert table_layout(9).instant_name(planned) == f"{T}.clustering.requested"
 
 
 def test_a_completed_compaction_has_the_name_of_a_commit() -> None:
     done = Instant(requested=T, action=Action.COMPACTION, state=State.COMPLETED, completed=C)
-    assert instant_name(done, layout=2) == f"{T}_{C}.commit"
+    assert table_layout(9).instant_name(done) == f"{T}_{C}.commit"
 
 
 def test_times_of_14_and_20_digits_are_instants() -> None:
@@ -135,11 +135,11 @@ def test_other_names_are_not_instants(name: str) -> None:
 
 def test_an_instant_that_cannot_be_named_is_refused() -> None:
     with pytest.raises(CorruptTableError, match="no completion time"):
-        instant_name(Instant(requested=T, action=Action.COMMIT, state=State.COMPLETED), layout=2)
+        table_layout(9).instant_name(Instant(requested=T, action=Action.COMMIT, state=State.COMPLETED))
     with pytest.raises(CorruptTableError, match="savepoint has no file of the state REQUESTED"):
-        instant_name(Instant(requested=T, action=Action.SAVEPOINT, state=State.REQUESTED), layout=2)
-    with pytest.raises(UnsupportedError, match="layout 0"):
-        instant_name(Instant(requested=T, action=Action.COMMIT, state=State.REQUESTED), layout=0)
+        table_layout(9).instant_name(Instant(requested=T, action=Action.SAVEPOINT, state=State.REQUESTED))
+    with pytest.raises(UnsupportedError, match="table version 7 is not supported; versions 6, 8, 9 are"):
+        table_layout(7)
 
 
 def test_a_marker_name_is_parsed_into_file_and_kind() -> None:

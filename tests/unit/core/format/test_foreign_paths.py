@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.format.properties import parse_properties, render_properties
-from lakehouse.core.format.timeline.commit_metadata import decode_commit, encode_commit
+from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.paths import relative_paths
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
@@ -207,7 +208,7 @@ def test_commit_that_names_a_file_outside_the_table_is_refused(path: str, tmp_pa
     named = replace(metadata.stats[0], path=path.format(name=data_file(secret).name))
     without_schema = {key: value for key, value in metadata.extra.items() if key != "schema"}
     forged = replace(metadata, stats=(named, *metadata.stats[1:]), extra=without_schema)
-    commit.write_bytes(encode_commit(forged, table_version=9))
+    commit.write_bytes(table_layout(9).encode_commit(forged))
     for use in (USES["describe"], USES["read"]):
         with pytest.raises(CorruptTableError, match="points outside the table"):
             use(mine.location)

@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse.core.files.clustering_writer import ClusteringContext, cluster_group
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan, encode_clustering_plan
-from lakehouse.core.format.timeline.commit_metadata import encode_inflight
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.services import clustering
@@ -255,7 +255,7 @@ def test_clustering_is_refused_during_a_write_without_recorded_file_groups() -> 
         held = table.services.table.timeline
         stat = WriteStat(partition="a", file_id=load_slices(table.refresh())[0].file_id, path="", prev_commit="1")
         profile = CommitMetadata(operation="UPSERT", stats=(stat,))
-        loaded.store.start(write, encode_inflight(profile, table_version=9))
+        loaded.store.start(write, table_layout(9).encode_inflight(profile))
         outcome = table.services.clustering.run(instant=planned.requested)
         assert isinstance(outcome, NothingToDo) and f"{write.requested}, which is pending" in outcome.reason
         assert held.find(planned.requested) and table.timeline.find(planned.requested) is None

@@ -10,7 +10,8 @@ import pytest
 
 from lakehouse.core.format.timeline import commit_metadata
 from lakehouse.core.format.timeline.commit_files import decode_files
-from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_summary, encode_commit
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_summary
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.planning.key_ranges import RANGES_KEY
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline import timeline_store
@@ -87,7 +88,7 @@ def test_commit_of_many_files_has_few_hundred_bytes_for_each_file() -> None:
     for files in (1_000, 10_000):
         metadata = CommitMetadata(operation=Operation.BULK_INSERT, stats=tuple(map(stat, range(files))))
         tracemalloc.start()
-        data = encode_commit(metadata, table_version=9)
+        data = table_layout(9).encode_commit(metadata)
         assert decode_commit(data) == metadata
         peaks.append(tracemalloc.get_traced_memory()[1] / files)
         tracemalloc.stop()
@@ -99,8 +100,8 @@ def test_commit_of_many_files_has_few_hundred_bytes_for_each_file() -> None:
 
 def test_files_of_a_large_commit_are_read_as_columns_in_little_memory() -> None:
     metadata = CommitMetadata(operation=Operation.BULK_INSERT, stats=tuple(map(stat, range(10_000))))
-    data = encode_commit(metadata, table_version=9)
-    decode_files(encode_commit(CommitMetadata(operation=Operation.BULK_INSERT, stats=(stat(1),)), table_version=9))
+    data = table_layout(9).encode_commit(metadata)
+    decode_files(table_layout(9).encode_commit(CommitMetadata(operation=Operation.BULK_INSERT, stats=(stat(1),))))
     kept = []
     for decode in (decode_commit, decode_files, decode_summary):
         tracemalloc.start()

@@ -11,6 +11,7 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_listing
 from lakehouse.core.operations.load.table import load_table
@@ -31,6 +32,8 @@ from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.policies import Policies
 from tests.support.tables import Shape, batch, data_rows, log_files, make_table, row
+
+V6, V9 = table_layout(6), table_layout(9)
 
 LOGGED = Shape(type="MERGE_ON_READ", keys="non_partition", rows_per_file=1_000)
 #: Without a metadata table, a listing of storage is compared with the commits.
@@ -319,7 +322,7 @@ def test_log_is_missed_only_if_it_completed_after_the_base_file() -> None:
     visible = visible_timeline(Timeline((early, late, compaction)), ())
     commits = [(early, commit(log(T1))), (late, commit(log(late.requested))), (compaction, commit(base(T2)))]
     slices = [FileSlice(partition="", file_id="g", base_instant=T2, base=base(T2))]
-    found = find_damage(commits, slices, listing_of([base(T2).path], [10]), visible, layout=2, covered=frozenset)
+    found = find_damage(commits, slices, listing_of([base(T2).path], [10]), visible, layout=V9, covered=frozenset)
     assert [(d.path, d.actual) for d in found] == [(log(late.requested).path, None)]
 
 
@@ -334,7 +337,7 @@ def test_log_of_version_6_may_be_longer_than_stated_and_not_shorter() -> None:
             slices,
             listing_of([log(T1).path], [size]),
             visible,
-            layout=1,
+            layout=V6,
             covered=frozenset,
         )
         return [d.actual for d in found]
@@ -349,13 +352,18 @@ def test_replaced_group_unlisted_partition_and_unstated_size_are_not_compared() 
     commits = [(first, commit(log(T1)))]
     assert (
         find_damage(
-            commits, (), LISTING.empty_table(), visible_timeline(timeline, replaced), layout=2, covered=frozenset
+            commits,
+            (),
+            LISTING.empty_table(),
+            visible_timeline(timeline, replaced),
+            layout=V9,
+            covered=frozenset,
         )
         == ()
     )
     visible = visible_timeline(timeline, ())
-    assert find_damage(commits, (), LISTING.empty_table(), visible, layout=2, covered=lambda _: frozenset()) == ()
-    assert len(find_damage(commits, (), LISTING.empty_table(), visible, layout=2, covered=frozenset)) == 1
+    assert find_damage(commits, (), LISTING.empty_table(), visible, layout=V9, covered=lambda _: frozenset()) == ()
+    assert len(find_damage(commits, (), LISTING.empty_table(), visible, layout=V9, covered=frozenset)) == 1
     unstated = [(first, commit(log(T1), size=0))]
     slices = [FileSlice(partition="", file_id="g", base_instant=T1, logs=(log(T1),))]
-    assert find_damage(unstated, slices, listing_of([log(T1).path], [7]), visible, layout=2, covered=frozenset) == ()
+    assert find_damage(unstated, slices, listing_of([log(T1).path], [7]), visible, layout=V9, covered=frozenset) == ()

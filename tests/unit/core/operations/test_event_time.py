@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.cli.main import main
-from lakehouse.core.format.timeline.commit_metadata import decode_commit, encode_commit
+from lakehouse.core.format.timeline.commit_metadata import decode_commit
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.planning.event_time import PAST_KEY, WATERMARKS_KEY
 from lakehouse.core.rows.event_time import check_event_time, event_time_range
@@ -165,7 +166,7 @@ def test_commit_file_stores_event_times_like_hudi() -> None:
     (record,) = fastavro.reader(io.BytesIO(data))
     (written,) = record["partitionToWriteStats"]["a"]
     assert (written["minEventTime"], written["maxEventTime"]) == (ms("2025-03-01"), ms("2025-03-05"))
-    again = decode_commit(encode_commit(outcome.metadata, table_version=9, replace=False))
+    again = decode_commit(table_layout(9).encode_commit(outcome.metadata, replace=False))
     assert again.stats[0].event_time == stat.event_time
     untracked = upsert(table.with_options({"hoodie.write.track.event.time.watermark": "false"}), ("a", "2025-03-06"))
     assert event_times(untracked) is None

@@ -6,8 +6,8 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties, render_properties
-from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.format.timeline.compaction import encode_compaction_plan
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.load.listing import list_base_files, list_data_files
 from lakehouse.core.operations.load.pending import log_compactions, pending_compactions, pending_writes
 from lakehouse.core.operations.load.slices import load_slices
@@ -51,7 +51,7 @@ def put_commit(
     operation: str = "UPSERT",
 ) -> None:
     stats = tuple(WriteStat(partition=file.partition, file_id=file.file_id, path=file.path) for file in files)
-    data = encode_commit(CommitMetadata(operation=operation, stats=stats), table_version=9)
+    data = table_layout(9).encode_commit(CommitMetadata(operation=operation, stats=stats))
     storage.put(f".hoodie/timeline/{requested}_{completed}.deltacommit", data)
 
 

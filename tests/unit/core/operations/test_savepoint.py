@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.state.file_system_view import latest_slices, visible_timeline
 from lakehouse.errors import RetryableError, UserError
@@ -126,5 +127,5 @@ def test_savepointed_commit_does_not_define_the_archive_boundary(
         BaseFile(partition="p", file_id=f"g{second}", write_token="0-0-0", instant=f"{second:017d}")
         for second in (1, 2, 3, 5, 6)
     ]
-    found = {int(file_slice.file_id[1:]) for file_slice in latest_slices(files, visible, layout=2)}
+    found = {int(file_slice.file_id[1:]) for file_slice in latest_slices(files, visible, layout=table_layout(9))}
     assert found == shown

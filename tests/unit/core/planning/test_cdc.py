@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.planning.cdc import ChangeCase, ChangePart, FileGroupChange, in_order, plan_changes
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
+
+V9 = table_layout(9)
 
 TOKEN = "0-0-0"
 GROUP = ("p", "g")
@@ -63,7 +66,7 @@ def commit(*stats: WriteStat, operation: str = "UPSERT", **of: Any) -> CommitMet
 def one(
     known: dict[Group, tuple[FileSlice, ...]], at: Instant, metadata: CommitMetadata, *others: Instant
 ) -> FileGroupChange:
-    (change,) = plan_changes([(at, metadata)], known, Timeline((at, *others)), layout=2)
+    (change,) = plan_changes([(at, metadata)], known, Timeline((at, *others)), layout=V9)
     assert (change.instant, change.partition, change.file_id) == (at.requested, *GROUP)
     return change
 
@@ -140,7 +143,7 @@ def test_replaced_group_has_its_previous_slice_and_no_slice_after() -> None:
 @pytest.mark.parametrize("operation", ["COMPACT", "LOG_COMPACT", "CLUSTER"])
 def test_services_have_no_changes(operation: str) -> None:
     metadata = commit(stat(base(20), 10), operation=operation, replaced={"p": ("g",)})
-    assert plan_changes([(C2, metadata)], slices((base(20), ()), (base(10), ())), Timeline((C1, C2)), layout=2) == ()
+    assert plan_changes([(C2, metadata)], slices((base(20), ()), (base(10), ())), Timeline((C1, C2)), layout=V9) == ()
 
 
 def test_changes_are_sorted_by_commit_partition_and_group() -> None:
@@ -160,7 +163,7 @@ def test_changes_are_sorted_by_commit_partition_and_group() -> None:
         for (p, name), found in files.items()
         if found[0].base is not None
     ]
-    found = plan_changes([(C1, commit(*stats))], files, Timeline((C1,)), layout=2)
+    found = plan_changes([(C1, commit(*stats))], files, Timeline((C1,)), layout=V9)
     assert [(change.partition, change.file_id) for change in found] == [("p", "b"), ("p", "z"), ("q", "a")]
 
 
@@ -203,7 +206,7 @@ def test_kinds_of_log_changes_follow_from_the_counts_of_the_commit(
     counts: dict[str, int], expected: tuple[bool, bool]
 ) -> None:
     files = slices((base(10), (log(20),)))
-    (change,) = plan_changes([(C2, commit(stat(log(20), **counts)))], files, Timeline((C2, C1)), layout=2)
+    (change,) = plan_changes([(C2, commit(stat(log(20), **counts)))], files, Timeline((C2, C1)), layout=V9)
     assert (change.may_delete, change.may_upsert) == expected
     # Rows that delete without being counted may be in any log.
     assert [part.part for part in in_order([change], rows_delete=True)] == [ChangePart.DELETES, ChangePart.UPSERTS]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.core.format.file_names import parse_base_file, parse_instant, parse_log_file
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.planning.restore import instants_to_roll_back, missing_files, slice_paths, slices_after, without
 from lakehouse.core.state.file_system_view import DataFile
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Instant, Timeline
+
+V9 = table_layout(9)
 
 DAY = "20250101"
 
@@ -107,8 +110,8 @@ def test_missing_files_contains_the_cleaned_predecessor_of_an_undone_file() -> N
     kept = [commit(line, 1, stat(base("g", 1)), stat(base("h", 1)))]
     gone = [commit(line, 3, stat(base("g", 3), prev=base("g", 1)))]
     left = without(line, [gone[0][0]])
-    assert missing_files(left, kept, gone, [file_of(base("h", 1))], layout=2) == (f"p/{base('g', 1)}",)
-    assert missing_files(left, kept, gone, [file_of(base("h", 1)), file_of(base("g", 1))], layout=2) == ()
+    assert missing_files(left, kept, gone, [file_of(base("h", 1))], layout=V9) == (f"p/{base('g', 1)}",)
+    assert missing_files(left, kept, gone, [file_of(base("h", 1)), file_of(base("g", 1))], layout=V9) == ()
 
 
 def test_missing_files_contains_only_files_of_the_newest_slice_at_the_target() -> None:
@@ -122,8 +125,8 @@ def test_missing_files_contains_only_files_of_the_newest_slice_at_the_target() -
     gone = [commit(line, 9, stat(log("g", 9)))]
     left = without(line, [gone[0][0]])
     found = [file_of(base("g", 5)), file_of(log("g", 9))]
-    assert missing_files(left, kept, gone, found, layout=2) == (f"p/{log('g', 7)}",)
-    (newest,) = slices_after(left, kept, [*found, file_of(log("g", 7))], layout=2)
+    assert missing_files(left, kept, gone, found, layout=V9) == (f"p/{log('g', 7)}",)
+    (newest,) = slices_after(left, kept, [*found, file_of(log("g", 7))], layout=V9)
     assert slice_paths(newest) == (f"p/{base('g', 5)}", f"p/{log('g', 7)}")
 
 
@@ -132,9 +135,9 @@ def test_missing_files_contains_groups_replaced_by_an_undone_commit() -> None:
     kept = [commit(line, 1, stat(base("g", 1)))]
     gone = [commit(line, 3, stat(base("n", 3)), p=("g", "n-old"))]
     left = without(line, [gone[0][0]])
-    assert missing_files(left, kept, gone, [], layout=2) == (f"p/{base('g', 1)}", "p/n-old")
+    assert missing_files(left, kept, gone, [], layout=V9) == (f"p/{base('g', 1)}", "p/n-old")
     # A group that a kept commit replaced is not needed.
-    assert missing_files(line, [*kept, *gone], [], [file_of(base("n", 3))], layout=2) == ()
+    assert missing_files(line, [*kept, *gone], [], [file_of(base("n", 3))], layout=V9) == ()
 
 
 @pytest.mark.parametrize("prev", [base("g", 0), base("g", 4)])
@@ -145,4 +148,4 @@ def test_missing_files_finds_files_of_archived_commits_by_their_successors(prev:
     gone = [commit(line, 6, stat(base("g", 6), prev=prev)), commit(line, 4, stat(base("g", 4)))]
     left = without(line, [instant for instant, _ in gone])
     expected = (f"p/{prev}",) if prev == base("g", 0) else ()
-    assert missing_files(left, kept, gone, [file_of(base("h", 1))], layout=2) == expected
+    assert missing_files(left, kept, gone, [file_of(base("h", 1))], layout=V9) == expected

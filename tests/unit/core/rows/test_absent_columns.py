@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.rows.absent_columns import LACKS, bits_without, grouped, lacking_columns
+from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.core.table.table import Table
 from lakehouse.model.drift import BatchColumns
 from tests.support.tables import data_rows, examples, make_env
@@ -82,7 +83,7 @@ def test_upsert_changes_only_the_columns_that_each_row_provides(
                 timed.append({**row, "ts": clock})
                 model[row["id"]] = {**dict.fromkeys(COLUMNS), **model.get(row["id"], {}), **timed[-1]}
             frame, columns = batch(*timed)
-            table.upsert(frame, columns=columns)
+            table.upsert(SourceBatch(frame, columns))
             assert data_rows(table) == sorted(model.values(), key=repr)
 
 
@@ -94,7 +95,7 @@ def test_commit_counts_kept_and_nulled_values_by_column(table_type: str) -> None
         {"id": "q", "ts": 2, "a": "2", "b": "2"},
         {"id": "r", "ts": 2, "b": "2", "c": "2"},
     )
-    outcome = table.upsert(frame, columns=columns)
+    outcome = table.upsert(SourceBatch(frame, columns))
     assert isinstance(outcome, Committed)
     assert {(one.column, str(one.change), one.rows) for one in outcome.drift} == {
         ("a", "nulled", 1),
@@ -119,5 +120,5 @@ def test_non_blocking_writers_log_rows_by_the_columns_that_they_provide() -> Non
     rows = [{"id": key, "ts": 1, "a": "1", "b": "1", "c": "1"} for key in "pq"]
     table.upsert(batch(*rows)[0].drop_columns([LACKS]))
     frame, columns = batch({"id": "p", "ts": 2, "a": "2"}, {"id": "q", "ts": 2, "b": "2", "c": "2"})
-    table.upsert(frame, columns=columns)
+    table.upsert(SourceBatch(frame, columns))
     assert [(row["a"], row["b"], row["c"]) for row in data_rows(table)] == [("2", "1", "1"), ("1", "2", "2")]

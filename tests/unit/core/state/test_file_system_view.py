@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lakehouse.core.layout.protocol import TableLayout
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.state.file_system_view import (
     DataFile,
     Replaced,
@@ -15,6 +17,8 @@ from lakehouse.core.state.file_system_view import (
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
+
+V6, V9 = table_layout(6), table_layout(9)
 
 
 def commit(requested: str, completed: str | None, action: Action = Action.COMMIT) -> Instant:
@@ -45,7 +49,9 @@ def compaction(requested: str, completed: str | None = None) -> Instant:
     return Instant(requested=requested, action=Action.COMPACTION, state=State.REQUESTED)
 
 
-def newest(files: list[DataFile], timeline: Timeline, layout: int = 2, **bounds: str) -> list[tuple[str, list[str]]]:
+def newest(
+    files: list[DataFile], timeline: Timeline, layout: TableLayout = V9, **bounds: str
+) -> list[tuple[str, list[str]]]:
     """Return base instant and log instants of each newest slice; brackets mark a slice without base file."""
     slices = latest_slices(files, visible_timeline(timeline, (), **bounds), layout=layout)
     return [summary(s) for s in slices]
@@ -63,7 +69,7 @@ FILES = [file("1"), file("3"), file("4", group="h"), file("6"), file("1", partit
 def shown(timeline: Timeline = TIMELINE, replaced: tuple[Replaced, ...] = (), **bounds: str) -> list[tuple[str, ...]]:
     """Return partition, group and instant of the files that a query sees."""
     visible = visible_timeline(timeline, replaced, **bounds)
-    return [(s.partition, s.file_id, s.base_instant) for s in latest_slices(FILES, visible, layout=2)]
+    return [(s.partition, s.file_id, s.base_instant) for s in latest_slices(FILES, visible, layout=V9)]
 
 
 def test_view_shows_the_newest_completed_file_of_each_group() -> None:
@@ -111,10 +117,10 @@ def test_pending_replacement_hides_no_group() -> None:
 def test_view_shows_the_base_file_the_commit_names_of_two_attempts() -> None:
     tries = [file("3", token="0-1-0"), file("3", token="0-1-1"), file("1")]
     visible = visible_timeline(TIMELINE, ())
-    assert duplicates(tries, layout=2) == {"3"}
+    assert duplicates(tries, layout=V9) == {"3"}
     named = {("p", "g", "3"): frozenset({tries[0].name})}
-    assert [s.base for s in latest_slices(tries, visible, layout=2, named=named)] == [tries[0]]
-    assert [s.base for s in latest_slices(tries, visible, layout=2)] == [tries[1]]
+    assert [s.base for s in latest_slices(tries, visible, layout=V9, named=named)] == [tries[0]]
+    assert [s.base for s in latest_slices(tries, visible, layout=V9)] == [tries[1]]
 
 
 def test_replacements_come_from_replacecommits_only() -> None:
@@ -129,7 +135,7 @@ def test_log_belongs_to_the_newest_base_requested_before_it_completed() -> None:
     timeline = Timeline((delta("10", "11"), delta("20", "25"), delta("21", "35"), compaction("30", "40")))
     files = [file("10"), file("30"), log("20"), log("21")]
     assert newest(files, timeline) == [("30", ["21"])]
-    slices = all_slices(files, visible_timeline(timeline, ()), layout=2)[("p", "g")]
+    slices = all_slices(files, visible_timeline(timeline, ()), layout=V9)[("p", "g")]
     assert [summary(s) for s in slices] == [("30", ["21"]), ("10", ["20"])]
 
 
@@ -155,14 +161,14 @@ def test_slice_has_logs_only_before_the_first_compaction() -> None:
     timeline = Timeline((delta("10", "15"), delta("12", "13"), compaction("20", "22"), delta("21", "25")))
     logs = [log("12"), log("10"), log("21")]
     assert newest(logs, timeline) == [("(10)", ["10", "12", "21"])]
-    slices = all_slices([*logs, file("20")], visible_timeline(timeline, ()), layout=2)[("p", "g")]
+    slices = all_slices([*logs, file("20")], visible_timeline(timeline, ()), layout=V9)[("p", "g")]
     assert [summary(s) for s in slices] == [("20", ["21"]), ("(10)", ["10", "12"])]
 
 
 def test_logs_are_ordered_by_request_then_numeric_version_then_token() -> None:
     timeline = Timeline((delta("10", "30"), delta("20", "21")))
     logs = [log("20"), log("10", version=10), log("10", version=9), log("10", version=9, token="0-0-1")]
-    slices = latest_slices(logs, visible_timeline(timeline, ()), layout=2)
+    slices = latest_slices(logs, visible_timeline(timeline, ()), layout=V9)
     assert slices[0].logs == (logs[2], logs[3], logs[1], logs[0])
 
 
@@ -193,17 +199,17 @@ def test_version_6_logs_belong_to_the_base_in_their_name() -> None:
     timeline = Timeline(tuple(i if i.action is Action.COMPACTION else done(i) for i in timeline))
     files = [file("10"), log("10"), log("10", version=2), log("30")]
     # Log files named after a pending compaction hold writes since its plan.
-    assert newest(files, timeline, layout=1) == [("10", ["10", "10", "30"])]
+    assert newest(files, timeline, layout=V6) == [("10", ["10", "10", "30"])]
     finished = Timeline((*(i for i in timeline if i.requested != "30"), done(commit("30", None))))
-    assert newest([*files, file("30")], finished, layout=1) == [("30", ["30"])]
-    slices = all_slices([*files, file("30")], visible_timeline(finished, ()), layout=1)[("p", "g")]
+    assert newest([*files, file("30")], finished, layout=V6) == [("30", ["30"])]
+    slices = all_slices([*files, file("30")], visible_timeline(finished, ()), layout=V6)[("p", "g")]
     assert [summary(s) for s in slices] == [("30", ["30"]), ("10", ["10", "10"])]
 
 
 def test_version_6_groups_of_failed_writes_are_hidden() -> None:
     timeline = Timeline((done(delta("10", None)), delta("20", None)))
     files = [file("10"), log("20", group="new"), log("15", group="rolled-back")]
-    assert newest(files, timeline, layout=1) == [("10", [])]
+    assert newest(files, timeline, layout=V6) == [("10", [])]
 
 
 def done(instant: Instant) -> Instant:
@@ -215,12 +221,12 @@ def test_view_shows_the_logs_the_commit_names_of_two_attempts() -> None:
     timeline = Timeline((delta("10", "11"), delta("20", "21")))
     # The first attempt rolled over to a second file.
     tries = [log("20", token="0-1-0"), log("20", version=2, token="0-1-0"), log("20", token="0-1-1"), file("10")]
-    assert duplicates(tries, layout=2) == {"20"}
-    assert duplicates(tries[:2], layout=2) == frozenset()
-    assert duplicates(tries, layout=1) == frozenset()
+    assert duplicates(tries, layout=V9) == {"20"}
+    assert duplicates(tries[:2], layout=V9) == frozenset()
+    assert duplicates(tries, layout=V6) == frozenset()
     named = {("p", "g", "20"): frozenset({tries[0].name, tries[1].name})}
     visible = visible_timeline(timeline, ())
-    assert latest_slices(tries, visible, layout=2, named=named)[0].logs == (tries[0], tries[1])
+    assert latest_slices(tries, visible, layout=V9, named=named)[0].logs == (tries[0], tries[1])
 
 
 def test_change_logs_are_in_no_slice() -> None:
@@ -235,19 +241,19 @@ def test_all_slices_include_replaced_groups() -> None:
     timeline = Timeline((delta("10", "11"), delta("20", "21"), replace))
     visible = visible_timeline(timeline, [Replaced(partition="p", file_id="g", instant=replace)])
     files = [file("10"), log("20"), file("30", group="h")]
-    assert [s.file_id for s in latest_slices(files, visible, layout=2)] == ["h"]
-    assert list(all_slices(files, visible, layout=2)) == [("p", "g"), ("p", "h")]
+    assert [s.file_id for s in latest_slices(files, visible, layout=V9)] == ["h"]
+    assert list(all_slices(files, visible, layout=V9)) == [("p", "g"), ("p", "h")]
 
 
 def test_read_optimized_slices_have_no_logs() -> None:
     timeline = Timeline((delta("10", "11"), delta("20", "21")))
-    slices = latest_slices([file("10"), log("20"), log("20", group="h")], visible_timeline(timeline, ()), layout=2)
+    slices = latest_slices([file("10"), log("20"), log("20", group="h")], visible_timeline(timeline, ()), layout=V9)
     assert [summary(s) for s in read_optimized(slices)] == [("10", [])]
 
 
 def test_slice_has_log_size_and_newest_instant() -> None:
     timeline = Timeline((delta("10", "11"), delta("20", "25"), delta("21", "22")))
     files = [file("10"), log("20", size=5), log("21", size=7)]
-    (found,) = latest_slices(files, visible_timeline(timeline, ()), layout=2)
+    (found,) = latest_slices(files, visible_timeline(timeline, ()), layout=V9)
     assert (found.total_log_bytes, found.latest_instant) == (12, "21")
     assert (read_optimized([found])[0].total_log_bytes, read_optimized([found])[0].latest_instant) == (0, "10")

@@ -8,6 +8,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
 from lakehouse.core.state.merge_config import merge_properties, parse_merge_rule
 from lakehouse.core.state.table_config import TableConfig, new_table_properties, parse_table_config, require_mergeable
@@ -40,7 +41,7 @@ def test_new_table_properties_parse_to_the_declared_config() -> None:
     for version in (8, 9):
         raw = new_table_properties(
             name="t",
-            version=version,
+            layout=table_layout(version),
             keys=keys,
             rule=MergeRule(mode=MergeMode.EVENT_TIME_ORDERING, ordering=("ts",)),
             create_schema=None,
@@ -48,7 +49,7 @@ def test_new_table_properties_parse_to_the_declared_config() -> None:
         )
         config = parse_table_config(raw, "here")
         assert config.keys == keys
-        assert (config.version, config.layout, config.timezone) == (version, 2, "UTC")
+        assert (config.version, config.layout.version, config.timezone) == (version, version, "UTC")
         assert (config.ordering_fields, config.merge_mode) == (("ts",), MergeMode.EVENT_TIME_ORDERING)
         assert config.raw == raw
 
@@ -362,10 +363,10 @@ RULES = [
 
 @pytest.mark.parametrize("rule", RULES)
 def test_merge_properties_parse_to_the_declared_rule(rule: MergeRule) -> None:
-    assert parse_merge_rule(merge_properties(rule, 9), 9) == rule
+    assert parse_merge_rule(merge_properties(rule, table_layout(9)), table_layout(9)) == rule
     raw = new_table_properties(
         name="t",
-        version=9,
+        layout=table_layout(9),
         keys=KeyConfig(generator=KeyGeneratorType.NON_PARTITION, record_key_fields=("id",)),
         create_schema=None,
         extra={},
@@ -380,27 +381,27 @@ def test_merge_properties_parse_to_the_declared_rule(rule: MergeRule) -> None:
 def test_unavailable_value_is_declared_under_the_name_of_each_reader() -> None:
     prefix = "hoodie.record.merge.property."
     for_hudi, for_hudi_rs = "hoodie.write.partial.update.unavailable.value", "partial.update.unavailable.value"
-    raw = merge_properties(RULES[3], 9)
+    raw = merge_properties(RULES[3], table_layout(9))
     assert raw[prefix + for_hudi] == raw[prefix + for_hudi_rs] == "?"
 
 
 def test_version_eight_refuses_rules_without_property_by_name() -> None:
     for rule, what in zip(RULES[1:4], ("a delete marker", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"), strict=True):
         with pytest.raises(UnsupportedError, match=f"{what}.*version 9 can"):
-            merge_properties(rule, 8)
+            merge_properties(rule, table_layout(8))
     for rule in (COMMIT, replace(EVENT, ordering=("a",)), RULES[4]):
-        assert parse_merge_rule(merge_properties(rule, 8), 8) == rule
+        assert parse_merge_rule(merge_properties(rule, table_layout(8)), table_layout(8)) == rule
     with pytest.raises(UnsupportedError, match="order by two columns"):
-        merge_properties(replace(EVENT, ordering=("a",), by_parts=True), 9)
+        merge_properties(replace(EVENT, ordering=("a",), by_parts=True), table_layout(9))
     with pytest.raises(UserError, match="needs a merger"):
-        merge_properties(MergeRule(mode=MergeMode.CUSTOM), 9)
+        merge_properties(MergeRule(mode=MergeMode.CUSTOM), table_layout(9))
 
 
 def test_custom_merger_has_its_own_strategy_id() -> None:
     first, other = merge_strategy_id("package.module:one"), merge_strategy_id("package.module:other")
     assert first == merge_strategy_id("package.module:one") != other
     assert (UUID(first).version, UUID(first).variant) == (5, RFC_4122)
-    raw = merge_properties(RULES[4], 9)
+    raw = merge_properties(RULES[4], table_layout(9))
     assert raw["hoodie.record.merge.mode"] == "CUSTOM"
     assert raw["hoodie.record.merge.strategy.id"] == merge_strategy_id("package.module:function")
     assert raw["hoodie.record.merge.property.lakehouse.merger"] == "package.module:function"

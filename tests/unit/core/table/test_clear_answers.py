@@ -17,6 +17,7 @@ from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.table.source_batch import SourceBatch
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from tests.support.archived import eager
@@ -85,7 +86,6 @@ MISTAKES: dict[str, tuple[Call, tuple[str, ...]]] = {
     "metadata number": (lambda t: t.upsert(ROWS, commit_metadata={"a": 1}), ("commit_metadata['a']=1", "write '1'")),
     "flag as text": (lambda t: t.upsert(ROWS, allow_empty="no"), ("allow_empty='no'", "True or False")),
     "precondition as text": (lambda t: t.upsert(ROWS, precondition="x"), ("precondition='x'", "Precondition")),
-    "columns of a source": (lambda t: t.upsert(ROWS, columns=["id"]), ("columns=['id']", "BatchColumns")),
     "scan with limit": (lambda t: t.scan(limit=-1), ("Table.scan: unknown argument 'limit'", "columns, where, as_of")),
     "scan unknown column": (lambda t: t.scan(["idd"]).plan(), ("column 'idd' is not", "Did you mean 'id'?")),
     "scan columns number": (lambda t: t.scan(3), ("columns=3 is of type int",)),
@@ -251,7 +251,7 @@ def test_deletes_that_yield_are_for_upserts() -> None:
     table = new()
     marked = [ROWS.append_column("_hoodie_is_deleted", pa.array([deleted] * 3)) for deleted in (False, True)]
     both = pa.concat_tables([marked[0], marked[1].set_column(2, "ts", pa.array([9, 9, 9]))])
-    table.upsert(both, deletes_yield=True)
+    table.upsert(SourceBatch(both, deletes_yield=True))
     assert sorted(table.scan("id").to_arrow().column("id").to_pylist()) == [1, 2, 3]
     with pytest.raises(UserError, match="deletes_yield=True is for upserts, and this is insert; remove it"):
-        table.insert(both, deletes_yield=True)
+        table.insert(SourceBatch(both, deletes_yield=True))

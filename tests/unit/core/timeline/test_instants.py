@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.core.env import Env
-from lakehouse.core.format.timeline.commit_metadata import encode_commit
+from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
 from lakehouse.core.state.table_config import parse_table_config
 from lakehouse.core.storage.counting import CountingStorage
@@ -19,7 +19,7 @@ from lakehouse.model.instant import Action, Instant, State, Timeline
 from tests.support.tables import Alone, make_env
 
 RAW = declared_properties(TableDeclaration(name="t", record_key=("id",)))
-COMMIT = encode_commit(CommitMetadata(operation="UPSERT"), table_version=9, replace=False)
+COMMIT = table_layout(9).encode_commit(CommitMetadata(operation="UPSERT"), replace=False)
 
 
 def store(env: Env, **properties: str) -> TimelineStore:

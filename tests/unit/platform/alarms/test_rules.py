@@ -116,7 +116,7 @@ CASES = {
     "small_files": Case(
         numbers(file_groups=200, small_files=150),
         numbers(file_groups=200, small_files=100),
-        "75% of the files are small, more than 50%: 150 of 200 files",
+        "75% of the files are small and could be merged, more than 50%: 150 of 200 files are small",
     ),
     "conflicts": Case(
         runs(run(DONE, conflicts=66)),
@@ -177,7 +177,17 @@ def test_rule_of_freshness_ignores_tables_without_ingestion() -> None:
 
 
 def test_rule_is_ignored_below_its_least_number() -> None:
-    assert evaluate(load_rules({}), numbers(file_groups=99, small_files=99)) == ()
+    assert evaluate(load_rules({}), numbers(file_groups=9, small_files=9)) == ()
+
+
+def test_table_of_only_small_files_has_a_problem_with_value_and_threshold() -> None:
+    (problem,) = evaluate(load_rules({}), numbers(file_groups=24, small_files=24, partitions=4))
+    assert (problem.value, problem.threshold) == (20 / 24, 0.5)
+    assert problem.text.endswith("more than 50%: 24 of 24 files are small, in 4 partitions")
+
+
+def test_one_small_file_in_each_partition_cannot_be_merged_and_is_no_problem() -> None:
+    assert evaluate(load_rules({}), numbers(file_groups=400, small_files=400, partitions=400)) == ()
 
 
 def test_unknown_numbers_raise_no_problem() -> None:

@@ -171,8 +171,10 @@ def test_missing_module_of_a_merger_is_named(tmp_path: Path) -> None:
 
 def test_embedded_catalog_is_not_created_by_its_check(tmp_path: Path) -> None:
     here = Deployment({"LAKEHOUSE_CATALOG": f"sqlite:///{tmp_path}/catalog.db"})
-    assert catalog_checks.check_catalog(here).state is CheckState.OK
-    assert catalog_checks.check_migrations(here).state is CheckState.OK
+    missing = catalog_checks.check_catalog(here)
+    assert missing.state is CheckState.WARNING
+    assert "create the connection lakehouse_catalog in Airflow" in missing.advice
+    assert catalog_checks.check_migrations(here).state is CheckState.SKIPPED
     assert here.places == ()
     assert list(tmp_path.iterdir()) == []
     Database(f"sqlite:///{tmp_path}/catalog.db").close()

@@ -65,7 +65,7 @@ def test_choose_runs_requested_services_first_even_if_not_due_or_disabled() -> N
 
 
 def test_choose_skips_services_that_are_not_due_or_disabled_with_a_reason() -> None:
-    assert reason(assessed("a.b", due=False)) == "not due: 12 commits"
+    assert reason(assessed("a.b", due=False)) == "12 commits"
     assert reason(assessed("a.b", enabled=False)) == "switched off: services.clean.enabled is false"
 
 

@@ -192,8 +192,8 @@ def test_table_without_a_declared_metastore_is_not_applicable_and_costs_no_reque
         with counted() as stores:
             without = decide(catalog, ["archive"], tables=["sales.plain"])
             (choice,) = decide(catalog, ["sync"], tables=["sales.plain"])
-        assert choice.code is DecisionReason.NOT_DUE
-        assert choice.reason.startswith("not due: not applicable: the table declares no metastore to sync to; set")
+        assert choice.code is DecisionReason.NOT_APPLICABLE
+        assert choice.reason.startswith("not applicable: the table declares no metastore to sync to; set")
         assert len(without) == 1 and stores[1].counts()["GET"] <= stores[0].counts()["GET"]
 
 
@@ -203,7 +203,7 @@ def test_scheduler_decides_by_the_synced_write_without_asking_the_metastore(
     assert code(catalog)[0] is DecisionReason.DUE
     assert metastore.requests == []
     assert run(catalog, "r1").status is JobStatus.COMMITTED
-    assert code(catalog) == (DecisionReason.NOT_DUE, "not due: the newest write is synced")
+    assert code(catalog) == (DecisionReason.NOT_DUE, "the newest write is synced")
     table.insert(rows("asia"))
     found, reason = code(catalog)
     assert found is DecisionReason.DUE and reason.startswith("1 write since the last sync")

@@ -215,7 +215,7 @@ def test_clustering_of_a_bucket_table_is_assessed_and_sorts_inside_its_buckets(
         table.upsert(pa.table({"id": [f"{number}-{n}" for n in range(6)], "v": [9 - number] * 6}))
     catalog.register_table("sales.buckets", table.location)
     (choice,) = decide(catalog, ["clustering"], tables=["sales.buckets"])
-    assert choice.code is DecisionReason.NOT_DUE and "a plan would be empty" in choice.reason
+    assert choice.code is DecisionReason.NOT_APPLICABLE and "a plan would be empty" in choice.reason
     catalog.set_policy("sales.buckets", "clustering", {"sort_columns": "v"})
     (choice,) = decide(catalog, ["clustering"], tables=["sales.buckets"])
     assert choice.chosen, choice.reason
@@ -235,5 +235,5 @@ def test_service_that_does_not_apply_to_a_table_is_not_called_unreadable(
     # This package does not write tables of version 6.
     monkeypatch.setattr(clustering, "require_clusterable", refuse)
     (choice,) = decide(catalog, ["clustering"])
-    assert choice.code is DecisionReason.NOT_DUE
-    assert choice.reason == "not due: not applicable: tables of version 6 are read only here"
+    assert choice.code is DecisionReason.NOT_APPLICABLE
+    assert choice.reason == "not applicable: tables of version 6 are read only here"

@@ -1,0 +1,88 @@
+"""List the indexes of a table: the index of writers, and those of the metadata table (MDT-6, MDT-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakehouse.core.metadata.definitions import read_definitions
+from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.metadata.show import expression_of, show_metadata
+from lakehouse.core.operations.services import index
+from lakehouse.core.planning.indexing import FILES, PARTITION_STATS, RECORD_INDEX, in_build_order, is_named_index
+from lakehouse.core.state.table_config import TableConfig
+from lakehouse.model.index_type import IndexType
+from lakehouse.model.indexing import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    EXPRESSION_PREFIX,
+    SECONDARY_PREFIX,
+)
+from lakehouse.model.metadata_report import MetadataPartition
+from lakehouse.spec.contracts.indexes import IndexInfo, IndexState, TableIndexes
+from lakehouse.spec.options.policies import Policies
+
+_KINDS = {
+    FILES: "file listing",
+    COLUMN_STATS: "column statistics",
+    BLOOM_FILTERS: "bloom filters",
+    RECORD_INDEX: "record index",
+    PARTITION_STATS: "partition statistics",
+}
+
+
+def table_indexes(table: LoadedTable, policies: Policies) -> TableIndexes:
+    """Return the index of writers, and the indexes of the metadata table that exist or are declared; reads no rows."""
+    summary, due = show_metadata(table), index.due(table, policies)
+    definitions = read_definitions(table.env.storage)
+    stored = {part.partition: part for part in summary.partitions}
+    names = in_build_order([*stored, *due.missing, *filter(is_named_index, definitions)])
+    return TableIndexes(
+        table=table.config.name,
+        indexes=(
+            _writer_index(table, policies.index.index_type),
+            *(_stored_index(name, stored.get(name), definitions, table.config) for name in names),
+        ),
+    )
+
+
+def _writer_index(table: LoadedTable, kind: IndexType) -> IndexInfo:
+    engine = ", consistent hashing" if kind.has_ring else ""
+    return IndexInfo(
+        name=f"{kind.name.lower()}{engine}",
+        kind="writer index",
+        state=IndexState.IN_USE,
+        columns=tuple(table.config.keys.record_key_fields),
+    )
+
+
+def _stored_index(
+    name: str, part: MetadataPartition | None, definitions: Mapping[str, Definition], config: TableConfig
+) -> IndexInfo:
+    definition = definitions.get(name)
+    columns = () if definition is None else definition.source_fields
+    short, kind = name, _KINDS.get(name, "unknown")
+    if name.startswith(SECONDARY_PREFIX):
+        short, kind = name.removeprefix(SECONDARY_PREFIX), "secondary index"
+    elif name.startswith(EXPRESSION_PREFIX):
+        of = "" if definition is None else _KINDS.get(definition.index_type, definition.index_type)
+        short, kind = name.removeprefix(EXPRESSION_PREFIX), f"expression index, {of}" if of else "expression index"
+    reason = "`lakehouse index run` builds it" if part is None else part.reason
+    return IndexInfo(
+        name=short,
+        kind=kind,
+        state=_state(part),
+        columns=tuple(config.keys.record_key_fields) if name == RECORD_INDEX else columns,
+        expression="" if definition is None else expression_of(definition),
+        partition=name,
+        bytes=None if part is None else part.bytes,
+        reason=reason,
+    )
+
+
+def _state(part: MetadataPartition | None) -> IndexState:
+    if part is None:
+        return IndexState.DECLARED
+    if part.state == "building":
+        return IndexState.BUILDING
+    return IndexState.UNUSABLE if part.reason else IndexState.IN_USE

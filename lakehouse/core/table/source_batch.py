@@ -1,0 +1,33 @@
+"""Rows of an ingestion, with the facts about them that only their source knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.errors import UserError
+from lakehouse.model.commit import Operation
+from lakehouse.model.drift import BatchColumns
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBatch:
+    """Rows that a source read; the write methods of a table take it in place of a frame.
+
+    Attributes:
+        rows: The frame.
+        columns: Which columns the source provided, if rows differ in that.
+        deletes_yield: An upsert drops a delete by `_hoodie_is_deleted` if there is another row with its key.
+    """
+
+    rows: Any
+    columns: BatchColumns | None = None
+    deletes_yield: bool = False
+
+    def require(self, operation: Operation) -> None:
+        """Raise UserError if the operation cannot write such a batch."""
+        if self.deletes_yield and operation is not Operation.UPSERT:
+            raise UserError(
+                f"deletes_yield=True is for upserts, and this is {operation.value.lower()}; remove it",
+                argument="deletes_yield",
+            )

@@ -1,0 +1,56 @@
+"""End an ingestion that has nothing to read before a Spark session starts.
+
+A session costs 10 seconds and the memory of a JVM. The plan of a source needs none: it lists files, loads timelines or
+looks up offsets. The report is the one that the run itself would make, so its asset events, its record in the catalog
+and its data interval do not depend on where the run ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+from lakehouse.core.system.clock import SystemClock
+from lakehouse.platform.ingest.run import idle_report, ingest_context
+from lakehouse.platform.sources.registry import SOURCES
+from lakehouse.platform.sources.source_context import SourceContext, ingest_of
+from lakehouse.spark.sources import Session
+from lakehouse.spec.command_check import REPLAY
+from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.location import location_of
+from lakehouse.spec.table import TableSpec
+
+#: Sources use the session in `read`, which is not called here.
+_NO_SESSION = cast(Session, None)
+
+
+def end_if_idle(
+    spec: TableSpec, command: JobCommand, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
+) -> JobReport | None:
+    """Return the report of an ingestion that has nothing to read; None if it has to start Spark.
+
+    A replay of dead letters and an ingestion from a database always start Spark: None.
+
+    Args:
+        spec: The spec of the table.
+        command: The command with the data interval and the run id.
+        environ: Environment variables: values of `${VAR}` in the spec, and connections.
+        storage_options: Options of the storage, such as `spark.hadoop.fs.*`.
+
+    Raises:
+        UserError: The source does not fit its settings or the data interval.
+        SourceMissingError: Expected data has not arrived, and the settings say to wait.
+        RetryableError: The storage or the source does not answer.
+    """
+    placed = replace(spec, location=location_of(spec, environ))
+    if command.action == REPLAY or ingest_of(placed).source.KIND not in SOURCES:
+        return None
+    clock = SystemClock()
+    started_ms = clock.now_ms()
+    context = SourceContext(session=_NO_SESSION, spec=placed, environ=environ, storage_options=storage_options)
+    run = ingest_context(context, command, SOURCES[ingest_of(placed).source.KIND](context))
+    report = idle_report(run)
+    if report is None:
+        return None
+    return replace(report, interval=command.interval_name, seconds=(clock.now_ms() - started_ms) / 1000)

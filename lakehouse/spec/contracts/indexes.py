@@ -1,0 +1,56 @@
+"""The indexes of one table, as `lakehouse index list` prints them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lakehouse.spec.contracts.document import Document
+
+
+class IndexState(StrEnum):
+    """The state of an index."""
+
+    #: Readers and writers use it.
+    IN_USE = "in_use"
+    #: A plan builds it; commits maintain it already.
+    BUILDING = "building"
+    #: Options or a definition declare it, and no plan builds it yet.
+    DECLARED = "declared"
+    #: It exists and readers do not use it; the reason says why.
+    UNUSABLE = "unusable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexInfo:
+    """One index of a table.
+
+    Attributes:
+        name: Name of the index, as `lakehouse index drop` takes it; of the index of writers, its type.
+        kind: `writer index` (finds the file of a record key), or what a partition of the metadata table stores: `file
+            listing`, `column statistics`, `bloom filters`, `record index`, `partition statistics`, `secondary index`,
+            or `expression index` of one of these.
+        state: Whether readers and writers use it.
+        columns: The indexed columns; empty for all columns, or for an index of files.
+        expression: The function of an expression index.
+        partition: Partition of the metadata table; empty for an index that is not stored there.
+        bytes: Size of its files; None if it has none.
+        reason: Why it is not in use; empty if it is.
+    """
+
+    name: str
+    kind: str
+    state: IndexState
+    columns: tuple[str, ...] = ()
+    expression: str = ""
+    partition: str = ""
+    bytes: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableIndexes(Document):
+    """Result of `lakehouse index list`: the index of writers first, then those of the metadata table."""
+
+    table: str
+    indexes: tuple[IndexInfo, ...] = ()

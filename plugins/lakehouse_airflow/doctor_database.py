@@ -1,0 +1,73 @@
+"""What `lakehouse doctor` reads from Airflow's database on the command line. Tasks must not import this module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from airflow.api.common.airflow_health import get_airflow_health
+from airflow.models.taskinstance import TaskInstance
+from airflow.sdk import timezone
+from airflow.utils.session import create_session
+from airflow.utils.state import TaskInstanceState
+
+from lakehouse.spec.contracts.dag_states import DagStates
+from lakehouse.spec.contracts.pools import PoolFacts
+from lakehouse_airflow.dag_states import dag_states, lakehouse_dag_ids
+from lakehouse_airflow.doctor_facts import QueuedTasks
+from lakehouse_airflow.missing_pools import pool_facts
+
+#: A worker takes a queued task within this time unless all workers are busy or none runs.
+QUEUED_FOR = timedelta(minutes=10)
+#: With this value Airflow looks up connections in its database too, as its own components and `airflow connections` do.
+_CONTEXT, _SERVER = "_AIRFLOW_PROCESS_CONTEXT", "server"
+
+
+def read_pools() -> PoolFacts:
+    """Return all pools, and those that parsed DAGs of lakehouse need."""
+    with create_session() as session:
+        return pool_facts(session)
+
+
+def read_dags() -> DagStates:
+    """Return the states of all DAGs of lakehouse."""
+    with create_session() as session:
+        return dag_states(session, timezone.utcnow(), lakehouse_dag_ids(session))
+
+
+def read_queued_tasks() -> QueuedTasks:
+    """Return the tasks that have been queued for longer than `QUEUED_FOR`, and the number of running tasks."""
+    now = timezone.utcnow()
+    with create_session() as session:
+        tasks = session.query(TaskInstance)
+        queued = tasks.filter(TaskInstance.state == TaskInstanceState.QUEUED)
+        late = queued.filter(TaskInstance.queued_dttm < now - QUEUED_FOR)
+        oldest = late.order_by(TaskInstance.queued_dttm).first()
+        running = tasks.filter(TaskInstance.state == TaskInstanceState.RUNNING).count()
+        oldest_s = (now - oldest.queued_dttm).total_seconds() if oldest else 0.0
+        return QueuedTasks(count=late.count(), oldest_s=oldest_s, running=running)
+
+
+def read_health() -> Mapping[str, Any]:
+    """Return the health of Airflow's components by the heartbeats in the database."""
+    found: Mapping[str, Any] = get_airflow_health()
+    if found["metadatabase"]["status"] != "healthy":
+        raise OSError("Airflow's database does not answer")
+    return found
+
+
+@contextmanager
+def connections_of_database() -> Iterator[None]:
+    """Let this process see connections that are rows of Airflow's database; without it only variables are read."""
+    before = os.environ.get(_CONTEXT)
+    os.environ[_CONTEXT] = _SERVER
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_CONTEXT]
+        else:
+            os.environ[_CONTEXT] = before

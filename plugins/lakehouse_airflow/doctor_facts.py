@@ -1,0 +1,90 @@
+"""What the checks of `lakehouse doctor` in Airflow's environment read.
+
+Pools, DAGs and heartbeats are rows of Airflow's database, which tasks cannot reach: a task gets them from the scheduler
+(see `missing_pools`) and from the API server. The command line reads the database itself (see `doctor_database`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.request import urlopen
+
+from airflow.sdk.configuration import conf
+
+from lakehouse.spec.contracts.dag_states import DagStates
+from lakehouse.spec.contracts.doctor import CheckState, DoctorReport
+from lakehouse.spec.contracts.pools import PoolFacts
+from lakehouse.spec.stream import DEFERRED
+from lakehouse.spec.table import TableSpec
+
+#: Time limit of connections, in seconds.
+CONNECT_S = 5
+Result = tuple[CheckState, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedTasks:
+    """Tasks that the scheduler gave to the executor and that no worker took for some time.
+
+    Attributes:
+        count: Number of these tasks.
+        oldest_s: Seconds since the oldest of them was queued.
+        running: Number of running tasks.
+    """
+
+    count: int = 0
+    oldest_s: float = 0.0
+    running: int = 0
+
+
+def health_by_api() -> Mapping[str, Any]:
+    """Return the health of Airflow's components as the API server tells it; raise OSError or ValueError without it."""
+    server = conf.get("core", "execution_api_server_url", fallback="").partition("/execution")[0]
+    server = server or conf.get("api", "base_url", fallback="") or "http://localhost:8080"
+    url = f"{server.rstrip('/')}/api/v2/monitor/health"
+    try:
+        with urlopen(url, timeout=CONNECT_S) as answer:
+            found: Mapping[str, Any] = json.load(answer)
+    except (OSError, ValueError) as error:
+        raise OSError(f"{url} does not answer: {error}") from error
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowFacts:
+    """What the checks read.
+
+    Attributes:
+        environ: Environment variables.
+        specs: The valid specs.
+        pools: The pools; None if neither the scheduler nor the database gave them.
+        dags: The DAGs of lakehouse; None as for the pools.
+        problem: Why `pools` or `dags` is None.
+        queued: Tasks that no worker takes; None in a task, which cannot read them.
+        health: Returns the health of Airflow's components.
+        report: The report of Spark's environment; None with `report_problem`.
+        report_problem: Why there is no report.
+    """
+
+    environ: Mapping[str, str]
+    specs: tuple[TableSpec, ...] = ()
+    pools: PoolFacts | None = None
+    dags: DagStates | None = None
+    problem: str = ""
+    queued: QueuedTasks | None = None
+    health: Callable[[], Mapping[str, Any]] = field(default=health_by_api)
+    report: DoctorReport | None = None
+    report_problem: str = ""
+
+
+Check = Callable[[AirflowFacts], Result]
+
+
+def deferred_ingestions(specs: Iterable[TableSpec]) -> list[str]:
+    """Return the names of the ingestions whose streams a trigger watches."""
+    ingests = {one.ingestion_name: one.ingest for spec in specs for one in spec.ingestions}
+    streams = {name: ingest.stream for name, ingest in ingests.items() if ingest is not None}
+    return [name for name, stream in streams.items() if stream is not None and stream.watch == DEFERRED]
