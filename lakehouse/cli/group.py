@@ -89,7 +89,9 @@ class Command(click.Command):
 
     def _unexpected(self, word: str, ctx: click.Context) -> click.UsageError:
         has_table = any("--table" in parameter.opts for parameter in self.params)
-        advice = f"a table is named by a flag: --table {word}" if has_table else "this command takes flags only"
+        names = [one.human_readable_name for one in self.params if isinstance(one, click.Argument)]
+        advice = f"this command takes {' and '.join(names)}, and flags" if names else "this command takes flags only"
+        advice = f"a table is named by a flag: --table {word}" if has_table else advice
         return click.UsageError(f"unexpected argument {word!r}; {advice}", ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -13,11 +13,13 @@ from typing import cast
 
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.ingest.run import idle_report, ingest_context
+from lakehouse.platform.sources.custom import plans_without_spark
 from lakehouse.platform.sources.registry import SOURCES
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spark.sources import Session
 from lakehouse.spec.command_check import REPLAY
 from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.custom_source import CustomSourceSpec
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TableSpec
 
@@ -30,7 +32,8 @@ def end_if_idle(
 ) -> JobReport | None:
     """Return the report of an ingestion that has nothing to read; None if it has to start Spark.
 
-    A replay of dead letters and an ingestion from a database always start Spark: None.
+    A replay of dead letters and an ingestion from a database always start Spark: None. So does a custom source, unless
+    its class says that it plans without Spark.
 
     Args:
         spec: The spec of the table.
@@ -45,6 +48,8 @@ def end_if_idle(
     """
     placed = replace(spec, location=location_of(spec, environ))
     if command.action == REPLAY or ingest_of(placed).source.KIND not in SOURCES:
+        return None
+    if ingest_of(placed).source.KIND == CustomSourceSpec.KIND and not plans_without_spark(placed, environ):
         return None
     clock = SystemClock()
     started_ms = clock.now_ms()

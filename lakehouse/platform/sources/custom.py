@@ -2,6 +2,8 @@
 
 The class is called with a `SourceContext`, whose spec has its options, and has the methods `plan`, `read` and `verify`.
 It may have a static method `check(options, environ)`, which a run and `--check` call before there is a Spark session.
+With `plans_without_spark = True` its plan is made without a session first, so that a run without new records starts no
+Spark.
 
 What the class returns is checked, so that a mistake is an error that names the class. `select` of the spec is applied
 to its rows, and rows without a record key are bad records, as for all sources. The frame of a batch may be an Arrow
@@ -53,6 +55,11 @@ def check_custom_source(
     check = getattr(source_class(settings.class_name, environ), "check", None)
     if check is not None:
         check(settings.options, environ)
+
+
+def plans_without_spark(spec: TableSpec, environ: Mapping[str, str]) -> bool:
+    """Return whether the class of a spec plans without Spark; raise UserError as `check_custom_source` does."""
+    return bool(getattr(source_class(custom_source_of(spec).class_name, environ), "plans_without_spark", False))
 
 
 def open_custom_source(context: SourceContext) -> CustomSource:

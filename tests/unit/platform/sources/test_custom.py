@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lakehouse.errors import UserError
+from lakehouse.platform.ingest.idle import end_if_idle
 from lakehouse.platform.sources.custom import check_custom_source
 from lakehouse.platform.sources.registry import open_source
 from lakehouse.platform.sources.source import KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext
+from lakehouse.spec.contracts.job import JobCommand, JobStatus
 from lakehouse.spec.function import ALLOWED_FUNCTIONS
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.table import TableSpec, parse_spec
@@ -112,6 +115,44 @@ def test_check_of_the_class_is_called_with_its_options() -> None:
     spec = spec_of(custom_log.NAME, "{log: nowhere}")
     with pytest.raises(UserError, match="log 'nowhere' does not exist"):
         check_custom_source(spec, None, {ALLOWED_FUNCTIONS: custom_log.NAME}, {})
+
+
+class Session:
+    """Plans with its session."""
+
+    def __init__(self, context: SourceContext) -> None:
+        self.session = context.session
+
+    def plan(self, checkpoint: str | None, interval: Any, *, full_refresh: bool) -> SourcePlan:
+        """Return a plan without units."""
+        assert self.session is not None, "the plan needs a session"
+        return SourcePlan(units=0, reason="nothing")
+
+    def read(self, plan: Any, *, known: Any, dead_letters: Any) -> Any:
+        """Return nothing."""
+
+    def verify(self, plan: Any) -> None:
+        """Accept every plan."""
+
+
+class WithoutSession(Session):
+    """Plans without a session."""
+
+    plans_without_spark = True
+
+    def plan(self, checkpoint: str | None, interval: Any, *, full_refresh: bool) -> SourcePlan:
+        """Return a plan without units."""
+        assert self.session is None
+        return SourcePlan(units=0, reason="nothing is new")
+
+
+def test_run_without_new_records_ends_without_spark_only_if_the_class_says_so(tmp_path: Path) -> None:
+    environ = {ALLOWED_FUNCTIONS: "tests.*", "LAKEHOUSE_HOME": str(tmp_path)}
+    command = JobCommand(verb="ingest", action="run", table="t.yaml")
+    assert end_if_idle(spec_of(f"{HERE}:Session"), command, environ=environ, storage_options={}) is None
+    report = end_if_idle(spec_of(f"{HERE}:WithoutSession"), command, environ=environ, storage_options={})
+    assert report is not None
+    assert report.status is JobStatus.NOTHING_TO_DO
 
 
 def test_wrong_values_of_a_class_are_errors_that_name_it() -> None:

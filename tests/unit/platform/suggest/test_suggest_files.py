@@ -175,6 +175,19 @@ def test_command_writes_a_spec_that_passes_the_check_and_replaces_no_file(
     assert "table: shop.orders" in Path("specs/orders.yaml").read_text()
 
 
+def test_command_with_a_further_word_names_its_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spec", "suggest", "landing/", "more"]) != 0
+    assert "unexpected argument 'more'; this command takes SOURCE, and flags" in capsys.readouterr().err
+
+
+def test_command_refuses_a_connection_without_a_topic_or_tables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", '{"conn_type": "postgres", "host": "h"}')
+    assert main(["spec", "suggest", "shop_db"]) != 0
+    assert "'shop_db' is a connection: give --topic of Kafka, or --tables" in capsys.readouterr().err
+
+
 def test_command_refuses_a_url_with_a_password(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spec", "suggest", "s3://key:hidden@bucket/orders/"]) != 0
     assert "hidden" not in capsys.readouterr().err
