@@ -81,11 +81,12 @@ class Shell:
         outputs = []
         for command in case.commands:
             line = re.sub(r'"?\$(\w+)"?', lambda found: values[found[1]], command)
-            line, _, allowed = line.partition(" || test $? = ")
+            line, _, comment = line.partition("  # ")
+            expected = re.match(r"exit code (\d+)", comment)
             words = shlex.split(line)
             if words[0] == "lakehouse":
                 code, output = self.run(line)
-                assert code == int(allowed or 0), f"{line}: exit code {code}\n{output}"
+                assert code == int(expected[1] if expected else 0), f"{line}: exit code {code}\n{output}"
                 outputs.append(output)
             elif words[0] == "sed":
                 _substitute(words)
