@@ -2,7 +2,7 @@
 
 An array of n lists has n + 1 offsets. Java's Arrow, and so Spark, writes none for an array of no lists, such as the
 inner lists of a column of lists of lists without a value in a batch. Arrow's kernels, even `nbytes`, read the first
-offset nevertheless, which crashes the process.
+offset anyway, which crashes the process.
 """
 
 from __future__ import annotations
