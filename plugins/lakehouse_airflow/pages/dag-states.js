@@ -59,7 +59,7 @@ async function unpause(id) {
 }
 
 function Panel({ title, text, action }) {
-  return h(Box, { role: 'alert', 'data-lakehouse': 'dag-notice', colorPalette: 'orange', bg: 'colorPalette.subtle', color: 'colorPalette.fg', borderWidth: 1, borderColor: 'colorPalette.muted', borderRadius: 'md', px: 4, py: 2, mb: 3 },
+  return h(Box, { role: 'alert', 'data-lakehouse': 'dag-notice', colorPalette: 'orange', bg: 'colorPalette.subtle', color: 'colorPalette.fg', borderWidth: 1, borderColor: 'colorPalette.muted', borderRadius: 'md', px: 4, py: 2, mt: 2, mb: 3 },
     h(Flex, { gap: 3, align: 'center', justify: 'space-between', wrap: 'wrap' },
       h(Box, { flex: '1 1 24rem' }, h(Text, { fontWeight: 'semibold' }, `⚠ ${title}`), h(Text, { fontSize: 'sm' }, text)), action));
 }
