@@ -22,9 +22,9 @@ const parsed = (value) => { if (typeof value !== 'string') return value; try { r
 function Report({ dagId, runId }) {
   const [state, setState] = useState({});
   useEffect(() => { let live = true; reports(dagId, runId).then((found) => live && setState({ found }), (error) => live && setState({ error })); return () => { live = false; }; }, [dagId, runId]);
-  if (state.error) return h(Box, { p: 4 }, h(Failure, { error: state.error }));
-  if (!state.found) return h(Box, { p: 4 }, h(Waiting));
-  if (!state.found.length) return h(Box, { p: 4 }, h(Notice, { title: 'This run has no lakehouse report' }, 'A report appears when a job of ingestion, of a table service or of a publication has ended.'));
+  if (state.error) return h(Box, { p: 4, 'data-lakehouse': 'report' }, h(Failure, { error: state.error }));
+  if (!state.found) return h(Box, { p: 4, 'data-lakehouse': 'report' }, h(Waiting));
+  if (!state.found.length) return h(Box, { p: 4, 'data-lakehouse': 'report' }, h(Notice, { title: 'This run has no lakehouse report' }, 'A report appears when a job of ingestion, of a table service or of a publication has ended.'));
   return h(Box, { p: 4, overflow: 'auto', 'data-lakehouse': 'report' }, state.found.map((one, i) => h(One, { key: i, ...one })));
 }
 
