@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakehouse.core.format.avro.conform import conformed, named_types
 from lakehouse.core.format.avro.decode import decode_avro_values
@@ -18,7 +17,13 @@ from lakehouse.core.format.avro.nodes import AvroNode, avro_nodes
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.document import parse_json
 from lakehouse.platform.sources.message_decoder import MessageDecoder
-from lakehouse.platform.sources.schema_registry import HEADER, BadMessageError, fetched_schema, schema_ids
+from lakehouse.platform.sources.schema_registry import (
+    HEADER,
+    BadMessageError,
+    fetched_schema,
+    schema_ids,
+    without_start,
+)
 from lakehouse.platform.sources.unread_fields import UnreadFields
 
 
@@ -49,7 +54,7 @@ class AvroDecoder(MessageDecoder):
         return schema_ids(values)
 
     def _records(self, values: pa.Array, schema: _Schema, unread: UnreadFields) -> pa.Array:
-        bodies = pc.binary_slice(values, HEADER)
+        bodies = without_start(values, HEADER)
         wanted = {one.name for one in self.target}
         names = [column.name for column in schema.node.arrow if column.name in wanted]
         if not names:

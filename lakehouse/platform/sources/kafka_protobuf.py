@@ -21,7 +21,7 @@ from lakehouse.core.format.protobuf.decode import decode_messages
 from lakehouse.core.format.protobuf.nodes import MAP, MESSAGE, ProtoField, ProtoMessage
 from lakehouse.platform.sources.message_decoder import MessageDecoder
 from lakehouse.platform.sources.protobuf_types import message_at, messages_of_registry
-from lakehouse.platform.sources.schema_registry import HEADER, BadMessageError, schema_ids
+from lakehouse.platform.sources.schema_registry import HEADER, BadMessageError, schema_ids, without_start
 from lakehouse.platform.sources.unread_fields import UnreadField, UnreadFields
 
 _MOST_INDEXES = 16
@@ -58,7 +58,7 @@ class ProtobufDecoder(MessageDecoder):
     def _records(self, values: pa.Array, schema: Any, unread: UnreadFields) -> pa.Array:
         if self.message is not None:
             return self._of_type(values, self.message, unread)
-        bodies = pc.binary_slice(values, HEADER)
+        bodies = without_start(values, HEADER)
         indexes = [_indexes(one) for one in pc.binary_slice(bodies, 0, _MOST_INDEXES).to_pylist()]
         kinds = sorted(set(indexes))
         if len(kinds) > 1:
@@ -71,7 +71,7 @@ class ProtobufDecoder(MessageDecoder):
         key = (*schema, path)
         if key not in _types:
             _types[key] = message_at(_files[schema], path)
-        return self._of_type(pc.binary_slice(bodies, size), _types[key], unread)
+        return self._of_type(without_start(bodies, size), _types[key], unread)
 
     def _of_type(self, values: pa.Array, message: ProtoMessage, unread: UnreadFields) -> pa.Array:
         wanted = {one.name for one in self.target}

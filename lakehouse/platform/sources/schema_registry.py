@@ -20,6 +20,8 @@ from lakehouse.errors import RetryableError, UserError
 
 MAGIC, HEADER = 0, 5
 _TIMEOUT_S = 30.0
+#: An array of bytes has less. Arrow 26 overflows if a slice of an even number of values has no end.
+_MOST_BYTES = (1 << 31) - 1
 _NOT_FOUND, _DENIED = 404, (401, 403)
 
 
@@ -37,6 +39,11 @@ def schema_ids(values: pa.Array) -> Any:
     found = np.full(len(values), -1, np.int64)
     found[has_id] = np.where(data[:, 0] == MAGIC, numbers, -1)
     return found
+
+
+def without_start(values: pa.Array, size: int) -> pa.Array:
+    """Return values without their first `size` bytes."""
+    return pc.binary_slice(values, size, _MOST_BYTES)
 
 
 def fetched_schema(registry: Mapping[str, str], schema_id: int, *, kind: str, query: str = "") -> dict[str, Any]:

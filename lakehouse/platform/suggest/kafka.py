@@ -15,7 +15,7 @@ from lakehouse.core.format.avro.decode import decode_avro_values
 from lakehouse.core.format.avro.nodes import avro_nodes
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.kafka_topic import OffsetRange, TopicState
-from lakehouse.platform.sources.schema_registry import HEADER, MAGIC, fetched_schema, schema_ids
+from lakehouse.platform.sources.schema_registry import HEADER, MAGIC, fetched_schema, schema_ids, without_start
 from lakehouse.platform.suggest.arrow_types import sql_type
 from lakehouse.platform.suggest.change_events import EventFacts, event_columns, event_facts, is_change_event
 from lakehouse.platform.suggest.files import table_name
@@ -223,8 +223,7 @@ def _avro(topic: str, section: Mapping[str, object], messages: _Messages, regist
     newest = int(ids.max())
     answer = fetched_schema(registry, newest, kind="AVRO")
     node = avro_nodes(str(answer["schema"]))
-    pairs = zip(messages.values.to_pylist(), ids.tolist(), strict=True)
-    bodies = pa.array([value[HEADER:] for value, schema in pairs if schema == newest], pa.binary())
+    bodies = without_start(messages.values.filter(pa.array(ids == newest)), HEADER)
     table = decode_avro_values(bodies, node, [column.name for column in node.arrow])
     notes = (f"columns of schema {newest} of the registry; {len(table):,} of the sampled messages have it",)
     names = set(table.column_names)
