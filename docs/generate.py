@@ -1,4 +1,4 @@
-"""Write the reference pages that are derived from the code: `python docs/generate.py`, or `make reference`.
+"""Write the pages and charts that are derived from code and data: `python docs/generate.py`, or `make reference`.
 
 With --check nothing is written, and the exit code is 1 if a page differs from the code.
 """
@@ -12,7 +12,9 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS.parent / "plugins")]
 
-from docs.generators.pages import REFERENCE  # noqa: E402 -- the repository is on the path only now
+# The repository is on the path only now.
+from docs.generators.pages import REFERENCE  # noqa: E402
+from docs.generators.performance import performance_files  # noqa: E402
 
 
 def main() -> int:
@@ -21,14 +23,16 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page differs from the code")
     only_check = parser.parse_args().check
     different = 0
-    for name, generated in REFERENCE.items():
-        path, text = DOCS / "reference" / name, generated()
+    pages = {DOCS / "reference" / name: generated() for name, generated in REFERENCE.items()}
+    for path, text in (pages | performance_files()).items():
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         different += 1
         if not only_check:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        sys.stdout.write(f"{'differs from the code' if only_check else 'written'}: docs/reference/{name}\n")
+        outcome = "differs from the code" if only_check else "written"
+        sys.stdout.write(f"{outcome}: {path.relative_to(DOCS.parent).as_posix()}\n")
     return int(only_check and different > 0)
 
 

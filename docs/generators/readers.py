@@ -37,15 +37,14 @@ _LEGEND = """\
 *not stated*: the engine's documentation does not say it; try it with your version before you depend on it. A cell holds
 for each table version that the reader reads."""
 
-_CHOICE = (
-    """\
+_CHOICE = """\
 lakehouse creates tables of version 9. Create a table of version 8 if one of its readers is Hudi 1.0:
 `Table.create(..., options={"hoodie.write.table.version": "8"})`, or the same key below `options` in a
 [table spec](spec-file.md). lakehouse reads tables of version 6 and does not write them, so readers that read version 6
 only cannot read a table that lakehouse writes. [Publication](../publication.md) gives them partitions of plain Parquet
-files in a Hive Metastore."""
-    ""
-)
+files in a Hive Metastore. For engines that read Iceberg or Delta, such as Snowflake,
+[Apache XTable](https://hudi.apache.org/docs/syncing_xtable) adds metadata of these formats to a Hudi table; this was
+not tried with tables of lakehouse."""
 
 
 class MatrixError(ValueError):

@@ -10,12 +10,15 @@ from lakehouse.cli.group import Given
 from lakehouse.cli.output import show, show_document, show_rows
 from lakehouse.cli.specs import spec_in_force, specs_in_force
 from lakehouse.cli.table import catalog_table, catalog_tables
+from lakehouse.errors import LakehouseError
 from lakehouse.model.display import time_text
 from lakehouse.model.texts import error_text
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
+from lakehouse.platform.catalog.entries import TableEntry
 from lakehouse.platform.catalog.run_history import Decision, Run
 from lakehouse.platform.remote.client import api_client
 from lakehouse.platform.services.choose import Choice, Limits, batches
+from lakehouse.platform.services.look import is_not_created
 from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.run import lease_key, state_of
 from lakehouse.platform.services.schedule import decide
@@ -166,13 +169,24 @@ def health(given: Given) -> None:
                 found = catalog.load_table(name).health()
             except Exception as error:
                 # A fault of one table must not hide the health of the others.
-                rows.append(TableHealth(table=name, error=error_text(error)))
+                rows.append(
+                    TableHealth(table=name, error=None if _is_not_created(catalog, name) else error_text(error))
+                )
                 continue
             measures.table(name, found)
             lag = found.freshness_lag_s
             numbers = {what: getattr(found, what) for what in _HEALTH}
             rows.append(TableHealth(table=name, freshness_lag_s=None if lag is None else round(lag, 1), **numbers))
     show_document(TablesHealth(tables=tuple(rows)), given.output, rows=[_words(row) for row in rows])
+
+
+def _is_not_created(catalog: Catalog, table: str) -> bool:
+    try:
+        entry = catalog.registered_entry(table)
+        return isinstance(entry, TableEntry) and is_not_created(entry)
+    except LakehouseError:
+        # The first error is the one to report.
+        return False
 
 
 def _state(catalog: Catalog, table: str, table_id: int, service: str) -> ServiceState | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.cli.group import Given
-from lakehouse.cli.output import show_document
+from lakehouse.cli.output import show, show_document
 from lakehouse.cli.table import identified
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.errors import UserError
@@ -19,8 +19,9 @@ from lakehouse.platform.suggest.files import sample_files
 from lakehouse.platform.suggest.sample import Limits, TableSet
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.contracts.job_check import JobCheck
+from lakehouse.spec.contracts.spec_sample import SpecSample
 from lakehouse.spec.secrets import connection_variable, refuse_secret_url
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table import TableSpec, load_spec
 
 
 def suggest(given: Given) -> None:
@@ -68,13 +69,14 @@ def _refuse_connection(source: str) -> None:
 
 
 def check(given: Given) -> None:
-    """Check a spec without a Spark session, and print what its first run will do."""
+    """Check a spec without a Spark session, and print what its first run will do; with --sample also its first rows."""
     spec = load_spec(Path(given.spec).absolute())
+    inputs = (given.input,) if given.input is not None else (*spec.inputs,) or (None,)
     notes: tuple[str, ...] = ()
     if spec.ingest is not None or spec.inputs:
         # The checks import the sources.
         check_ingest: Any = import_module("lakehouse.platform.ingest.check").check_ingest
-        for name in spec.inputs or (None,):
+        for name in inputs:
             part = spec.of_input(name)
             command = JobCommand(verb="ingest", action="run", table=given.spec, input=name)
             section = part.ingest
@@ -87,8 +89,36 @@ def check(given: Given) -> None:
             )
     else:
         notes = ("the spec declares no ingestion",)
+    if given.sample:
+        _show_sample(spec.of_input(inputs[0]), given)
+        return
     document = JobCheck(command="spec check", tables=(spec.ingestion_name,), notes=notes)
     show_document(document, given.output)
+
+
+def _show_sample(spec: TableSpec, given: Given) -> None:
+    """Print the first rows of a sample and its bad records; raise UserError if a run would fail because of these."""
+    # Only a sample starts Spark.
+    session: Any = import_module("lakehouse.spark.session").job_session(f"lakehouse spec check {spec.table}")
+    sample_ingestion: Any = import_module("lakehouse.platform.ingest.sample").sample_ingestion
+    limits = Limits(rows=given.rows, files=given.files)
+    sample: SpecSample = sample_ingestion(session, spec, os.environ, limits, shown=given.show)
+    if given.output == "json":
+        show_document(sample, given.output)
+    else:
+        print(f"{spec.ingestion_name}: {sample.scope}")
+        print(f"{sample.rows:,} rows, {sample.bad_records:,} bad records. The first rows as they would be stored:\n")
+        show(sample.first_rows, given.output)
+        print("\ncolumns: " + ", ".join(f"{name} {kind}" for name, kind in sample.types.items()))
+        for bad in sample.bad:
+            print(f"\nbad record: {bad.place}\n  {bad.reason}\n  {bad.record}")
+    allowed = 0 if spec.ingest is None else spec.ingest.max_bad_records
+    if sample.bad_records > allowed:
+        raise UserError(
+            f"the sample has {sample.bad_records:,} bad records, and max_bad_records is {allowed:,}: a run would fail. "
+            "Correct the spec or the records, or set max_bad_records in 'ingest'",
+            bad_records=sample.bad_records,
+        )
 
 
 def storage_options(*places: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from lakehouse.demo.place import DemoPlace, Ports
 from lakehouse.demo.processes import HOST, end_processes_of, end_session, environment_of, session_members
 from lakehouse.errors import LakehouseError
 
-_START_S, _PATIENCE_S, _POLL_S, _REQUEST_S = 240.0, 30.0, 0.5, 30.0
+_START_S, _PATIENCE_S, _POLL_S, _REQUEST_S = 240.0, 180.0, 0.5, 60.0
 _TAIL_LINES = 40
 
 
@@ -32,7 +32,11 @@ class AirflowApi:
     token: dict[str, str] = field(default_factory=dict, compare=False)
 
     def get(self, path: str) -> Any:
-        """Return the JSON of a GET request. An internal error of Airflow is retried for half a minute."""
+        """Return the JSON of a GET request. An internal error, or no answer, is retried for three minutes.
+
+        Raises:
+            LakehouseError: Airflow refuses the request, or does not answer.
+        """
         deadline = self.clock.monotonic_s() + _PATIENCE_S
         while True:
             try:
@@ -41,6 +45,10 @@ class AirflowApi:
                 # Airflow answers 500 while SQLite is locked. The same request succeeds later.
                 if error.code != 500 or self.clock.monotonic_s() > deadline:
                     raise self._failed("GET", path, error) from error
+            except OSError as error:
+                # A busy machine answers late.
+                if self.clock.monotonic_s() > deadline:
+                    raise LakehouseError(f"Airflow does not answer GET {path}: {error}") from error
             self.clock.sleep(1)
 
     def send(self, method: str, path: str, body: Mapping[str, Any]) -> Any:

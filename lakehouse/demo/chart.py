@@ -8,6 +8,7 @@ from datetime import datetime
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from lakehouse.demo.facts import ClusteringFacts, DemoFacts, PartitionFacts
 from lakehouse.demo.runs import DagRun
@@ -21,6 +22,9 @@ _WITH_INSTANTS, _WITH_AXIS = 160, 120
 def print_report(facts: DemoFacts, console: Console) -> None:
     """Print the report; without a terminal there are no colours."""
     console.print()
+    if facts.chapters:
+        console.print(_chapters(facts, console))
+        console.print()
     console.print(_tables(facts, console))
     for table in facts.tables:
         if table.clustering is not None:
@@ -33,6 +37,17 @@ def print_report(facts: DemoFacts, console: Console) -> None:
 def _grid(title: str, console: Console) -> Table:
     style = box.SIMPLE_HEAD if console.is_terminal else box.ASCII2
     return Table(title=title, title_justify="left", title_style="bold", box=style, pad_edge=False, expand=False)
+
+
+def _chapters(facts: DemoFacts, console: Console) -> Table:
+    grid = _grid("What changed", console)
+    for name in ("chapter", "table", "measure"):
+        grid.add_column(name)
+    for name in ("before", "after"):
+        grid.add_column(name, justify="right")
+    for chapter in facts.chapters:
+        grid.add_row(chapter.title, chapter.table, chapter.measure, chapter.before, Text(chapter.after, style="bold"))
+    return grid
 
 
 def _tables(facts: DemoFacts, console: Console) -> Table:

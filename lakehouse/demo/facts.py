@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.operations.read.scan import Scan
 from lakehouse.core.table.table import Table
+from lakehouse.demo.chapters import Chapter
 from lakehouse.demo.runs import DagRun
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata
@@ -89,12 +90,16 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoFacts:
-    """The result of the demo. `runs` are in the order of their starts; `database` describes Airflow's database."""
+    """The result of the demo.
+
+    `runs` are in the order of their starts; `database` describes Airflow's database; `chapters` tell what changed.
+    """
 
     tables: tuple[TableFacts, ...]
     runs: tuple[DagRun, ...]
     database: str
     made_at: datetime
+    chapters: tuple[Chapter, ...] = ()
 
 
 def table_of(spec: TableSpec, environ: Mapping[str, str]) -> Table | None:

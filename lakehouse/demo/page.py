@@ -61,7 +61,7 @@ def write_page(facts: DemoFacts, path: Path) -> Path:
 
 def page(facts: DemoFacts) -> str:
     """Return the page as HTML."""
-    sections = [_timeline(facts), *(_table(table) for table in facts.tables), _runs(facts)]
+    sections = [_chapters(facts), _timeline(facts), *(_table(table) for table in facts.tables), _runs(facts)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -86,6 +86,21 @@ def _numbers(facts: DemoFacts) -> str:
         + "".join(f"<div><b>{escape(n)}</b>{escape(text)}</div>" for n, text in numbers)
         + "</div>"
     )
+
+
+def _chapters(facts: DemoFacts) -> str:
+    if not facts.chapters:
+        return ""
+    rows = _rows(
+        ("chapter", "table", "measure", "before", "after"),
+        (
+            tuple(map(escape, (chapter.title, chapter.table, chapter.measure, chapter.before, chapter.after)))
+            for chapter in facts.chapters
+        ),
+        right=(3, 4),
+    )
+    texts = "".join(f"<li><b>{escape(chapter.title)}</b>: {escape(chapter.text)}</li>" for chapter in facts.chapters)
+    return f'<section><h2>What changed</h2><div class="wide">{rows}</div><ul>{texts}</ul></section>'
 
 
 def _timeline(facts: DemoFacts) -> str:

@@ -81,6 +81,8 @@ class DemoPlace:
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.url,
+            # The API server builds its routes at the first request of a task, which takes long on a busy machine.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(ports.trigger_log),
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(ports.worker_log),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),

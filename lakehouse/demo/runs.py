@@ -44,7 +44,7 @@ class DagRun:
         if self.start is None or self.end is None or not self.start <= at <= self.end:
             return False
         if operation.lower() == "cluster":
-            return self.dag_id == "services.clustering"
+            return self.dag_id in ("services.clustering", "services.schedule")
         return self.dag_id == f"ingest.{table}"
 
 

@@ -1,4 +1,4 @@
-"""The steps of the demo: Airflow ingests two days of events by scheduled and triggered runs, and clusters a table."""
+"""The steps of the demo: tables that need services, ingestions and a scheduler in Airflow, and what they changed."""
 
 from __future__ import annotations
 
@@ -18,32 +18,41 @@ from rich.console import Console
 from lakehouse.core.system.clock import Clock
 from lakehouse.core.system.ids import Ids
 from lakehouse.demo.airflow import AirflowApi, end_leftover, running_airflow, set_up
+from lakehouse.demo.chapters import Chapter
 from lakehouse.demo.database import Database, Wanted, open_database
 from lakehouse.demo.facts import CommitFacts, DemoFacts, commits_of, table_facts, table_of
 from lakehouse.demo.landing import Feed
+from lakehouse.demo.order_chapters import (
+    PublishedDay,
+    alarm_chapter,
+    bad_record_chapter,
+    clustering_chapters,
+    land_bad_record,
+    publish_day,
+    published_chapters,
+)
 from lakehouse.demo.place import DemoPlace, Ports
 from lakehouse.demo.processes import free_port, interrupted_by_sigterm, only_one
 from lakehouse.demo.progress import Live, Progress
 from lakehouse.demo.runs import DagRun, end_interrupted_runs, follow, runs_of, schedule_run, trigger_run, wait_for_dag
+from lakehouse.demo.story import CLUSTERED, GPS, GPS_QUERY, Story, open_story
 from lakehouse.demo.texts import commit_text
-from lakehouse.errors import UserError
+from lakehouse.errors import LakehouseError, UserError
+from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.catalog.connect import DEFAULT, catalog_url
 from lakehouse.spec.table import TableSpec, load_spec
 
 #: Starts a run of a DAG.
 Start = Callable[[AirflowApi, str, Live, Mapping[str, Any]], DagRun]
 
 ORDERS, TRIPS = "ride_orders", "ride_trips"
-_CLUSTERING = "services.clustering"
-#: Several files per partition, sorted by zone, so that a query on a zone skips files.
-_LAYOUT = {
-    "hoodie.clustering.plan.strategy.sort.columns": "zone,updated_at",
-    "hoodie.clustering.plan.strategy.target.file.max.bytes": "400000",
-    "hoodie.layout.optimize.strategy": "linear",
-}
-#: A condition that a table sorted by zone answers with fewer files.
-_QUERY = {ORDERS: "zone = 'zone-003'", TRIPS: "zone = 'zone-003'"}
+_SCHEDULER = "services.schedule"
+#: Conditions that a clustered table answers with fewer files, by the name of the table.
+_QUERY = {GPS: GPS_QUERY}
+#: The time that the scheduler gets to cluster a table, and the time between two looks.
+_HEALED_S, _POLL_S = 240.0, 2.0
 _API_PORT, _WORKER_LOG_PORT, _TRIGGER_LOG_PORT = 8080, 8793, 8794
-_STEPS, _STEPS_OF_A_SPEC = 6, 3
+_STEPS, _STEPS_OF_A_SPEC = 7, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,26 +113,32 @@ def run_demo(setting: Setting) -> DemoFacts:
         feed.deliver("trips", first + timedelta(days=2))
         feed.deliver("orders", first + timedelta(days=1))
         with ExitStack() as stack:
+            story = stack.enter_context(_story(place, progress))
             with progress.step(_airflow_text(place)) as line:
                 airflow = stack.enter_context(opened(setting, line))
-                for dag_id in (_CLUSTERING, f"ingest.{ORDERS}", f"ingest.{TRIPS}"):
+                for dag_id in (_SCHEDULER, f"ingest.{ORDERS}", f"ingest.{TRIPS}"):
                     wait_for_dag(airflow.api, dag_id, line)
+                demo = _Demo(airflow, progress, setting)
+                # In the background, while the runs below ingest.
+                trigger_run(airflow.api, _SCHEDULER, line, {})
             _tell(progress, airflow)
-            demo = _Demo(airflow, progress, place)
             demo.ingest(
                 "the first day of the orders, and yesterday's trips: scheduled runs",
                 {ORDERS: {}, TRIPS: _interval(first + timedelta(days=1))},
                 schedule_run,
             )
+            published = demo.publish(first, story)
             feed.deliver("orders", first + timedelta(days=2))
+            land_bad_record(place.landing / "orders", first + timedelta(days=1))
             demo.ingest(
-                "the second day of the orders, new ones and changes; and the trips of the day before: triggered runs",
+                "the second day of the orders, with one bad record; and the trips of the day before: triggered runs",
                 {ORDERS: {}, TRIPS: _interval(first)},
                 trigger_run,
             )
-            demo.cluster("the table service clustering: orders are sorted by zone and time, rows stay the same")
+            demo.heal(story)
             with progress.step("a report of the result"):
-                facts = demo.facts((ORDERS, TRIPS), setting.now())
+                facts = demo.facts((ORDERS, TRIPS), setting.now(), story)
+                facts = replace(facts, chapters=demo.chapters(facts, story, published, first))
             feed.deliver("orders", _hour(setting.now()))
             feed.deliver("trips", _hour(setting.now()))
     return facts
@@ -142,7 +157,7 @@ def run_own_table(setting: Setting, data: Path | None, table: Path) -> DemoFacts
             airflow = stack.enter_context(opened(setting, line))
             wait_for_dag(airflow.api, f"ingest.{name}", line)
         _tell(progress, airflow)
-        demo = _Demo(airflow, progress, place)
+        demo = _Demo(airflow, progress, setting)
         # A DAG without a schedule has no scheduled runs.
         scheduled = declared.ingest is not None and declared.ingest.schedule is not None
         demo.ingest("your files", {name: {}}, schedule_run if scheduled else trigger_run)
@@ -153,8 +168,9 @@ def run_own_table(setting: Setting, data: Path | None, table: Path) -> DemoFacts
 class _Demo:
     """The tables of the demo and the Airflow that works on them."""
 
-    def __init__(self, airflow: OpenAirflow, progress: Progress, place: DemoPlace) -> None:
+    def __init__(self, airflow: OpenAirflow, progress: Progress, setting: Setting) -> None:
         self._api, self._database, self._progress = airflow.api, airflow.database, progress
+        self._started, place = setting.now(), setting.place
         self._environ = {**os.environ, "LAKEHOUSE_HOME": str(place.home)}
         specs = [load_spec(path) for path in sorted(place.specs.glob("*.y*ml"))]
         self._specs: dict[str, TableSpec] = {spec.table: spec for spec in specs}
@@ -178,16 +194,59 @@ class _Demo:
             if not new:
                 self._progress.line(f"{_run_text(run)}: nothing new; files in a commit are not ingested again")
 
-    def cluster(self, text: str) -> None:
-        """Run the clustering of the orders."""
-        conf = {"tables": [f"default.{ORDERS}"], "force": True, "options": _LAYOUT}
-        with self._progress.step(f"Airflow runs {text}") as line:
-            (ended,) = follow(self._api, [trigger_run(self._api, _CLUSTERING, line, conf)], line)
-        self._progress.line(_run_text(ended))
+    def publish(self, day: datetime, story: Story) -> PublishedDay | None:
+        """Publish a day of the orders; None in a second run of the demo, whose first run has published it."""
+        table = table_of(self._specs[ORDERS], self._environ)
+        return None if story.is_written or table is None else publish_day(table, day)
 
-    def facts(self, tables: Sequence[str], now: datetime) -> DemoFacts:
+    def heal(self, story: Story) -> None:
+        """Wait until the scheduler has clustered the small files and their alarm is resolved."""
+        with self._progress.step(
+            "the scheduler of services clusters the small files, and their alarm resolves"
+        ) as line:
+            deadline = self._api.clock.monotonic_s() + _HEALED_S
+            asked = False
+            while (open_alarms := story.open_alarms(GPS)) or story.files(GPS) > CLUSTERED:
+                if self._api.clock.monotonic_s() > deadline:
+                    raise LakehouseError(
+                        f"{GPS} has {story.files(GPS)} files and {len(open_alarms)} open alarms after "
+                        f"{_HEALED_S:.0f} s; the log of the last run of {_SCHEDULER} says why"
+                    )
+                if story.files(GPS) <= CLUSTERED and not asked:
+                    # An event of the table starts a pass, too; this one follows at once.
+                    trigger_run(self._api, _SCHEDULER, line, {"tables": [GPS]})
+                    asked = True
+                self._stop_if_failed()
+                line.state(f"{GPS}: {story.files(GPS)} files, {len(open_alarms)} open alarms")
+                self._api.clock.sleep(_POLL_S)
+
+    def _stop_if_failed(self) -> None:
+        """Raise LakehouseError if a run of the scheduler failed since the demo started."""
+        for run in runs_of(self._api, _SCHEDULER):
+            if run.state == "failed" and run.start is not None and run.start >= self._started:
+                raise LakehouseError(f"the run {run.run_id} of {_SCHEDULER} failed; `make ui` shows its log")
+
+    def chapters(
+        self, facts: DemoFacts, story: Story, published: PublishedDay | None, day: datetime
+    ) -> tuple[Chapter, ...]:
+        """Return the chapters of the story; those of the first run in a second run of the demo."""
+        if story.is_written:
+            return tuple(story.chapters)
+        clustered = [table.clustering for table in facts.tables if table.clustering is not None]
+        found = [chapter for clustering in clustered for chapter in clustering_chapters(clustering)]
+        found += [alarm_chapter(alarm) for alarm in story.resolved_alarms(GPS)[:1]] + story.chapters
+        orders = table_of(self._specs[ORDERS], self._environ)
+        if orders is not None and published is not None:
+            found += published_chapters(orders, published, day)
+            bad = bad_record_chapter(orders)
+            found += [] if bad is None else [bad]
+        story.keep(found)
+        return tuple(found)
+
+    def facts(self, tables: Sequence[str], now: datetime, story: Story | None = None) -> DemoFacts:
         """Read the tables and the runs."""
         found = [table_of(self._specs[name], self._environ) for name in tables]
+        found += [] if story is None else [story.table(GPS)]
         runs = [run for run in runs_of(self._api) if run.start is not None]
         return DemoFacts(
             tables=tuple(table_facts(table, _QUERY.get(table.name)) for table in found if table is not None),
@@ -198,6 +257,20 @@ class _Demo:
 
     def _commits(self, name: str) -> tuple[CommitFacts, ...]:
         return commits_of(table_of(self._specs[name], self._environ))
+
+
+@contextmanager
+def _story(place: DemoPlace, progress: Progress) -> Iterator[Story]:
+    """Write the tables of the story, unless an earlier run of the demo did, and open their catalog."""
+    url = catalog_url(DEFAULT, {**os.environ, "LAKEHOUSE_HOME": str(place.home)})
+    with load_catalog(url) as catalog:
+        story = open_story(place.home, catalog)
+        with progress.step("tables that need services: small files, log files, late records, a bad write"):
+            if not story.is_written:
+                story.write()
+        for chapter in story.chapters:
+            progress.line(f"{chapter.table}: {chapter.measure}: {chapter.before} -> {chapter.after}")
+        yield story
 
 
 def _run_text(run: DagRun) -> str:

@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StringT
 from lakehouse.core.planning.schema import evolve, normalise
 from lakehouse.errors import UserError
 from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.json_text import has_repeated_key
 from lakehouse.spark.sources import FileSet, Schema, Session, records_of, text_options
 from lakehouse.spark.typed_files import typed_schema
 from lakehouse.spec.options.schema import SchemaPolicy
@@ -51,14 +52,18 @@ class ColumnSet:
 
 def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
     """Group the files by the names that occur in their records."""
-    record = F.from_json("value", _NAMES, text_options(files))
-    single = records_of(session, files).where("whole").select("file", record.alias("one"))
+    options = text_options(files)
+    parsed = F.from_json("value", _NAMES, options).alias("one")
+    records = records_of(session, files).where("whole").select("file", "value", parsed)
+    # An expression beside `explode` would be evaluated for each of its rows.
+    repeats = has_repeated_key(F.col("value"), options, F.col("one")).alias("repeats")
+    single = records.select("file", "one", repeats)
     # Each record gets one pair without a name, so that records are counted too.
     unnamed = F.array(F.struct(*(F.lit(None).cast("string").alias(name) for name in ("key", "value"))))
-    entries = F.explode(F.concat(F.map_entries("one"), unnamed)).alias("entry")
-    keys = F.map_keys("one")
-    repeats = (F.size(F.array_distinct(keys)) < F.size(keys)).alias("repeats")
-    pairs = single.select("file", entries, repeats).select("file", "entry.key", "entry.value", "repeats")
+    # Records with repeated keys are bad, so they have no columns.
+    named = F.when(F.col("repeats"), unnamed).otherwise(F.concat(F.map_entries("one"), unnamed))
+    entries = F.explode(named).alias("entry")
+    pairs = single.select("file", entries, "repeats").select("file", "entry.key", "entry.value", "repeats")
     by_name = pairs.groupBy("file", "key").agg(
         F.count("value").alias("texts"), F.count(F.lit(1)).alias("records"), F.max("repeats").alias("repeats")
     )
@@ -92,7 +97,7 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
                     files,
                     paths=paths,
                     has_simple_lines=files.has_simple_lines and not row["repeats"],
-                    repeats_keys=bool(row["repeats"]),
+                    checks_keys=bool(row["repeats"]),
                 ),
                 names=tuple(row["names"]),
                 valued=frozenset(row["valued"]),

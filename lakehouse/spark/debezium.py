@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 )
 
 from lakehouse.spark.field_values import MARK, FieldRules, marked_json, quoted
+from lakehouse.spark.json_text import repeated_key_problem
 from lakehouse.spark.sources import CORRUPT, PROBLEM, Frame, Schema
 from lakehouse.spec.debezium import OPERATION
 
@@ -180,7 +181,8 @@ def json_rows(events: Frame, schema: Schema, options: Mapping[str, str]) -> tupl
         lambda number: f"image.{quoted(names[number])}",
         lambda number: f"values.{quoted(names[number])}",
     )
-    frame = frame.withColumn(PROBLEM, F.expr(problem))
+    repeated = F.when(~F.col("whole"), repeated_key_problem(F.col("text"), options))
+    frame = frame.withColumn(PROBLEM, F.coalesce(F.expr(problem), repeated))
     is_bad = (
         ~F.col("whole")
         | ~F.ltrim("text").startswith("{")

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
+from lakehouse.core.rows.list_offsets import with_offsets
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import Frame
@@ -94,7 +95,7 @@ def _micros(time: str) -> Any:
 
 def _kept_batches(keys: Sequence[str], within: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     keeper = RepeatedRows(within)
-    for batch in batches:
+    for batch in with_offsets(batches):
         if len(batch):
             yield batch.filter(keeper.kept([batch.column(key) for key in keys], batch.column(_MICROS)))
 

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 
 from lakehouse.core.engine.progress import finished_task
 from lakehouse.core.engine.protocol import R, ShardFunction, T, TaskFunction
+from lakehouse.core.rows.list_offsets import with_offsets
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.parquet_input import FilePart, ParquetInput, parquet_input, read_parts
@@ -109,7 +110,7 @@ class SparkEngine:
             frame = self._distributed(frame, columns, hint, least_bytes)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            results = [pickle.dumps(result) for result in function(_attempt(), batches)]
+            results = [pickle.dumps(result) for result in function(_attempt(), with_offsets(batches))]
             prepare_for_reuse()
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], schema=_RESULT)
 

@@ -66,18 +66,19 @@ def read_events(session: Session, sets: Sequence[FileSet], schema: Schema) -> Fr
 
 def event_records(session: Session, files: FileSet) -> Frame:
     """Return the records of files that are events, as `records_of` does."""
-    return divided(_event_lines(lines_of(session, files)), files)
+    return _events(lines_of(session, files), files)
 
 
 def events_of_lines(lines: Frame, files: FileSet, schema: Schema) -> Frame:
     """Return the rows of lines (`value`, `file`) by the options of files."""
-    texts = divided(_event_lines(lines), files).withColumnRenamed("value", "text")
+    texts = _events(lines, files).withColumnRenamed("value", "text")
     events, columns, bad = json_rows(texts, schema, {**_OPTIONS, **text_options(files)})
     return events.select(*columns, bad.alias(CORRUPT), F.col("file").alias(SOURCE_FILE))
 
 
-def _event_lines(lines: Frame) -> Frame:
-    return lines.where(~F.trim("value").isin("", "null"))
+def _events(lines: Frame, files: FileSet) -> Frame:
+    events = lines.where(~F.trim("value").isin("", "null"))
+    return divided(events, replace(files, checks_keys=True))
 
 
 def unread_of_records(session: Session, files: FileSet, collector: Collector) -> tuple[str, ...]:

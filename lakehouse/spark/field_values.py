@@ -14,7 +14,7 @@ type does not hold its value exactly, or if clients cannot print the value (year
     timestamp_ntz           as timestamp, without a zone
 
 A pattern in the options of the reader (`dateFormat`, `timestampFormat`) replaces the grammar of its type. The option
-`locale` adds the separators of its numbers.
+`locale` adds the separators of its numbers, of integers too: `1.000` is 1000 in `de-DE`.
 
 Numbers, true and false of JSON are texts with the prefix `MARK`. So their digits are kept, and the string "1" is not
 the number 1.
@@ -143,7 +143,7 @@ class FieldRules:
         if self._has_pattern(kind):
             return _in_range(text, kind)
         if isinstance(kind, _INTEGERS):
-            return f"try_cast({self._number(text)} AS {kind.simpleString()})"
+            return f"try_cast({self.number(text)} AS {kind.simpleString()})"
         return self._converted(text, kind)
 
     def is_bad(self, text: str, value: str, kind: DataType) -> str:

@@ -22,6 +22,10 @@ from pyspark.sql import functions as F
 
 #: Levels of objects that the patterns match; deeper objects take the slow check.
 _DEPTH = 16
+#: The setting, and its value, with which a variant refuses objects that have a key twice.
+REFUSES_REPEATED_KEYS = ("spark.sql.variant.allowDuplicateKeys", "false")
+_REPEATED = "an object has a key twice, so one of its values would be lost; correct the record at its source"
+_NESTED = r"\{[^{]*+\{"
 _FLAT = r"\A\s*+\{[^{}]*+\}\s*+\z"
 _SEQUENCE = r"\A\s*+(?:\{\}\s*+)++\z"
 _ARRAY = r"\A\s*+\[\s*+(?:\{\}\s*+(?:,\s*+\{\}\s*+)*+)?+\]\s*+\z"
@@ -49,10 +53,23 @@ def is_json_object(text: Column, options: Mapping[str, str]) -> Column:
     return F.when(text.isNotNull(), F.coalesce(is_object, F.lit(False)))
 
 
-def has_repeated_key(text: Column, options: Mapping[str, str]) -> Column:
-    """Return whether an object has a key twice, of which Spark's parser keeps the last value."""
-    keys = F.map_keys(F.from_json(text, "map<string,string>", dict(options)))
-    return F.coalesce(F.size(F.array_distinct(keys)) < F.size(keys), F.lit(False))
+def has_repeated_key(text: Column, options: Mapping[str, str], pairs: Column | None = None) -> Column:
+    """Return whether an object, or an object inside of it, has a key twice; Spark's parser keeps the last value.
+
+    `pairs` is the text as a `map<string,string>`, if it is parsed already. Objects inside of an object take a parse as
+    a variant, which refuses repeated keys if the session has the setting `REFUSES_REPEATED_KEYS`.
+    """
+    parsed = F.from_json(text, "map<string,string>", dict(options)) if pairs is None else pairs
+    keys = F.map_keys(parsed)
+    is_refused = parsed.isNotNull() & F.from_json(text, "variant", dict(options)).isNull()
+    has_repeated = F.size(F.array_distinct(keys)) < F.size(keys)
+    has_repeated = F.when(F.regexp_like(text, F.lit(_NESTED)), is_refused).otherwise(has_repeated)
+    return F.coalesce(has_repeated, F.lit(False))
+
+
+def repeated_key_problem(text: Column, options: Mapping[str, str]) -> Column:
+    """Return the message that an object has a key twice; null if it has not."""
+    return F.when(has_repeated_key(text, options), F.lit(_REPEATED))
 
 
 def _is_simple(text: Column, options: Mapping[str, str]) -> Column:

@@ -66,7 +66,7 @@ def line_batches(
             path = paths[index]
             url = f"{storage.root}/{path}"
             to_skip = layout.skip
-            for records in _records(_utf8_blocks(storage, path, layout.encoding), layout, url):
+            for records in _records(utf8_blocks(storage, path, layout.encoding), layout, url):
                 if to_skip:
                     records, to_skip = records.slice(to_skip), max(0, to_skip - len(records))
                 yield pa.RecordBatch.from_arrays([records, pa.repeat(url, len(records))], names=["value", "file"])
@@ -158,7 +158,7 @@ def _filtered(records: pa.Array, layout: TextLayout) -> pa.Array:
     return texts.filter(pc.invert(pc.starts_with(texts, comment))) if comment else texts
 
 
-def _utf8_blocks(storage: Storage, path: str, encoding: str) -> Iterator[bytes]:
+def utf8_blocks(storage: Storage, path: str, encoding: str) -> Iterator[bytes]:
     """Yield the text of a file in UTF-8, without a byte order mark."""
     blocks = _blocks(storage, path)
     if not is_utf8(encoding):

@@ -20,7 +20,7 @@ from lakehouse.spark.bad_records import REASON
 from lakehouse.spark.debezium import event_columns, image_of, json_rows
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.field_values import FieldRules, marked_json
-from lakehouse.spark.json_text import has_repeated_key, is_json_object
+from lakehouse.spark.json_text import has_repeated_key, is_json_object, repeated_key_problem
 from lakehouse.spark.sources import CORRUPT, FILE_SET, PROBLEM, RAW, SOURCE_FILE, Frame, Schema, Session
 from lakehouse.spark.workers import map_in_arrow, task_numbers
 
@@ -129,12 +129,15 @@ def json_records(messages: Frame, schema: Schema, topic: str, declared: Iterable
     is_bad = ~F.coalesce(is_object, F.lit(False))
     is_bad = is_bad | F.col(f"slow.{CORRUPT}").isNotNull() | F.col(PROBLEM).isNotNull()
     corrupt = F.when(is_slow & is_bad, F.coalesce("text", F.lit("")))
+    repeated = F.when(F.col(CORRUPT).isNotNull(), repeated_key_problem(F.col("text"), _JSON_OPTIONS))
     return (
         messages.withColumn("text", text)
         .withColumn("slow", slow)
         .withColumn("values", F.expr(rules.value("slow", schema)))
         .withColumn(PROBLEM, F.expr(problem))
-        .select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), PROBLEM, *_internal(topic, "unread"))
+        .withColumn(CORRUPT, corrupt)
+        .withColumn(PROBLEM, F.coalesce(PROBLEM, repeated))
+        .select(*columns, *_metadata(topic), CORRUPT, PROBLEM, *_internal(topic, "unread"))
     )
 
 
@@ -160,7 +163,9 @@ def debezium_avro_records(messages: Frame, schema: Schema, topic: str) -> Frame:
 def debezium_records(messages: Frame, schema: Schema, topic: str) -> Frame:
     """Return the rows of change events in JSON; messages without a value, which follow deletes, are skipped."""
     texts = _with_value(messages).withColumn("text", F.col("value").cast("string"))
-    texts = texts.withColumn("whole", is_json_object(F.col("text"), _JSON_OPTIONS))
+    text = F.col("text")
+    is_whole = is_json_object(text, _JSON_OPTIONS) & ~has_repeated_key(text, _JSON_OPTIONS)
+    texts = texts.withColumn("whole", is_whole)
     events, columns, bad = json_rows(texts, schema, _JSON_OPTIONS)
     corrupt = F.when(F.col("is_end"), F.lit(None).cast("string")).otherwise(bad)
     return events.select(*columns, *_metadata(topic), corrupt.alias(CORRUPT), *_internal(topic, "unread"))

@@ -33,7 +33,13 @@ from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.field_rows import csv_text, separators_of, typed_rows
 from lakehouse.spark.field_values import FieldRules, marked_json
 from lakehouse.spark.inferred_types import inferred_types, number_types, with_key_types
-from lakehouse.spark.json_text import has_repeated_key, is_json_object, json_objects
+from lakehouse.spark.json_text import (
+    REFUSES_REPEATED_KEYS,
+    has_repeated_key,
+    is_json_object,
+    json_objects,
+    repeated_key_problem,
+)
 from lakehouse.spark.lines import TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
 from lakehouse.spark.workers import map_in_arrow, task_numbers
@@ -75,8 +81,8 @@ class FileSet:
 
     `header` has the column names; it is empty for other formats and for CSV without a header. `paths` are relative to
     the storage. `bytes` is about the size of all files, 0 if it is unknown: it decides how many tasks write their rows.
-    `has_simple_lines` says that each line of the files, JSON or CSV, is one record in UTF-8. `repeats_keys` says that
-    an object in the files of JSON has a key twice.
+    `has_simple_lines` says that each line of the files, JSON or CSV, is one record in UTF-8. `checks_keys` says that
+    objects in the files of JSON may have a key twice, so each record is checked.
     `declared` and `keys` have, in lower case, the columns whose types the spec declares, and the record key.
     `checks_values` says that values must account for their texts; see `FieldRules.is_strict`.
     """
@@ -88,7 +94,7 @@ class FileSet:
     options: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
     has_simple_lines: bool = False
-    repeats_keys: bool = False
+    checks_keys: bool = False
     declared: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
     checks_values: bool = True
@@ -193,7 +199,7 @@ def divided(lines: Frame, files: FileSet) -> Frame:
     objects = lines.where(F.trim("value") != "").withColumn("objects", json_objects(F.col("value"), options))
     values = F.explode(F.coalesce("objects", F.array("value")))
     records = objects.select(values.alias("value"), "file", F.col("objects").isNotNull().alias("whole"))
-    if not files.repeats_keys:
+    if not files.checks_keys:
         return records
     return records.withColumn("whole", F.col("whole") & ~has_repeated_key(F.col("value"), options))
 
@@ -274,18 +280,21 @@ def storage_options_of(session: Session) -> dict[str, str]:
 
 
 @contextmanager
-def utc(session: Session) -> Iterator[None]:
-    """Set the session's time zone to UTC in a `with` block, so that times without a zone are read as UTC.
+def ingest_settings(session: Session) -> Iterator[None]:
+    """Set what the values of rows depend on in a `with` block, so that they do not depend on the session.
 
-    Otherwise the partition of a row would depend on the machine that ingests it.
+    Times without a zone are read as UTC: otherwise the partition of a row would depend on the machine that ingests it.
+    JSON with repeated keys is refused.
     """
-    zone = "spark.sql.session.timeZone"
-    before = session.conf.get(zone)
-    session.conf.set(zone, "UTC")
+    settings = {"spark.sql.session.timeZone": "UTC", REFUSES_REPEATED_KEYS[0]: REFUSES_REPEATED_KEYS[1]}
+    before = {name: session.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
     try:
         yield
     finally:
-        session.conf.set(zone, before or "UTC")
+        for name, earlier in before.items():
+            session.conf.set(name, earlier or settings[name])
 
 
 def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:
@@ -360,7 +369,11 @@ def parse_records(records: Frame, files: FileSet, schema: Schema) -> Frame:
     columns = [F.col(f"record.{_quoted(name)}").alias(name) for name in layout.names]
     corrupt = F.when(is_bad, F.col("value")).alias(CORRUPT)
     frame = rows.select(*columns, corrupt, F.col("value").alias(_RECORD), SOURCE_FILE)
-    return _with_columns(frame, layout, schema, rules)
+    typed = _with_columns(frame, layout, schema, rules)
+    if not files.checks_keys:
+        return typed
+    repeated = F.when(F.col(CORRUPT).isNotNull(), repeated_key_problem(F.col(CORRUPT), options))
+    return typed.withColumn(PROBLEM, F.coalesce(PROBLEM, repeated))
 
 
 def _text_layout(

@@ -12,6 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from lakehouse.core.rows.list_offsets import with_offsets
+
 #: Spark's size of a number of a range.
 _NUMBER_BYTES = 8
 #: The largest estimate for the result of a number. A larger one would change nothing but the time of the filter.
@@ -23,7 +25,7 @@ BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType | str) -> DataFrame:
     """Return the rows of the batches that `function` yields for those of each partition, with the columns of `schema`.
 
-    Use it instead of `DataFrame.mapInArrow`: it prepares the worker for its next task.
+    Use it instead of `DataFrame.mapInArrow`: it completes the batches, and prepares the worker for its next task.
     """
     return frame.mapInArrow(_InWorker(function), schema)
 
@@ -73,10 +75,10 @@ def prepare_for_reuse() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _InWorker:
-    """Runs a function, then `prepare_for_reuse`."""
+    """Runs a function on complete batches, then `prepare_for_reuse`."""
 
     function: BatchFunction
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from self.function(batches)
+        yield from self.function(with_offsets(batches))
         prepare_for_reuse()

@@ -94,8 +94,9 @@ ENVIRONMENT = (
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_ALLOWED_FUNCTIONS",
-        text="Mergers that tables may name: `package.module:function`, or `package.*`, comma separated.",
-        default="those that the spec or the caller names",
+        text="Mergers that tables may name, and classes of custom sources that specs may name: "
+        "`package.module:function`, or `package.*`, comma separated.",
+        default="mergers that the spec or the caller names",
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_ALLOWED_SQL",
@@ -104,7 +105,7 @@ ENVIRONMENT = (
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_MODULES",
-        text="Folders of the modules with mergers, separated by colons.",
+        text="Folders of the modules with mergers and sources, separated by colons.",
         default="the folder of the DAGs",
         reader="jobs and Airflow",
     ),
@@ -154,6 +155,11 @@ ENVIRONMENT = (
         name="LAKEHOUSE_DEMO_NO_BACKFILL",
         text="Why the demo's Airflow refuses backfills; the demo sets it if its database is SQLite.",
         reader=AIRFLOW,
+    ),
+    EnvironmentVariable(
+        name="LAKEHOUSE_DEMO_PROCESS",
+        text="The home of the demo that started the process; the demo sets it, and ends such processes at its end.",
+        reader="the demo",
     ),
     EnvironmentVariable(
         name="LAKEHOUSE_INGEST_SLOTS",

@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lakehouse.spec.cron import problem_of_fields
+from lakehouse.spec.custom_source import CustomSourceSpec
 from lakehouse.spec.database_source import DatabaseSettings
 from lakehouse.spec.deduplicate import DeduplicateSpec
 from lakehouse.spec.file_source import FileSourceSpec
@@ -44,6 +45,7 @@ SOURCE_SPECS: dict[str, type[SourceSpec]] = {
     KafkaSourceSpec.KIND: KafkaSourceSpec,
     MysqlSourceSpec.KIND: MysqlSourceSpec,
     PostgresSourceSpec.KIND: PostgresSourceSpec,
+    CustomSourceSpec.KIND: CustomSourceSpec,
 }
 #: The order of names in documents and messages. The order in documents must not change: stored documents are compared
 #: with it, and another order counts as a change of the spec.

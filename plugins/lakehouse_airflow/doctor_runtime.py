@@ -10,7 +10,7 @@ from lakehouse.model.display import count_text
 from lakehouse.spec.contracts.doctor import CheckState
 from lakehouse.spec.quantities import duration_text
 from lakehouse_airflow.doctor_facts import AirflowFacts, Result, deferred_ingestions
-from lakehouse_airflow.pools import DEFAULT_POOL
+from lakehouse_airflow.pools import DEFAULT_POOL, SCHEDULE
 
 _COMPONENTS = {"scheduler": "scheduler", "dag_processor": "DAG processor"}
 _HEALTHY = "healthy"
@@ -52,7 +52,8 @@ def check_paused_dags(facts: AirflowFacts) -> Result:
         return CheckState.SKIPPED, f"the states of DAGs are not known: {facts.problem}"
     if not facts.dags.dags:
         return CheckState.WARNING, "Airflow has parsed no DAG of lakehouse"
-    paused = [dag.dag_id for dag in facts.dags.dags if dag.is_paused]
+    # All table services depend on their scheduler.
+    paused = sorted((dag.dag_id for dag in facts.dags.dags if dag.is_paused), key=lambda name: name != SCHEDULE)
     late = [dag for dag in facts.dags.dags if dag.is_overdue]
     found = []
     if late:

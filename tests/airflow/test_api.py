@@ -65,10 +65,14 @@ READS = (
     f"{TABLE}/description",
     f"{TABLE}/timeline",
     f"{TABLE}/timeline/INSTANT",
+    f"{TABLE}/instants",
+    f"{TABLE}/lineage",
     f"{TABLE}/files",
+    f"numbers?table={TABLE.removeprefix('tables/')}",
     "queue",
     "alarms",
     "actions",
+    "dag-states",
     "openapi.json",
 )
 #: Each endpoint that changes something, or shows what a change would do.
@@ -96,7 +100,7 @@ def concrete(path: str) -> str:
 
 def test_every_route_of_the_document_is_asked_below(server: ApiServer) -> None:
     # The publication of a table needs a metastore, so its permission is asked without a result.
-    asked = {*READS, *ACTS, f"{TABLE}/publication"} - {"openapi.json"}
+    asked = {path.partition("?")[0] for path in (*READS, *ACTS, f"{TABLE}/publication")} - {"openapi.json"}
     assert {concrete(path) for path in paths_of(server)} == asked
 
 
@@ -129,6 +133,24 @@ def test_every_read_answers_viewers_and_operators(server: ApiServer, role: str) 
     for path in READS:
         status, content = server.fetch(f"/lakehouse/api/v1/{path.replace('INSTANT', newest)}", role=role)
         assert status == 200, f"{path}: {content}"
+
+
+def test_instants_are_filtered_by_service_time_and_number(server: ApiServer) -> None:
+    whole = server.api(f"{TABLE}/instants")["instants"]
+    assert [row["service"] for row in whole] == [*["write"] * 6, "savepoint"]
+    assert {row["rows"] for row in whole[:6]} == {60}
+    assert whole[5]["run"] == "ingest.sales.orders/manual__7/ingest"
+
+    def found(query: str) -> list[Any]:
+        return list(server.api(f"{TABLE}/instants?{query}")["instants"])
+
+    assert found("limit=1") == whole[-1:] == found("service=savepoint")
+    assert found(f"since_ms={whole[3]['begin_ms']}&until_ms={whole[4]['begin_ms']}") == whole[3:5]
+    assert found("state=inflight&state=requested") == []
+    assert len(found("partition=2026-03-01&service=write")) == 6
+    assert server.fetch(f"/lakehouse/api/v1/{TABLE}/instants?service=compact", role="op")[0] == 422
+    status, refused = server.fetch(f"/lakehouse/api/v1/{TABLE}/instants?since_ms={10**17}", role="op")
+    assert (status, refused["code"]) == (400, "refused") and "give one between 1970 and 9999" in refused["text"]
 
 
 def test_acts_are_refused_for_viewers_and_done_for_operators(server: ApiServer) -> None:
@@ -204,9 +226,37 @@ def test_previews_say_what_would_happen_and_change_nothing(server: ApiServer) ->
         server, "edit_policy", service="compaction", settings={"max_delta_commits": 7}
     )
     assert "0 failed writes would be rolled back" in preview(server, "rollback_failed")
-    assert "The next decision of the scheduler runs clean" in preview(server, "request_service", service="clean")
     assert kept in preview(server, "restore", instant=kept)
     assert server.api(f"{TABLE}/timeline")["instants"] == before
+
+
+def test_states_of_dags_have_the_permission_of_the_user_and_the_request_follows_them(server: ApiServer) -> None:
+    path = "dag-states?dag=services.schedule&dag=lakehouse.actions&dag=publish.gone&service=clean"
+    found = server.api(path)
+    states = {dag["dag_id"]: (dag["is_paused"], dag["may_edit"]) for dag in found["dags"]}
+    assert states == {"services.schedule": (True, True), "lakehouse.actions": (False, True)}
+    assert (found["missing"], found["deciding"]) == (["publish.gone"], {"clean": "services.schedule"})
+    assert {dag["may_edit"] for dag in server.api(path, role="viewer")["dags"]} == {False}
+    paused = preview(server, "request_service", service="clean")
+    assert "The DAG services.schedule is paused, so nothing is decided now. Once it is started" in paused
+    unpause = {"body": {"is_paused": False}, "method": "PATCH"}
+    dag = "/api/v2/dags/services.schedule?update_mask=is_paused"
+    assert server.fetch(dag, role="viewer", **unpause)[0] == 403
+    assert server.fetch(dag, role="op", **unpause)[0] == 200
+    assert "The next decision of the scheduler runs clean" in preview(server, "request_service", service="clean")
+    assert server.fetch("/lakehouse/api/v1/dag-states?service=cleam", role="op")[1]["code"] == "refused"
+    assert server.fetch("/lakehouse/api/v1/dag-states?" + "dag=a&" * 21, role="op")[0] == 422
+
+
+def test_numbers_are_read_from_known_tables_only(server: ApiServer, place: Path) -> None:
+    found = server.api("numbers?table=sales.orders")
+    (orders,) = found["tables"]
+    assert orders["error"] is None
+    assert orders["numbers"]["file_groups"] == orders["numbers"]["small_files"] == 4
+    assert found["as_of_ms"] - orders["numbers"]["last_commit_ms"] < 3_600_000
+    place_of_files = f"/lakehouse/api/v1/numbers?table={place}/orders"
+    assert server.fetch(place_of_files, role="op")[1]["code"] == "unknown_table"
+    assert server.fetch("/lakehouse/api/v1/numbers?" + "table=a.b&" * 11, role="op")[0] == 422
 
 
 def test_action_of_a_table_starts_one_dag_run_as_the_user(server: ApiServer) -> None:

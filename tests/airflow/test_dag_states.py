@@ -27,9 +27,10 @@ from lakehouse_airflow.doctor import cluster_reports, examine
 from lakehouse_airflow.doctor_database import read_dags, read_health, read_queued_tasks
 from lakehouse_airflow.doctor_facts import QueuedTasks
 from lakehouse_airflow.doctor_runtime import check_executor, check_paused_dags, check_scheduler
-from tests.airflow.test_doctor import FACTS, POOLS
+from tests.airflow.test_doctor import FACTS, POOLS, spark_home
 from tests.airflow.test_user_dags import PUBLISHED
 
+__all__ = ["spark_home"]
 NOW = datetime(2026, 11, 25, 12, 2, tzinfo=UTC)
 NOW_MS = round(NOW.timestamp() * 1000)
 SCHEDULE, INGEST = "services.schedule", "ingest.sales.orders"
@@ -161,6 +162,9 @@ def test_doctor_names_paused_dags_with_their_commands_and_overdue_ones(run: Any)
     )
     assert check_paused_dags(replace(FACTS, dags=DagStates(now_ms=0)))[0] is CheckState.WARNING
     assert check_paused_dags(replace(FACTS, problem="no answer"))[0] is CheckState.SKIPPED
+    both = tuple(DagState(dag_id=name, is_paused=True) for name in ("ingest.a", SCHEDULE))
+    first = check_paused_dags(replace(FACTS, dags=DagStates(now_ms=0, dags=both)))[1]
+    assert first.startswith(f"2 of 2 DAGs paused: `airflow dags unpause {SCHEDULE}`, ")
     running = DagStates(now_ms=0, dags=(DagState(dag_id=SCHEDULE, is_paused=False),))
     assert check_paused_dags(replace(FACTS, dags=running)) == (CheckState.OK, "1 DAGs, none paused")
 
@@ -183,6 +187,24 @@ def test_connection_in_the_database_of_airflow_is_seen_and_its_password_is_not_s
     assert [(check.state, check.found) for check in report.checks] == [(CheckState.OK, "local[3]")]
     assert "hunter22" not in report.to_json()
     assert "_AIRFLOW_PROCESS_CONTEXT" not in os.environ
+
+
+def test_checks_in_sparks_environment_get_the_catalog_of_the_database_of_airflow(
+    spark_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("LAKEHOUSE_CATALOG")
+    monkeypatch.delenv("LAKEHOUSE_HOME", raising=False)
+    (missing,) = examine(os.environ, ("catalog",)).checks
+    assert (missing.state, "connection lakehouse_catalog" in missing.advice) == (CheckState.WARNING, True)
+    place = tmp_path / "of_airflow.db"
+    with create_session() as session:
+        session.add(Connection(conn_id="lakehouse_catalog", conn_type="sqlite", host=str(place)))
+    try:
+        (found,) = examine(os.environ, ("catalog",)).checks
+    finally:
+        with create_session() as session:
+            session.query(Connection).filter_by(conn_id="lakehouse_catalog").delete()
+    assert str(place) in found.found
 
 
 @pytest.mark.parametrize(

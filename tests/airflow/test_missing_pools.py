@@ -57,6 +57,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
         "LAKEHOUSE_CATALOG": f"sqlite:///{home}/catalog.db",
+        "LAKEHOUSE_DAGS_PAUSED": "*, !ingest.*",
         "LAKEHOUSE_LANDING": str(home / "landing"),
         "LAKEHOUSE_REPORTS": str(home / "reports"),
         "LAKEHOUSE_SPARK_HOME": str(fake.home),
@@ -66,6 +67,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     with standalone(home / "airflow", environment) as running:
         wanted = set(DAGS)
         running.until(lambda: wanted <= {d["dag_id"] for d in running.call("dags")["dags"]}, "DAGs")
+        paused = {d["dag_id"]: d["is_paused"] for d in running.call("dags")["dags"] if d["dag_id"] != "other"}
+        assert paused == {"ingest.sales.orders": False, "services.clean": True, "lakehouse.doctor": True}
         for dag in DAGS:
             running.call(f"dags/{dag}", {"is_paused": False}, method="PATCH")
         yield running
@@ -114,6 +117,10 @@ def test_doctor_runs_without_the_pools_and_fails_with_their_names(airflow: Stand
     entry = airflow.call(f"dags/{dag}/dagRuns/{quote(run_id)}/taskInstances/doctor/xcomEntries/return_value")
     report = DoctorReport.from_json(json.dumps(entry["value"]))
     assert [check.name for check in report.failures] == ["pools"]
+    found = {check.name: check for check in report.checks}
+    assert (found["scheduler"].state, found["executor"].state) == ("ok", "ok")
+    assert found["paused_dags"].state == "warning"
+    assert found["paused_dags"].found == "1 of 3 DAGs paused: `airflow dags unpause services.clean`"
     assert "missing: big_tables, lakehouse_services" in report.failures[0].found
     log = json.dumps(airflow.call(f"dags/{dag}/dagRuns/{quote(run_id)}/taskInstances/doctor/logs/1"))
     assert "airflow lakehouse setup" in log

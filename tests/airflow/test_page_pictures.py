@@ -18,6 +18,7 @@ import pytest
 
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.catalog.connect import Database
+from lakehouse_airflow.page_list import digest
 from tests.support.api_server import ApiServer, api_server
 from tests.support.browser import Page, browser
 from tests.support.page_samples import BROKEN, LONG, PUBLISHED, REAL, fill
@@ -51,6 +52,16 @@ THEME = """(() => {
   document.head.append(still);
   return new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => done(1))), 60));
 })()"""
+#: Shows the tab of a DAG run in the place of the page, because it needs a run in Airflow's database.
+REPORT = """(() => {
+  const load = () => import(location.origin + '/lakehouse/pages/%s/report.js').then(() => ({
+    default: () => React.createElement(globalThis['Lakehouse report'], {dagId: 'ingest', runId: 'manual__7'}),
+  }));
+  let shown;
+  const body = () => React.createElement(shown ||= React.lazy(load));
+  const page = () => React.createElement(React.Suspense, {fallback: null}, body());
+  Object.defineProperty(globalThis, 'Lakehouse', {get: () => page, set: () => {}});
+})();"""
 #: Height of the whole content of the page or dialog.
 TALL = (
     "Math.max(900, ...[...document.querySelectorAll('[data-lakehouse], [role=dialog]')].map(e => e.scrollHeight + 160))"
@@ -67,6 +78,8 @@ class View:
     fill: tuple[tuple[str, str], ...] = ()
     then: tuple[str, ...] = ()
     stubs: dict[str, Any] | None = None
+    script: str = ""
+    base: str = "/plugin/lakehouse"
 
 
 def _stub(document: Any, status: int = 200) -> list[Any]:
@@ -99,6 +112,98 @@ EFFECTS = {
         "Readers of hive_prod.finance.settlements will see settlement_day=2026-11-02 as version 20261128101500000."
     ],
 }
+_TYPE = "struct<campaign:struct<id:int64,name:string,tags:list<string>>,cost:decimal(38,10),seen:timestamp[us, tz=UTC]>"
+_COMMIT = {"instant": "20261128101500000", "operation": "INSERT_OVERWRITE_TABLE", "files": 20_104, "bytes": 38 * 10**9}
+#: The state of a table with long names and large numbers.
+DESCRIPTION = {
+    "as_of_ms": NOW,
+    "schema": [
+        {"column": f"touchpoint_attribution_{place}", "type": (_TYPE, "int64")[place % 2]} for place in range(9)
+    ],
+    "commits": [{**_COMMIT, "inserts": 1_204_998_113, "updates": 20_499_811, "deletes": 9_113}] * 3,
+    "savepoints": [
+        {
+            "instant": "20261128101500000",
+            "files": 20_104,
+            "by": "svc-airflow-spec-sync@example.org",
+            "comment": "before the migration of all touchpoints to decimals, see the ticket of the data team",
+        }
+    ],
+    "partitions": [
+        {
+            "partition": f"country=DE/day=2026-11-{day:02d}",
+            "base_bytes": (40 if day == 7 else 1) * 10**9 + day,
+            "log_bytes": day * 10**8,
+            "file_groups": 1204,
+            "planned_groups": 12,
+            "log_ratio": day / 10,
+            "expires_ms": NOW + day * 86_400_000,
+            "expired": "",
+        }
+        for day in range(1, 29)
+    ],
+}
+FILES = {
+    "as_of_ms": NOW,
+    "small_bytes": 104_857_600,
+    "target_bytes": 536_870_912,
+    "total": 1204,
+    "histogram": [
+        {"up_to_bytes": edge, "files": 12_345 + place * 1000, "bytes": 10**9}
+        for place, edge in enumerate((1_000_000, 16_000_000, 64_000_000, 128_000_000, 256_000_000, 512_000_000, None))
+    ],
+    "groups": [
+        {
+            "partition": f"country=DE/day=2026-11-{day:02d}",
+            "file_group": f"{day:08d}-7f3a-4c1e-9b1d-0242ac120002-0",
+            "base_instant": "20261128101500000",
+            "base_bytes": 510_000_000,
+            "log_bytes": 38_000_000,
+            "log_files": 12,
+        }
+        for day in range(1, 29)
+    ],
+}
+LONG_TABLE = {"/description": _stub(DESCRIPTION), "/files?": _stub(FILES)}
+COMMITTED = {
+    "version": 1,
+    "status": "committed",
+    "table": REAL,
+    "instant": "20261128101500000",
+    "rows": 1_204_998,
+    "inserts": 1_000_000,
+    "updates": 204_998,
+    "files": 312,
+    "bytes": 38_200_000_000,
+    "seconds": 611.2,
+    "bad_records": 3,
+    "conflicts": 2,
+    "warning": "the column amount_eur of the source is not in the table; it was ignored",
+    "interval": "2026-11-28T00:00:00+00:00 to 2026-11-29T00:00:00+00:00",
+    "drift": [{"column": "amount_eur", "kind": "added", "type": "decimal(18,2)", "action": "ignored"}],
+    "lag": [{"source": "kafka://orders-eu-central-1", "records": 120_400, "seconds": 61.5}],
+    "folders": [f"s3://landing/orders/2026-11-28/part-{part:05d}.json.gz" for part in range(9)],
+}
+FAILED = {
+    "version": 1,
+    "status": "failed",
+    "table": LONG,
+    "error": {"type": "CorruptTableError", "message": "hoodie.properties is missing; restore it from a copy " * 4},
+}
+XCOM = {"xcom_entries": [{"task_id": "ingest", "map_index": -1}, {"task_id": "cluster", "map_index": 12}]}
+REPORTS = {
+    "xcomEntries?xcom_key": _stub(XCOM),
+    "ingest/xcomEntries/return_value": _stub({"value": COMMITTED}),
+    "cluster/xcomEntries/return_value": _stub({"value": json.dumps(FAILED)}),
+    "timeline/20261128101500000": _stub(
+        {
+            "watermarks": {"kafka://orders-eu-central-1": "2026-11-28T10:14:58+00:00"},
+            "watermarks_before": {"kafka://orders-eu-central-1": "2026-11-27T10:14:58+00:00"},
+            "extra": {"lakehouse.ingest.dead_letters": "s3://lake/sales/orders_dead_letters/manual__7"},
+        }
+    ),
+}
+ASSET = {"api/v2/assets/7": _stub({"uri": "lakehouse://sales/orders", "name": REAL})}
 
 PAGES = {
     "fleet": View(path="", see=(REAL, LONG, BROKEN, "hr.unseen")),
@@ -123,12 +228,25 @@ PAGES = {
     ),
     "unknown-tab": View(path=f"/table/{REAL}?tab=fils", see=("There is no tab fils", f"Overview of {REAL}")),
     "table-long": View(path=f"/table/{LONG}?tab=services", see=("not decided", "412 delta commits")),
+    "table-long-overview": View(path=f"/table/{LONG}", see=("svc-airflow", "1,204,998,113 new"), stubs=LONG_TABLE),
+    "table-long-partitions": View(path=f"/table/{LONG}?tab=partitions", see=("× median",), stubs=LONG_TABLE),
+    "table-long-files": View(path=f"/table/{LONG}?tab=files", see=("1 to 50 of 1,204",), stubs=LONG_TABLE),
     "table-copy-on-write": View(path=f"/table/{PUBLISHED}?tab=services", see=("not applicable", "does not need it")),
     "table-published": View(
         path=f"/table/{PUBLISHED}?tab=publication",
         see=("hive_prod.finance.settlements", "waits for the watermark"),
         stubs={"/publication": _stub(PUBLICATION)},
     ),
+    "report": View(
+        path="", see=("1,204,998", "kafka://orders", "CorruptTableError"), stubs=REPORTS, script=REPORT % digest()
+    ),
+    "report-empty": View(
+        path="",
+        see=("no lakehouse report",),
+        stubs={"xcomEntries": _stub({"xcom_entries": []})},
+        script=REPORT % digest(),
+    ),
+    "asset": View(path="/7", base="/assets", see=(REAL, "latest versions"), stubs=ASSET),
     "table-broken": View(path=f"/table/{BROKEN}", see=("This table cannot be read",)),
 }
 TABS = {
@@ -162,7 +280,7 @@ DIALOGS = {
     "remove_policy": View(
         path=f"/table/{REAL}?tab=policies", clicks=(("Remove policy", "button"),), then=("What would happen",)
     ),
-    "rollback": View(path=f"/table/{REAL}", clicks=(("Roll back", "td button"),), then=("What would happen",)),
+    "rollback": View(path=f"/table/{REAL}", clicks=(("Roll back", "td button"),), then=("a savepoint keeps",)),
     "rollback_failed": View(
         path=f"/table/{REAL}", clicks=(("Roll back failed writes", "button"),), then=("What would happen",)
     ),
@@ -180,7 +298,11 @@ DIALOGS = {
         then=("What would happen",),
         stubs={"/publication": _stub(PUBLICATION), "actions/preview": _stub(EFFECTS)},
     ),
-    "stop_run": View(path="/queue?section=running", clicks=(("Stop", "td button"),), then=("unknown DAG",), stubs={}),
+    "stop_run": View(
+        path="/queue?section=running",
+        clicks=(("Stop", "td button"),),
+        then=("What would happen", "Stop logcompaction"),
+    ),
     "silence": View(path="/alarms", clicks=(("Silence", "td button"),), then=("Reason, which others see",)),
     "end_silence": View(path="/alarms", clicks=(("End silence", "button"),), then=("What would happen",)),
     "resume_service": View(
@@ -224,10 +346,12 @@ def tab(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Iterator
 
 def faults_of(server: ApiServer, page: Page, name: str, view: View) -> list[str]:
     """Open a view and measure it at all widths and in both themes; return its faults."""
-    stub = page.send("Page.addScriptToEvaluateOnNewDocument", source=STUBBED % json.dumps(view.stubs or {}))
+    stub = page.send(
+        "Page.addScriptToEvaluateOnNewDocument", source=view.script + STUBBED % json.dumps(view.stubs or {})
+    )
     try:
         page.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
-        page.open(f"{server.url}/plugin/lakehouse{view.path}")
+        page.open(f"{server.url}{view.base}{view.path}")
         wait(page)
         page.see(*view.see)
         for text, role in view.clicks:
@@ -249,7 +373,7 @@ def faults_of(server: ApiServer, page: Page, name: str, view: View) -> list[str]
 
 def wait(page: Page) -> None:
     """Wait until the page or dialog shows what it reads; reads of a table are processes, which may take long."""
-    page.see("Fleet")
+    assert until(lambda: bool(page.run("!!document.querySelector('[data-lakehouse]')")), READ_S), page.text()
     assert until(lambda: bool(page.run(SETTLED)), READ_S), page.text()
 
 
@@ -290,3 +414,56 @@ def test_tab_of_a_table_has_no_faults_at_both_widths_and_themes(server: ApiServe
 def test_dialog_has_no_faults_at_both_widths_and_themes(server: ApiServer, tab: Page, name: str) -> None:
     faults = faults_of(server, tab, f"dialog-{name}", DIALOGS[name])
     assert not faults, shown(faults)
+
+
+def test_every_tab_and_action_has_a_picture(server: ApiServer, tab: Page) -> None:
+    tab.open(f"{server.url}/plugin/lakehouse/table/{BROKEN}")
+    tab.see("This table cannot be read")
+    tabs = tab.run("[...document.querySelectorAll('[role=tab]')].map((e) => e.innerText.toLowerCase())")
+    (main,) = [url for url in tab.requests.urls if url.endswith("/main.js")]
+    script = f"import({json.dumps(main.replace('main.js', 'actions.js'))}).then((module) => Object.keys(module.LABELS))"
+    assert set(tabs) == set(TABS)
+    assert set(tab.run(script)) <= set(DIALOGS)
+
+
+def test_dialog_names_its_service_and_only_a_harmful_action_is_red(server: ApiServer, tab: Page) -> None:
+    button = "[...document.querySelectorAll('[role=dialog] button')].find((e) => e.innerText === 'Confirm')"
+    colours = {}
+    for name, title in (
+        ("request_service", f"Request clean: {REAL}"),
+        ("rollback_failed", f"Roll back failed writes: {REAL}"),
+    ):
+        view = DIALOGS[name]
+        tab.open(f"{server.url}/plugin/lakehouse{view.path}")
+        wait(tab)
+        for text, role in view.clicks:
+            tab.click(text, role=role)
+        wait(tab)
+        tab.see(title, "What would happen")
+        assert until(lambda: bool(tab.run(f"!!{button}")))
+        pixel = f"getComputedStyle({button}).backgroundColor"
+        colours[name] = tab.run(
+            "(() => { const pen = document.createElement('canvas').getContext('2d');"
+            f" pen.fillStyle = {pixel}; pen.fillRect(0, 0, 1, 1); return [...pen.getImageData(0, 0, 1, 1).data]; }})()"
+        )
+    red, _, blue, _ = colours["request_service"]
+    assert red < blue, "a request is not red"
+    red, _, blue, _ = colours["rollback_failed"]
+    assert red > 2 * blue, "a rollback is red"
+
+
+def test_last_state_is_shown_with_its_age_while_a_table_is_read_again(server: ApiServer, tab: Page) -> None:
+    tab.open(f"{server.url}/plugin/lakehouse/table/{REAL}?tab=files")
+    wait(tab)
+    tab.see("base instant")
+    # The next read of the files does not end.
+    hung = "const real = window.fetch; window.fetch = (input, init) => (String(input.url || input).includes('/files') ?"
+    hung += " new Promise(() => {}) : real(input, init));"
+    stub = tab.send("Page.addScriptToEvaluateOnNewDocument", source=hung)
+    try:
+        tab.open(f"{server.url}/plugin/lakehouse/table/{REAL}?tab=files")
+        tab.see("Reading the table again. Shown is its state of", "ago.", "base instant")
+        tab.open(f"{server.url}/plugin/lakehouse/table/{REAL}?tab=files&partition=2026-03-02")
+        tab.see("Reading the files and the timeline of the table")
+    finally:
+        tab.send("Page.removeScriptToEvaluateOnNewDocument", identifier=stub["identifier"])

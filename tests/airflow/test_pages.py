@@ -47,6 +47,28 @@ MANY_INSTANTS = """import(%s).then((model) => {
   const counted = whole.reduce((sum, box) => sum + box.count, 0);
   return JSON.stringify({rows: placed.rows.length, whole: whole.length, counted, hour: hour.length});
 })"""
+FIRST_DAY = "document.querySelector('[data-day=\"2026-03-01\"]')"
+#: Days of partition paths, and the calendar of a month.
+DAYS = """import(%s).then((model) => {
+  const paths = ['day=2026-01-31', 'dt=20260131/city=bern', 'year=2026/month=1/day=31', 'city=bern/2026-01-31',
+    '2026-02-31', 'id=20260131123'];
+  const of = paths.map(model.dayOf), month = model.calendar(Date.parse('2026-01-01'), Date.parse('2026-01-31'));
+  return JSON.stringify({
+    days: of.map((day) => day && new Date(day.ms).toISOString().slice(0, 10)),
+    others: of.map((day) => day && day.other),
+    cells: month.cells.length, columns: month.columns,
+  });
+})"""
+#: A graph with an edge that skips a column, and a cycle.
+GRAPH = """import(%s).then((model) => {
+  const edge = ([source, target]) => ({source, target});
+  const graph = {nodes: ['a', 'b', 'c', 'd'].map((id) => ({id})), edges: ['ab', 'bc', 'ac', 'dc', 'ca'].map(edge)};
+  const {boxes, paths} = model.placed(graph);
+  return JSON.stringify({
+    layers: [...model.layersOf(graph.nodes, graph.edges)], points: paths.map((path) => path.points),
+    boxes: [...boxes.values()].map((box) => [box.x, box.y]),
+  });
+})"""
 #: Column headers of the list of instants.
 HEADERS = "[...document.querySelectorAll('[aria-label=Instants] thead th')].map((cell) => cell.innerText)"
 REMOVE = {"action": "remove_policy", "parameters": {"service": "clean"}}
@@ -89,13 +111,21 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Database:
     late = {"rule": "freshness", "severity": 3, "text": "The newest commit is 14 h old; the objective is 1 h.",
             "action": "Look at the DAG ingest.bank.accounts.", "value": 14.0, "threshold": 1.0}  # fmt: skip
     with database.session() as session:
-        (orders,) = session.scalars(select(TableRow.id))
+        ((orders, place_of_orders),) = session.execute(select(TableRow.id, TableRow.location)).all()
         state = session.get(TableStateRow, orders) or TableStateRow(table_id=orders)
         state.numbers, state.looked_ms = numbers(NOW), NOW
         state.severity, state.problems, state.error = 0, [], None
         session.add(state)
         stale = numbers(NOW, last_commit_ms=NOW - 14 * 3_600_000)
-        add_table(session, FleetTable(name="bank.accounts", numbers=stale, severity=3, problems=(late,)), NOW)
+        derived = {"source": "table", "tables": {"o": place_of_orders}, "transform": {"sql": "SELECT * FROM o"}}
+        accounts = FleetTable(
+            name="bank.accounts",
+            numbers=stale,
+            severity=3,
+            problems=(late,),
+            spec={"ingest": derived, "schema": {"id": "string"}},
+        )
+        add_table(session, accounts, NOW)
         broken = FleetTable(name="web.clicks", error="CorruptTableError: hoodie.properties is missing")
         add_table(session, broken, NOW)
     return database
@@ -175,6 +205,52 @@ def test_partitions_policies_and_files_are_shown_with_their_origin(server: ApiSe
     tab.click("Confirm")
     tab.see("Recorded as action")
     assert server.api("tables/sales.orders/actions/preview", body=REMOVE)["effects"][0].startswith("Nothing to do")
+
+
+def test_partitions_by_day_are_a_calendar_with_three_measures(server: ApiServer, tab: Page) -> None:
+    open_table(server, tab, tab="partitions")
+    tab.see("2026-03-01 to 2026-03-04, 4 days with data", "Numbers of these days as a table")
+    days = "[...document.querySelectorAll('[data-heatmap=calendar] [data-day]')].map((cell) => cell.dataset.day)"
+    assert tab.run(days) == [f"2026-03-0{day}" for day in (1, 2, 3, 4)]
+    box = json.loads(tab.run(f"JSON.stringify({FIRST_DAY}.getBoundingClientRect())"))
+    tab.send("Input.dispatchMouseEvent", type="mouseMoved", x=box["x"] + 5, y=box["y"] + 5)
+    tab.see("1 of 1 base files are small", "click for its files")
+    tab.click("Small files")
+    tab.see("Base files that are small", "up to 100 %")
+    assert "measure=small" in tab.run("location.search")
+    tab.click("Last write")
+    tab.see("Time since the last write")
+    tab.run(f"{FIRST_DAY}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+    tab.see("Partition 2026-03-01", "All partitions")
+
+
+def test_lineage_links_tables_and_a_table_without_one_says_so(server: ApiServer, tab: Page) -> None:
+    open_table(server, tab, tab="lineage")
+    tab.see("sales.orders", "bank.accounts", "changes", "As a list")
+    assert tab.run("document.querySelector('[data-lineage]').dataset.lineage") == "2"
+    links = "[...document.querySelectorAll('[data-lineage] a')].map((link) => link.getAttribute('href'))"
+    assert tab.run(links) == ["/plugin/lakehouse/table/bank.accounts?tab=lineage"]
+    tab.click("bank.accounts", role="li a")
+    assert until(lambda: tab.run("location.pathname") == "/plugin/lakehouse/table/bank.accounts")
+    open_table(server, tab, "web.clicks", tab="lineage")
+    tab.see("This table has no lineage", "no other table of the catalog reads it")
+    assert tab.errors == []
+
+
+def test_models_of_heat_map_and_lineage_place_days_and_edges(server: ApiServer, tab: Page) -> None:
+    tab.open(f"{server.url}/plugin/lakehouse")
+    tab.see("sales.orders")
+    (main,) = [url for url in tab.requests.urls if url.endswith("/main.js")]
+    found = json.loads(tab.run(DAYS % json.dumps(main.replace("main.js", "heatmap-model.js"))))
+    assert found["days"] == ["2026-01-31", "2026-01-31", "2026-01-31", "2026-01-31", None, None]
+    assert found["others"] == ["", "bern", "", "bern", None, None]
+    assert found["cells"] == 31 and found["columns"] == 5
+    graph = json.loads(tab.run(GRAPH % json.dumps(main.replace("main.js", "lineage-model.js"))))
+    assert graph["layers"] == [["a", 0], ["b", 1], ["c", 2], ["d", 1]]
+    # The edge from a to c passes the column of b at a place of its own; the cycle back to a goes from right to left.
+    assert [len(points) for points in graph["points"]] == [2, 2, 4, 2, 2]
+    passing = graph["points"][2][1]
+    assert all(not (y <= passing[1] <= y + 52) for x, y in graph["boxes"] if x == passing[0])
 
 
 def test_timeline_draws_instants_and_decodes_the_chosen_one(server: ApiServer, tab: Page, tmp_path: Path) -> None:
@@ -282,13 +358,48 @@ def test_why_compares_two_decisions_of_a_service(server: ApiServer, tab: Page, c
     tab.see("input", "reason", "code")
 
 
+def test_paused_scheduler_is_named_and_started_by_a_click(server: ApiServer, tab: Page, tmp_path: Path) -> None:
+    pause(server, "services.schedule")
+    paused = "The DAG services.schedule is paused"
+    open_table(server, tab, tab="services")
+    tab.see(paused)
+    tab.click("Request", role="[data-service=archive] button")
+    tab.see("Once it is started, its first decision runs archive, due or not.")
+    tab.click("Confirm")
+    tab.see("waits until the DAG services.schedule is started.")
+    tab.open(f"{server.url}/plugin/lakehouse/queue")
+    tab.see(paused)
+    tab.open(f"{server.url}/plugin/lakehouse")
+    tab.see(paused, "no alarm is sent", "sales.orders")
+    tab.screenshot(picture("fleet-paused", tmp_path), height=520)
+    with browser(tmp_path / "viewer") as page:
+        page.log_in(server.url, server.token("viewer"))
+        page.open(f"{server.url}/plugin/lakehouse")
+        page.see(paused, "You may not start it", "airflow dags unpause services.schedule")
+        assert not page.run("!!document.querySelector('[data-lakehouse=dag-notice] button')")
+    tab.click("Start services.schedule")
+    assert until(lambda: paused not in tab.text()), tab.text()
+    assert server.fetch("/api/v2/dags/services.schedule", role="op")[1]["is_paused"] is False
+    assert tab.errors == []
+
+
+def pause(server: ApiServer, dag_id: str, paused: bool = True) -> None:
+    """Pause a DAG, or unpause it, with Airflow's API."""
+    path = f"/api/v2/dags/{dag_id}?update_mask=is_paused"
+    status, answer = server.fetch(path, role="admin", body={"is_paused": paused}, method="PATCH")
+    assert status == 200, answer
+
+
 def test_request_shows_its_dry_run_first_and_is_recorded_with_the_user(
     server: ApiServer, tab: Page, catalog: Database
 ) -> None:
+    pause(server, "services.schedule", False)
     open_table(server, tab, tab="services")
     tab.click("Request", role="[data-service=clean] button")
     tab.see("What would happen", "The next decision of the scheduler runs clean")
-    requested = select(ActionRow).where(ActionRow.action == "request_service")
+    requested = select(ActionRow).where(
+        ActionRow.action == "request_service", ActionRow.parameters["service"].as_string() == "clean"
+    )
     with catalog.reading() as session:
         assert session.scalars(requested).all() == []
     tab.click("Confirm")
@@ -410,6 +521,23 @@ def test_active_run_is_stopped_after_its_dry_run(server: ApiServer, tab: Page, c
     tab.see("Recorded as action", "Open the DAG run")
     task = f"/api/v2/dags/lakehouse.actions/dagRuns/{started['dag_run']}/taskInstances/act"
     assert server.fetch(task, role="op")[1]["state"] == "failed"
+
+
+def test_table_that_no_pass_has_seen_gets_its_numbers_on_demand(
+    server: ApiServer, tab: Page, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = tmp_path_factory.mktemp("unseen")
+    environ = {**os.environ, "LAKEHOUSE_CATALOG": server.environment["LAKEHOUSE_CATALOG"]}
+    command = [SPARK_PYTHON, "-m", "tests.support.lake", place, "web.unseen"]
+    subprocess.run(command, cwd=ROOT, env=environ, check=True, capture_output=True)
+    (row,) = server.api("tables?search=web.unseen")["rows"]
+    assert (row["looked_ms"], row["numbers"]) == (None, {})
+    tab.open(f"{server.url}/plugin/lakehouse?search=web.unseen")
+    text = tab.see("web.unseen", "not checked yet", "numbers read", "4 (100 %)")
+    assert "kB" in text and "not looked at" not in text
+    open_table(server, tab, "web.unseen")
+    tab.see("file groups", "not checked yet")
+    assert until(lambda: "4\n\nfile groups" in tab.text()), tab.text()
 
 
 def test_viewer_sees_actions_disabled(server: ApiServer, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_process_that_ends_before_every_answer_is_an_error_with_its_signal(reade
 
 
 def test_process_that_does_not_answer_is_killed(command: ReaderCommand) -> None:
-    readers = Readers(command=lambda: command, clock=SystemClock(), limits=ReaderLimits(answer_s=20))
+    readers = Readers(command=lambda: command, clock=SystemClock())
     read(readers)
     first = pid(readers)
     readers._idle[0]._limits = ReaderLimits(answer_s=1)

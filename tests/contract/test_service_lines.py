@@ -53,6 +53,11 @@ def test_compaction_does_not_apply_to_a_copy_on_write_table(catalog: Database) -
     assert lines(catalog, "a.mor")["compaction"].applies
 
 
+def test_service_that_is_off_by_default_is_not_shown_as_enabled(catalog: Database) -> None:
+    found = lines(catalog, "a.mor")
+    assert [name for name, line in found.items() if not line.enabled] == ["orphans", "validation"]
+
+
 def test_newest_decision_says_whether_a_service_applies(catalog: Database) -> None:
     decide(catalog, 2, "sync", due=False, code="not_applicable", reason="the table declares no metastore")
     assert not lines(catalog, "a.mor")["sync"].applies

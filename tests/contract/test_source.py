@@ -7,11 +7,13 @@ of the two registries, and one `Landing` here.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from importlib import import_module
 from itertools import count
 from typing import Any, ClassVar, Self
 
@@ -35,6 +37,8 @@ from lakehouse.platform.sources.source_context import SourceContext
 from lakehouse.platform.sources.table_plan import TablesPlan
 from lakehouse.platform.sources.tables import TablesSource
 from lakehouse.spec.contracts.job import JobStatus, interval_text
+from lakehouse.spec.custom_source import CustomSourceSpec
+from lakehouse.spec.function import ALLOWED_FUNCTIONS
 from lakehouse.spec.ingest import SOURCE_SPECS, IngestSpec, ingest_mapping
 from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.mysql_source import MysqlSourceSpec
@@ -45,6 +49,7 @@ from lakehouse.spec.spec_key import SpecKey
 from lakehouse.spec.table import TableSpec, parse_spec
 from lakehouse.spec.table_source import TableSourceSpec
 from lakehouse.spec.yaml_section import Section
+from tests.support import custom_log
 from tests.support.ingested import BAD
 from tests.support.landings import START, AscendingLanding, FilesLanding, Landing, NotifiedLanding, interval
 from tests.support.memory_topic import MemoryTopic, kafka_source
@@ -281,6 +286,35 @@ class Crashing:
         raise RuntimeError("crash before the commit")
 
 
+class CustomLanding(Landing):
+    """The in-memory log of a class outside of the package, opened by its name."""
+
+    def __init__(self, by_interval: bool) -> None:
+        super().__init__(by_interval)
+        custom_log.LOGS[self.root] = []
+
+    def section(self) -> IngestSpec:
+        source = CustomSourceSpec(class_name=custom_log.NAME, options={"log": self.root}, by_interval=self.by_interval)
+        return IngestSpec(source=source, operation="insert", max_bad_records=9)
+
+    def source(self) -> Source[Any]:
+        session: Any = None
+        environ = {ALLOWED_FUNCTIONS: custom_log.NAME}
+        return open_source(SourceContext(session=session, spec=self.spec(), environ=environ, storage_options={}))
+
+    def put(self, *records: str, hour: int = 0) -> None:
+        custom_log.LOGS[self.root] += [(START + timedelta(hours=hour), text) for text in records]
+
+
+def _of_environment() -> dict[str, Callable[[bool], Landing]]:
+    """Return the landing of a source outside of this checkout that LAKEHOUSE_TEST_LANDING names; see write-a-source."""
+    name = os.environ.get("LAKEHOUSE_TEST_LANDING", "")
+    if not name:
+        return {}
+    module, _, kind = name.partition(":")
+    return {"custom landing_of_the_environment": getattr(import_module(module), kind)}
+
+
 LANDINGS: dict[str, Callable[[bool], Landing]] = {
     "files": FilesLanding,
     "files by names": AscendingLanding,
@@ -288,6 +322,8 @@ LANDINGS: dict[str, Callable[[bool], Landing]] = {
     "log": LogLanding,
     "table": TableLanding,
     "kafka": KafkaLanding,
+    "custom": CustomLanding,
+    **_of_environment(),
 }
 EVERY_SOURCE = pytest.mark.parametrize("kind", LANDINGS)
 
@@ -453,7 +489,7 @@ def test_plan_refuses_an_unreadable_checkpoint_with_its_value(kind: str) -> None
 @EVERY_SOURCE
 def test_plan_by_interval_without_an_interval_is_refused_with_the_setting(kind: str) -> None:
     landing = LANDINGS[kind](True)
-    value = {"files": r"landing/\{start:", "log": "orders", "table": "/source", "kafka": "orders"}[
+    value = {"files": r"landing/\{start:", "log": "orders", "table": "/source", "kafka": "orders", "custom": ""}[
         kind.partition(" ")[0]
     ]
     with pytest.raises(UserError, match=f"{value}.* is read by data interval, and this run has none"):
@@ -483,7 +519,7 @@ def test_spec_accepts_only_the_setting_names_of_its_source(monkeypatch: pytest.M
     with pytest.raises(UserError, match=r"ingest needs 'path'"):
         parse_spec(f"{head}  operation: insert\n", source="t.yaml")
     with pytest.raises(
-        UserError, match=r"t\.yaml:5: source: 'logs' is not one of files, table, kafka, mysql, postgres, log"
+        UserError, match=r"t\.yaml:5: source: 'logs' is not one of files, table, kafka, mysql, postgres, custom, log"
     ):
         parse_spec(f"{head}  source: logs\n", source="t.yaml")
 

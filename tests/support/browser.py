@@ -81,8 +81,8 @@ class Page:
         return result["result"].get("value")
 
     def text(self) -> str:
-        """Return the visible text of the page."""
-        return str(self.run("document.body ? document.body.innerText : ''"))
+        """Return the visible text of the page; a space that keeps a value on one line is a space."""
+        return str(self.run("document.body ? document.body.innerText : ''")).replace("\u00a0", " ")
 
     def see(self, *texts: str) -> str:
         """Wait until the page shows all texts, and return its text."""

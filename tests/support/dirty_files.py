@@ -198,6 +198,14 @@ def _dialects() -> tuple[DirtyFile, ...]:
             words=("windows-1252 is a guess",),
         ),
         DirtyFile(
+            name="names.csv",
+            content=_csv("Order ID,Größe,2nd,a,A b", lambda n: f"n{n},{n},{n / 4},x,y"),
+            types={"Order ID": "string", "Größe": "int", "2nd": "double"},
+            options={},
+            key=("order_id",),
+            words=("names that a table cannot have get new ones in 'select': 'Order ID', 'Größe', '2nd'",),
+        ),
+        DirtyFile(
             name="wide.csv",
             content=_csv("id,text", lambda n: f"n{n},caf\u00e9 {n}").decode().encode("utf-16"),
             types={"text": "string"},
@@ -219,7 +227,8 @@ def _record(number: int) -> dict[str, object]:
         "n": number / 2,
         "zip": f"{number:05d}",
         "tags": ["a", number],
-        "inner": {"big": 1 << 70, "flag": True, "odd name": None},
+        "inner": {"big": 1 << 70, "flag": True, "other": None},
+        "odd": {"field name": number},
         "mixed": number if number % 2 else "x",
         "nothing": None,
     }
@@ -233,7 +242,8 @@ def _json_files() -> tuple[DirtyFile, ...]:
         "n": "double",
         "zip": "string",
         "tags": "array<string>",
-        "inner": "struct<big:decimal(22,0),flag:boolean,`odd name`:string>",
+        "inner": "struct<big:decimal(22,0),flag:boolean,other:string>",
+        "odd": "string",
         "mixed": "string",
     }
     lines = "\n".join(map(json.dumps, records))

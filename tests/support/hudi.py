@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,12 @@ class Hudi:
         """Return the latest snapshot; `__` in the name of an option stands for a dot."""
         dotted = {key.replace("__", "."): value for key, value in options.items()}
         return self._rows({"verb": "read", "location": location, "options": dotted})
+
+    def collect(self, location: str, columns: Sequence[str], options: Mapping[str, str]) -> pa.Table:
+        """Return columns of few rows, whose values are JSON's; faster than `read`, which writes a file."""
+        request = {"verb": "collect", "location": location, "columns": list(columns), "options": dict(options)}
+        rows = self._ask(request)["rows"]
+        return pa.table({name: [row[name] for row in rows] for name in columns})
 
     def read_as_of(self, location: str, time: str) -> pa.Table:
         """Return the snapshot as of the instant `time`."""

@@ -70,6 +70,9 @@ class Worker:
         elif request["verb"] == "read":
             reader = self._spark.read.format("hudi").options(**request["options"])
             _write_output(reader.load(request["location"]), request["output"])
+        elif request["verb"] == "collect":
+            rows = self._spark.read.format("hudi").options(**request["options"]).load(request["location"])
+            return {"rows": [row.asDict() for row in rows.select(*request["columns"]).collect()]}
         elif request["verb"] == "write":
             rows = self._spark.read.parquet(request["input"])
             rows.write.format("hudi").options(**request["options"]).mode(request["mode"]).save(request["location"])

@@ -137,7 +137,7 @@
       const style = styleOf(shape); const paint = style.fill !== 'none' && shape.tagName !== 'line' ? style.fill : style.stroke;
       const rect = shape.getBoundingClientRect();
       if (paint === 'none' || shape.dataset.quiet !== undefined || !(rect.width + rect.height)) return;
-      const below = canvasBelow(shape, rect.left + rect.width / 2, rect.top + rect.height / 2);
+      const below = paper(svg);
       const found = contrast(over(faded(colour(paint), opacity(shape)), below), below);
       if (found < 3) say(`contrast ${found.toFixed(1)} of a ${shape.tagName} in "${short(svg.getAttribute('aria-label') || '')}"`);
     });

@@ -24,7 +24,8 @@ _HUDI_OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.datasource.write.partitionpath.field": "p",
     "hoodie.datasource.write.precombine.field": "ts",
-    "hoodie.insert.shuffle.parallelism": "1",
+    "hoodie.index.type": "SIMPLE",
+    "hoodie.bulkinsert.shuffle.parallelism": "1",
     "hoodie.upsert.shuffle.parallelism": "1",
     "hoodie.metadata.enable": "false",
     "hoodie.clean.automatic": "false",
@@ -111,7 +112,7 @@ def samples_of_hudi(hudi: Hudi, directory: Path) -> Iterator[Sample]:
     for table_type in TYPES:
         location = str(directory / f"{table_type}_6")
         options = _HUDI_OPTIONS | {"hoodie.datasource.write.table.type": table_type}
-        insert = {"hoodie.datasource.write.operation": "insert"}
+        insert = {"hoodie.datasource.write.operation": "bulk_insert"}
         hudi.write(location, batch(FIRST, 1), options | insert, mode="overwrite")
         hudi.write(location, batch(CHANGED, 2), options)
         yield _sample(Table.open(location))
@@ -122,10 +123,13 @@ def read_by_hudi(hudi: Hudi) -> Read:
 
     def read(sample: Sample, query: Query) -> pa.Table:
         if query is Query.AS_OF:
-            return hudi.read_as_of(sample.location, sample.first)
+            options = {"as.of.instant": sample.first}
+        else:
+            options = {"hoodie.datasource.query.type": query.value}
         if query is Query.INCREMENTAL:
-            return hudi.read_incremental(sample.location, sample.start, sample.end)
-        return hudi.read(sample.location, hoodie__datasource__query__type=query.value)
+            options["hoodie.datasource.read.begin.instanttime"] = sample.start
+            options["hoodie.datasource.read.end.instanttime"] = sample.end
+        return hudi.collect(sample.location, ("id", "v"), options)
 
     return read
 
@@ -143,7 +147,8 @@ def _differs(reader: Reader, sample: Sample, attempt: Attempt, read: Read) -> st
     is_version_read, is_column_read = reader.reads(sample.version), reader.cells[attempt.column].reads
     promised = bool(is_version_read and is_column_read)
     try:
-        rows = dict(zip(*(read(sample, attempt.query).column(name).to_pylist() for name in ("id", "v")), strict=True))
+        table = read(sample, attempt.query)
+        rows = dict(zip(table.column("id").to_pylist(), table.column("v").to_pylist(), strict=True))
     except Exception as error:
         if promised:
             return f"the matrix says yes, and the read fails: {error}"

@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[2]
 REFERENCE_FOLDER = ROOT / "docs" / "reference"
 _VARIABLE = re.compile(r"(?<![\w{.])_?(?:LAKEHOUSE|OTEL|AWS)_[A-Z0-9_]*[A-Z0-9](?![\w])")
 _CODE = ("lakehouse", "plugins", "dags")
-#: Names that look like variables of the environment, and the mark by which `make ui` finds its own processes.
-_OTHERS = {"LAKEHOUSE_DEMO_PROCESS", "_LAKEHOUSE_ERROR"}
+#: Names that look like variables of the environment.
+_OTHERS = {"_LAKEHOUSE_ERROR"}
 
 
 def reference(name: str) -> str:

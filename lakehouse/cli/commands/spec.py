@@ -16,7 +16,12 @@ the variable AIRFLOW_CONN_<ID> has.
 The spec has the columns with their types, the options of the reader, and candidates for key, ordering and partitions.
 What the sample does not decide is a comment. Only the sample is read, and no table is created.
 """
-_CHECK = """Check a table spec: its settings, its table and the access to its source, as `ingest run --check` does."""
+_CHECK = """Check a table spec: its settings, its table and the access to its source, as `ingest run --check` does.
+
+With --sample, the command also reads the first records of files or of a topic by Spark, as an ingestion does, and
+shows the first rows as they would be stored, and the bad records with file, line, column, value and type. It writes
+nothing. The exit code is that of a wrong input if the sample has more bad records than max_bad_records.
+"""
 #: Formats that can be given, so that help does not import the readers.
 _FORMATS = ("csv", "json", "parquet", "orc", "avro")
 
@@ -67,8 +72,19 @@ COMMANDS: dict[str, click.Command] = {
                 "check",
                 "suggest:check",
                 _CHECK,
-                [Place("spec", "The table spec (YAML)."), output()],
-                examples=("lakehouse spec check orders.yaml",),
+                [
+                    Place("spec", "The table spec (YAML)."),
+                    flag("--sample", "Read a sample of the source, of files or a topic, and show its rows."),
+                    value("--rows", "Largest number of sampled records, with --sample.", type=Count(1), default=1000),
+                    value("--files", "Largest number of sampled files, with --sample.", type=Count(1), default=10),
+                    value("--show", "Number of rows and of bad records to show.", type=Count(1), default=10),
+                    value("--input", "The input, of a spec with several.", metavar="NAME"),
+                    output(),
+                ],
+                examples=(
+                    "lakehouse spec check orders.yaml",
+                    "lakehouse spec check orders.yaml --sample --rows 10000",
+                ),
             ),
         ],
     )

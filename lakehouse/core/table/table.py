@@ -428,7 +428,9 @@ class Table(Readable):
     def describe(self) -> TableSummary:
         """Return a summary of the table: configuration, schema, partitions, plans, latest commits."""
         loaded = self.refresh()
-        return describe(loaded, partition_expiry(loaded, self._policies))
+        return describe(
+            loaded, partition_expiry(loaded, self._policies), small_bytes=self._policies.write.small_file_bytes
+        )
 
     def health(self) -> TableHealth:
         """Return measures that show whether a table service is overdue; the table is listed once."""

@@ -110,7 +110,7 @@ def _services(session: Session, table: TableRow, spec: Mapping[str, Any], now_ms
     return tuple(
         ServiceLine(
             service=service,
-            enabled=_enabled(policies.settings_of(table.namespace, table.name, declared, service)),
+            enabled=_enabled(service, policies.settings_of(table.namespace, table.name, declared, service)),
             applies=_applies(service, spec, decisions.get(service)),
             requests=requests.get(service, 0),
             decision=decisions.get(service),
@@ -127,8 +127,8 @@ def _applies(service: str, spec: Mapping[str, Any], decision: DecisionRecord | N
     return not (service_spec(service).merge_on_read_only and spec.get("type") == "COPY_ON_WRITE")
 
 
-def _enabled(settings: Mapping[str, Any]) -> bool:
-    return str(settings.get("enabled", True)).lower() != "false"
+def _enabled(service: str, settings: Mapping[str, Any]) -> bool:
+    return str(settings.get("enabled", service_spec(service).enabled_by_default)).lower() != "false"
 
 
 def _active_runs(session: Session, identifier: str, now_ms: int) -> dict[str, str]:

@@ -77,11 +77,11 @@ from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import (
     Schema,
     Session,
+    ingest_settings,
     schema_from_json,
     schema_of_arrow,
     schema_to_json,
     storage_options_of,
-    utc,
 )
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus, interval_text
 from lakehouse.spec.contracts.lineage import is_lineage_wanted
@@ -199,7 +199,7 @@ def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], 
     clock = run.env.clock
     started_ms = clock.now_ms()
     # The readers name the step of most failures; a lost process can also show elsewhere.
-    with spark_failures(f"the ingestion into {run.spec.table}"), utc(session):
+    with spark_failures(f"the ingestion into {run.spec.table}"), ingest_settings(session):
         report = work(run)
     return replace(report, seconds=(clock.now_ms() - started_ms) / 1000)
 
@@ -249,7 +249,7 @@ def run_database(
             )
         )
 
-    with spark_failures(f"the ingestion into {spec.table}"), utc(tasks.session):
+    with spark_failures(f"the ingestion into {spec.table}"), ingest_settings(tasks.session):
         report = run_databases(
             DatabaseRun(
                 tasks=tasks,
@@ -368,7 +368,7 @@ def _ingested(
     Raises _RefusedRowsError if the write refused rows that were not counted; nothing was committed.
     """
     operation = ingest_of(run.spec).operation
-    known = replace(_known_columns(run, table), previous=plan.previous)
+    known = replace(known_columns(run, table), previous=plan.previous)
     box = _dead_letter_box(run, plan, source_plan)
     with (
         run.source.read(source_plan, known=known, dead_letters=box) as read,
@@ -482,7 +482,7 @@ def _delete_unnamed_letters(table: Table, box: DeadLetterBox, attempts: Iterable
             box.empty(attempt)
 
 
-def _known_columns(run: IngestContext, table: Table | None) -> KnownColumns:
+def known_columns(run: IngestContext, table: Table | None) -> KnownColumns:
     """Return the columns that are known before the source is read."""
     keys = {key: text for key, text in run.options.items() if key not in CREATE_OPTIONS}
     schema = None if table is None else _known_schema(run.spec, table)

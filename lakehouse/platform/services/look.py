@@ -97,8 +97,9 @@ def look(entry: TableEntry | InvalidEntry, policies: ServicePolicies, request: L
         return _unseen(entry, request, error_text(error))
 
 
-def _exists(entry: TableEntry) -> bool:
-    return read_properties(open_storage(entry.location)) is not None
+def is_not_created(entry: TableEntry) -> bool:
+    """Return whether a registered table does not exist, because its first ingested rows will create it."""
+    return entry.identity is None and read_properties(open_storage(entry.location)) is None
 
 
 def _without_table(entry: TableEntry, request: LookRequest) -> Look:
@@ -136,7 +137,7 @@ def _seen(entry: TableEntry, policies: ServicePolicies, request: LookRequest) ->
     try:
         table = open_table(entry, policies)
     except UserError:
-        if entry.identity is None and not _exists(entry):
+        if is_not_created(entry):
             return _without_table(entry, request)
         raise
     found = table.services_as_loaded
@@ -194,7 +195,8 @@ def _numbers(found: TableServices, health: TableHealth, active: Collection[str])
         base_bytes=health.base_bytes,
         log_bytes=health.log_bytes,
         log_files=health.log_files,
-        small_files=health.small_files,
+        # The number of files of a bucket index follows from its buckets, and a clustering does not merge them.
+        small_files=None if found.policies.index.index_type.hashes_keys else health.small_files,
         pending_plans=health.pending_plans,
         pending_writes=health.pending_writes,
         failed_plans=sum(plan.state is State.INFLIGHT and plan.requested not in active for plan in plans),

@@ -285,7 +285,8 @@ def _with_new(
     more: list[Any] = []
     if added:
         with_new = infer_schema(session, [one.files for one in column_sets if added.keys() & set(one.names)])
-        more = [column_of(with_new, name) for name in sorted(added)]
+        # Empty objects give no column.
+        more = [column_of(with_new, name) for name in sorted(added) if name in with_new.names]
     if policy.new_column == "add" or not fields:
         plan = ReadPlan(sets=column_sets, schema=schema_of([*columns, *more]), ignored=ignored)
     else:

@@ -13,9 +13,11 @@ import io
 import itertools
 import logging
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +33,9 @@ HEAD_BYTES = 64 << 10
 _AT_ONCE = 16
 _PART = 4096
 _PROGRESS = 1000
-_MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
+_MORE = 16
+#: The first bytes of compressed files; those of zstd may begin with a skippable frame, as pzstd writes them.
+_MAGIC = {".gz": (b"\x1f\x8b",), ".bz2": (b"BZh",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
 _TYPED_MAGIC = {"parquet": b"PAR1", "orc": b"ORC", "avro": b"Obj\x01", "debezium_avro": b"Obj\x01"}
 _UNREADABLE = (".zip", ".xz", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
 
@@ -80,10 +84,7 @@ def by_names(probes: Iterable[Probe]) -> dict[tuple[str, ...], tuple[SourceFile,
 def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str, str]) -> Probe | None:
     if file.size_bytes == 0:
         return None
-    try:
-        head = storage.get_range(file.path, 0, HEAD_BYTES)
-    except NotFoundError as error:
-        raise RetryableError(f"{file.url} was deleted after it was listed; run again", path=file.url) from error
+    head = _head(storage, file, HEAD_BYTES)
     magic = _TYPED_MAGIC.get(format)
     if magic is not None:
         if not head.startswith(magic):
@@ -91,13 +92,41 @@ def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str
         return Probe(file=file)
     if flag(options, "multiLine", default=False) and format == "json":
         return Probe(file=file)
-    text = _decoded(_text_head(file, head), options)
     if format == "csv" and flag(options, "header", default=True):
+        text = _text_with_header(storage, file, head, options)
         return Probe(file=file, names=_header(file, text, options)) if text.strip() else None
+    text = _decoded(_text_head(file, head, HEAD_BYTES), options)
     return Probe(file=file, names=_json_names(_first_line(text)) if format == "json" else ())
 
 
-def _text_head(file: SourceFile, head: bytes) -> bytes:
+def _head(storage: Storage, file: SourceFile, size: int) -> bytes:
+    try:
+        return storage.get_range(file.path, 0, size)
+    except NotFoundError as error:
+        raise RetryableError(f"{file.url} was deleted after it was listed; run again", path=file.url) from error
+
+
+def _text_with_header(storage: Storage, file: SourceFile, head: bytes, options: Mapping[str, str]) -> str:
+    """Return the first part of a file that has a complete line besides blank ones and comments, or the whole file."""
+    size, dialect = HEAD_BYTES, CsvDialect.of(options)
+    while True:
+        data = _text_head(file, head, size)
+        text = _decoded(data, options)
+        lines = text.split(dialect.line_break) if dialect.line_break else text.splitlines()
+        is_all = len(head) >= file.size_bytes and len(data) < size
+        if is_all or any(_is_record(line, dialect) for line in lines[:-1]):
+            return text
+        size *= _MORE
+        if len(head) < file.size_bytes:
+            head = _head(storage, file, size)
+
+
+def _is_record(line: str, dialect: CsvDialect) -> bool:
+    return bool(line.strip()) and not (dialect.comment and line.startswith(dialect.comment))
+
+
+def _text_head(file: SourceFile, head: bytes, most: int) -> bytes:
+    """Return at most `most` bytes of the text of a file by its first bytes."""
     suffix = file.path[file.path.rfind(".") :].lower()
     if suffix in _UNREADABLE:
         raise UserError(
@@ -113,20 +142,36 @@ def _text_head(file: SourceFile, head: bytes) -> bytes:
     if not head.startswith(magic):
         raise UserError(f"{file.url} is named {suffix} but is not {suffix}: it begins with {head[:8]!r}", path=file.url)
     try:
-        if suffix == ".gz":
-            return zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
         if suffix == ".zst":
-            return _unpacked_zstd(head)
-        return bz2.BZ2Decompressor().decompress(head, HEAD_BYTES)
+            return _unpacked_zstd(head, most)
+        return _unpacked(head, most, partial(zlib.decompressobj, wbits=31) if suffix == ".gz" else bz2.BZ2Decompressor)
     except (zlib.error, OSError) as error:
         raise UserError(f"{file.url} is damaged: {error}", path=file.url) from error
 
 
-def _unpacked_zstd(head: bytes) -> bytes:
+def _unpacked(head: bytes, most: int, decompressor: Callable[[], Any]) -> bytes:
+    """Return the beginning of the text of a gzip or bzip2 file, which may have several members, also empty ones."""
+    text = b""
+    while head and len(text) < most:
+        member = decompressor()
+        try:
+            text += member.decompress(head, most - len(text))
+        except (zlib.error, OSError):
+            if text:
+                # A file that is damaged further on fails when it is read.
+                break
+            raise
+        if not member.eof:
+            break
+        head = member.unused_data.lstrip(b"\0")
+    return text
+
+
+def _unpacked_zstd(head: bytes, most: int) -> bytes:
     """Return the beginning of the text of a zstd file, whose first bytes may end inside of a block."""
     stream = pa.CompressedInputStream(pa.BufferReader(head), "zstd")
     text = b""
-    while len(text) < HEAD_BYTES:
+    while len(text) < most:
         try:
             part = stream.read(_PART)
         except OSError:
@@ -156,7 +201,7 @@ def _first_line(text: str) -> str | None:
 def _header(file: SourceFile, text: str, options: Mapping[str, str]) -> tuple[str, ...]:
     dialect = CsvDialect.of(options)
     lines = text.split(separator) if (separator := option(options, "", "lineSep")) else io.StringIO(text, newline="")
-    rows = (line for line in lines if line.strip() and not (dialect.comment and line.startswith(dialect.comment)))
+    rows = (line for line in lines if _is_record(line, dialect))
     first = next(rows, "")
     if len(dialect.separator) == 1:
         escape = None if dialect.escape in ("", dialect.quote) else dialect.escape

@@ -141,7 +141,12 @@ def _file_set(context: SourceContext, paths: Iterable[str], header: tuple[str, .
     settings = file_source_of(context.spec)
     storage = open_storage("/", context.storage_options)
     files = FileSet(
-        storage=storage, paths=tuple(paths), format=settings.format, header=header, options=settings.options
+        storage=storage,
+        paths=tuple(paths),
+        format=settings.format,
+        header=header,
+        options=settings.options,
+        checks_keys=settings.format == "json",
     )
     return with_columns_of(files, context.spec)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lakehouse.platform.sources.custom import check_custom_source, open_custom_source
 from lakehouse.platform.sources.databases.check import check_database_source
 from lakehouse.platform.sources.file_check import check_files_source
 from lakehouse.platform.sources.files import open_files_source
@@ -12,6 +13,7 @@ from lakehouse.platform.sources.kafka import check_kafka_source, open_kafka_sour
 from lakehouse.platform.sources.source import Interval, Source
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.platform.sources.tables import check_tables_source, open_tables_source
+from lakehouse.spec.custom_source import CustomSourceSpec
 from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.kafka_source import KafkaSourceSpec
 from lakehouse.spec.mysql_source import MysqlSourceSpec
@@ -25,6 +27,7 @@ SOURCES: dict[str, Callable[[SourceContext], Source[Any]]] = {
     FileSourceSpec.KIND: open_files_source,
     TableSourceSpec.KIND: open_tables_source,
     KafkaSourceSpec.KIND: open_kafka_source,
+    CustomSourceSpec.KIND: open_custom_source,
 }
 #: Functions that check a source before there is a Spark session, by the `KIND` of its settings. The arguments are the
 #: spec, the data interval, the environment variables and the storage options.
@@ -34,6 +37,7 @@ CHECKS: dict[str, Callable[[TableSpec, Interval | None, Mapping[str, str], Mappi
     KafkaSourceSpec.KIND: check_kafka_source,
     MysqlSourceSpec.KIND: check_database_source,
     PostgresSourceSpec.KIND: check_database_source,
+    CustomSourceSpec.KIND: check_custom_source,
 }
 
 

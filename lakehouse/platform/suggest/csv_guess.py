@@ -89,9 +89,7 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
     """Return whether the first record has names: distinct texts that are no values, above other kinds of texts."""
     first, rows = records[0], records[1:]
     names = [name.strip() for name in first]
-    if not all(names) or len({name.lower() for name in names}) < len(names):
-        return False
-    if any(text_kinds(name, TextRules()) != STRING for name in names):
+    if not all(names) or any(text_kinds(name, TextRules()) != STRING for name in names):
         return False
     if not rows:
         return True
@@ -100,10 +98,14 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
         any(row[number] and text_kinds(row[number], TextRules()) != STRING for row in same)
         for number in range(len(names))
     )
-    # In a file of texts only, a name is a word that its column does not contain.
-    return has_types or all(
-        name.replace("_", "").replace(" ", "").isalnum() and all(row[number] != name for row in same)
-        for number, name in enumerate(names)
+    # In a file of texts only, names are distinct words that their columns do not contain.
+    is_distinct = len({name.lower() for name in names}) == len(names)
+    return has_types or (
+        is_distinct
+        and all(
+            name.replace("_", "").replace(" ", "").isalnum() and all(row[number] != name for row in same)
+            for number, name in enumerate(names)
+        )
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from lakehouse.platform.suggest.names import with_legal_names
 from lakehouse.platform.suggest.roles import (
     KeyChoice,
     OrderingChoice,
@@ -30,6 +31,7 @@ def suggested_spec(sample: Sample, *, table: str = "", location: str = "") -> st
         table: The name of the table; by default that of the sample.
         location: The location of the table; by default `lake/<table>`.
     """
+    sample = with_legal_names(sample)
     name = table or sample.name
     default = f"lake/{name.rpartition('.')[2]}"
     key = choose_key(sample)
@@ -145,8 +147,8 @@ def _schema_lines(sample: Sample, key: KeyChoice, partition: PartitionChoice) ->
         if kind != column.type:
             notes.insert(0, f"every value is {_article(column.type)}; as a key it keeps its text")
         if column.nulls and column.nulls < sample.rows:
-            notes.append(f"null in {column.nulls:,} rows")
-        line = f"  {_flow(column.name)}: {_flow(kind)}"
+            notes.append(f"null in {column.nulls:,} row{'' if column.nulls == 1 else 's'}")
+        line = f"  {_flow(column.source_name or column.name)}: {_flow(kind)}"
         comment = "; ".join(notes)
         if len(line) + len(comment) + 4 > _WIDTH:
             yield from _comment((f"{column.name}: {comment}",), indent="  ")

@@ -128,4 +128,4 @@ def _lines(storage: Storage, path: str, layout: TextLayout, most_bytes: int) -> 
 
 def share(limits: Limits, files: Sequence[SourceFile]) -> Limits:
     """Return the limits of one of some files."""
-    return Limits(rows=-(-limits.rows // len(files)), files=1, bytes=-(-limits.bytes // len(files)))
+    return Limits(rows=max(1, limits.rows // len(files)), files=1, bytes=max(1, limits.bytes // len(files)))

@@ -25,6 +25,7 @@ from lakehouse.platform.suggest.typed_files import typed_sample_columns
 from lakehouse.spark.csv_dialect import CsvDialect
 from lakehouse.spark.lines import TextLayout
 from lakehouse.spec.file_source import TYPED
+from lakehouse.spec.interval_path import PLACEHOLDER
 
 #: Formats of files that a suggestion reads.
 FORMATS = ("csv", "json", *TYPED)
@@ -98,11 +99,12 @@ def sample_files(
     Raises:
         UserError: There are no files with data, the format is unknown, or no record can be read.
     """
-    files = choose_files(path, limits, environ, storage_options)
+    # A path by data interval is sampled over all intervals.
+    files = choose_files(PLACEHOLDER.sub("*", path), limits, environ, storage_options)
     format = format or format_of(files) or _format_of_text(files)
     if format in TYPED:
         return _typed(path, format, files, limits)
-    encoding = encoding_of_file(files.storage, files.sampled[0])
+    encoding = _encoding(files)
     if format == "json":
         return _json(path, files, limits, encoding)
     return _csv(path, files, limits, encoding)
@@ -124,6 +126,12 @@ def _format_of_text(files: SampledFiles) -> str:
     )
 
 
+def _encoding(files: SampledFiles) -> str:
+    """Return the encoding of the first sampled file that is not UTF-8."""
+    encodings = (encoding_of_file(files.storage, file) for file in files.sampled)
+    return next((encoding for encoding in encodings if encoding != "UTF-8"), "UTF-8")
+
+
 def _head(files: SampledFiles, encoding: str) -> str:
     layout = TextLayout(encoding=encoding)
     return "\n".join(text_records(files.storage, files.sampled[0].path, layout, HEAD_BYTES)) + "\n"
@@ -134,15 +142,19 @@ def _csv(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Sampl
     options = {**({} if encoding == "UTF-8" else {"encoding": encoding}), **guess.options}
     rows, problems = _Rows(), _Problems()
     part = share(limits, files.sampled)
-    size = 0
+    size, is_cut = 0, False
     for file in files.sampled:
         layout = TextLayout(encoding=encoding, dialect=CsvDialect.of(options))
         records = text_records(files.storage, file.path, layout, part.bytes)
         header = _names(next(records, ""), guess, file.url) if guess.has_header else None
         keys = rows.declare(header or [f"column_{number + 1}" for number in range(guess.values)])
-        size += _add_records(records, keys, rows, (guess, problems, file.url, part.rows))
+        length, count = _add_records(records, keys, rows, (guess, problems, file.url, part.rows))
+        size, is_cut = size + length, is_cut or count >= part.rows or length >= part.bytes
     if not rows.rows:
-        raise UserError(f"{path}: no record of the sampled files is CSV with {guess.values} values. {problems.first}")
+        reason = problems.first or "they have a header only"
+        raise UserError(
+            f"{path}: no record of the sampled files is CSV with {guess.values} values: {reason}", path=path
+        )
     columns = typed_columns(list(rows.names.values()), list(rows.columns.values()))
     notes = [*_dialect_notes(guess, encoding), *columns.notes, *problems.notes(rows.rows)]
     return Sample(
@@ -150,17 +162,17 @@ def _csv(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Sampl
         columns=columns.columns,
         rows=rows.rows,
         ingest=_section(path, "csv", {**options, **columns.options}),
-        scope=_scope(path, files, rows.rows, size, limits),
+        scope=_scope(path, files, rows.rows, size, is_cut=is_cut),
         notes=tuple(notes),
     )
 
 
 def _add_records(
     records: Iterable[str], keys: list[str], rows: _Rows, reading: tuple[CsvGuess, _Problems, str, int]
-) -> int:
-    """Add the rows of one file; return the number of characters that were read."""
+) -> tuple[int, int]:
+    """Add the rows of one file; return the numbers of characters and of records that were read."""
     guess, problems, url, most = reading
-    size, ends = 0, re.escape(guess.separator)
+    size, number, ends = 0, 0, re.escape(guess.separator)
     quoted_empty = re.compile(rf"(?:^|{ends}){re.escape(guess.quote * 2)}(?:$|{ends})" if guess.quote else r"(?!)")
     for number, record in enumerate(records, 1):
         size += len(record)
@@ -177,7 +189,7 @@ def _add_records(
             rows.add(keys, (value if value or has_quoted else None for value in values))
         if number >= most:
             break
-    return size
+    return size, number
 
 
 def _names(record: str, guess: CsvGuess, url: str) -> list[str]:
@@ -202,19 +214,22 @@ def _dialect_notes(guess: CsvGuess, encoding: str) -> list[str]:
 
 def _json(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Sample:
     part, rows, problems = share(limits, files.sampled), JsonRows(), _Problems()
-    size, is_whole = 0, False
+    size, is_whole, is_cut = 0, False, False
     for file in files.sampled:
         records = text_records(files.storage, file.path, TextLayout(encoding=encoding), part.bytes)
-        size += rows.add_file(
+        before = len(rows.rows)
+        length = rows.add_file(
             records,
             part.rows,
             lambda number, reason, record, url=file.url: problems.add(  # type: ignore[misc]
                 f"{url}, line {number:,}", reason, record
             ),
         )
-        is_whole |= rows.spans_lines
+        size, is_whole = size + length, is_whole or rows.spans_lines
+        is_cut |= len(rows.rows) - before >= part.rows or length >= part.bytes
     if not rows.rows:
-        raise UserError(f"{path}: no record of the sampled files is JSON. {problems.first}")
+        reason = problems.first or "they are blank"
+        raise UserError(f"{path}: no record of the sampled files is JSON: {reason}", path=path)
     options = {} if encoding == "UTF-8" else {"encoding": encoding}
     if is_whole:
         options["multiLine"] = "true"
@@ -223,7 +238,7 @@ def _json(path: str, files: SampledFiles, limits: Limits, encoding: str) -> Samp
         columns=(),
         rows=len(rows.rows),
         ingest=_section(path, "json", options),
-        scope=_scope(path, files, len(rows.rows), size, limits),
+        scope=_scope(path, files, len(rows.rows), size, is_cut=is_cut),
         notes=problems.notes(len(rows.rows)),
     )
     if not is_whole and all(is_change_event(record) for record in rows.rows):
@@ -250,14 +265,13 @@ def _events(sample: Sample, rows: JsonRows) -> Sample:
 
 
 def _typed(path: str, format: str, files: SampledFiles, limits: Limits) -> Sample:
-    columns, rows, notes = typed_sample_columns(files, format, limits)
+    columns, rows, is_cut = typed_sample_columns(files, format, limits)
     return Sample(
         name=table_name(path),
         columns=columns,
         rows=rows,
         ingest=_section(path, format, {}),
-        scope=_scope(path, files, rows, None, limits),
-        notes=notes,
+        scope=_scope(path, files, rows, None, is_cut=is_cut),
     )
 
 
@@ -268,22 +282,26 @@ def _section(path: str, format: str, options: Mapping[str, str]) -> dict[str, ob
     return section
 
 
-def _scope(path: str, files: SampledFiles, rows: int, size: int | None, limits: Limits) -> tuple[str, ...]:
-    """Return sentences about what was read."""
+def _scope(path: str, files: SampledFiles, rows: int, size: int | None, *, is_cut: bool) -> tuple[str, ...]:
+    """Return sentences about what was read; `is_cut` says that a sampled file may have more rows."""
     read = len(files.sampled)
-    all_files = "1 file" if files.files == 1 else f"{files.files:,} files"
+    all_files = _counted(files.files, "file")
     which = all_files if read == files.files else f"{read:,} of {all_files}"
     text = "" if size is None else f", {size:,} characters"
-    is_all = read == files.files and rows < limits.rows and (size is None or size < limits.bytes)
     rest = (
         "All rows were read"
-        if is_all and rows // read < -(-limits.rows // read)
+        if read == files.files and not is_cut
         else "Other rows may have other columns, types and null texts: check with `lakehouse spec check --sample`"
     )
-    sentences = [f"Suggested from {rows:,} rows{text} of {which} ({files.bytes:,} bytes) at {path}. {rest}."]
+    place = f"({files.bytes:,} bytes) at {path}"
+    sentences = [f"Suggested from {_counted(rows, 'row')}{text} of {which} {place}. {rest}."]
     if files.warning:
         sentences.append(f"{files.warning}.")
     return tuple(sentences)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def table_name(path: str) -> str:

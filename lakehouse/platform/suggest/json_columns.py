@@ -93,6 +93,8 @@ def _column(name: str, kind: JsonType, rows: JsonRows) -> SampledColumn:
             notes = (f"times as {' or '.join(patterns)}: the sample does not decide which",)
     elif sql == "bigint":
         notes = epoch_notes(name, [value for value in present if isinstance(value, int)])
+    elif kind.kinds == {"object"}:
+        notes = () if sql != "string" else ("objects without fields, as text",)
     elif sql == "string":
         kinds = ", ".join(sorted(kind.kinds))
         example = next(iter(present))

@@ -30,11 +30,12 @@ _OFFSET = "_kafka_offset"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Messages:
-    """The sampled messages, and the sentence about their number."""
+    """The sampled messages with a value, the sentence about their number, and the number of others."""
 
     keys: Sequence[bytes | None]
     values: pa.Array
     scope: str
+    empty: int = 0
 
 
 def sample_topic(connection: str, topic: str, limits: Limits, environ: Mapping[str, str]) -> Sample:
@@ -86,18 +87,23 @@ def _read(topic: str, settings: Mapping[str, str], limits: Limits) -> _Messages:
     batches = [batch for batch in reader(iter((position,))) if batch.num_rows]
     rows = pa.Table.from_batches(batches) if batches else None
     if rows is not None:
-        rows = rows.filter(pc.and_(pc.invert(rows.column("is_end")), rows.column("value").is_valid()))
-    if rows is None or not rows.num_rows:
+        rows = rows.filter(pc.invert(rows.column("is_end")))
+    values = None if rows is None else rows.filter(rows.column("value").is_valid())
+    if rows is None or values is None or not values.num_rows:
         raise UserError(
             f"topic {topic!r} has no messages with a value, so there is nothing to suggest a spec from", topic=topic
         )
     total = sum(one.end - one.first for one in state.partitions)
     scope = (
-        f"Suggested from {rows.num_rows:,} messages, the newest ones of {len(state.partitions):,} partitions of topic "
-        f"{topic}, which have about {total:,}."
+        f"Suggested from {values.num_rows:,} messages, the newest ones of {len(state.partitions):,} partitions of "
+        f"topic {topic}, which have about {total:,}."
     )
-    values = rows.column("value").combine_chunks()
-    return _Messages(keys=rows.column("key").to_pylist(), values=values, scope=scope)
+    return _Messages(
+        keys=values.column("key").to_pylist(),
+        values=values.column("value").combine_chunks(),
+        scope=scope,
+        empty=rows.num_rows - values.num_rows,
+    )
 
 
 def _client() -> Any:
@@ -138,6 +144,12 @@ def _json(
         columns, rows, facts = event_columns(records)
         return _events(topic, {**section, "format": "debezium"}, (messages, columns, rows), facts)
     columns, notes = json_columns(JsonRows(rows=records))
+    if messages.empty:
+        notes = (
+            *notes,
+            f"{messages.empty:,} sampled messages have no value and are bad records: they mean deletes, which only the "
+            "formats of Debezium apply. Set max_bad_records to the number that a run may copy to dead letters",
+        )
     return _with_offset(topic, section, (messages, columns, len(records)), (*notes, *problems))
 
 
@@ -211,7 +223,8 @@ def _avro(topic: str, section: Mapping[str, object], messages: _Messages, regist
     newest = int(ids.max())
     answer = fetched_schema(registry, newest, kind="AVRO")
     node = avro_nodes(str(answer["schema"]))
-    bodies = pc.binary_slice(messages.values.filter(pa.array(ids == newest)), HEADER)
+    pairs = zip(messages.values.to_pylist(), ids.tolist(), strict=True)
+    bodies = pa.array([value[HEADER:] for value, schema in pairs if schema == newest], pa.binary())
     table = decode_avro_values(bodies, node, [column.name for column in node.arrow])
     notes = (f"columns of schema {newest} of the registry; {len(table):,} of the sampled messages have it",)
     names = set(table.column_names)

@@ -79,7 +79,7 @@ def choose_key(sample: Sample) -> KeyChoice:
         return KeyChoice(
             columns=(column.name,),
             is_unique=True,
-            evidence=(f"{column.name}: unique in {rows:,} sampled rows, never null{by_name}{also}",),
+            evidence=(f"{column.name}: unique in {_counted(rows, 'sampled row')}, never null{by_name}{also}",),
         )
     return _combined_key(usable, rows, sample)
 
@@ -210,7 +210,7 @@ def choose_partition(sample: Sample, key: KeyChoice, ordering: OrderingChoice) -
     column, days = max(
         usable, key=lambda item: (bool(_CREATE_WORDS.search(item[0].name)), -sample.columns.index(item[0]))
     )
-    evidence = [f"{column.name}: {_counted(days, 'day')} in {sample.rows:,} sampled rows, never null"]
+    evidence = [f"{column.name}: {_counted(days, 'day')} in {_counted(sample.rows, 'sampled row')}, never null"]
     if column.name == ordering.column:
         evidence.append(
             "it also orders versions: a record whose time changes gets a second row in another partition, unless the "
@@ -222,8 +222,8 @@ def choose_partition(sample: Sample, key: KeyChoice, ordering: OrderingChoice) -
         )
     if sample.rows / max(1, days) < _FEW_ROWS_OF_A_DAY:
         evidence.append(
-            f"about {sample.rows // max(1, days):,} sampled rows in a day: with few rows in a day, use output_format: "
-            "yyyy-MM, or no partitions"
+            f"about {_counted(sample.rows // max(1, days), 'sampled row')} in a day: with few rows in a day, use "
+            "output_format: yyyy-MM, or no partitions"
         )
     return PartitionChoice(column=column.name, settings=_settings(column), evidence=tuple(evidence))
 

@@ -29,11 +29,12 @@ class SampledColumn:
     """A column of a sample.
 
     Attributes:
-        name: The name, as the spec has it.
+        name: The name in the table.
         type: The Spark SQL type.
         values: One value for each row: a text, number, or other hashable value; None for null.
         notes: Sentences about the type, for comments of the spec.
         key_type: The type as column of the record key: a string where `007` and `7` have to be different keys.
+        source_name: The name in the source, if it is another one; else empty.
         time_format: The pattern by which texts of the column are times, in the letters of Joda; empty for none.
     """
 
@@ -42,6 +43,7 @@ class SampledColumn:
     values: Sequence[Hashable] = field(repr=False)
     notes: tuple[str, ...] = ()
     key_type: str = "string"
+    source_name: str = ""
     time_format: str = ""
 
     @property

@@ -245,6 +245,12 @@ def epoch_notes(name: str, values: Iterable[int]) -> tuple[str, ...]:
 
 def _notes(names: Sequence[str], counts: Sequence[Counter[str]], rules: TextRules) -> tuple[str, ...]:
     notes: list[str] = []
+    spaced = [name for name, count in zip(names, counts, strict=True) if any(text != text.strip() for text in count)]
+    if spaced:
+        notes.append(
+            f"texts of {_listed(spaced)} have space around them, which is kept; to remove it write options: "
+            "{ignoreLeadingWhiteSpace: 'true', ignoreTrailingWhiteSpace: 'true'}"
+        )
     if rules.null_text:
         with_text = [name for name, count in zip(names, counts, strict=True) if rules.null_text in count]
         notes.append(f"nullValue: {shown(rules.null_text)} means no value in {_listed(with_text)}")

@@ -14,8 +14,8 @@ from lakehouse.platform.suggest.text_columns import epoch_notes
 
 def typed_sample_columns(
     files: SampledFiles, format: str, limits: Limits
-) -> tuple[tuple[SampledColumn, ...], int, tuple[str, ...]]:
-    """Return the columns of the sampled files, the number of sampled rows, and notes."""
+) -> tuple[tuple[SampledColumn, ...], int, bool]:
+    """Return the columns of the sampled files, the number of sampled rows, and whether a file may have more."""
     part = share(limits, files.sampled)
     tables = [typed_rows(files.storage, file, format, part.rows) for file in files.sampled]
     names: dict[str, list[str]] = {}
@@ -27,7 +27,8 @@ def typed_sample_columns(
             if kind not in kinds:
                 kinds.append(kind)
     columns = tuple(_column(name, kinds, tables) for name, kinds in names.items())
-    return columns, sum(table.num_rows for table in tables), ()
+    is_cut = any(table.num_rows >= part.rows for table in tables)
+    return columns, sum(table.num_rows for table in tables), is_cut
 
 
 def _column(name: str, kinds: Sequence[str], tables: Sequence[pa.Table]) -> SampledColumn:

@@ -154,7 +154,7 @@ class TimelineInstant:
             clustering, TTL or an overwrite whose metadata was not read.
         operation: Operation of a commit, such as `UPSERT`.
         begin_ms: Requested time in UTC milliseconds.
-        seconds: Time from request to completion.
+        seconds: Time from request to completion; None for a savepoint.
         rows: Inserted, updated and deleted rows of a write; rewritten rows of a compaction or clustering.
         files: Written files; of a clean or rollback, deleted files; of a savepoint, files that it keeps.
         bytes: Size of the written files.

@@ -57,7 +57,7 @@ class TableNumbers:
         base_bytes: Size of the newest base files.
         log_bytes: Size of the log files that wait for compaction.
         log_files: Number of these log files.
-        small_files: Base files below the small-file limit.
+        small_files: Base files below the small-file limit; None for the bucket index, whose buckets decide the sizes.
         pending_plans: Plans that are scheduled and not executed.
         pending_writes: Active and failed writes.
         failed_plans: Pending plans whose executor has ended.

@@ -22,7 +22,9 @@ class PartitionInfo:
 
     `log_ratio` is the size of log files divided by the size of base files, None without base files. `planned_groups` is
     the number of file groups in pending plans. `expires_ms` is the time in UTC milliseconds at which partition TTL
-    expires the partition by its age; `expired` is why it is expired now, empty if it is not.
+    expires the partition by its age; `expired` is why it is expired now, empty if it is not. `small_files` is the
+    number of base files below the size under which a file is small. `written_ms` is the time of the newest write in UTC
+    milliseconds: from the newest commits, or else from the names of its base files; None if it is not known.
     """
 
     partition: str
@@ -34,6 +36,9 @@ class PartitionInfo:
     log_ratio: float | None = None
     expires_ms: int | None = None
     expired: str = ""
+    base_files: int = 0
+    small_files: int = 0
+    written_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,15 +30,23 @@ def service_dag(service: str) -> str:
 
 def require_edit(user: Any, dag_id: str) -> None:
     """Raise HTTPException 403 unless the user may edit a DAG."""
-    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    if not get_auth_manager().is_authorized_dag(method="PUT", details=details, user=user):
+    if not may_edit(user, dag_id):
         raise HTTPException(403, f"this needs the permission to edit the DAG {dag_id}; ask an administrator")
 
 
 def may_edit(user: Any, dag_id: str) -> bool:
     """Return whether the user may edit a DAG."""
+    return _may(user, "PUT", dag_id)
+
+
+def may_read(user: Any, dag_id: str) -> bool:
+    """Return whether the user may read a DAG."""
+    return _may(user, "GET", dag_id)
+
+
+def _may(user: Any, method: Any, dag_id: str) -> bool:
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    return bool(get_auth_manager().is_authorized_dag(method="PUT", details=details, user=user))
+    return bool(get_auth_manager().is_authorized_dag(method=method, details=details, user=user))
 
 
 def acting_user(request: Request, user: GetUserDep) -> Any:

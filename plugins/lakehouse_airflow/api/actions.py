@@ -33,6 +33,7 @@ from lakehouse.spec.actions import ActionSpec, action_on, check_parameters, comm
 from lakehouse.spec.contracts.pages import ActionPreview, ActionResult, ActionsPage
 from lakehouse_airflow.api.access import ACTIONS_DAG, READS, ActingUser, User, require_edit, service_dag
 from lakehouse_airflow.api.catalog import CLOCK, answer, database, reading
+from lakehouse_airflow.api.dags import deciding_facts
 from lakehouse_airflow.api.effects import effects_of
 from lakehouse_airflow.api.pools import CATALOG, CHANGES, in_pool
 from lakehouse_airflow.api.reads import run_json
@@ -124,7 +125,11 @@ def _preview(
                 return _policy_effects(session, spec, table, parameters), {}
             page = why_page(session, table, str(parameters["service"]), CLOCK.now_ms())
         newest = page.decisions[0] if page.decisions else None
-        facts = {"decision": None if newest is None else newest.reason, "predicted": newest and dict(newest.predicted)}
+        facts: dict[str, Any] = {
+            "decision": None if newest is None else newest.reason,
+            "predicted": newest and dict(newest.predicted),
+        }
+        facts["dag"] = deciding_facts(str(parameters["service"]))
         return effects_of(spec.name, facts, parameters), facts
     with reading() as session:
         table_row(session, table)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 import lakehouse
-from lakehouse_airflow.api import actions, queue, scopes, static, tables
+from lakehouse_airflow.api import actions, dags, numbers, queue, scopes, static, tables
 from lakehouse_airflow.api.access import User
 from lakehouse_airflow.api.errors import add_handlers, problem
 
@@ -21,7 +21,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
 }
-_ROUTERS = (tables.router, queue.router, actions.router, scopes.router)
+_ROUTERS = (tables.router, numbers.router, queue.router, dags.router, actions.router, scopes.router)
 
 
 def build_app() -> FastAPI:

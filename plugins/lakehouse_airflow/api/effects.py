@@ -27,7 +27,7 @@ def effects_of(action: str, found: Mapping[str, Any], parameters: Mapping[str, A
 
 def _request(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
     service, predicted = parameters["service"], found.get("predicted") or {}
-    effects = [f"The next decision of the scheduler runs {service}, due or not."]
+    effects = [f"{_when(found.get('dag') or {})} runs {service}, due or not."]
     if found.get("decision"):
         effects.append(f"The newest decision is: {found['decision']}.")
     work = work_text(service, predicted)
@@ -36,6 +36,16 @@ def _request(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[s
     if parameters.get("partitions"):
         effects.append(f"Only these partitions: {some(parameters['partitions'])}.")
     return tuple(effects)
+
+
+def _when(dag: Mapping[str, Any]) -> str:
+    """Return when the DAG that decides about a service takes a request."""
+    name = dag.get("dag_id", "")
+    if dag.get("is_missing"):
+        return f"This Airflow has no DAG {name}, so nothing is decided now. Once it is deployed, its first decision"
+    if dag.get("is_paused"):
+        return f"The DAG {name} is paused, so nothing is decided now. Once it is started, its first decision"
+    return "The next decision of the scheduler"
 
 
 def _rollback(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:

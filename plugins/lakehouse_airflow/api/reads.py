@@ -82,7 +82,7 @@ async def read_command(user: str, table: str, words: Sequence[str], check: Calla
 
     Args:
         user: Name of the user, whose reads are limited.
-        table: The table that the command reads.
+        table: The table that the command reads; commands with the same text run in one process, one after the other.
         words: The words of the command.
         check: Raises the error of a request that must not be read; it may block.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from fastapi.responses import JSONResponse
 from lakehouse.errors import UserError
 from lakehouse.model.timeline_service import TimelineService
 from lakehouse.platform.fleet_views.fleet import FleetQuery, fleet_page
+from lakehouse.platform.fleet_views.lineage import table_lineage
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.platform.fleet_views.paging import LARGEST_OFFSET, MOST_ROWS, Paging
 from lakehouse.platform.fleet_views.policies import table_policy_page
@@ -29,6 +31,7 @@ from lakehouse.spec.contracts.pages import (
 )
 from lakehouse.spec.contracts.policies import TablePolicies
 from lakehouse.spec.contracts.publication import PublicationStatus
+from lakehouse.spec.contracts.table_lineage import TableLineage
 from lakehouse.spec.contracts.tables import TableSummary
 from lakehouse_airflow.api.access import ACTIONS_DAG, READS, User, may_edit, service_dag
 from lakehouse_airflow.api.catalog import answer, reading
@@ -110,6 +113,18 @@ def runs(request: Request, table: str, user: User) -> JSONResponse:
     """Return the newest runs of all services on a table."""
     del user
     return answer(request, lambda session, now_ms: table_runs(session, table, now_ms))
+
+
+@router.get(
+    "/tables/{table}/lineage",
+    responses={200: {"model": TableLineage}},
+    summary="Return sources, derived tables and publications of a table",
+)
+@in_pool(CATALOG)
+def lineage(request: Request, table: str, user: User) -> JSONResponse:
+    """Return what the specs of the catalog declare: what a table is made of, and what is made of it."""
+    del user
+    return answer(request, lambda session, now_ms: table_lineage(session, table, now_ms, os.environ))
 
 
 @router.get(
@@ -214,15 +229,19 @@ async def files(
 )
 async def publication(table: str, user: User) -> JSONResponse:
     """Return version, lag and visibility of each partition of the publication."""
-    return await _read(user, table, "publish", "status")
+    # It waits for the metastore, and must not hold up the reads of the table itself.
+    return await _read(user, table, "publish", "status", process="publication")
 
 
-async def _read(user: Any, table: str, *words: str) -> JSONResponse:
-    """Run a command on a table that the catalog knows: a path in its place would read other storage."""
+async def _read(user: Any, table: str, *words: str, process: str = "") -> JSONResponse:
+    """Run a command on a table that the catalog knows: a path in its place would read other storage.
+
+    Commands on one table with the same `process` share a reader.
+    """
 
     def check() -> None:
         with reading() as session:
             table_row(session, table)
 
     words = (*words, f"--table={table}", "--output=json")
-    return JSONResponse(await read_command(user.get_name(), table, words, check))
+    return JSONResponse(await read_command(user.get_name(), f"{table} {process}".strip(), words, check))

@@ -1,6 +1,7 @@
 // Dialog of an action: parameters, its dry run, the confirmation, and a link to what was started.
 import { h, UI, useState, useEffect, call, Fragment } from './core.js';
 import { Go, Notice, Failure, State } from './ui.js';
+import { DagNotices, RequestText } from './dag-states.js';
 
 const { Box, Button, Dialog, Portal, Text, Input, Textarea, Spinner } = UI;
 
@@ -39,7 +40,7 @@ function ActionDialog({ table, path: place, action, fixed, fields, label, close 
   };
   const preview = () => send('/preview', (found) => { setShown(found); setStep('preview'); });
   useEffect(() => { if (!fields.length) preview(); }, []);
-  const title = `${label || LABELS[action]}${fixed.service ? ` ${fixed.service}` : ''}${table ? `: ${table}` : ''}`;
+  const title = `${label || LABELS[action]}${fixed.service ? `${action.endsWith('_policy') ? ' of' : ''} ${fixed.service}` : ''}${table ? `: ${table}` : ''}`;
   return h(Dialog.Root, { open: true, size: 'lg', onOpenChange: (e) => { if (!e.open) close(done !== null); } },
     h(Portal, null, h(Dialog.Backdrop), h(Dialog.Positioner, null, h(Dialog.Content, null,
       h(Dialog.Header, null, h(Dialog.Title, { overflowWrap: 'anywhere' }, title)),
@@ -49,17 +50,25 @@ function ActionDialog({ table, path: place, action, fixed, fields, label, close 
         busy && step !== 'done' ? h(Box, { role: 'status' }, h(Spinner, { size: 'sm' }), ' Working ...') : null,
         step === 'preview' && shown ? h(Box, null, h(Text, { fontWeight: 'semibold', mb: 2 }, 'What would happen'),
           h('ul', { style: { paddingLeft: '1.2rem', listStyle: 'disc' } }, shown.effects.map((text, i) => h('li', { key: i, style: { overflowWrap: 'anywhere' } }, text)))) : null,
-        step === 'done' ? h(Result, { done }) : null),
+        step === 'done' ? h(Result, { done }) : null,
+        step !== 'ask' ? h(DagNotices, dagsOf(action, fixed)) : null),
       h(Dialog.Footer, null,
         h(Button, { variant: 'outline', onClick: () => close(done !== null) }, step === 'done' ? 'Close' : 'Cancel'),
         step === 'ask' ? h(Button, { disabled: busy, onClick: preview }, 'Show what would happen') : null,
         step === 'preview' && shown ? h(Button, { colorPalette: HARMFUL.includes(action) ? 'red' : 'blue', disabled: busy, onClick: () => send('', (found) => { setDone(found.action); setStep('done'); }) }, 'Confirm') : null)))));
 }
 
+// The DAGs that do an action.
+const BY_DAG = ['rollback', 'rollback_failed', 'savepoint', 'restore', 'publish', 'withdraw'];
+function dagsOf(action, fixed) {
+  if (action === 'request_service') return { services: [fixed.service] };
+  return { dags: BY_DAG.includes(action) ? ['lakehouse.actions'] : [] };
+}
+
 function Result({ done }) {
   return h(Box, null, h(Text, { mb: 2 }, 'Recorded as action ', h('strong', null, String(done.id)), ' of ', done.author, '. ', h(State, { state: done.state })),
     done.dag_run ? h(Go, { to: `/dags/${done.dag}/runs/${done.dag_run}` }, 'Open the DAG run') : null,
-    done.request ? h(Text, null, `Request ${done.request}: the next decision of the scheduler takes it.`) : null,
+    done.request ? h(RequestText, { request: done.request, service: done.parameters.service }) : null,
     done.result && done.result.error ? h(Notice, { kind: 'error', title: 'It failed' }, done.result.error) : null);
 }
 

@@ -74,10 +74,14 @@ function squarified(parts, width, height) {
   return cells;
 }
 
+// The end of a partition path tells partitions apart.
+const valuesOf = (name) => name.split('/').map((level) => level.slice(level.indexOf('=') + 1)).join('/');
+const fitting = (text, width) => (text.length * 7 > width ? `…${text.slice(-Math.max(1, Math.floor((width - 6) / 7)))}` : text);
+
 export function TreeMap({ parts }) {
   if (!parts.some((p) => p.value > 0)) return h(Text, { color: 'fg.muted' }, 'There is no data.');
   const label = `Bytes of ${parts.length} partitions; the largest is ${parts[0].name} with ${size(parts[0].value)}`;
   return h(Drawing, { height: 220, label }, (width) => squarified(parts, width, 220).map((c, i) => h('g', { key: i }, h('title', null, `${c.name}: ${size(c.value)}${c.skewed ? ', more than 4 times the median' : ''}`),
     h('rect', { x: c.x + 1, y: c.y + 1, width: Math.max(0, c.w - 2), height: Math.max(0, c.h - 2), rx: 2, fill: c.skewed ? SKEWED : PART }),
-    c.w > 70 && c.h > 26 ? h('text', { x: c.x + 6, y: c.y + 17, style: { fontSize: '12px' }, fill: '#fff' }, c.name.length * 7 > c.w - 10 ? `${c.name.slice(0, Math.floor((c.w - 16) / 7))}…` : c.name) : null)));
+    c.w > 70 && c.h > 26 ? h('text', { x: c.x + 6, y: c.y + 17, style: { fontSize: '12px' }, fill: '#fff' }, fitting(valuesOf(c.name), c.w - 10)) : null)));
 }

@@ -1,5 +1,5 @@
 // Shared by all pages: React and Chakra of Airflow's own page, requests, formats, and the state in the URL.
-export const { createElement: h, useState, useEffect, useRef, useMemo, useCallback, Fragment } = globalThis.React;
+export const { createElement: h, useState, useEffect, useRef, useMemo, useCallback, Children, Fragment } = globalThis.React;
 export const UI = globalThis.ChakraUI;
 export const Router = globalThis.ReactRouterDOM;
 

@@ -1,6 +1,8 @@
 // The page Fleet: all tables, those that need attention first.
 import { h, UI, Router, prefetch, useData, useState, useQuery, query, count, size, seconds, Ago, pagePath } from './core.js';
-import { Frame, Card, PagedTable, Health, Name, State, Spark, Choice, Search, Waiting } from './ui.js';
+import { whole, Frame, Card, PagedTable, Health, Name, State, Spark, Choice, Search, Waiting } from './ui.js';
+import { DagNotices, SCHEDULE } from './dag-states.js';
+import { bytesRead, useTableNumbers, ReadNote } from './table-numbers.js';
 import { lazyPage } from './lazy.js';
 
 const { Box, Flex, Text, Code } = UI;
@@ -22,18 +24,20 @@ export function Fleet() {
   const filter = filterOf(get);
   const { data, error, loading } = useData(`tables${query(filter)}`, { every: 15000 });
   const summary = useData('summary', { every: 15000 });
+  const rows = useTableNumbers(data ? data.rows : []);
   const filtered = filter.search || filter.namespace || filter.health;
   return h(Frame, { page: '', stale: data && data.stale, error, title: 'Lakehouse tables' },
-    h(Totals, { summary: summary.data }),
+    h(DagNotices, { dags: [SCHEDULE] }),
+    h(Totals, { summary: summary.data, read: bytesRead(rows) }),
     h(Flex, { gap: 4, my: 4, wrap: 'wrap', align: 'center' },
       h(Search, { value: filter.search, label: 'Search tables', onChange: (search) => set({ search }) }),
       h(Choice, { label: 'namespace', value: filter.namespace, onChange: (namespace) => set({ namespace }),
         options: [['', 'all'], ...((data && data.namespaces) || []).map((name) => [name, name])] }),
       h(Choice, { label: 'health', value: filter.health, onChange: (health) => set({ health }),
-        options: [['', 'all'], ['attention', 'needs attention'], ['healthy', 'healthy'], ['unreadable', 'cannot be read'], ['unknown', 'not looked at yet']] })),
+        options: [['', 'all'], ['attention', 'needs attention'], ['healthy', 'healthy'], ['unreadable', 'cannot be read'], ['unknown', 'not checked yet']] })),
     loading ? h(Waiting) : null,
     data && data.total === 0 && !filtered ? h(First) : null,
-    data && (data.total > 0 || filtered) ? h(PagedTable, { columns: columns(data.now_ms, (table) => set({ why: table }, { keepPage: true })), rows: data.rows, total: data.total, limit: LIMIT,
+    data && (data.total > 0 || filtered) ? h(PagedTable, { columns: columns(data.now_ms, (table) => set({ why: table }, { keepPage: true })), rows, total: data.total, limit: LIMIT,
       label: 'Tables', rowKey: (row) => row.table, empty: 'No table matches these filters.' }) : null,
     data && data.rows.length ? h(Footer) : null,
     get('why') ? h(WhyHealth, { table: get('why'), close: () => set({ why: '' }, { keepPage: true }) }) : null);
@@ -45,7 +49,7 @@ function Footer() {
   return h(Box, { mt: 3 }, shown ? h(Rules) : h(UI.Button, { size: 'xs', variant: 'plain', px: 0, color: 'fg.muted', onClick: () => setShown(true) }, '▸ When does a table need attention?'));
 }
 
-function Totals({ summary: s }) {
+function Totals({ summary: s, read }) {
   if (!s) return h(Box, { h: '4.6rem' });
   const grown = s.grown_bytes;
   return h(Flex, { gap: 3, wrap: 'wrap' },
@@ -54,7 +58,7 @@ function Totals({ summary: s }) {
     h(Card, { label: 'services running', value: count(s.running), to: pagePath('queue') }),
     h(Card, { label: 'services due', value: count(s.due), hint: s.oldest_due_ms ? `oldest for ${seconds((s.now_ms - s.oldest_due_ms) / 1000)}` : null, to: pagePath('queue') }),
     h(Card, { label: 'open alarms', value: count(s.alarms), to: pagePath('alarms') }),
-    h(Card, { label: 'in all tables', value: size(s.bytes), hint: grown === null ? null : `${grown >= 0 ? '+' : '-'}${size(Math.abs(grown))} since yesterday` }));
+    h(Card, { label: 'in all tables', value: size(s.bytes + read), hint: grown === null ? null : `${grown >= 0 ? '+' : '-'}${size(Math.abs(grown))} since yesterday` }));
 }
 
 function First() {
@@ -66,15 +70,16 @@ function First() {
 
 const problemOf = (row) => {
   if (row.error) return row.error;
-  return row.problems.length ? row.problems[0].text : '';
+  return row.problems.length ? whole(row.problems[0].text) : '';
 };
 
 const THREE_LINES = { marginTop: '0.25rem', overflow: 'hidden', display: '-webkit-box', WebkitBoxOrient: 'vertical', WebkitLineClamp: 3 };
 
 const columns = (now, why) => [
-  { name: 'table', label: 'table', order: 'table', cell: (r) => h(Router.Link, { to: pagePath('table', r.table) }, h(Name, { text: r.table })) },
+  { name: 'table', label: 'table', order: 'table', cell: (r) => h('div', { style: { minWidth: '10rem' } }, h(Router.Link, { to: pagePath('table', r.table) }, h(Name, { text: r.table }))) },
   { name: 'health', label: 'health', order: 'attention', help: 'Problems of rules with their values and limits, the worst first. Why shows all of them and the decisions.', cell: (r) => h('div', { 'data-text': true, style: { maxWidth: '30rem', minWidth: '13rem' } }, h(Health, r), h('button', { type: 'button', 'data-why': true, 'aria-label': `Why: ${r.table}`, onClick: () => why(r.table) }, 'Why'),
     problemOf(r) ? h('p', { style: THREE_LINES }, problemOf(r)) : null,
+    h(ReadNote, { row: r }),
     r.problems.length && r.problems[0].action ? h('p', { 'data-muted': true }, `→ ${r.problems[0].action}`) : null) },
   { name: 'fresh', label: 'last commit', order: 'freshness', help: 'The newest commit of a write. Rule freshness.', cell: (r) => h(Ago, { ms: r.numbers.last_commit_ms ?? null, now }) },
   { name: 'small', label: 'small files', order: 'small_files', right: true, help: 'Base files below the limit of small files, of all files. Rule small_files.', cell: (r) => small(r.numbers) },

@@ -27,7 +27,7 @@ function Service({ service: s, dead, all, table, may, again }) {
     fields: [{ name: 'settings', label: 'Settings, one name=value per line', kind: 'lines', hint: s.settings.length ? `${s.settings[0].setting}=${s.settings[0].value}` : '' }, { name: 'pattern', label: 'Pattern of partitions, empty for all', hint: '2026-.*' }] });
   const remove = ownScopes(rows).map((pattern) => h(ActionButton, { key: pattern, table, action: 'remove_policy', label: pattern ? `Remove policy of ${pattern}` : 'Remove policy',
     fixed: { service: s.service, ...(pattern ? { pattern } : {}) }, disabled: !may.services, onDone: again }));
-  const first = h(Fragment, null, h(Text, { fontWeight: 'medium' }, s.service), off ? h(Text, { fontSize: 'xs', color: 'fg.muted' }, '⏸ switched off') : null);
+  const first = h(Fragment, null, h(Text, { fontWeight: 'medium' }, s.service), off ? h(Text, { fontSize: 'xs', color: 'fg.muted' }, 'switched off') : null);
   const actions = h(Flex, { direction: 'column', align: 'flex-start', gap: 1 }, edit, remove);
   const body = rows.length ? rows.map((e, i) => h(Table.Row, { key: i, 'data-policy': s.service },
     i ? null : h(Table.Cell, { rowSpan: rows.length }, first),

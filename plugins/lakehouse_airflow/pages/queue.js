@@ -1,7 +1,8 @@
 // The page Queue: what is due, what runs, and what ended today with predicted and actual numbers.
 import { h, UI, useData, useQuery, query, count, size, seconds, Ago, absolute, pagePath } from './core.js';
-import { Frame, Name, PagedTable, Prose, State, Go, Choice, Search, Waiting } from './ui.js';
+import { whole, Frame, Name, PagedTable, Prose, State, Go, Choice, Search, Waiting } from './ui.js';
 import { ActionButton } from './actions.js';
+import { DagNotices, SCHEDULE } from './dag-states.js';
 
 const { Box, Flex, Text, Heading, Progress } = UI;
 const SECTIONS = [['due', 'Due now'], ['running', 'Running'], ['done', 'Done in the last day']];
@@ -15,6 +16,7 @@ export function Queue() {
   const may = useData('permissions').data || { services: false };
   const shown = data && data.section === section ? data : null;
   return h(Frame, { page: 'queue', stale: data && data.stale, error, title: 'Queue of services' },
+    h(DagNotices, { dags: [SCHEDULE] }),
     h(Flex, { gap: 4, mb: 4, wrap: 'wrap', align: 'center' },
       h(Flex, { role: 'tablist', gap: 1 }, SECTIONS.map(([name, label]) => h(UI.Button, { key: name, role: 'tab', 'aria-selected': section === name, size: 'sm',
         variant: section === name ? 'solid' : 'outline', onClick: () => set({ section: name === 'due' ? '' : name }) }, label))),
@@ -41,7 +43,7 @@ const dueColumns = (now) => [
   { name: 'table', label: 'table', cell: tableCell },
   { name: 'service', label: 'service', cell: whyCell },
   { name: 'priority', label: 'score', right: true, help: 'Priority times the files that queries no longer open, per second of the run. Higher scores run first.', cell: (r) => r.decision.score.toFixed(1) },
-  { name: 'why', label: 'why', cell: (r) => h(Prose, null, r.decision.reason, r.requested && !r.decision.chosen ? ' (requested)' : '', r.decision.chosen || !r.decision.work ? null : h(Text, { fontSize: 'sm', color: 'fg.muted' }, `A run ${r.decision.work}.`)) },
+  { name: 'why', label: 'why', cell: (r) => h(Prose, null, r.decision.reason, r.requested && !r.decision.chosen ? ' (requested)' : '', r.decision.chosen || !r.decision.work ? null : h(Text, { fontSize: 'sm', color: 'fg.muted' }, whole(`A run ${r.decision.work}.`))) },
   { name: 'state', label: 'waits for', cell: (r) => (r.decision.chosen ? 'a slot of the pool' : r.decision.code.replaceAll('_', ' ')) },
   { name: 'cost', label: 'cost', right: true, cell: (r) => cost(r.decision.predicted) },
   { name: 'deadline', label: 'deadline', cell: (r) => h(Ago, { ms: r.decision.deadline_ms, now }) },

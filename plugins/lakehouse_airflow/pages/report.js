@@ -1,6 +1,6 @@
 // The tab "Lakehouse" of a DAG run: the reports of its jobs, which are XCom values that the user may read.
 import { h, UI, useData, useState, useEffect, count, size, seconds, pagePath, fullName, Fragment } from './core.js';
-import { Go, Panel, State, Waiting, Notice, Failure } from './ui.js';
+import { CELLS, Go, Panel, Prose, State, Waiting, Notice, Failure } from './ui.js';
 
 const { Box, Flex, Text, Table } = UI;
 const STATUS = { committed: 'committed', nothing_to_do: 'nothing_to_do', failed: 'failed' };
@@ -53,7 +53,14 @@ function Commit({ table, instant }) {
     bad ? h(Text, { mt: 2, fontSize: 'sm', wordBreak: 'break-all' }, `bad records: ${bad[1]}`) : null);
 }
 
-const List = ({ title, rows }) => h(Box, { mt: 3 }, h(Text, { fontWeight: 'semibold' }, title), h(Table.Root, { size: 'sm', 'aria-label': title }, h(Table.Body, null, rows.map((row, i) => h(Table.Row, { key: i }, Object.entries(row).map(([n, v]) => h(Table.Cell, { key: n }, `${n}: ${typeof v === 'object' ? JSON.stringify(v) : v}`)))))));
+// Rows with the same names as a table, with a column for each name.
+function List({ title, rows }) {
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  const text = (value) => (value === undefined || value === null ? '-' : typeof value === 'object' ? JSON.stringify(value) : String(value));
+  return h(Box, { mt: 3 }, h(Text, { fontWeight: 'semibold' }, title), h(Table.Root, { size: 'sm', 'aria-label': title, css: CELLS },
+    h(Table.Header, null, h(Table.Row, null, names.map((n) => h(Table.ColumnHeader, { key: n }, n.replaceAll('_', ' '))))),
+    h(Table.Body, null, rows.map((row, i) => h(Table.Row, { key: i }, names.map((n) => h(Table.Cell, { key: n }, h(Prose, null, text(row[n])))))))));
+}
 
 globalThis['Lakehouse report'] = Report;
 globalThis.AirflowPlugin = Report;

@@ -1,7 +1,8 @@
 // The tab Services: state of each service with its actions, and why it ran or did not run.
 import { h, UI, useData, useQuery, count, Ago, Fragment, useState, seconds, size } from './core.js';
-import { CELLS, Name, Prose, State, Panel, Waiting, Failure, Go } from './ui.js';
+import { whole, CELLS, Name, Prose, State, Panel, Waiting, Failure, Go } from './ui.js';
 import { ActionButton } from './actions.js';
+import { DagNotices } from './dag-states.js';
 import { cost, dagRun } from './queue.js';
 
 const { Box, Flex, Text, Table, Button, Code } = UI;
@@ -10,11 +11,12 @@ export function Services({ table, data, may, reload }) {
   const [get, set] = useQuery();
   const chosen = get('service');
   return h(Fragment, null,
+    h(DagNotices, { services: data.services.filter((s) => s.enabled && s.applies).map((s) => s.service) }),
     h(Table.Root, { size: 'sm', 'aria-label': 'Services', css: CELLS }, h(Table.Header, null, h(Table.Row, null, ['service', 'state', 'newest decision', 'cost', 'last run', ''].map((text, i) => h(Table.ColumnHeader, { key: i }, text)))),
       h(Table.Body, null, data.services.map((s) => h(Table.Row, { key: s.service, 'data-service': s.service },
         h(Table.Cell, { fontWeight: 'medium' }, s.service),
         h(Table.Cell, null, stateOf(s), s.requests ? h(Text, { fontSize: 'xs' }, `${count(s.requests)} open ${s.requests === 1 ? 'request' : 'requests'}`) : null),
-        h(Table.Cell, null, h(Prose, { maxW: '40rem' }, s.decision ? h(Fragment, null, s.decision.reason, ' ', h(Text, { as: 'span', color: 'fg.muted', fontSize: 'sm' }, h(Ago, { ms: s.decision.decided_ms, now: data.now_ms })))
+        h(Table.Cell, null, h(Prose, { maxW: '40rem' }, s.decision ? h(Fragment, null, whole(s.decision.reason), ' ', h(Text, { as: 'span', color: 'fg.muted', fontSize: 'sm' }, h(Ago, { ms: s.decision.decided_ms, now: data.now_ms })))
           : h(Text, { color: 'fg.muted' }, s.applies ? 'The scheduler has not decided about this service yet.' : `A table of type ${data.spec.type} does not need it.`))),
         h(Table.Cell, null, s.decision && s.applies ? h(Cost, { predicted: s.decision.predicted }) : '-'),
         h(Table.Cell, null, s.run ? h(Fragment, null, h(State, s.run), h(Box, null, h(Ago, { ms: s.run.started_ms, now: data.now_ms }))) : '-'),
@@ -27,7 +29,7 @@ export function Services({ table, data, may, reload }) {
 
 export function stateOf(s) {
   if (!s.applies) return 'not applicable';
-  if (!s.enabled) return '⏸ paused';
+  if (!s.enabled) return 'switched off';
   if (!s.decision) return '-';
   return s.decision.due ? '▲ due' : 'not due';
 }
@@ -55,11 +57,13 @@ function Why({ table, service }) {
       h(Table.Cell, null, `predicted ${cost(r.predicted)}`, h(Box, null, `actual ${cost(r.actual)}`)), h(Table.Cell, null, r.error ? h(Prose, null, r.error) : r.instant || ''), h(Table.Cell, null, dagRun(r.run) ? h(Go, { to: dagRun(r.run) }, 'DAG run') : h(Name, { text: r.run }))))))) : null);
 }
 
+const inputText = (name, value) => (typeof value !== 'number' ? String(value) : name.endsWith('bytes') ? size(value) : name.endsWith('seconds') ? seconds(value) : count(value));
+
 // The numbers that the decision compared, such as `delta commits 6`.
 export function Inputs({ inputs }) {
   const shown = Object.entries(inputs).filter(([, v]) => v !== null && typeof v !== 'object');
   if (!shown.length) return null;
-  return h(Text, { fontSize: 'xs', color: 'fg.muted' }, 'inputs: ', shown.map(([n, v], i) => h('span', { key: n, 'data-line': true }, `${n.replaceAll('_', ' ')} ${typeof v === 'number' ? count(v) : v}${i < shown.length - 1 ? ', ' : ''}`, i < shown.length - 1 ? h('wbr') : null)));
+  return h(Text, { fontSize: 'xs', color: 'fg.muted' }, 'inputs: ', shown.map(([n, v], i) => h('span', { key: n, 'data-line': true }, `${n.replaceAll('_', ' ')} ${inputText(n, v)}${i < shown.length - 1 ? ', ' : ''}`, i < shown.length - 1 ? h('wbr') : null)));
 }
 
 function Compare({ one, other, now }) {

@@ -3,16 +3,20 @@ import { h, UI, useData, useQuery, query, count, size, seconds, Ago, absolute, p
 import { CELLS, Frame, Card, Health, Missing, Name, Prose, State, Go, Panel, Loaded, Waiting, Notice, PagedTable, Search } from './ui.js';
 import { ActionButton } from './actions.js';
 import { ActivityList } from './activity.js';
+import { DagNotices } from './dag-states.js';
+import { useTableNumbers } from './table-numbers.js';
 import { Histogram, Growth, TreeMap } from './charts.js';
+import { HeatMap, isByDay } from './heatmap.js';
 import { lazyPage } from './lazy.js';
 import { Services } from './services.js';
 import { Policies } from './policies.js';
 
 const { Box, Flex, Text, Heading, Table, Code, Badge, SimpleGrid } = UI;
 const Timeline = lazyPage('./timeline.js', 'Timeline');
-const TABS = [['overview', 'Overview'], ['timeline', 'Timeline'], ['partitions', 'Partitions'], ['services', 'Services'], ['publication', 'Publication'],
+const Lineage = lazyPage('./lineage-view.js', 'Lineage');
+const TABS = [['overview', 'Overview'], ['timeline', 'Timeline'], ['partitions', 'Partitions'], ['services', 'Services'], ['publication', 'Publication'], ['lineage', 'Lineage'],
   ['policies', 'Policies'], ['files', 'Files'], ['activity', 'Activity']];
-const BODIES = { overview: Overview, timeline: TimelineTab, partitions: Partitions, services: Services, publication: Publication, policies: Policies, files: Files,
+const BODIES = { overview: Overview, timeline: TimelineTab, partitions: Partitions, services: Services, publication: Publication, lineage: ({ table }) => h(Lineage, { table }), policies: Policies, files: Files,
   activity: ({ table }) => h(ActivityList, { table }) };
 
 export function TablePage({ parts }) {
@@ -44,7 +48,7 @@ function facts({ spec, row }) {
 }
 
 function Overview({ table, data, may, reload }) {
-  const n = data.row.numbers; const now = data.now_ms;
+  const [{ numbers: n }] = useTableNumbers([data.row]); const now = data.now_ms;
   // A table that cannot be read is not read again by each panel.
   const broken = Boolean(data.row.error);
   const files = useData(broken ? null : `tables/${encodeURIComponent(table)}/files?limit=1`);
@@ -74,22 +78,22 @@ const Rows = ({ head, rows, label }) => h(Table.Root, { size: 'sm', 'aria-label'
 function Commits({ found, table, may, reload }) {
   if (!found.commits.length) return h(Text, { color: 'fg.muted' }, 'No commit yet.');
   return h(Fragment, null, h(Rows, { label: 'Last commits', head: ['instant', 'operation', 'rows', 'files', ''], rows: [...found.commits].reverse().map((c, i) => [
-    h(Go, { to: `${pagePath('table', table)}?tab=timeline&instant=${c.instant}` }, c.instant), c.operation.toLowerCase().replaceAll('_', ' '),
-    h(Prose, null, h(Changes, { commit: c })), `${count(c.files)} (${size(c.bytes)})`,
+    h(Go, { to: `${pagePath('table', table)}?tab=timeline&instant=${c.instant}` }, c.instant), h(Prose, { 'data-text': 'narrow' }, c.operation.toLowerCase().replaceAll('_', ' ')),
+    h(Changes, { commit: c }), h(Fragment, null, count(c.files), h(Box, null, size(c.bytes))),
     i === 0 ? h(ActionButton, { table, action: 'rollback', fixed: { instant: c.instant }, disabled: !may.table, onDone: reload }) : '']) }),
   h(Flex, { mt: 3, gap: 2 }, h(ActionButton, { table, action: 'rollback_failed', disabled: !may.table, onDone: reload })));
 }
 
 function Changes({ commit: c }) {
   const parts = [[c.inserts, 'new'], [c.updates, 'changed'], [c.deletes, 'deleted']].filter(([rows]) => rows);
-  return parts.length ? parts.map(([rows, what], i) => h('span', { key: what, 'data-line': true }, `${i ? ' ' : ''}${count(rows)} ${what}${i < parts.length - 1 ? ', ' : ''}`)) : 'no rows';
+  return parts.length ? parts.map(([rows, what]) => h(Box, { key: what }, `${count(rows)} ${what}`)) : 'no rows';
 }
 
-const Schema = ({ found }) => h(Box, { maxH: '20rem', overflow: 'auto' }, h(Rows, { label: 'Schema', head: ['column', 'type'], rows: found.schema.map((c) => [h(Prose, null, c.column), h(Prose, null, h(Code, null, c.type))]) }));
+const Schema = ({ found }) => h(Box, { maxH: '20rem', overflow: 'auto' }, h(Rows, { label: 'Schema', head: ['column', 'type'], rows: found.schema.map((c) => [h(Name, { text: c.column }), h(Prose, null, h(Code, { display: 'inline', whiteSpace: 'normal', overflowWrap: 'anywhere' }, c.type))]) }));
 
 function Savepoints({ found, table, may, reload }) {
   if (!found.savepoints.length) return h(Text, { color: 'fg.muted' }, 'No savepoint. A savepoint keeps a commit from clean, and the table can be restored to it.');
-  return h(Rows, { label: 'Savepoints', head: ['instant', 'files', 'by', 'reason', ''], rows: found.savepoints.map((s) => [s.instant, count(s.files), h(Prose, null, s.by), h(Prose, null, s.comment),
+  return h(Rows, { label: 'Savepoints', head: ['instant', 'files', 'by', 'reason', ''], rows: found.savepoints.map((s) => [s.instant, count(s.files), h(Name, { text: s.by }), h(Prose, null, s.comment),
     h(ActionButton, { table, action: 'restore', fixed: { instant: s.instant }, disabled: !may.table, onDone: reload })]) });
 }
 
@@ -116,11 +120,11 @@ function Partitions({ table, data }) {
     return h(Fragment, null,
       h(Flex, { mb: 3, gap: 4, align: 'center' }, h(Search, { value: get('search'), label: 'Search partitions', onChange: (search) => set({ search }) }),
         h(Text, { color: 'fg.muted' }, `${count(all.length)} of ${count(found.partitions.length)} partitions, median ${size(median)}`)),
-      h(Panel, { title: 'Bytes by partition', mb: 4 }, h(TreeMap, { parts: ordered.slice(0, 200).map((p) => ({ name: p.partition, value: p.base_bytes + p.log_bytes, skewed: median > 0 && p.base_bytes + p.log_bytes > 4 * median })) })),
-      h(Rows, { label: 'Partitions', head: ['partition', 'file groups', 'base', 'logs', 'log ratio', 'planned groups', 'expires', ...(services.publish ? ['published version'] : []), 'skew'], rows: ordered.slice(0, 200).map((p) => {
+      isByDay(all) ? h(Panel, { title: 'Days', mb: 4 }, h(HeatMap, { table, partitions: all, now: data.now_ms })) : h(Panel, { title: 'Bytes by partition', mb: 4 }, h(TreeMap, { parts: ordered.slice(0, 200).map((p) => ({ name: p.partition, value: p.base_bytes + p.log_bytes, skewed: median > 0 && p.base_bytes + p.log_bytes > 4 * median })) })),
+      h(Rows, { label: 'Partitions', head: ['partition', 'file groups', 'base', 'logs', 'log ratio', 'small files', 'last write', 'planned groups', 'expires', ...(services.publish ? ['published version'] : []), 'skew'], rows: ordered.slice(0, 200).map((p) => {
         const whole = p.base_bytes + p.log_bytes;
         return [h(Go, { to: `${pagePath('table', table)}?tab=files&partition=${encodeURIComponent(p.partition)}` }, h(Name, { text: p.partition })), count(p.file_groups), size(p.base_bytes), size(p.log_bytes),
-          p.log_ratio === null ? '-' : `${Math.round(p.log_ratio * 100)} %`, count(p.planned_groups), expiry(p, ttl, data.now_ms), ...(services.publish ? [version(versions.get(valuesOf(p.partition)))] : []), median > 0 && whole > 4 * median ? h(Badge, { colorPalette: 'orange' }, `▲ ${(whole / median).toFixed(1)} × median`) : ''];
+          p.log_ratio === null ? '-' : `${Math.round(p.log_ratio * 100)} %`, `${count(p.small_files)} of ${count(p.base_files)}`, h(Ago, { ms: p.written_ms, now: data.now_ms }), count(p.planned_groups), expiry(p, ttl, data.now_ms), ...(services.publish ? [version(versions.get(valuesOf(p.partition)))] : []), median > 0 && whole > 4 * median ? h(Badge, { colorPalette: 'orange' }, `▲ ${(whole / median).toFixed(1)} × median`) : ''];
       }) }), ordered.length > 200 ? h(Text, { color: 'fg.muted', mt: 2 }, `${count(ordered.length - 200)} smaller partitions are not shown; search for them.`) : null);
   });
 }
@@ -137,9 +141,9 @@ function Publication({ table, data, may, reload }) {
   const declared = data.spec.services && data.spec.services.publish;
   const read = useData(declared ? `tables/${encodeURIComponent(table)}/publication` : null);
   if (!declared) return h(Notice, { kind: 'info', title: 'This table is not published' }, 'Declare a section services.publish in its spec to publish its partitions in a Hive Metastore.');
-  return h(Loaded, { read }, (found) => h(Fragment, null, h(Text, { mb: 2 }, `Published as ${found.target}`),
+  return h(Fragment, null, h(DagNotices, { dags: [`publish.${table}`] }), h(Loaded, { read }, (found) => h(Fragment, null, h(Text, { mb: 2 }, `Published as ${found.target}`),
     h(Rows, { label: 'Published partitions', head: ['partition', 'state', 'version', 'files', 'bytes', 'published', 'why', ''], rows: found.partitions.map((p) => [h(Name, { text: p.partition }), h(State, { state: p.state }), p.instant || '-',
-      count(p.files), size(p.size_bytes), h(Published, { text: p.published }), p.reason ? h(Prose, null, p.reason) : '-', h(Flex, { gap: 1 }, ['publish', 'withdraw'].map((action) => h(ActionButton, { key: action, table, action, fixed: { partitions: [p.partition] }, disabled: !may.table, onDone: reload })))]) })));
+      count(p.files), size(p.size_bytes), h(Published, { text: p.published }), p.reason ? h(Prose, null, p.reason) : '-', h(Flex, { gap: 1 }, ['publish', 'withdraw'].map((action) => h(ActionButton, { key: action, table, action, fixed: { partitions: [p.partition] }, disabled: !may.table, onDone: reload })))]) }))));
 }
 
 const Published = ({ text }) => (text ? h('time', { dateTime: text, title: text }, h(Ago, { ms: Date.parse(text) })) : '-');

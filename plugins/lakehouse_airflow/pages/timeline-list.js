@@ -37,7 +37,7 @@ const instantRow = (r) => ({ key: `${r.requested} ${r.action}`, instant: r.reque
 const otherRow = (r) => ({ key: `${r.service} ${r.begin} ${r.partition || r.run}`, instant: r.instant, begin: r.begin, service: r.service, operation: '', state: r.outcome || r.state, seconds: r.partition ? null : (r.end - r.begin) / 1000, run: r.run, note: r.partition || r.error || '' });
 
 const cellsOf = (r, choose) => [
-  r.instant ? h(Button, { variant: 'plain', size: 'xs', px: 0, color: 'fg.info', onClick: () => choose(r.instant) }, r.instant) : '-',
+  r.instant ? h(Button, { variant: 'plain', size: 'xs', px: 0, h: 'auto', color: 'fg.info', onClick: () => choose(r.instant) }, r.instant) : '-',
   absolute(r.begin), word(r.service), r.operation ? operationWord(r.operation) : '-', h(State, { state: r.state }), seconds(r.seconds), count(r.rows), count(r.files), size(r.bytes), h(Maker, r), r.note || '-',
 ];
 

@@ -42,7 +42,9 @@ export function place(bars, only = '', more = []) {
   const active = new Set(bars.active); const rows = []; let longest = 0;
   for (let i = 0; i < bars.instants.length; i += 1) {
     if (only && bars.services[i] !== only) continue;
-    const begin = bars.begin_ms[i]; const end = Math.max(begin, bars.end_ms[i] ?? bars.now_ms);
+    const end = Math.max(bars.begin_ms[i], bars.end_ms[i] ?? bars.now_ms);
+    // A savepoint has the requested time of its commit, which may be much older.
+    const begin = bars.actions[i] === 'savepoint' && bars.end_ms[i] ? end : bars.begin_ms[i];
     rows.push({ instant: bars.instants[i], service: bars.services[i], action: bars.actions[i], state: bars.states[i], begin, end, kind: kindOf(bars.actions[i], bars.states[i], active.has(bars.instants[i])) });
   }
   for (let i = 0; i < more.length; i += 1) if (!only || more[i].service === only) rows.push(more[i]);

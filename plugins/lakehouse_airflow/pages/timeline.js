@@ -143,7 +143,7 @@ function Detail({ table, instant, run, may, reload, archived, close }) {
   return h(Panel, { title: `Instant ${instant}`, mt: 4, actions },
     archived ? h(Text, { color: 'fg.muted' }, 'The plan of an archived instant is not read here; `lakehouse timeline show --archived` lists it.') : null,
     error ? h(Failure, { error }) : null, !data && !error && !archived ? h(Waiting) : null,
-    data ? h(Fragment, null, h(Flex, { gap: 3, align: 'center', wrap: 'wrap' }, h(State, { state: data.state === 'completed' ? 'completed' : 'pending' }), h(Text, { fontWeight: 'medium' }, `${word(data.service)}${data.operation ? `: ${operationWord(data.operation)}` : ''}`), h(Text, null, data.summary),
+    data ? h(Fragment, null, h(Flex, { gap: 3, align: 'center', wrap: 'wrap' }, h(State, { state: data.state === 'completed' ? 'completed' : 'pending' }), h(Text, { fontWeight: 'medium' }, `${word(data.service)}${data.operation && ['write', 'ttl', 'replacement'].includes(data.service) ? `: ${operationWord(data.operation)}` : ''}`), h(Text, null, data.summary),
       maker(run, data) ? h(Go, { to: maker(run, data) }, 'DAG run that made it') : null),
     h(Flex, { gap: 4, mt: 2, wrap: 'wrap', fontSize: 'sm' }, Object.entries(data.numbers).map(([n, v]) => h('span', { key: n }, `${n.replaceAll('_', ' ')}: ${n === 'bytes' ? size(v) : count(v)}`))),
     h(Tree, { name: 'plan', value: data.plan }), h(Tree, { name: 'partitions', value: data.partitions }), h(Tree, { name: 'files', value: data.files }), h(Tree, { name: 'extra metadata', value: data.extra })) : null);

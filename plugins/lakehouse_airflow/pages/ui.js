@@ -1,5 +1,5 @@
 // Building blocks of the pages: links, tabs of the platform, health, tables that are paged on the server, states.
-import { h, UI, Router, useData, useQuery, useState, useEffect, count, size, absolute, pagePath, Ago, Fragment } from './core.js';
+import { h, UI, Router, useData, useQuery, useState, useEffect, count, size, absolute, pagePath, Ago, Children, Fragment } from './core.js';
 
 const { Box, Flex, HStack, VStack, Text, Heading, Badge, Button, Table, Skeleton, Input, Spinner } = UI;
 
@@ -43,7 +43,7 @@ export function Failure({ error }) {
 
 const HEALTH = {
   attention: ['orange', '▲', 'needs attention'], healthy: ['green', '●', 'healthy'],
-  unreadable: ['red', '✖', 'cannot be read'], unknown: ['gray', '○', 'not looked at yet'],
+  unreadable: ['red', '✖', 'cannot be read'], unknown: ['gray', '○', 'not checked yet'],
 };
 export function Health({ health, severity = 0 }) {
   const [palette, icon, text] = HEALTH[health] || HEALTH.unknown;
@@ -100,9 +100,14 @@ export const CELLS = {
   '& td': { whiteSpace: 'nowrap', verticalAlign: 'top' },
   '& td:has([data-text])': { whiteSpace: 'normal' },
   '& [data-text]': { minWidth: '9rem', overflowWrap: 'anywhere' },
+  '& [data-text=narrow]': { minWidth: '5rem' },
   '& [data-text] time, & [data-line]': { whiteSpace: 'nowrap' },
 };
-export const Prose = ({ children, ...more }) => h(Box, { 'data-text': true, maxW: '34rem', ...more }, children);
+export const Prose = ({ children, ...more }) => h(Box, { 'data-text': true, maxW: '34rem', ...more }, Children.map(children, (child) => (typeof child === 'string' ? whole(child) : child)));
+
+// A text whose numbers stay on one line with their units, such as `2.1 MB` and `10 min`.
+const VALUE = /(\d) (B|kB|MB|GB|TB|PB|EB|ms|s|min|h|days|%)(?!\w)/g;
+export const whole = (text) => String(text).replace(VALUE, '$1\u00a0$2');
 
 // A name such as `sales.orders_daily` wraps between its parts only.
 export function Name({ text }) {

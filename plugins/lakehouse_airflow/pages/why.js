@@ -1,6 +1,6 @@
 // Why a table has its health: the rules that it violates, and the newest decision on each service with its inputs.
 import { h, UI, useData, Ago, Fragment, useState, pagePath } from './core.js';
-import { CELLS, Failure, Go, Health, Prose, Reading, Severity } from './ui.js';
+import { whole, CELLS, Failure, Go, Health, Prose, Reading, Severity } from './ui.js';
 import { Inputs, stateOf } from './services.js';
 
 const { Box, Button, Dialog, Portal, Table, Text } = UI;
@@ -18,7 +18,7 @@ function Reasons({ table, data }) {
   const { row, services, now_ms: now } = data;
   const decided = services.filter((s) => s.decision && s.applies).sort((a, b) => b.decision.due - a.decision.due);
   return h(Fragment, null, h(Health, row), row.error ? h(Text, { mt: 2, overflowWrap: 'anywhere' }, row.error) : null,
-    row.problems.length ? row.problems.map((p, i) => h(Box, { key: i, mt: 3 }, h(Severity, p), ' ', h(Text, { as: 'span', fontWeight: 'medium' }, p.text),
+    row.problems.length ? row.problems.map((p, i) => h(Box, { key: i, mt: 3 }, h(Severity, p), ' ', h(Text, { as: 'span', fontWeight: 'medium' }, whole(p.text)),
       h(Text, { fontSize: 'sm', color: 'fg.muted', overflowWrap: 'anywhere' }, `rule ${p.rule}${p.action ? ` → ${p.action}` : ''}`))) : row.error ? null
       : h(Text, { mt: 2 }, row.looked_ms ? h(Fragment, null, 'No rule has a problem with the numbers of ', h(Ago, { ms: row.looked_ms, now }), '.') : 'The scheduler has not looked at this table yet, so no rule was evaluated.'),
     decided.length ? h(Table.Root, { size: 'sm', mt: 4, 'aria-label': 'Newest decisions', css: CELLS },

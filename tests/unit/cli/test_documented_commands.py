@@ -36,7 +36,7 @@ def problem(line: str) -> str | None:
     """Parse a command line without running it; return the error, None for none."""
     command = program()
     # A shell reads the words after an operator.
-    words = list(itertools.takewhile(lambda word: word not in (">", "|", "&&"), shlex.split(line, comments=True)))
+    words = list(itertools.takewhile(lambda word: word not in (">", "|", "&&", "||"), shlex.split(line, comments=True)))
     ctx = command.make_context("lakehouse", list(words), obj=Settings(), resilient_parsing=True)
     try:
         rest = words

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from lakehouse import Table
+from lakehouse.demo.chapters import Chapter
 from lakehouse.demo.chart import print_report
 from lakehouse.demo.facts import DemoFacts, table_facts
 from lakehouse.demo.page import page, write_page
@@ -198,3 +199,17 @@ def test_size_text_has_three_digits_and_a_unit(size: int, text: str) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(None, ""), (3.25, "3.2 s"), (125.0, "2 min 05 s")])
 def test_seconds_text_has_minutes_from_one_minute_on(seconds: float | None, text: str) -> None:
     assert seconds_text(seconds) == text
+
+
+def test_report_and_page_show_each_chapter_before_and_after(facts: DemoFacts) -> None:
+    chapter = Chapter(
+        title="Small files", table="rides.gps_points", measure="files", before="240", after="10", text="a < b"
+    )
+    changed = replace(facts, chapters=(chapter,))
+    output = io.StringIO()
+    print_report(changed, Console(file=output, width=200))
+    (line,) = [line for line in output.getvalue().splitlines() if "Small files" in line]
+    assert line.replace("|", " ").split() == ["Small", "files", "rides.gps_points", "files", "240", "10"]
+    assert "What changed" not in page(facts)
+    shown = page(changed)
+    assert "What changed" in shown and "<b>Small files</b>: a &lt; b" in shown

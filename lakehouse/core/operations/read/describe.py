@@ -7,11 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from lakehouse.core.metadata.key_changes import instant_ms
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions
 from lakehouse.core.operations.load.savepoints import savepoints
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.commit import REWRITES
 from lakehouse.model.instant import Action
 from lakehouse.model.ttl import PartitionExpiry
 from lakehouse.spec.contracts.tables import (
@@ -25,10 +28,18 @@ from lakehouse.spec.contracts.tables import (
 
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 _LAST_COMMITS = 10
+#: Commits that are searched for the newest write of each partition.
+_NEWEST_WRITES = 200
 
 
-def describe(table: LoadedTable, expiry: Mapping[str, PartitionExpiry]) -> TableSummary:
-    """Return a summary of the table; the table is listed once. `expiry` is by partition."""
+def describe(table: LoadedTable, expiry: Mapping[str, PartitionExpiry], *, small_bytes: int) -> TableSummary:
+    """Return a summary of the table; the table is listed once.
+
+    Args:
+        table: The loaded table.
+        expiry: When and why partitions expire, by partition.
+        small_bytes: The size below which a base file is small.
+    """
     config, schema = table.config, table_schema(table)
     restore = table.timeline.pending_restore()
     return TableSummary(
@@ -39,7 +50,7 @@ def describe(table: LoadedTable, expiry: Mapping[str, PartitionExpiry]) -> Table
         partitioned_by=tuple(config.keys.partition_fields),
         ordering=tuple(config.ordering_fields),
         schema=tuple(ColumnInfo(column=field.name, type=str(field.type)) for field in schema or ()),
-        partitions=_partitions(table, expiry),
+        partitions=_partitions(table, expiry, small_bytes),
         pending_plans=_plans(table),
         pending_restore=None if restore is None else restore.requested,
         savepoints=_savepoints(table),
@@ -47,8 +58,10 @@ def describe(table: LoadedTable, expiry: Mapping[str, PartitionExpiry]) -> Table
     )
 
 
-def _partitions(table: LoadedTable, expiry: Mapping[str, PartitionExpiry]) -> tuple[PartitionInfo, ...]:
-    never = PartitionExpiry()
+def _partitions(
+    table: LoadedTable, expiry: Mapping[str, PartitionExpiry], small_bytes: int
+) -> tuple[PartitionInfo, ...]:
+    never, written = PartitionExpiry(), _newest_writes(table)
     held = {**pending_clustering(table), **pending_compactions(table)}
     slices = load_slices(table)
     columns = pa.table(
@@ -58,8 +71,13 @@ def _partitions(table: LoadedTable, expiry: Mapping[str, PartitionExpiry]) -> tu
             "bytes": slices.sizes,
             "log_files": slices.log_counts,
             "planned_groups": slices.is_in_groups(held).astype(np.int64),
+            "base_files": slices.has_base.astype(np.int64),
+            "small_files": (slices.has_base & (slices.base_sizes < small_bytes)).astype(np.int64),
         }
     )
+    begun = pa.table({"partition": slices.partitions, "instant": slices.base_instants})
+    newest = begun.group_by("partition").aggregate([("instant", "max")]).to_pylist()
+    based = {row["partition"]: row["instant_max"] for row in newest if row["instant_max"]}
     sums = [("partition", "count"), *((name, "sum") for name in columns.column_names[1:])]
     rows = columns.group_by("partition").aggregate(sums).sort_by("partition").to_pylist()
     return tuple(
@@ -73,9 +91,30 @@ def _partitions(table: LoadedTable, expiry: Mapping[str, PartitionExpiry]) -> tu
             log_ratio=round(logs / base, 3) if base else None,
             expires_ms=(found := expiry.get(row["partition"], never)).at_ms,
             expired=found.reason,
+            base_files=row["base_files_sum"],
+            small_files=row["small_files_sum"],
+            written_ms=_time(table, written.get(row["partition"]) or based.get(row["partition"])),
         )
         for row in rows
     )
+
+
+def _newest_writes(table: LoadedTable) -> dict[str, str]:
+    """Return partition -> requested time of its newest write among the newest commits; rewrites change no rows."""
+    writes = table.timeline.writes().by_completion()[-_NEWEST_WRITES:]
+    changing = [write for write, metadata in table.store.summaries(writes) if metadata.operation not in REWRITES]
+    written = table.store.files(changing).group_by("partition").aggregate([("instant", "max")])
+    return {row["partition"]: row["instant_max"] for row in written.to_pylist()}
+
+
+def _time(table: LoadedTable, requested: str | None) -> int | None:
+    if requested is None:
+        return None
+    try:
+        return instant_ms(requested, table.config.timezone)
+    except CorruptTableError:
+        # The first base files of a migrated table have other names.
+        return None
 
 
 def _plans(table: LoadedTable) -> tuple[PendingPlan, ...]:

@@ -34,6 +34,7 @@ from lakehouse.core.planning.ranges import may_match
 from lakehouse.core.rows.keys import record_keys
 from lakehouse.errors import UserError
 from lakehouse.model.display import count_text
+from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.predicate import Predicate
 
 _RECORD_KEY = META_COLUMNS[2]
@@ -125,6 +126,8 @@ def by_record_key(given: PartitionInput) -> Located | None:
     keys = keys_of(given.table, given.where, with_meta_fields(given.schema))
     if keys is None or len(keys) > _MOST_KEYS:
         return None
+    if not _has_unique_keys(given.table) and not _is_by_partition(given.table):
+        return None
     rows = from_metadata(given.table, RECORD_INDEX, lambda metadata: metadata.locations(keys))
     if rows is None:
         return None
@@ -142,6 +145,8 @@ def by_secondary_index(given: PartitionInput) -> Located | None:
         return None
     metadata = metadata_of(given.table)
     names = () if metadata is None or RECORD_INDEX not in metadata.usable else metadata.usable
+    if not names or not _has_unique_keys(given.table):
+        return None
     for name in names:
         wanted = _indexed_texts(given, name) if name.startswith(SECONDARY) else None
         if wanted is None:
@@ -158,6 +163,23 @@ def by_secondary_index(given: PartitionInput) -> Located | None:
         found = f"{count_text(len(keys), 'record key')} of {column} in {count_text(len(groups), 'file group')}"
         return Located(groups, f"the index {name.removeprefix(SECONDARY)} has {found}")
     return None
+
+
+def _has_unique_keys(table: LoadedTable) -> bool:
+    """Return whether a record key is in one partition only, so that an index of keys has a place for each row.
+
+    Otherwise the record index of the table has one of several rows, and a secondary index loses the entry of one row
+    with that of another. Tables of Hudi do not store the type of their index; they are trusted, as Hudi trusts them.
+    """
+    kind = stored_index_type(table.config.raw)
+    if not table.config.keys.partition_fields or kind.is_global:
+        return True
+    return not kind.name and not _is_by_partition(table)
+
+
+def _is_by_partition(table: LoadedTable) -> bool:
+    """Return whether each partition has a record index of its own."""
+    return bool(from_metadata(table, RECORD_INDEX, lambda metadata: metadata.is_partitioned_record_index))
 
 
 def _matches(metadata: MetadataTable, *, name: str, texts: pa.Array) -> pa.Table:

@@ -20,6 +20,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.timeline_store import FILES_OF_COMMITS
 from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.commit import REWRITES, CommitMetadata
+from lakehouse.model.display import count_text
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakehouse.model.timeline_service import TimelineService, commit_writer, timeline_service
 from lakehouse.spec.contracts.catalog import TimelineInstant, TimelineInstants
@@ -145,7 +146,9 @@ def _row(
     table: LoadedTable, instant: Instant, service: TimelineService, archived: CommitMetadata | None
 ) -> tuple[TimelineInstant, frozenset[str]]:
     begin_ms = instant_ms(instant.requested, table.config.timezone)
-    end_ms = instant_ms(instant.completion, table.config.timezone) if instant.is_completed else None
+    # The requested time of a savepoint is the one of its commit, so the difference is not a duration.
+    is_timed = instant.is_completed and instant.action is not Action.SAVEPOINT
+    end_ms = instant_ms(instant.completion, table.config.timezone) if is_timed else None
     facts: dict[str, Any] = {
         "requested": instant.requested,
         "completed": instant.completed,
@@ -189,7 +192,16 @@ def _write(
         "partitions": len(partitions),
         "engine": writer.engine,
         "run": writer.run,
+        "note": _replacement(metadata),
     }, partitions
+
+
+def _replacement(metadata: CommitMetadata) -> str:
+    """Return what an overwrite or a deletion of partitions removed, such as `3 partitions (12 file groups)`."""
+    if metadata.operation in REWRITES or not metadata.replaced:
+        return ""
+    groups = sum(map(len, metadata.replaced.values()))
+    return f"replaces {count_text(len(metadata.replaced), 'partition')} ({count_text(groups, 'file group')})"
 
 
 def _other(table: LoadedTable, instant: Instant) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.core.timeline.table_properties import update_properties
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.display import Readable, Shown
+from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.indexing import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -83,6 +84,15 @@ def create_index(table: LoadedTable, policies: Policies, index: DeclaredIndex) -
             lock.check()
             write_definitions(storage, {**stored, index.partition: made})
             update_properties(now.env, {DEFINITIONS_KEY: DEFINITIONS_PATH})
+    kind = stored_index_type(now.config.raw)
+    if index.partition.startswith(SECONDARY_PREFIX) and now.config.keys.partition_fields and not kind.is_global:
+        logger.warning(
+            "%s: reads use the index %s only if a record key is in one partition, and hoodie.index.type=%s does not "
+            "ensure this; a table with a global index, such as GLOBAL_SIMPLE, ensures it",
+            root,
+            index.name,
+            kind.name or "(not stored)",
+        )
     return made
 
 

@@ -12,7 +12,8 @@ from tests.support.tables import batch, row
 
 
 def indexed_table(folder: Path, **shape: object) -> Table:
-    table = table_with_metadata(folder, **shape)
+    # Keys are unique in the table, so that reads use the index.
+    table = table_with_metadata(folder, index="GLOBAL_SIMPLE", **shape)
     table.insert(batch([row(f"k{n}", p="abc"[n % 3], v=f"v{n % 6}", ts=n) for n in range(24)]))
     table.services.create_index("v")
     table.services.index.run()

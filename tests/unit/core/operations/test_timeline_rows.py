@@ -60,8 +60,9 @@ def test_rows_have_numbers_writers_and_notes(serviced: Table) -> None:
     assert first.bytes and first.seconds is not None and first.seconds >= 0
     assert (first.run, first.engine) == ("ingest.t/r1/ingest", "lakehouse")
     assert (compaction.operation, compaction.rows) == ("COMPACT", 2)
-    assert (found[7].author, found[7].note) == ("ada", "before ttl")
+    assert (found[7].author, found[7].note, found[7].seconds) == ("ada", "before ttl", None)
     assert (ttl.operation, ttl.partitions, ttl.rows) == ("DELETE_PARTITION", 1, 0)
+    assert ttl.note == "replaces 1 partition (1 file group)"
     assert found[9].note.startswith("of deltacommit ")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakehouse.core.metadata.key_changes import instant_ms
 from lakehouse.core.table.table import Table
 from lakehouse.spec.contracts.tables import ColumnInfo, PartitionInfo, PendingPlan
 from tests.support.tables import Shape, base_files, batch, log_files, make_table, row
@@ -21,6 +22,7 @@ def test_describe_partitions_have_groups_bytes_logs_and_plans() -> None:
     base = {file.partition: file.size_bytes for file in base_files(storage)}
     logs = sum(file.size_bytes for file in log_files(storage))
     first, second = table.describe().partitions
+    loaded, _, deleted = [instant_ms(write.requested, "UTC") for write in table.timeline.writes()]
     assert first == PartitionInfo(
         partition="a",
         file_groups=1,
@@ -29,6 +31,9 @@ def test_describe_partitions_have_groups_bytes_logs_and_plans() -> None:
         log_files=2,
         planned_groups=0,
         log_ratio=round(logs / base["a"], 3),
+        base_files=1,
+        small_files=1,
+        written_ms=deleted,
     )
     assert second == PartitionInfo(
         partition="b",
@@ -38,6 +43,9 @@ def test_describe_partitions_have_groups_bytes_logs_and_plans() -> None:
         log_files=0,
         planned_groups=0,
         log_ratio=0.0,
+        base_files=1,
+        small_files=1,
+        written_ms=loaded,
     )
 
 

@@ -4,6 +4,7 @@ import bz2
 import gzip
 from collections.abc import Mapping
 
+import pyarrow as pa
 import pytest
 
 from lakehouse.core.storage.memory import MemoryStorage
@@ -23,6 +24,10 @@ def _probe(files: Mapping[str, bytes], format: str, **options: str) -> tuple[Pro
     return probe_files(storage, sources, format, options)
 
 
+def _zstd(data: bytes) -> bytes:
+    return bytes(pa.compress(data, codec="zstd", asbytes=True))
+
+
 @pytest.mark.parametrize(
     ("name", "data", "options"),
     [
@@ -34,6 +39,15 @@ def _probe(files: Mapping[str, bytes], format: str, **options: str) -> tuple[Pro
         ("a.csv", "a,b c,d\n".encode("utf-16"), {"encoding": "utf-16"}),
         ("a.csv.gz", gzip.compress(b"a,b c,d\n" + b"1,2,3\n" * 100_000, mtime=0), {}),
         ("a.csv.bz2", bz2.compress(b"a,b c,d\n1,2,3\n"), {}),
+        # Several members, of which the first is empty, or ends inside of the header.
+        ("a.csv.gz", b"".join(map(gzip.compress, (b"", b"a,b ", b"c,d\n1,2,3\n"))), {}),
+        ("a.csv.gz", gzip.compress(b"") * 10_000 + gzip.compress(b"a,b c,d\n1,2,3\n"), {}),
+        ("a.csv.bz2", b"".join(map(bz2.compress, (b"", b"a,b ", b"c,d\n1,2,3\n"))), {}),
+        ("a.csv.zst", b"".join(map(_zstd, (b"", b"a,b ", b"c,d\n1,2,3\n"))), {}),
+        # Blank lines and comments before the header, and a header, that are longer than the part that is read first.
+        ("a.csv", b"\n" * 100_000 + b"a,b c,d\n1,2,3\n", {}),
+        ("a.csv.gz", gzip.compress(b"#\n" * 100_000 + b"a,b c,d\n1,2,3\n"), {"comment": "#"}),
+        ("a.csv", b'a,b c,"d' + b" " * 100_000 + b'"\n1,2,3\n', {}),
     ],
 )
 def test_probe_reads_the_header_of_plain_and_compressed_files(name: str, data: bytes, options: dict[str, str]) -> None:

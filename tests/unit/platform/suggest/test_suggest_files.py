@@ -50,7 +50,7 @@ def test_suggestion_for_taxi_trips() -> None:
     assert spec.record_key == ("vendor_id", "pickup_datetime", "dropoff_datetime", *zones)
     assert [column.name for column in spec.partition_by] == ["pickup_datetime"]
     assert spec.schema["congestion_surcharge"] == "double"
-    assert "10,002 rows" in text
+    assert "9,996 rows" in text
     assert "of 6 files" in text
 
 
@@ -95,9 +95,45 @@ def test_suggestion_takes_the_columns_of_all_sampled_files(tmp_path: Path) -> No
     assert dict(spec.schema) == {"id": "string", "n": "double", "extra": "string"}
 
 
+def test_suggestion_of_a_path_by_interval_samples_all_intervals(tmp_path: Path) -> None:
+    for day in ("2026-01-01", "2026-01-02"):
+        (tmp_path / day).mkdir()
+        (tmp_path / day / "a.csv").write_text(f"id,n\n{day},1\n")
+    spec, text = suggested(f"{tmp_path}/{{start:%Y-%m-%d}}/")
+    assert "Suggested from 2 rows" in text
+    assert spec.ingest is not None
+    assert spec.ingest.is_by_interval
+
+
+def test_suggestion_finds_the_encoding_of_any_sampled_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1,a\n")
+    (tmp_path / "b.csv").write_bytes("id,name\n2,Müller\n".encode("windows-1252"))
+    assert options_of(suggested(tmp_path)[0]) == {"encoding": "windows-1252"}
+
+
 def test_suggestion_refuses_a_text_that_is_neither_json_nor_csv() -> None:
     with pytest.raises(UserError, match="not JSON, and its lines do not have the same number of values"):
         suggested(shared_dir() / "data" / "logs" / "apache_access.log.gz")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("id,name\n", "they have a header only"),
+        ("id,id\n1,2\n", "has a column twice or without a name: 'id,id'"),
+        ("id,n\n1,2,3\n", "1,2,3"),
+    ],
+)
+def test_suggestion_refuses_csv_without_rows_or_with_a_wrong_header(content: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(UserError, match=problem):
+        suggested(tmp_path)
+
+
+def test_suggestion_keeps_space_around_texts_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1, a \n2, b\n")
+    _, text = suggested(tmp_path)
+    assert "texts of name have space around them" in text.replace("\n# ", " ")
 
 
 def test_suggestion_refuses_a_path_without_files(tmp_path: Path) -> None:

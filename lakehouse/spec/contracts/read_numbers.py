@@ -1,0 +1,44 @@
+"""Numbers of tables that a page requests because no pass of the scheduler has looked at these tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakehouse.spec.contracts.decisions import TableHealth, TablesHealth
+from lakehouse.spec.contracts.document import Document
+
+_SAME = ("file_groups", "base_bytes", "log_bytes", "small_files", "pending_plans", "pending_writes", "instants")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadNumbers:
+    """The numbers of one table, named as in a row of the page Fleet; empty with `error`, or if it has no commit."""
+
+    table: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTables(Document):
+    """The numbers of some tables, and when they were read."""
+
+    as_of_ms: int
+    tables: tuple[ReadNumbers, ...] = ()
+
+    @classmethod
+    def of(cls, health: TablesHealth, as_of_ms: int) -> ReadTables:
+        """Return the numbers of the output of `lakehouse services health`."""
+        return cls(as_of_ms=as_of_ms, tables=tuple(_numbers(found, as_of_ms) for found in health.tables))
+
+
+def _numbers(found: TableHealth, as_of_ms: int) -> ReadNumbers:
+    if found.error is not None:
+        return ReadNumbers(table=found.table, error=found.error)
+    lag_s = found.freshness_lag_s
+    if lag_s is None and not found.instants:
+        return ReadNumbers(table=found.table)
+    last = None if lag_s is None else as_of_ms - round(lag_s * 1000)
+    return ReadNumbers(table=found.table, numbers={"last_commit_ms": last, **{n: getattr(found, n) for n in _SAME}})
