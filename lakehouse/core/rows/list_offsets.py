@@ -26,7 +26,7 @@ def with_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _lacks_offsets(array: pa.Array) -> bool:
     if _is_list(array.type):
-        return array.buffers()[1] is None or _lacks_offsets(array.values)
+        return not array.buffers()[1] or _lacks_offsets(array.values)
     if pa.types.is_struct(array.type):
         return any(_lacks_offsets(array.field(number)) for number in range(array.type.num_fields))
     return False
