@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 NOW = SystemClock().now_ms()
 TABLES = 1000
 #: JavaScript modules, documents of the API and an icon that the first page may need.
-MOST_REQUESTS = 11
+MOST_REQUESTS = 12
 #: Bytes of one page of rows, before they are compressed.
 MOST_BYTES = 40_000
 #: Records when the browser has painted the first row of a table, in milliseconds from the begin of the navigation.
