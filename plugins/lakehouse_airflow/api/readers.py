@@ -70,7 +70,11 @@ class ReaderCommand:
         for folder, folders, names in os.walk(self.package):
             folders[:] = [name for name in folders if name != "__pycache__"]
             for name in names:
-                status = os.stat(Path(folder, name))
+                try:
+                    status = os.stat(Path(folder, name))
+                except FileNotFoundError:
+                    # The package is being replaced; the next look differs again.
+                    continue
                 whole.update(f"{folder}/{name} {status.st_mtime_ns} {status.st_size}\n".encode())
         return whole.hexdigest()
 
