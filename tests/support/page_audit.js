@@ -66,7 +66,7 @@
   all('time, button, [role=tab], th, .chakra-badge').filter(visible).forEach((e) => { if (rows(e) > 1) say(`wraps: "${short(e.innerText)}"`); });
   all('td').filter(visible).forEach((cell) => {
     const text = cell.innerText.trim();
-    if (text && text.length <= 24 && !text.includes('\n') && !cell.querySelector('wbr') && rows(cell) > 1) say(`the cell "${text}" wraps`);
+    if (text && text.length <= 24 && !text.includes('\n') && !cell.querySelector('wbr, [data-text=narrow]') && rows(cell) > 1) say(`the cell "${text}" wraps`);
   });
 
   // ---- empty cards
