@@ -39,7 +39,9 @@ CHAPTERS = (
 #: every five minutes.
 DEMO_S, FILLED_S, HEALED_S = 300.0, 60.0, 600.0
 #: Rows of the Fleet page that show no state yet.
-_EMPTY = "[...document.querySelectorAll('tbody tr')].filter(r => r.innerText.includes('not looked at yet')).length"
+_EMPTY = (
+    "[...document.querySelectorAll('tbody tr')].filter(r => /not (looked at|checked) yet/.test(r.innerText)).length"
+)
 _ROWS = "document.querySelectorAll('tbody tr').length"
 
 

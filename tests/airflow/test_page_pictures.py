@@ -112,6 +112,24 @@ EFFECTS = {
         "Readers of hive_prod.finance.settlements will see settlement_day=2026-11-02 as version 20261128101500000."
     ],
 }
+_SOURCE = "json files of s3://landing-marketing-production/attribution/touchpoints/{yyyy}/{MM}/{dd}"
+_STEPS = (("source", _SOURCE, ""), ("table", LONG, LONG), ("table", PUBLISHED, PUBLISHED))
+#: Sources, derived tables and a publication of a table with long names.
+LINEAGE_OF = {
+    "now_ms": NOW,
+    "table": LONG,
+    "nodes": [
+        {"id": name, "kind": kind, "name": name, "detail": f"{kind} in eu-central-1", "table": table}
+        for kind, name, table in (*_STEPS, ("publication", "hive_prod.marketing.touchpoints_enriched_daily", ""))
+    ],
+    "edges": [
+        {"source": _SOURCE, "target": LONG, "label": ""},
+        {"source": LONG, "target": PUBLISHED, "label": "changes"},
+        {"source": LONG, "target": "hive_prod.marketing.touchpoints_enriched_daily", "label": "publication"},
+    ],
+    "shortened": True,
+}
+LINEAGE = {f"api/v1/tables/{LONG}/lineage": _stub(LINEAGE_OF)}
 _TYPE = "struct<campaign:struct<id:int64,name:string,tags:list<string>>,cost:decimal(38,10),seen:timestamp[us, tz=UTC]>"
 _COMMIT = {"instant": "20261128101500000", "operation": "INSERT_OVERWRITE_TABLE", "files": 20_104, "bytes": 38 * 10**9}
 #: The state of a table with long names and large numbers.
@@ -226,6 +244,7 @@ PAGES = {
     "unknown-table": View(
         path="/table/sales.order", see=("There is no table sales.order", "sales.orders", "All tables")
     ),
+    "lineage": View(path=f"/table/{LONG}?tab=lineage", see=("As a list", "hive_prod.marketing"), stubs=LINEAGE),
     "unknown-tab": View(path=f"/table/{REAL}?tab=fils", see=("There is no tab fils", f"Overview of {REAL}")),
     "table-long": View(path=f"/table/{LONG}?tab=services", see=("not decided", "412 delta commits")),
     "table-long-overview": View(path=f"/table/{LONG}", see=("svc-airflow", "1,204,998,113 new"), stubs=LONG_TABLE),
@@ -254,6 +273,7 @@ TABS = {
     "timeline": View(path="?tab=timeline", see=("Newest instants of this range",)),
     "partitions": View(path="?tab=partitions", see=("2026-03-01",)),
     "services": View(path="?tab=services&service=compaction", see=("Why: compaction", "delta commits")),
+    "lineage": View(path="?tab=lineage", see=("lineage",)),
     "policies": View(path="?tab=policies", see=("max_delta_commits",)),
     "files": View(path="?tab=files", see=("base instant",)),
     "activity": View(path="?tab=activity", see=("Edit policy", "target_file_bytes")),

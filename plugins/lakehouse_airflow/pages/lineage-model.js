@@ -18,7 +18,7 @@ export function layersOf(nodes, edges) {
   return layer;
 }
 
-export const BOX = { width: 200, height: 52, gapX: 72, gapY: 18, pass: 10 };
+export const BOX = { width: 200, height: 52, gapX: 96, gapY: 18, pass: 10 };
 
 // Positions: columns are layers; rows follow the middle of their inputs, so that few edges cross. An edge that passes a
 // column has a place between its boxes. `paths` are the points of each edge from the right side of its source on.

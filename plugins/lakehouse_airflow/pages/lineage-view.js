@@ -4,7 +4,7 @@ import { Failure, Go, Notice, Panel, Waiting } from './ui.js';
 import { placed, BOX } from './lineage-model.js';
 
 const { Box, Flex, Text } = UI;
-const KINDS = { source: ['source', '#0f766e', '#5eead4'], table: ['table', '#1d4ed8', '#93c5fd'], publication: ['published as', '#7e22ce', '#d8b4fe'] };
+const KINDS = { source: ['source', 'var(--chakra-colors-teal-fg, #0f766e)'], table: ['table', 'var(--chakra-colors-blue-fg, #1d4ed8)'], publication: ['published as', 'var(--chakra-colors-purple-fg, #7e22ce)'] };
 const MARGIN = 6;
 
 export function Lineage({ table }) {
@@ -18,7 +18,8 @@ export function Lineage({ table }) {
   h(Panel, { title: 'As a list', mt: 4 }, h(List, { data, table })));
 }
 
-const colour = (kind) => KINDS[kind][document.documentElement.classList.contains('dark') ? 2 : 1];
+// Tokens of the theme, which change with it.
+const colour = (kind) => KINDS[kind][1];
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 // A wide picture shrinks to the page, down to a size that can still be read; then it scrolls.
@@ -46,7 +47,7 @@ function curve(points) {
 function Edge({ points, label }) {
   const [x, y] = points[points.length - 1];
   return h('g', null, h('path', { d: curve(points), fill: 'none', stroke: 'var(--chakra-colors-fg-muted, #71717a)', strokeWidth: 1.3, markerEnd: 'url(#lakehouse-arrow)' }),
-    label ? h('text', { x: x - 10, y: y - 5, textAnchor: 'end', style: { fontSize: '11px', fill: 'var(--chakra-colors-fg-muted, #52525b)', stroke: 'var(--chakra-colors-bg, #fff)', strokeWidth: 3, paintOrder: 'stroke' } }, cut(label, 10), h('title', null, label)) : null);
+    label ? h('text', { x: x - 10, y: y - 5, textAnchor: 'end', style: { fontSize: '11px', fill: 'var(--chakra-colors-fg-muted, #52525b)', stroke: 'var(--chakra-colors-bg, #fff)', strokeWidth: 3, paintOrder: 'stroke' } }, cut(label, 14), h('title', null, label)) : null);
 }
 
 function NodeBox({ node, mine }) {
