@@ -71,6 +71,7 @@ READS = (
     f"numbers?table={TABLE.removeprefix('tables/')}",
     "queue",
     "alarms",
+    "alarms/rules",
     "actions",
     "dag-states",
     "openapi.json",

@@ -47,6 +47,10 @@ def dags(database: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     (folder / "tables").mkdir()
     (folder / "tables" / "orders.yaml").write_text(PUBLISHED, encoding="utf-8")
     (folder / "house.py").write_text(LINES, encoding="utf-8")
+    with create_session() as session:
+        # Other modules leave DAGs in the database of this process.
+        session.query(DagRun).delete()
+        session.query(DagModel).delete()
     DagBundlesManager().sync_bundles_to_db()
     bag = DagBag(folder, bundle_path=folder)
     assert bag.import_errors == {}

@@ -92,7 +92,12 @@ def airflow(world: Path) -> Iterator[Standalone]:
     taxi.write_text(taxi.read_text(encoding="utf-8").replace("catchup: true", "catchup: false"), encoding="utf-8")
     stopped = (SPECS / "stock_ticks.yaml").read_text(encoding="utf-8")
     stopped = stopped.replace("table: market.stock_ticks", "table: stopped")
-    (specs / "stopped.yaml").write_text(stopped.replace("TABLES}/stock_ticks", "TABLES}/stopped"), encoding="utf-8")
+    stopped = stopped.replace("TABLES}/stock_ticks", "TABLES}/stopped")
+    # A run without files does not start Spark.
+    (world / "landing" / "stopped").mkdir()
+    shutil.copy(shared_dir() / "data" / "stock_ticks" / "batch_1.json", world / "landing" / "stopped")
+    stopped = stopped.replace("LANDING}/stock_ticks", "LANDING}/stopped")
+    (specs / "stopped.yaml").write_text(stopped, encoding="utf-8")
     (specs / "broken.yaml").write_text("table: broken\nlocaton: x\n", encoding="utf-8")
     with standalone(world / "airflow", environment(world)) as running:
         running.command("pools", "set", "lakehouse_ingest", "2", "Spark jobs of ingestion")

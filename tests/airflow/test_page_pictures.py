@@ -155,6 +155,9 @@ DESCRIPTION = {
             "file_groups": 1204,
             "planned_groups": 12,
             "log_ratio": day / 10,
+            "base_files": 1204,
+            "small_files": day * 40,
+            "written_ms": NOW - day * 3_600_000,
             "expires_ms": NOW + day * 86_400_000,
             "expired": "",
         }

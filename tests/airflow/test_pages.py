@@ -214,6 +214,8 @@ def test_partitions_by_day_are_a_calendar_with_three_measures(server: ApiServer,
     assert tab.run(days) == [f"2026-03-0{day}" for day in (1, 2, 3, 4)]
 
     def pointed() -> bool:
+        # The window may be lower than the page.
+        tab.run(f"{FIRST_DAY}.scrollIntoView({{block: 'center'}})")
         box = json.loads(tab.run(f"JSON.stringify({FIRST_DAY}.getBoundingClientRect())"))
         for x, y in ((1, 1), (box["x"] + 5, box["y"] + 5)):
             tab.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

@@ -52,7 +52,7 @@ const titleOf = (label, cell, { measure, now }) => { const value = cell ? measur
 function Square({ cell, label, x, y, side, grid }) {
   const place = (event) => { const box = event.currentTarget.ownerSVGElement.parentElement.parentElement.getBoundingClientRect(); const own = event.currentTarget.getBoundingClientRect(); grid.setTip({ label, cell, x: own.left - box.left + own.width / 2, y: own.bottom - box.top + 6, width: box.width }); };
   const one = cell && cell.partitions.length === 1;
-  return h('rect', { x, y, width: side, height: side, rx: 3, fill: fillOf(cell, grid), stroke: cell ? 'var(--chakra-colors-border, #d4d4d8)' : 'var(--chakra-colors-fg-subtle, #a1a1aa)', strokeDasharray: cell ? undefined : '2 2', strokeWidth: 1, 'data-day': label,
+  return h('rect', { x, y, width: side, height: side, rx: 3, fill: fillOf(cell, grid), stroke: cell ? 'var(--chakra-colors-border, #d4d4d8)' : 'var(--chakra-colors-fg-subtle, #a1a1aa)', strokeDasharray: cell ? undefined : '2 2', strokeWidth: 1, 'data-day': label, 'data-quiet': true,
     style: { cursor: one ? 'pointer' : 'default' }, onMouseEnter: place, onMouseLeave: () => grid.setTip(null), onClick: () => grid.open(cell) }, h('title', null, titleOf(label, cell, grid)));
 }
 
