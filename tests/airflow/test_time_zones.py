@@ -97,7 +97,7 @@ def test_doctor_warns_of_an_airflow_with_another_time_zone_than_its_intervals(
     """apache/airflow#16961: the default time zone of a deployment decides which days a command names."""
     assert spec.ingest is not None
     utc = replace(spec, ingest=replace(spec.ingest, timezone="UTC"))
-    facts = doctor.AirflowFacts(environ={}, specs=(utc,), pools=None, pools_problem="", report=None, report_problem="")
+    facts = doctor.AirflowFacts(environ={}, specs=(utc,), report=None, report_problem="")
     assert doctor.check_time_zone(facts) == (CheckState.OK, "UTC")
     state, text = doctor.check_time_zone(replace(facts, specs=(spec,)))
     assert state is CheckState.WARNING

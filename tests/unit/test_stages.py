@@ -60,6 +60,8 @@ def test_running_stage_shows_count_percent_and_the_current_file(logs: Path, tmp_
 
 def test_ctrl_c_ends_make_test_quietly_and_stops_all_processes(tmp_path: Path) -> None:
     script = (
+        # A process that was started in the background ignores Ctrl-C otherwise.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import sys; from tests import stages; from pathlib import Path\n"
         f"stages.ROOT = Path({str(tmp_path)!r}); stages.LOGS = stages.ROOT / 'logs'\n"
         "child = 'import time; time.sleep(300)'\n"

@@ -33,7 +33,7 @@ def test_processes_in_a_session_of_their_own_are_ended_and_those_of_another_home
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_first_signal_interrupts_and_later_ones_do_not_disturb_the_end(number: signal.Signals) -> None:
-    ended = False
+    ended, before = False, signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), interrupted_by_sigterm():
         try:
             os.kill(os.getpid(), number)
@@ -43,4 +43,4 @@ def test_first_signal_interrupts_and_later_ones_do_not_disturb_the_end(number: s
                 os.kill(os.getpid(), again)
             ended = True
     assert ended
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before

@@ -30,7 +30,7 @@ def table_of_all_indexes(folder: Path, kind: str, *, record_index: bool) -> Tabl
     options = {
         BLOOM_FILTERS_ENABLE: "true",
         RECORD_INDEX_ENABLE: str(record_index).lower(),
-        "hoodie.index.type": "SIMPLE",
+        "hoodie.index.type": "GLOBAL_SIMPLE",
         "hoodie.parquet.small.file.limit": "0",
         "lakehouse.index.expressions": "tail=substring(city, 2, 9)",
     } | ({"lakehouse.index.secondary": "city"} if record_index else {})

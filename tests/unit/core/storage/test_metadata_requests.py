@@ -195,7 +195,11 @@ def test_metadata_file_of_a_partition_is_created_if_no_recent_commit_wrote_there
 
 def test_look_up_of_a_record_key_by_the_record_index_sends_at_most_four_requests(tmp_path: Path) -> None:
     storage = CountingStorage(LocalStorage(str(tmp_path / "table")))
-    options = {"hoodie.metadata.global.record.level.index.enable": "true", **LOCK}
+    options = {
+        "hoodie.metadata.global.record.level.index.enable": "true",
+        "hoodie.index.type": "GLOBAL_SIMPLE",
+        **LOCK,
+    }
     table = Table.create(
         storage.root,
         name="t",

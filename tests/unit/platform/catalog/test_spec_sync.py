@@ -193,6 +193,8 @@ def test_ingestion_by_table_name_uses_the_edited_spec(
     monkeypatch.chdir(Path(specs).parent)
     for landing in ("before", "after"):
         Path(landing).mkdir()
+        # A run without files does not start Spark.
+        Path(landing, "a.json").write_text('{"id": "1"}')
 
     def ingested(session: object, spec: TableSpec, *args: object, **kwargs: object) -> JobReport:
         seen.append(spec)

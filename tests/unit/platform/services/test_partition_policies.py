@@ -215,7 +215,7 @@ def test_clustering_of_a_bucket_table_is_assessed_and_sorts_inside_its_buckets(
         table.upsert(pa.table({"id": [f"{number}-{n}" for n in range(6)], "v": [9 - number] * 6}))
     catalog.register_table("sales.buckets", table.location)
     (choice,) = decide(catalog, ["clustering"], tables=["sales.buckets"])
-    assert choice.code is DecisionReason.NOT_APPLICABLE and "a plan would be empty" in choice.reason
+    assert choice.code is DecisionReason.NOT_DUE and "a plan would be empty" in choice.reason
     catalog.set_policy("sales.buckets", "clustering", {"sort_columns": "v"})
     (choice,) = decide(catalog, ["clustering"], tables=["sales.buckets"])
     assert choice.chosen, choice.reason
