@@ -84,7 +84,7 @@ def test_sample_refuses_a_source_by_name_with_a_reason(spark: Any, tmp_path: Pat
     with pytest.raises(UserError, match="'postgres' is not sampled: the server declares the types"):
         sampled(spark, tmp_path, "ingest: {source: postgres, tables: [public.orders]}")
     with pytest.raises(UserError, match="'table' is not sampled: its rows are those of a table"):
-        sampled(spark, tmp_path, "ingest: {source: table, table: HOME/other}")
+        sampled(spark, tmp_path, "ingest: {source: table, tables: {other: HOME/other}}")
 
 
 def test_command_shows_the_sample_and_fails_if_a_run_would_fail(
