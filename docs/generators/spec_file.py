@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 from docs.generators.markdown import code, page, table
-from lakehouse.spec.deduplicate import DEDUPLICATE_KEYS
-from lakehouse.spec.ingest import SOURCE_SPECS
-from lakehouse.spec.ingest_keys import INGEST_KEYS
 from lakehouse.spec.options.policies import POLICIES, Policies
-from lakehouse.spec.publish_keys import PUBLISH_KEYS, SERVICE_KEYS
-from lakehouse.spec.services import SERVICE_SPECS, ServiceSpec
+from lakehouse.spec.sources.deduplicate import DEDUPLICATE_KEYS
+from lakehouse.spec.sources.ingest import SOURCE_SPECS
+from lakehouse.spec.sources.ingest_keys import INGEST_KEYS
+from lakehouse.spec.sources.transform import TRANSFORM_KEYS
 from lakehouse.spec.spec_key import SpecKey
-from lakehouse.spec.table_keys import INDEX_KEYS, PARTITION_KEYS, TABLE_KEYS
-from lakehouse.spec.transform import TRANSFORM_KEYS
+from lakehouse.spec.table.publish_keys import PUBLISH_KEYS, SERVICE_KEYS
+from lakehouse.spec.table.services import SERVICE_SPECS, ServiceSpec
+from lakehouse.spec.table.table_keys import INDEX_KEYS, PARTITION_KEYS, TABLE_KEYS
 
 _INTRO = """\
 One YAML file declares a table: what it is, where its rows come from, and how it is serviced and published. An unknown

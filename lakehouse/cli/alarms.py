@@ -17,7 +17,6 @@ from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.silences import Silence
 from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.table_gauges import watch_tables
-from lakehouse.spec.alarm_file import alarm_file
 from lakehouse.spec.contracts.alarms import (
     AlarmCheck,
     AlarmClaimEnded,
@@ -32,6 +31,7 @@ from lakehouse.spec.contracts.alarms import (
 )
 from lakehouse.spec.contracts.fleet import Severity
 from lakehouse.spec.quantities import parse_duration
+from lakehouse.spec.table.alarm_file import alarm_file
 
 _LISTED = ("severity", "table", "rule", "text", "action", "raised")
 

@@ -22,7 +22,7 @@ from lakehouse.platform.services.table_gauges import watch_tables
 from lakehouse.spec.contracts.decisions import DecisionReason, ServiceDecision
 from lakehouse.spec.contracts.fleet import FleetPass, ReleasedRuns
 from lakehouse.spec.quantities import parse_duration, parse_size
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 
 #: Decisions without news for people.
 _QUIET = (DecisionReason.NOT_DUE, DecisionReason.DISABLED)

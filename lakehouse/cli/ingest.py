@@ -41,12 +41,12 @@ from lakehouse.spark.submitted import is_submitted, submitted_storage_options
 from lakehouse.spec.command_check import REPLAY, check_command
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.contracts.lineage import JobLineage
-from lakehouse.spec.location import location_of, stream_location
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.quantities import parse_duration
-from lakehouse.spec.stream import StreamSpec
-from lakehouse.spec.table import TableSpec, load_spec
+from lakehouse.spec.sources.stream import StreamSpec
+from lakehouse.spec.table.location import location_of, stream_location
+from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 logger = logging.getLogger(__name__)
 #: Returns storage options.

@@ -13,8 +13,8 @@ from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.ingest.commit_reports import recent_commits
 from lakehouse.spark.submitted import submitted_storage_options
-from lakehouse.spec.location import location_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec
 
 
 def show_commits(given: Given) -> int:

@@ -27,7 +27,7 @@ from lakehouse.platform.ingest.databases import written_spec
 from lakehouse.platform.services.run import RunKey, record_end
 from lakehouse.spark.submitted import submitted_storage_options
 from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 logger = logging.getLogger(__name__)
 SERVICE = "ingest"

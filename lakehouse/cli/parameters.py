@@ -13,7 +13,7 @@ from lakehouse.cli.arguments import catalog_argument, option_pairs
 from lakehouse.errors import nearest
 from lakehouse.spec.job_flags import JOB_FLAGS, FlagForm, JobFlag
 from lakehouse.spec.options.declarations import declarations
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 
 TABLE_TEXT = "A table spec (YAML), a table's location, or [catalog:]namespace.table."
 NAME_TEXT = "The name of a table in the catalog: namespace.table."

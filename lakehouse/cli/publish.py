@@ -48,11 +48,11 @@ from lakehouse.spec.contracts.publication import (
     Visibility,
     WithdrawResult,
 )
-from lakehouse.spec.location import resolve
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.policies import Policies
-from lakehouse.spec.publish import PublishSpec
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.location import resolve
+from lakehouse.spec.table.publish import PublishSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 logger = logging.getLogger(__name__)
 

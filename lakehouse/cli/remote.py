@@ -25,7 +25,7 @@ from lakehouse.spec.contracts.pages import ActionRecord, ActionResult, ActionsPa
 from lakehouse.spec.contracts.policies import TablePolicies
 from lakehouse.spec.contracts.services import RecordedRequest
 from lakehouse.spec.quantities import duration_text
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 
 _RUNS = 3
 

@@ -36,7 +36,7 @@ from lakehouse.spec.contracts.decisions import (
 from lakehouse.spec.contracts.document import encode
 from lakehouse.spec.contracts.services import RecordedRequest
 from lakehouse.spec.quantities import duration_text, parse_duration, parse_size
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 
 _HEALTH = (
     "file_groups",

@@ -28,11 +28,11 @@ from lakehouse.platform.catalog.spec_sync import (
     synchronise,
     warnings_of,
 )
-from lakehouse.spec.changes import spec_changes
 from lakehouse.spec.contracts.catalog import SpecFiles, SpecFileStatus, SpecHistory, SpecState, SpecVersion
 from lakehouse.spec.contracts.decisions import SpecInForce
 from lakehouse.spec.contracts.job import JobReport
-from lakehouse.spec.folder import SpecFolder, read_specs, spec_paths
+from lakehouse.spec.table.changes import spec_changes
+from lakehouse.spec.table.folder import SpecFolder, read_specs, spec_paths
 
 logger = logging.getLogger(__name__)
 #: Directories of specs that a job puts in force before it opens a table by name; Airflow's operators set it.

@@ -19,9 +19,9 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.stream_files import ask_to_stop, read_state
 from lakehouse.spark.submitted import submitted_storage_options
 from lakehouse.spec.contracts.stream import StopRequest, StreamState, progress_text
-from lakehouse.spec.location import stream_location
 from lakehouse.spec.quantities import parse_duration
-from lakehouse.spec.table import TableSpec, load_spec
+from lakehouse.spec.table.location import stream_location
+from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 
 def show_status(given: Given) -> int:

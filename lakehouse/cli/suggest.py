@@ -21,7 +21,7 @@ from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.contracts.job_check import JobCheck
 from lakehouse.spec.contracts.spec_sample import SpecSample
 from lakehouse.spec.secrets import connection_variable, refuse_secret_url
-from lakehouse.spec.table import TableSpec, load_spec
+from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 
 def suggest(given: Given) -> None:

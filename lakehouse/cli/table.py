@@ -33,8 +33,8 @@ from lakehouse.platform.catalog.declared_tables import (
 from lakehouse.platform.catalog.open_table import open_table as open_registered
 from lakehouse.spec.contracts.catalog import TableLocation
 from lakehouse.spec.contracts.tables import DeletedRows
-from lakehouse.spec.location import location_of
-from lakehouse.spec.table import TableSpec, load_spec
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 logger = logging.getLogger(__name__)
 _SPECS = (".yaml", ".yml")

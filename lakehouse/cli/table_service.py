@@ -22,7 +22,7 @@ from lakehouse.platform.services.registry import table_service
 from lakehouse.spec.contracts.services import ScheduledPlan, ServiceCondition
 from lakehouse.spec.job_flags import JOB_FLAGS
 from lakehouse.spec.options.clustering import LAYOUT, PARTITIONS, SORT_COLUMNS
-from lakehouse.spec.services import ServiceSpec, service_spec
+from lakehouse.spec.table.services import ServiceSpec, service_spec
 
 #: Short flags of clustering, and the options that they set.
 _SHORT = {"short_partitions": PARTITIONS, "sort_columns": SORT_COLUMNS, "layout": LAYOUT}

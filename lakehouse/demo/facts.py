@@ -17,8 +17,8 @@ from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant
-from lakehouse.spec.location import location_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec
 
 _PARTITION = "_hoodie_partition_path"
 

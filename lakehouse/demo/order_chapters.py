@@ -21,7 +21,7 @@ from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.publish.job import PublishJob
 from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import run
-from lakehouse.spec.publish import PublishSpec
+from lakehouse.spec.table.publish import PublishSpec
 
 _DATABASE = "rides"
 _BAD_FILE = "upload-by-hand.json"

@@ -40,7 +40,7 @@ from lakehouse.demo.texts import commit_text
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import DEFAULT, catalog_url
-from lakehouse.spec.table import TableSpec, load_spec
+from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 #: Starts a run of a DAG.
 Start = Callable[[AirflowApi, str, Live, Mapping[str, Any]], DagRun]

@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 from lakehouse.spark.field_values import MARK, FieldRules, marked_json, quoted
 from lakehouse.spark.json_text import repeated_key_problem
 from lakehouse.spark.sources import CORRUPT, PROBLEM, Frame, Schema
-from lakehouse.spec.debezium import OPERATION
+from lakehouse.spec.sources.debezium import OPERATION
 
 #: The paths in an event to a row; with a description of its types, the event is in `payload`.
 EVENT_ROWS = (("after",), ("before",), ("payload", "after"), ("payload", "before"))

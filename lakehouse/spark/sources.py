@@ -44,7 +44,7 @@ from lakehouse.spark.json_text import (
 from lakehouse.spark.lines import BLOCK_BYTES, TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
 from lakehouse.spark.workers import map_in_arrow, task_numbers
-from lakehouse.spec.file_source import TYPED
+from lakehouse.spec.sources.file_source import TYPED
 
 #: Types for callers outside of lakehouse.spark, which do not import pyspark.
 Session = SparkSession

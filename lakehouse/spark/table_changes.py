@@ -26,7 +26,7 @@ from lakehouse.spark.engine import SMALL_BYTES, is_small
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.scan import scan_to_spark, spark_schema
 from lakehouse.spark.sources import Frame, Schema, Session
-from lakehouse.spec.table_source import CHANGE_TYPE, COMMIT_TIME
+from lakehouse.spec.sources.table_source import CHANGE_TYPE, COMMIT_TIME
 
 #: The largest number of groups that become a condition on the files to read.
 _MOST_GROUPS = 1_000

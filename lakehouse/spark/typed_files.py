@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from lakehouse.core.files.base_reader import convert
+from lakehouse.core.files.base.base_reader import convert
 from lakehouse.core.format.avro.conform import conformed, named_types
 from lakehouse.core.format.avro.container import AvroContainer
 from lakehouse.core.storage.protocol import InputFile, Storage

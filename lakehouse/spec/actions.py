@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.errors import UserError, nearest
-from lakehouse.spec.scheduling import ALL_SERVICES
 from lakehouse.spec.secrets import has_password
-from lakehouse.spec.services import service_spec
+from lakehouse.spec.table.scheduling import ALL_SERVICES
+from lakehouse.spec.table.services import service_spec
 
 _Words = tuple[str, ...]
 _SHOWN = 200

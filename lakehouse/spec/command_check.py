@@ -11,15 +11,15 @@ from pathlib import Path
 
 from lakehouse.errors import SettingError, UserError, nearest
 from lakehouse.spec.contracts.job import STREAM, JobCommand
-from lakehouse.spec.file_source import FileSourceSpec
-from lakehouse.spec.interval_path import folders_of
-from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.options.clustering import SORT_COLUMNS
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import check_known, parse_options
-from lakehouse.spec.services import SERVICES, require_by_partition, service_spec
+from lakehouse.spec.sources.file_source import FileSourceSpec
+from lakehouse.spec.sources.interval_path import folders_of
 from lakehouse.spec.sql_text import require_allowed_sql
-from lakehouse.spec.table import TableSpec, load_spec
+from lakehouse.spec.table.location import location_of, resolve
+from lakehouse.spec.table.services import SERVICES, require_by_partition, service_spec
+from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 #: Verbs of jobs that are not table services.
 INGEST, PUBLISH = "ingest", "publish"

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 
-from lakehouse.spec.table import TableSpec, asset_uri
-from lakehouse.spec.table_source import TableSourceSpec
+from lakehouse.spec.sources.table_source import TableSourceSpec
+from lakehouse.spec.table.table_spec import TableSpec, asset_uri
 
 GROUP = "lakehouse"
 #: Begin of the URIs of table assets.

@@ -26,7 +26,7 @@ from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, get_parsing_conte
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.assets import source_assets, table_asset
 from lakehouse_airflow.dags_actions import DAG_ID as ACTIONS
 from lakehouse_airflow.dags_actions import actions_dag

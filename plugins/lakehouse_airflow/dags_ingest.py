@@ -22,9 +22,9 @@ from airflow.sdk import DAG, Asset, AssetAny, CronDataIntervalTimetable
 
 from lakehouse.spec.command_check import REPLAYED
 from lakehouse.spec.contracts.job import STREAM
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.stream import DEFERRED
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.sources.stream import DEFERRED
+from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.assets import TABLES, table_asset
 from lakehouse_airflow.data_intervals import BACKFILL_DATES
 from lakehouse_airflow.forms import ingest_form

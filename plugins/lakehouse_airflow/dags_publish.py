@@ -16,8 +16,8 @@ from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule
 
-from lakehouse.spec.publish import PublishSpec
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.publish import PublishSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.assets import partitions_asset, table_asset
 from lakehouse_airflow.data_intervals import BACKFILL_DATES
 from lakehouse_airflow.forms import publish_form

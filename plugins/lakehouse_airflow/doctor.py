@@ -25,7 +25,7 @@ from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckRes
 from lakehouse.spec.contracts.pools import PoolFacts
 from lakehouse.spec.reports_folder import REPORTS, reports_folder
 from lakehouse.spec.secrets import redact_text
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.commands import command_line
 from lakehouse_airflow.data_intervals import airflow_zone
 from lakehouse_airflow.doctor_facts import CONNECT_S, AirflowFacts, Check, Result, deferred_ingestions

@@ -17,8 +17,8 @@ from airflow.sdk.configuration import conf
 from lakehouse.spec.contracts.dag_states import DagStates
 from lakehouse.spec.contracts.doctor import CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
-from lakehouse.spec.stream import DEFERRED
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.stream import DEFERRED
+from lakehouse.spec.table.table_spec import TableSpec
 
 #: Time limit of connections, in seconds.
 CONNECT_S = 5

@@ -18,7 +18,7 @@ from typing import Any
 from airflow.sdk import Param
 
 from lakehouse.errors import UserError, nearest
-from lakehouse.spec.services import service_spec
+from lakehouse.spec.table.services import service_spec
 from lakehouse_airflow.data_intervals import END, START
 
 _DAYS_SECTION, _MORE_SECTION, _LETTERS_SECTION = "Limit to days", "More", "Dead letters"

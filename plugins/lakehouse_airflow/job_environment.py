@@ -12,7 +12,7 @@ from airflow.sdk import BaseHook, get_current_context
 from airflow.sdk.exceptions import AirflowException
 
 from lakehouse.spec.secrets import connection_variable, connections_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from lakehouse_airflow.specs import folders_of_dag
 
 CATALOG_CONNECTION = "lakehouse_catalog"

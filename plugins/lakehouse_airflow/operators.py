@@ -45,7 +45,7 @@ from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobCommand
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
 from lakehouse.spec.secrets import refuse_hosts
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.forms import check_conf
 from lakehouse_airflow.job_environment import (

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from lakehouse.errors import UserError, nearest
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 from lakehouse_airflow.pools import DOCTOR, SCHEDULE
 
 VARIABLE = "LAKEHOUSE_DAGS_PAUSED"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lakehouse.errors import UserError
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 SETUP = "airflow lakehouse setup"
 #: The DAG that checks the deployment, and the keys of its run's configuration in which the scheduler stores facts.

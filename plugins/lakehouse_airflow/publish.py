@@ -31,7 +31,7 @@ from lakehouse.spec.contracts.publication import (
     PublishResult,
     visible_since,
 )
-from lakehouse.spec.publish import PublishSpec
+from lakehouse.spec.table.publish import PublishSpec
 from lakehouse_airflow.assets import PUBLISHED, drop_events, published_asset
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.data_intervals import (

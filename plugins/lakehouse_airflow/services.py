@@ -20,7 +20,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.decisions import DueServices
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.services import BY_PARTITION, SERVICES, require_by_partition, service_spec
+from lakehouse.spec.table.services import BY_PARTITION, SERVICES, require_by_partition, service_spec
 from lakehouse_airflow.assets import TABLE_SCHEME, table_asset
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.data_intervals import is_backfill, params_interval, required_interval, whole_periods

@@ -18,9 +18,9 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from lakehouse.errors import UserError
-from lakehouse.spec.folder import spec_paths
-from lakehouse.spec.publish import PublishSpec
-from lakehouse.spec.table import TableSpec, load_spec
+from lakehouse.spec.table.folder import spec_paths
+from lakehouse.spec.table.publish import PublishSpec
+from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 #: Directories of specs, separated like PATH; default: `tables` beside the DAG files.
 DIRECTORIES = "LAKEHOUSE_SPECS"

@@ -12,8 +12,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
-from lakehouse.spec.alarm_notifiers import parse_notifiers
 from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus
+from lakehouse.spec.table.alarm_notifiers import parse_notifiers
 from lakehouse_airflow.notifiers import notifier_of, send
 from tests.airflow.runs import run_context
 from tests.airflow.test_notifiers import MESSAGE, Receiver, mailbox, receiver

@@ -17,7 +17,7 @@ from airflow.sdk import Asset, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReport, JobStatus
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 from tests.support.fake_submit import FakeSubmit
 
 ROOT = Path(__file__).resolve().parents[2]

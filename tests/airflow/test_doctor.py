@@ -19,7 +19,7 @@ from lakehouse.cli.main import main
 from lakehouse.errors import UserError
 from lakehouse.spec.contracts.doctor import CHECKS, CheckedEnvironment, CheckState, DoctorReport
 from lakehouse.spec.contracts.pools import PoolFacts
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 from lakehouse_airflow import doctor, doctor_database
 from lakehouse_airflow.doctor import examine
 from lakehouse_airflow.doctor_dag import check_deployment, doctor_dag, failure_text, pools_of_run

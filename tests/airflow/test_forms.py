@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
 from lakehouse.errors import UserError
-from lakehouse.spec.services import BY_PARTITION
+from lakehouse.spec.table.services import BY_PARTITION
 from lakehouse_airflow.forms import check_conf, service_form
 from lakehouse_airflow.services import due_batches
 

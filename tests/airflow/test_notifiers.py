@@ -18,9 +18,9 @@ from airflow.sdk import BaseNotifier
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lakehouse.errors import UserError
-from lakehouse.spec.alarm_notifiers import NotifierSpec, parse_notifiers
 from lakehouse.spec.contracts.alarms import AlarmEntry, AlarmEvent, AlarmList
 from lakehouse.spec.contracts.fleet import Severity
+from lakehouse.spec.table.alarm_notifiers import NotifierSpec, parse_notifiers
 from lakehouse_airflow import alarms as tasks
 from lakehouse_airflow.notifiers import AlarmMessage, LogNotifier, notifier_of, send
 

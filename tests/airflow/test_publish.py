@@ -48,7 +48,7 @@ REGISTER = """
 import sys
 from pathlib import Path
 from lakehouse import load_catalog
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 
 with load_catalog() as catalog:
     catalog.ensure_table(load_spec(Path(sys.argv[1])))

@@ -21,7 +21,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from lakehouse.errors import CorruptTableError, RetryableError, UserError
 from lakehouse.spec.contracts.job import STORAGE_SETTINGS, JobCommand, JobError, JobReport, JobStatus, SourceLag
 from lakehouse.spec.contracts.stream import StreamEnd, StreamEvent, StreamRun, StreamState, StreamStatus, StreamWatch
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 from lakehouse_airflow import stream, stream_trigger
 from lakehouse_airflow.dags_ingest import ingest_dag
 from lakehouse_airflow.operators import LakehouseOperator

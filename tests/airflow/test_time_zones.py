@@ -16,8 +16,8 @@ from airflow.timetables.interval import CronDataIntervalTimetable as Timetable
 
 from lakehouse.errors import UserError
 from lakehouse.spec.contracts.doctor import CheckState
-from lakehouse.spec.interval_path import folders_of
-from lakehouse.spec.table import TableSpec, load_spec
+from lakehouse.spec.sources.interval_path import folders_of
+from lakehouse.spec.table.table_spec import TableSpec, load_spec
 from lakehouse_airflow import doctor
 from lakehouse_airflow.dags_ingest import ingest_dag
 from lakehouse_airflow.data_intervals import data_interval

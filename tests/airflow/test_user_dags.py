@@ -10,7 +10,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 from lakehouse_airflow.dags_services import SCHEDULES
 from lakehouse_airflow.job_environment import SYNC, spec_variables
 from tests.airflow.test_dags import ORDERS, minimal, parsed

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.core.files import row_group_copy
+from lakehouse.core.files.base import row_group_copy
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
 from tests.bench.data import orders

@@ -23,7 +23,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.services.schedule import decide
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 from tests.bench.data import KEY, ORDERING, PARTITION, orders
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import Setting

@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.platform.sources.json_values import JsonDecoder
-from lakehouse.platform.sources.kafka_client import KafkaLog, RangeReader
-from lakehouse.platform.sources.kafka_plan import split
-from lakehouse.platform.sources.kafka_topic import OffsetRange
+from lakehouse.platform.sources.files.json_values import JsonDecoder
+from lakehouse.platform.sources.kafka.kafka_client import KafkaLog, RangeReader
+from lakehouse.platform.sources.kafka.kafka_plan import split
+from lakehouse.platform.sources.kafka.kafka_topic import OffsetRange
 from lakehouse.spark.messages import json_records, read_messages
 from lakehouse.spark.sources import declared_schema, to_arrow
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.kafka_source import KafkaSourceSpec
-from lakehouse.spec.table import IndexSpec, TableSpec
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
+from lakehouse.spec.table.table_spec import IndexSpec, TableSpec
 from tests.bench.hudi import TARGET as HUDI_TARGET
 from tests.bench.hudi import Hudi, start
 from tests.bench.measure import Comparison, Side, compare, interleave, show_lines

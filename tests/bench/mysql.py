@@ -24,10 +24,10 @@ from lakehouse.platform.sources.databases.staging import ChunkRead, Stager, pars
 from lakehouse.platform.sources.mysql.server import MysqlServer
 from lakehouse.spark.database_rows import run_tasks
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.database_source import DatabaseSettings
-from lakehouse.spec.mysql_connection import mysql_access
-from lakehouse.spec.mysql_source import MysqlSourceSpec
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.sources.database_source import DatabaseSettings
+from lakehouse.spec.sources.mysql_connection import mysql_access
+from lakehouse.spec.sources.mysql_source import MysqlSourceSpec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.bench.measure import Comparison, Sample, Side, compare, interleave, show_lines
 from tests.bench.setting import Setting, spark
 from tests.support.mariadb import mariadb_server

@@ -20,9 +20,9 @@ from lakehouse.platform.sources.pgoutput import messages as pgoutput
 from lakehouse.platform.sources.postgres.server import PostgresServer
 from lakehouse.platform.sources.postgres.stream import SlotStream
 from lakehouse.spark.database_rows import run_tasks
-from lakehouse.spec.database_source import DatabaseSettings
-from lakehouse.spec.postgres_connection import postgres_access
-from lakehouse.spec.postgres_source import PostgresSourceSpec
+from lakehouse.spec.sources.database_source import DatabaseSettings
+from lakehouse.spec.sources.postgres_connection import postgres_access
+from lakehouse.spec.sources.postgres_source import PostgresSourceSpec
 from tests.bench.measure import Comparison, Sample, Side, compare, interleave, show_lines
 from tests.bench.setting import Setting, spark
 from tests.support.postgres import PgDatabase, postgres_server

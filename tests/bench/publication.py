@@ -15,7 +15,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.platform.metastore.hive import HiveMetastore
 from lakehouse.platform.publish import run as publication
 from lakehouse.platform.publish.job import PublishJob
-from lakehouse.spec.publish import parse_publish
+from lakehouse.spec.table.publish import parse_publish
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import Setting
 from tests.support.hive import metastore_at

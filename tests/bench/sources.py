@@ -16,7 +16,7 @@ from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobStatus
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.bench.data import KEY, orders, updates
 from tests.bench.measure import Comparison, Side, compare, interleave
 from tests.bench.setting import Setting, spark

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from lakehouse.core.engine import adapters
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import R, T, TaskFunction
-from lakehouse.core.files import staged_parts
-from lakehouse.core.files.staging import stage_shard
+from lakehouse.core.files.stage import staged_parts
+from lakehouse.core.files.stage.staging import stage_shard
 from lakehouse.core.index.bucket import bucket_ids
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.operations.write import staged

@@ -20,8 +20,8 @@ from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.run_history import Decision, RunOutcome, RunState
 from lakehouse.platform.catalog.spec_sync import SpecState, synchronise
-from lakehouse.spec.folder import read_specs
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.folder import read_specs
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 _numbers = itertools.count()
 

@@ -26,7 +26,7 @@ from lakehouse.platform.services.run import LEASE_MS, RunKey, lease_key, record_
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.fleet import ReleasedRun
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 from tests.bench.data import orders
 from tests.bench.decisions import counted, idle_and_busy, register_copies
 from tests.contract.test_catalog import url

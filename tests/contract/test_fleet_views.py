@@ -29,7 +29,7 @@ from lakehouse.platform.fleet_views.stopping import AirflowTask, active_run, air
 from lakehouse.platform.fleet_views.summary import fleet_summary
 from lakehouse.platform.fleet_views.table import table_page, why_page
 from lakehouse.spec.contracts.pages import FleetHealth, FleetOrder, QueueSection
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 from tests.support.fleet_rows import HOUR_MS, FleetTable, add_table, numbers
 from tests.support.postgresql import server
 from tests.support.queries import counted

@@ -33,8 +33,8 @@ from lakehouse.model.index_type import (
     IndexType,
     index_type,
 )
-from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.index import IndexPolicy
+from lakehouse.spec.table.bucket_rules import BucketRules
 from tests.support.model import Model, Shape, Verb, apply_verb, histories, rows, shapes
 from tests.support.tables import SeededIds, batch, data_rows, examples, make_table, row
 

@@ -12,7 +12,7 @@ from lakehouse.cli.main import main
 from lakehouse.cli.table import open_table
 from lakehouse.core.timeline.lock_compatibility import SHARED_LOCK
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 from tests.support.locks import Place, kinds, options_of
 
 PROVIDER = "hoodie.write.lock.provider"

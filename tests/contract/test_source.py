@@ -34,20 +34,20 @@ from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.registry import CHECKS, SOURCES, open_source
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, Source, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext
-from lakehouse.platform.sources.table_plan import TablesPlan
-from lakehouse.platform.sources.tables import TablesSource
+from lakehouse.platform.sources.tables.table_plan import TablesPlan
+from lakehouse.platform.sources.tables.table_source import TablesSource
 from lakehouse.spec.contracts.job import JobStatus, interval_text
-from lakehouse.spec.custom_source import CustomSourceSpec
 from lakehouse.spec.function import ALLOWED_FUNCTIONS
-from lakehouse.spec.ingest import SOURCE_SPECS, IngestSpec, ingest_mapping
-from lakehouse.spec.kafka_source import KafkaSourceSpec
-from lakehouse.spec.mysql_source import MysqlSourceSpec
 from lakehouse.spec.options.schema import SchemaPolicy
-from lakehouse.spec.postgres_source import PostgresSourceSpec
-from lakehouse.spec.source import reader_options
+from lakehouse.spec.sources.custom_source import CustomSourceSpec
+from lakehouse.spec.sources.ingest import SOURCE_SPECS, IngestSpec, ingest_mapping
+from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
+from lakehouse.spec.sources.mysql_source import MysqlSourceSpec
+from lakehouse.spec.sources.postgres_source import PostgresSourceSpec
+from lakehouse.spec.sources.source import reader_options
+from lakehouse.spec.sources.table_source import TableSourceSpec
 from lakehouse.spec.spec_key import SpecKey
-from lakehouse.spec.table import TableSpec, parse_spec
-from lakehouse.spec.table_source import TableSourceSpec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from lakehouse.spec.yaml_section import Section
 from tests.support import custom_log
 from tests.support.ingested import BAD

@@ -12,9 +12,9 @@ import pytest
 from lakehouse.platform.sources.databases.server import CONTROL, Changes, Chunk, Seen
 from lakehouse.platform.sources.databases.types import hexadecimal, stored
 from lakehouse.platform.sources.mysql.server import MysqlServer
-from lakehouse.spec.database_source import DatabaseSettings
-from lakehouse.spec.mysql_connection import mysql_access
-from lakehouse.spec.mysql_source import MysqlSourceSpec
+from lakehouse.spec.sources.database_source import DatabaseSettings
+from lakehouse.spec.sources.mysql_connection import mysql_access
+from lakehouse.spec.sources.mysql_source import MysqlSourceSpec
 from tests.support.mysql import DatabaseServer
 
 COLUMNS = (

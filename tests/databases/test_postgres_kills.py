@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.killed_ingest import killed_run
 from tests.support.postgres import READER_PASSWORD, PgServer, PgShop
 

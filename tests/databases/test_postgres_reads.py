@@ -23,9 +23,9 @@ from lakehouse.platform.sources.databases.server import (
 )
 from lakehouse.platform.sources.postgres.server import PostgresServer
 from lakehouse.platform.sources.postgres.stream import SlotStream
-from lakehouse.spec.database_source import DatabaseSettings
-from lakehouse.spec.postgres_connection import postgres_access
-from lakehouse.spec.postgres_source import PostgresSourceSpec
+from lakehouse.spec.sources.database_source import DatabaseSettings
+from lakehouse.spec.sources.postgres_connection import postgres_access
+from lakehouse.spec.sources.postgres_source import PostgresSourceSpec
 from tests.support.pg_types import MADE, TYPES, expected, matrix, plain, printed
 from tests.support.postgres import READER, PgDatabase, PgServer
 from tests.support.postgresql import HOST

@@ -14,7 +14,7 @@ from lakehouse.platform.sources.postgres.connection import Questions
 from lakehouse.platform.sources.postgres.server import PostgresServer
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.contracts.lineage import LINEAGE
-from lakehouse.spec.postgres_connection import postgres_access
+from lakehouse.spec.sources.postgres_connection import postgres_access
 from tests.support.mysql_ingest import append_beside_inserts, read_beside_writers
 from tests.support.postgres import PgServer, PgShop
 from tests.support.waiting import until

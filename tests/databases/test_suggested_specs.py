@@ -13,7 +13,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.suggest.databases import sample_database
 from lakehouse.platform.suggest.document import several_tables_spec, suggested_spec
 from lakehouse.platform.suggest.sample import Limits, TableSet
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.mysql import READER_PASSWORD, DatabaseServer
 from tests.support.postgres import READER_PASSWORD as PG_PASSWORD
 from tests.support.postgres import PgServer

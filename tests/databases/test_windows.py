@@ -18,7 +18,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.databases import SparkTasks
 from lakehouse.platform.ingest.run import run_database
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.memory_database import FIRST_TEXT, NAME, MemoryDatabase, MemoryServer, in_this_process
 
 pytestmark = pytest.mark.spark

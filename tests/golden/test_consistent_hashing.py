@@ -17,7 +17,7 @@ from lakehouse.core.operations.load.resizes import pending_plans
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.table.table import Table
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING, INDEX_TYPE
-from lakehouse.spec.bucket_rules import NUM_BUCKETS
+from lakehouse.spec.table.bucket_rules import NUM_BUCKETS
 from tests.support.shared import fixtures
 
 COLUMNS = ["id", "ts", "part", "price", "name"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.core.files import row_group_copy
+from lakehouse.core.files.base import row_group_copy
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.table.table import Table

@@ -19,9 +19,9 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.spec.bucket_rules import EXPRESSIONS
 from lakehouse.spec.options.clustering import BUCKETS
 from lakehouse.spec.options.index import MERGE_THRESHOLD, SPLIT_THRESHOLD
+from lakehouse.spec.table.bucket_rules import EXPRESSIONS
 from tests.interop.agreement import assert_hudi_reads_the_same
 from tests.support.hudi import Hudi
 from tests.support.tables import Shape, batch, make_table, row

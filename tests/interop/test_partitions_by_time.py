@@ -12,7 +12,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
 from lakehouse.platform.catalog.declared_tables import create_declared_table
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.hudi import Hudi
 
 SPEC = "table: t\nlocation: {place}\nrecord_key: id\nordering: n\npartition_by: {{at: {{type: TIMESTAMP}}}}\n"

@@ -16,7 +16,7 @@ from lakehouse.core.format.log.blocks import BlockHeader, BlockType
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
 from tests.interop.mor_tables import (
     BUCKETS,

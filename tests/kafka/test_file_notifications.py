@@ -13,9 +13,9 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import SettingError
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.platform.sources.file_discovery import NOTIFICATIONS
+from lakehouse.platform.sources.files.file_discovery import NOTIFICATIONS
 from lakehouse.spec.contracts.job import JobCommand, JobStatus
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import file_ingest
 from tests.support.kafka import Broker, Message
 from tests.support.s3 import S3Server

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import ConflictError, RetryableError, UserError
 from lakehouse.platform.ingest.run import CHECKPOINT
-from lakehouse.platform.sources import kafka_client
-from lakehouse.platform.sources.kafka_client import KafkaLog, RangeReader
-from lakehouse.platform.sources.kafka_topic import OffsetRange
+from lakehouse.platform.sources.kafka import kafka_client
+from lakehouse.platform.sources.kafka.kafka_client import KafkaLog, RangeReader
+from lakehouse.platform.sources.kafka.kafka_topic import OffsetRange
 from lakehouse.spec.contracts.job import JobStatus
 from tests.kafka.test_kafka_runs import Topic
 from tests.support.kafka import Broker, Message, SecuredBroker, secured_broker_at

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakehouse.errors import UserError
 from lakehouse.model.drift import DRIFT_KEY, ColumnDrift, Drift
 from lakehouse.spec.contracts.job import JobReport
-from lakehouse.spec.transform import TransformSpec
+from lakehouse.spec.sources.transform import TransformSpec
 from tests.kafka.test_kafka_formats import as_debezium, registry
 from tests.kafka.test_kafka_runs import Topic
 from tests.support.kafka import Broker

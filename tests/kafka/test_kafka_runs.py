@@ -18,13 +18,13 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
-from lakehouse.platform.sources.kafka import CHANGES, LAG, OFFSETS
-from lakehouse.platform.sources.kafka_reader import LATE, WATERMARKS
+from lakehouse.platform.sources.kafka.kafka_reader import LATE, WATERMARKS
+from lakehouse.platform.sources.kafka.kafka_source import CHANGES, LAG, OFFSETS
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.contracts.lineage import LINEAGE
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.kafka_source import KafkaSourceSpec
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.kafka import Broker, Message
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.suggest.document import suggested_spec
 from lakehouse.platform.suggest.kafka import sample_topic
 from lakehouse.platform.suggest.sample import Limits
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.kafka import Broker, Message
 from tests.support.schema_registry import schema_registry
 from tests.support.shared import shared_dir

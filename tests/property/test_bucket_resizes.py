@@ -21,9 +21,9 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING, INDEX_TYPE
 from lakehouse.model.instant import Action
-from lakehouse.spec.bucket_rules import NUM_BUCKETS
 from lakehouse.spec.options.clustering import BUCKETS
 from lakehouse.spec.options.index import MERGE_THRESHOLD, MIN_NUM_BUCKETS, SPLIT_THRESHOLD
+from lakehouse.spec.table.bucket_rules import NUM_BUCKETS
 from tests.support.killed import CALLS, Host, copy_of, open_as, points
 from tests.support.tables import Shape, batch, examples, make_table, row
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.files import cdc_reader
-from lakehouse.core.files import slice_log_merge as slice_log
+from lakehouse.core.files.log import cdc_reader
+from lakehouse.core.files.log import slice_log_merge as slice_log
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.planning.cdc import UNCHANGING

@@ -18,7 +18,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.column_groups import ColumnGroup, declared_groups, groups_text, parse_groups
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.tables import Shape, data_rows, examples, make_env
 
 GROUPS = {"rider_ts": ["rider"], "order_ts": ["amount", "city"], "pay_ts": ["paid"]}

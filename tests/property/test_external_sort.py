@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.files import external_sort
-from lakehouse.core.files.external_sort import RunSorter
+from lakehouse.core.files.stage import external_sort
+from lakehouse.core.files.stage.external_sort import RunSorter
 from tests.support.tables import examples
 
 BY = ["a", "b"]

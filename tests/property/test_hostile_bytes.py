@@ -34,8 +34,8 @@ from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.document import parse_json
 from lakehouse.model.drift import DRIFT_KEY, decode_drift
-from lakehouse.platform.sources.file_checkpoint import Checkpoint
-from lakehouse.spec.table import parse_spec
+from lakehouse.platform.sources.files.file_checkpoint import Checkpoint
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.fuzz import Defect, bounded, files_of, fuzz_decoder, fuzz_table
 from tests.support.hostile import CROSSED, NESTED, busy_table, decoders
 

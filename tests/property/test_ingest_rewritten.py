@@ -12,7 +12,7 @@ from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import SourceChangedError
 from lakehouse.platform.ingest import run as run_module
-from lakehouse.platform.sources import files
+from lakehouse.platform.sources.files import file_source as files
 from tests.support.ingested import Landing
 from tests.support.killed import Interrupted
 

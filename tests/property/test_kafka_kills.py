@@ -11,9 +11,9 @@ from typing import Any
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.errors import RetryableError
 from lakehouse.platform.sources.source import Source
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.kafka_source import KafkaSourceSpec
-from lakehouse.spec.table import PartitionField, TableSpec
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
+from lakehouse.spec.table.table_spec import PartitionField, TableSpec
 from tests.support.ingested import BAD, Landing
 from tests.support.memory_topic import MemoryTopic, kafka_source
 

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.files.key_lookup import entry_parts
-from lakehouse.core.files.key_matches import (
+from lakehouse.core.files.keys.key_lookup import entry_parts
+from lakehouse.core.files.keys.key_matches import (
     IN_PLACE,
     LOST,
     MOVED_OUT,

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.files import row_group_copy
+from lakehouse.core.files.base import row_group_copy
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter, joined
 from lakehouse.core.format.parquet.thrift_compact import decode_struct, encode_struct
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
@@ -41,7 +41,7 @@ def copied_always(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return join(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(row_group_copy, "MIN_GROUP_BYTES", 0)
-    monkeypatch.setattr("lakehouse.core.files.clustering_writer.join_groups", counted)
+    monkeypatch.setattr("lakehouse.core.files.base.clustering_writer.join_groups", counted)
     return count
 
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.files.base_reader import align
-from lakehouse.core.files.base_writer import column_ranges
+from lakehouse.core.files.base.base_reader import align
+from lakehouse.core.files.base.base_writer import column_ranges
 from lakehouse.core.planning.key_ranges import decode_ranges, encode_ranges
 from lakehouse.core.planning.predicate import Range, parse_predicate, to_arrow
 from lakehouse.core.planning.scan import plan_scan

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.files.base_reader import convert
+from lakehouse.core.files.base.base_reader import convert
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.errors import UserError

@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.env import Env
-from lakehouse.core.files.base_reader import convert
-from lakehouse.core.files.column_bounds import array_bounds, bounds_array, converted_bounds
+from lakehouse.core.files.base.base_reader import convert
+from lakehouse.core.files.base.column_bounds import array_bounds, bounds_array, converted_bounds
 from lakehouse.core.format.metadata.bounds import has_statistics
 from lakehouse.core.format.metadata.statistics import retyped_statistics, statistics_of, typed_statistics
 from lakehouse.core.metadata.partitions.file_statistics import bounds_table

@@ -14,7 +14,7 @@ from lakehouse.core.index.file_lookups import plan_groups, plan_tags
 from lakehouse.core.index.protocol import IndexSetup
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult
 from lakehouse.model.files import BaseFile, FileSlice
-from lakehouse.spec.bucket_rules import BucketRules
+from lakehouse.spec.table.bucket_rules import BucketRules
 from tests.support.tables import SeededIds, examples
 
 PARTITIONS = ("", "a", "b/c")

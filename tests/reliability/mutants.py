@@ -222,9 +222,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # Checkpoint of ingestion.
     Mutant(
-        "platform/sources/file_checkpoint.py", "if len(entries) > limit:", "if len(entries) > limit + 1:", CHECKPOINT
+        "platform/sources/files/file_checkpoint.py",
+        "if len(entries) > limit:",
+        "if len(entries) > limit + 1:",
+        CHECKPOINT,
     ),
-    Mutant("platform/sources/file_checkpoint.py", "floor = entries[-limit - 1]", "floor = entries[-limit]", CHECKPOINT),
+    Mutant(
+        "platform/sources/files/file_checkpoint.py",
+        "floor = entries[-limit - 1]",
+        "floor = entries[-limit]",
+        CHECKPOINT,
+    ),
     # Damage.
     Mutant(
         "core/planning/damage.py",

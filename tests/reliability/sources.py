@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 from tests.support.kafka import Message, secured_broker_at
 from tests.support.mariadb import mariadb_server
 from tests.support.mysql_ingest import Shop, name_of

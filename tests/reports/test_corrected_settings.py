@@ -21,7 +21,7 @@ from lakehouse.platform.catalog.declared_tables import create_declared_table, op
 from lakehouse.platform.ingest import check as check_module
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobStatus
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.ingested import Landing
 
 Write = Callable[[str], TableSpec]

@@ -19,7 +19,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import DEAD_LETTERS, run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.kafka.test_kafka_runs import Topic
 from tests.support.file_ingest import changed_ingest, file_ingest
 from tests.support.kafka import Broker

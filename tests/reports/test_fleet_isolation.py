@@ -26,10 +26,10 @@ from lakehouse.platform.services import look as look_module
 from lakehouse.platform.services.fleet_pass import PassResult, PassSettings, run_pass
 from lakehouse.platform.services.schedule import decide
 from lakehouse.spec.contracts.decisions import DecisionReason
-from lakehouse.spec.folder import read_specs
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.quantities import parse_duration, parse_size
-from lakehouse.spec.services import service_settings
+from lakehouse.spec.table.folder import read_specs
+from lakehouse.spec.table.services import service_settings
 from tests.bench.decisions import idle_and_busy, register_copies
 
 #: The table that is damaged, and the one whose compaction is due.

@@ -20,7 +20,7 @@ from lakehouse.platform.sources.unread_fields import UnreadField
 from lakehouse.spark.sources import schema_of_arrow
 from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.options.schema import SchemaPolicy
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 pytestmark = pytest.mark.spark
 ROWS = [{"id": "a", "n": 1}, {"id": "b", "n": 2}]

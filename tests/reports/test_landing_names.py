@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.platform.sources.file_listing import UNFINISHED, list_source
+from lakehouse.platform.sources.files.file_listing import UNFINISHED, list_source
 from tests.support.text_landing import TextLanding
 
 pytestmark = pytest.mark.spark

@@ -10,11 +10,11 @@ import pytest
 
 from lakehouse.cli.ingest import zoned
 from lakehouse.errors import UserError
-from lakehouse.platform.sources.file_check import check_files_source
-from lakehouse.platform.sources.file_columns import file_source_of
-from lakehouse.platform.sources.files import FilesSource
+from lakehouse.platform.sources.files.file_check import check_files_source
+from lakehouse.platform.sources.files.file_columns import file_source_of
+from lakehouse.platform.sources.files.file_source import FilesSource
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.table import TableSpec, load_spec
+from lakehouse.spec.table.table_spec import TableSpec, load_spec
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse import load_catalog
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 from lakehouse_airflow.pools import POOLS
 from tests.support.doc_blocks import DOCS, PageRun, read_page
 from tests.support.postgresql import HOST, USER, server

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.core.env import Env
-from lakehouse.core.files.markers import MarkerBatch, marker_directory
+from lakehouse.core.files.stage.markers import MarkerBatch, marker_directory
 from lakehouse.core.format.file_names import MARKERS_TYPE, marker_name
 from lakehouse.core.format.timeline.rollback import encode_rollback_plan
 from lakehouse.core.layout.registry import table_layout

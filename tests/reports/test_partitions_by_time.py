@@ -20,7 +20,7 @@ from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.services.look import LookRequest, look
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 Write = Callable[..., TableSpec]
 DAILY = "{type: TIMESTAMP, output_format: yyyy-MM-dd}"

@@ -22,7 +22,7 @@ from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.spec.actions import action_spec, check_parameters
 from lakehouse.spec.options.sync import METASTORE_URIS, SyncPolicy
 from lakehouse.spec.secrets import has_password, refuse_hosts, refuse_secrets
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 TABLE, PASSWORD = "sales.orders", "geheim77"
 WITH_PASSWORD = f"thrift://hive:{PASSWORD}@hms:9083"

@@ -23,7 +23,7 @@ from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.ingest_commits import IngestCommits
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
 
 #: What a commit wrote; a repeated try has other durations and texts.

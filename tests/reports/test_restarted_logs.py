@@ -22,7 +22,7 @@ from lakehouse.platform.sources.mysql import history as history_module
 from lakehouse.platform.sources.mysql.connection import Questions, connect
 from lakehouse.platform.sources.mysql.history import LogHistory
 from lakehouse.spec.contracts.job import JobStatus
-from lakehouse.spec.mysql_connection import mysql_access
+from lakehouse.spec.sources.mysql_connection import mysql_access
 from tests.kafka.test_kafka_runs import Topic
 from tests.support.kafka import Broker
 from tests.support.mysql import DatabaseServer, mysql_server

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import UserError
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 SPEC = "table: t\nlocation: lake/t\nrecord_key: id\n"
 

@@ -17,7 +17,7 @@ from lakehouse.platform.sources.binlog.changes import TableName
 from lakehouse.platform.sources.binlog.columns import SourceColumn
 from lakehouse.platform.sources.mysql.projection import projected
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.binlog import Log
 from tests.support.mysql import DatabaseServer
 

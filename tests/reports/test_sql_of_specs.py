@@ -12,7 +12,7 @@ from lakehouse.spark.transforms import run_query, selected_columns
 from lakehouse.spec.command_check import check_declared
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.sql_text import ALLOWED_SQL, FILES, REFLECT, SCRIPT, VARIABLES, allowed_features, features_of
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 #: Queries by the feature that they use.
 USED = {

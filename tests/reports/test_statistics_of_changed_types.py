@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.files import column_bounds
+from lakehouse.core.files.base import column_bounds
 from lakehouse.core.operations.metadata.validation import Validated
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table

@@ -33,7 +33,7 @@ from lakehouse.platform.services.fleet_pass import PassSettings, run_pass
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.job import JobCommand, JobStatus
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.tables import make_env
 
 NAME = "sales.orders"

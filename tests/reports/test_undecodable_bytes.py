@@ -16,9 +16,9 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.kafka_source import KafkaSourceSpec
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.kafka import Broker, Message
 from tests.support.text_landing import TextLanding
 

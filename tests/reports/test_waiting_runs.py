@@ -25,7 +25,7 @@ from lakehouse.platform.services.run import RunKey, record_end
 from lakehouse.spec.contracts.fleet import TableState
 from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus
 from lakehouse.spec.contracts.pages import FleetHealth
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 SPEC = "table: sales.orders\nlocation: {place}/orders\nrecord_key: id\ningest: {{path: {place}/landing}}\n"
 TEMPLATE = (

@@ -20,7 +20,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.drift import Drift
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 
 pytestmark = pytest.mark.spark
 CHAIN = Path(__file__).parents[2] / "dags" / "examples" / "etl"

@@ -15,8 +15,8 @@ from lakehouse.core.table.table import Table
 from lakehouse.model.drift import Drift
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
-from lakehouse.spec.table import TableSpec
-from lakehouse.spec.transform import TransformSpec
+from lakehouse.spec.sources.transform import TransformSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
 
 pytestmark = pytest.mark.spark

@@ -15,8 +15,8 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
-from lakehouse.spec.ingest_inputs import InputSpec
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.sources.ingest_inputs import InputSpec
+from lakehouse.spec.table.table_spec import load_spec
 
 pytestmark = pytest.mark.spark
 

@@ -19,12 +19,12 @@ from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.dead_letters import REFUSED, DeadLetterBox
-from lakehouse.platform.sources.file_listing import FileSelection, list_source
-from lakehouse.platform.sources.file_reader import open_batch
+from lakehouse.platform.sources.files.file_listing import FileSelection, list_source
+from lakehouse.platform.sources.files.file_reader import open_batch
 from lakehouse.platform.sources.source import Batch, KnownColumns
 from lakehouse.spark.sources import schema_of_arrow
 from lakehouse.spec.options.schema import SchemaPolicy
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import file_ingest
 from tests.support.s3 import S3Server
 from tests.support.typed_files import typed_file

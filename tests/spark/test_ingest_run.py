@@ -30,10 +30,10 @@ from lakehouse.platform.ingest.run import (
     RUN_ID,
     run_ingest,
 )
-from lakehouse.platform.sources.files import FILES
+from lakehouse.platform.sources.files.file_source import FILES
 from lakehouse.platform.sources.source import SCHEMA
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
-from lakehouse.spec.table import PartitionField, TableSpec, load_spec
+from lakehouse.spec.table.table_spec import PartitionField, TableSpec, load_spec
 from tests.support.file_ingest import changed_ingest, file_ingest
 from tests.support.s3 import S3Server
 from tests.support.shared import shared_dir

@@ -15,7 +15,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 
 pytestmark = pytest.mark.spark
 EXAMPLES = Path(__file__).parents[2] / "dags" / "examples" / "privacy"

@@ -22,7 +22,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spark.source import register
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 
 pytestmark = pytest.mark.spark
 

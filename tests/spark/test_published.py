@@ -26,7 +26,7 @@ from lakehouse.platform.publish.run import run, signal
 from lakehouse.spark.file_sources import PlannedFilesReader
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.publish import parse_publish
+from lakehouse.spec.table.publish import parse_publish
 from tests.support.hive_spark import HiveSpark
 
 pytestmark = pytest.mark.spark

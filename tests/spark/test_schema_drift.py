@@ -28,7 +28,7 @@ from lakehouse.model.drift import decode_drift
 from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import file_ingest
 
 pytestmark = pytest.mark.spark

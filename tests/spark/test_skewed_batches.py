@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.core.files import staged_parts
+from lakehouse.core.files.stage import staged_parts
 from lakehouse.core.operations.write import staged
 from lakehouse.core.table.table import Table
 from lakehouse.spark import engine

@@ -14,7 +14,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.sample import sample_ingestion
 from lakehouse.platform.suggest.sample import Limits
 from lakehouse.spec.contracts.spec_sample import SpecSample
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 pytestmark = pytest.mark.spark
 CSV = 'id,fare,day\n1,2.5,2026-01-01\n2,"abc",2026-01-02\n\n3,"4.5",2026-01-03\n4,5.5\n"5 ""x""",6.5,2026-13-01\n'

@@ -24,7 +24,7 @@ from lakehouse.spark.field_values import FieldRules
 from lakehouse.spark.inferred_types import inferred_types
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.options.schema import SchemaPolicy
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.dirty_files import ROWS, DirtyFile, dirty_files, write
 from tests.support.shared import shared_dir
 

@@ -20,12 +20,12 @@ from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
-from lakehouse.platform.sources.tables import TABLES
+from lakehouse.platform.sources.tables.table_source import TABLES
 from lakehouse.spark import changes, engine, table_changes
 from lakehouse.spark.transforms import is_repeatable
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.contracts.lineage import LINEAGE
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 pytestmark = pytest.mark.spark
 

@@ -48,7 +48,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

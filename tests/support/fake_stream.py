@@ -17,10 +17,10 @@ from lakehouse.platform.ingest.stream import Stop, Stream, run_stream, stop_by_s
 from lakehouse.platform.ingest.stream_files import open_lease
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus, SourceLag
-from lakehouse.spec.location import stream_location
 from lakehouse.spec.quantities import parse_duration
-from lakehouse.spec.stream import StreamSpec
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.sources.stream import StreamSpec
+from lakehouse.spec.table.location import stream_location
+from lakehouse.spec.table.table_spec import load_spec
 
 
 def _commit(run_id: str) -> JobReport:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from lakehouse.spec.file_source import FileSourceSpec
-from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.sources.file_source import FileSourceSpec
+from lakehouse.spec.sources.ingest import IngestSpec
 
 _OF_FILES = {declared.name for declared in fields(FileSourceSpec)}
 

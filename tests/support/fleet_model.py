@@ -22,7 +22,7 @@ from lakehouse.platform.services.budgets import Slots
 from lakehouse.platform.services.choose import AssessedService, Rules, RunningService, choose_runs
 from lakehouse.platform.services.job_batches import BatchSize, ChosenRun, job_batches
 from lakehouse.spec.contracts.fleet import RunBounds
-from lakehouse.spec.scheduling import usual_deadline_s
+from lakehouse.spec.table.scheduling import usual_deadline_s
 
 DAY_S = 86_400
 #: Start of a Spark job, and time of a look at one table by one of eight readers.

@@ -45,7 +45,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.model.indexing import IndexedPartition, IndexMetadata, IndexPlan
 from lakehouse.model.publication import Publication
-from lakehouse.platform.sources.file_checkpoint import Checkpoint
+from lakehouse.platform.sources.files.file_checkpoint import Checkpoint
 from tests.support.fuzz import files_of
 from tests.support.tables import Shape, batch, make_table, row
 

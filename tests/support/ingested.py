@@ -23,11 +23,11 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import DEAD_LETTERS, IngestContext, ingest
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
-from lakehouse.platform.sources.file_listing import FileSelection
-from lakehouse.platform.sources.files import FilesSource
+from lakehouse.platform.sources.files.file_listing import FileSelection
+from lakehouse.platform.sources.files.file_source import FilesSource
 from lakehouse.platform.sources.source import Batch, Source
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.table import PartitionField, TableSpec
+from lakehouse.spec.table.table_spec import PartitionField, TableSpec
 from tests.support.file_ingest import file_ingest, files_of
 from tests.support.killed import Host
 

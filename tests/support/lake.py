@@ -38,7 +38,7 @@ def build(place: Path, table_name: str = "sales.orders") -> None:
     import pyarrow as pa
 
     from lakehouse.platform.catalog.catalog import load_catalog
-    from lakehouse.spec.table import load_spec
+    from lakehouse.spec.table.table_spec import load_spec
 
     spec = place / "orders.yaml"
     spec.write_text(SPEC.format(place=place, table=table_name), encoding="utf-8")

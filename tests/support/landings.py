@@ -16,8 +16,8 @@ from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import CHECKPOINT, IngestContext, ingest
 from lakehouse.platform.sources.source import Interval, Source, SourcePlan
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
 from tests.support.ingested import BAD, files_source
 

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
-from lakehouse.platform.sources.kafka import KafkaPlan, KafkaSource, kafka_source_of
-from lakehouse.platform.sources.kafka_topic import PartitionState, TopicState
+from lakehouse.platform.sources.kafka.kafka_source import KafkaPlan, KafkaSource, kafka_source_of
+from lakehouse.platform.sources.kafka.kafka_topic import PartitionState, TopicState
 from lakehouse.platform.sources.source import Batch
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.ingested import BAD
 
 _ids = count(1)

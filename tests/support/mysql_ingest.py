@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import CHECKPOINT, run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.waiting import until
 
 #: Statements of writers: an update, a delete, an insert or update, and a change of the key. The first value is the

@@ -19,7 +19,7 @@ from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.metastore.protocol import Metastore
 from lakehouse.platform.publish.job import PublishJob
 from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.publish import parse_publish
+from lakehouse.spec.table.publish import parse_publish
 from tests.support.tables import make_env
 
 OPTIONS = {"hoodie.payload.event.time.field": "at"}

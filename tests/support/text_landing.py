@@ -13,7 +13,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import file_ingest
 
 COLUMNS = {"id": "string", "n": "string"}

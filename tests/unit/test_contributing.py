@@ -16,7 +16,7 @@ from lakehouse.core.operations.registry import IMPLEMENTATIONS
 from lakehouse.core.table.services import TableServices
 from lakehouse.platform.services.registry import ALL_IMPLEMENTATIONS
 from lakehouse.spec.contracts.services import PLAN_DOCUMENTS
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 from tests.support.doc_blocks import SHELL, Block, read_page
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 ROOT = Path(__file__).parents[2]
 PAGES = (

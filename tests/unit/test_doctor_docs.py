@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.platform.catalog.connect import database_state
 from lakehouse.spec.contracts.doctor import CHECKS, checks_markdown
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 from lakehouse_airflow.pools import POOLS
 
 ROOT = Path(__file__).parents[2]

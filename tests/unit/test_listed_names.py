@@ -13,8 +13,8 @@ from lakehouse.core.state.table_config import SUPPORTED_VERSIONS, WRITABLE_VERSI
 from lakehouse.model.index_type import CONSISTENT_BUCKET, CONSISTENT_HASHING, INDEX_TYPES
 from lakehouse.model.keys import KeyGeneratorType
 from lakehouse.model.merge import MergeMode
-from lakehouse.spec import file_source, kafka_source
-from lakehouse.spec.ingest import SOURCE_SPECS
+from lakehouse.spec.sources import file_source, kafka_source
+from lakehouse.spec.sources.ingest import SOURCE_SPECS
 
 DOCS = Path(__file__).parents[2] / "docs"
 INDEX_NAMES = set(INDEX_TYPES)

@@ -6,8 +6,8 @@ import click
 
 from lakehouse.cli.group import Command, Group
 from lakehouse.cli.parameters import NAME_TEXT, OneOf, catalog, flag, output, table, value
-from lakehouse.spec.scheduling import ALL_SERVICES
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.scheduling import ALL_SERVICES
+from lakehouse.spec.table.services import SERVICES
 
 _TABLE = "The table of the policy: namespace.table. --table or --namespace is needed."
 _PATTERN = "Only for partitions whose path matches this regular expression."

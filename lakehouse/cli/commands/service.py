@@ -8,7 +8,7 @@ from lakehouse.cli.commands.index import CREATE, DROP, FILTERS, LIST
 from lakehouse.cli.group import Command, Group
 from lakehouse.cli.nouns import NOUNS
 from lakehouse.cli.parameters import INGEST_FLAGS, Count, flag, job_flags, options, output, table, value
-from lakehouse.spec.services import SERVICE_SPECS, ServiceSpec
+from lakehouse.spec.table.services import SERVICE_SPECS, ServiceSpec
 
 _DRY_RUN = "Print the plan and write nothing."
 _CLUSTERING = (

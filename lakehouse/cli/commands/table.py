@@ -20,7 +20,7 @@ from lakehouse.cli.parameters import (
 from lakehouse.model.instant import Action, State
 from lakehouse.model.timeline_service import TimelineService
 from lakehouse.model.validation import INVARIANTS, KeyScope
-from lakehouse.spec.table_keys import TABLE_TYPES
+from lakehouse.spec.table.table_keys import TABLE_TYPES
 
 _WHERE = "Condition on the rows, such as \"day >= '2026-01-01' AND fare > 10\"."
 _TYPE = OneOf(TABLE_TYPES, {"COW": "COPY_ON_WRITE", "MOR": "MERGE_ON_READ"})

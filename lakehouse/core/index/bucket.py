@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.format.java_hash import list_hashes, string_hashes
 from lakehouse.errors import UserError, nearest
-from lakehouse.spec.bucket_rules import MAX_BUCKETS
+from lakehouse.spec.table.bucket_rules import MAX_BUCKETS
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}((?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 _FILE_ID = re.compile(r"(\d{8})-[0-9a-fA-F-]+")

@@ -15,7 +15,7 @@ from lakehouse.core.index.protocol import Groups, IndexSetup, NewUuid
 from lakehouse.core.index.write_tasks import GroupTask, StagedEntry, TagResult, TagTask
 from lakehouse.errors import UserError
 from lakehouse.model.files import FileSlice
-from lakehouse.spec.bucket_rules import EXPRESSIONS, NUM_BUCKETS, BucketRules
+from lakehouse.spec.table.bucket_rules import EXPRESSIONS, NUM_BUCKETS, BucketRules
 
 
 @dataclass(frozen=True, slots=True)

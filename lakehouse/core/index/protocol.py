@@ -17,7 +17,7 @@ from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask, LocatedRows, Sizing, StagedEntry, TagResult, TagTask
 from lakehouse.model.files import FileSlice
-from lakehouse.spec.bucket_rules import BucketRules
+from lakehouse.spec.table.bucket_rules import BucketRules
 
 #: File groups as pairs (partition path, file id).
 Groups = frozenset[tuple[str, str]]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakehouse.model.files import BaseFile, FileSlice
-from lakehouse.spec.bucket_rules import BucketRules
+from lakehouse.spec.table.bucket_rules import BucketRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

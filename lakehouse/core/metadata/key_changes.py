@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC
 
-from lakehouse.core.files.changed_keys import ChangedGroup, KeyChange
-from lakehouse.core.files.secondary_keys import IndexedGroup
+from lakehouse.core.files.keys.changed_keys import ChangedGroup, KeyChange
+from lakehouse.core.files.keys.secondary_keys import IndexedGroup
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.model.commit import COMPACTIONS, Operation, WriteStat
 from lakehouse.model.files import FileSlice

@@ -27,7 +27,7 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.document import parse_json
 from lakehouse.model.files import FileSlice
-from lakehouse.spec.bucket_rules import BucketRules
+from lakehouse.spec.table.bucket_rules import BucketRules
 
 _CHANGES = "lakehouse.clustering.buckets"
 _FILE_IDS, _COUNT = "lakehouse.clustering.bucket.ids", "lakehouse.clustering.bucket.count"

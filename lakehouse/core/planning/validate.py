@@ -16,7 +16,7 @@ from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.validation import Finding
-from lakehouse.spec.bucket_rules import BucketRules
+from lakehouse.spec.table.bucket_rules import BucketRules
 
 _CHECKSUM = "hoodie.table.checksum"
 #: The metadata of a partition may be a Parquet or ORC file with this name.

@@ -11,7 +11,7 @@ import os
 from typing import BinaryIO
 
 from lakehouse.errors import UserError
-from lakehouse.spec.location import HOME
+from lakehouse.spec.table.location import HOME
 
 #: The storage option, and the environment variable that applies to all local tables.
 FSYNC_OPTION, FSYNC_VARIABLE = "lakehouse.storage.fsync", "LAKEHOUSE_STORAGE_FSYNC"

@@ -60,7 +60,7 @@ from lakehouse.model.upkeep import UpkeepDue, ValidationPlan
 from lakehouse.spec.options.indexing import expression_index, secondary_index
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.ttl import TtlLimits, ttl_rule
-from lakehouse.spec.services import ServiceSpec, require_by_partition, service_spec
+from lakehouse.spec.table.services import ServiceSpec, require_by_partition, service_spec
 
 DueT = TypeVar("DueT", bound=ServiceDue)
 PlanT = TypeVar("PlanT")

@@ -11,9 +11,9 @@ from typing import Any
 from lakehouse.errors import SettingError, nearest
 from lakehouse.platform.alarms.measures import MEASURES
 from lakehouse.platform.alarms.rules import AlarmRule, AlarmRules, RuleOverride, Unit
-from lakehouse.spec.alarm_file import SECTIONS, alarm_file, text_of_alarm_file
 from lakehouse.spec.contracts.fleet import Severity
 from lakehouse.spec.quantities import parse_duration, parse_size
+from lakehouse.spec.table.alarm_file import SECTIONS, alarm_file, text_of_alarm_file
 from lakehouse.spec.yaml_section import Section, read_section
 
 _SHIPPED = Path(__file__).with_name("rules.yaml")

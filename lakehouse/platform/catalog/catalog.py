@@ -79,11 +79,11 @@ from lakehouse.platform.catalog.run_leases import RunLeases
 from lakehouse.platform.catalog.state_rows import batches, mark_changed
 from lakehouse.platform.catalog.table_names import check_name, parsed_name
 from lakehouse.platform.catalog.table_states import TableStates
-from lakehouse.spec.location import location_of, resolve
-from lakehouse.spec.scheduling import ALL_SERVICES, parse_common_limits
 from lakehouse.spec.secrets import refuse_in_policy, refuse_secrets
-from lakehouse.spec.services import ServiceSettings, require_pattern_settings, service_settings, setting_options
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.location import location_of, resolve
+from lakehouse.spec.table.scheduling import ALL_SERVICES, parse_common_limits
+from lakehouse.spec.table.services import ServiceSettings, require_pattern_settings, service_settings, setting_options
+from lakehouse.spec.table.table_spec import TableSpec
 
 #: Up to this many tables are loaded one by one; for more, all tables are loaded with one query.
 _FEW = 20

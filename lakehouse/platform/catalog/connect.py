@@ -29,9 +29,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 from sqlalchemy.orm import Session
 
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.spec.location import HOME
 from lakehouse.spec.private_files import private_file, private_folder
 from lakehouse.spec.secrets import redact_text, resolve_secret
+from lakehouse.spec.table.location import HOME
 
 VARIABLE = "LAKEHOUSE_CATALOG"
 DEFAULT = "default"

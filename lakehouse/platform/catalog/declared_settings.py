@@ -27,7 +27,9 @@ from lakehouse.errors import UserError
 from lakehouse.model.column_groups import declared_groups, groups_text
 from lakehouse.model.index_type import BUCKET, BUCKET_ENGINE, INDEX_TYPE, index_type
 from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding, TimestampFormat
-from lakehouse.spec.bucket_rules import (
+from lakehouse.spec.options.declarations import canonical_key
+from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.table.bucket_rules import (
     EXPRESSIONS,
     HASH_FIELD,
     MADE_WITH,
@@ -36,10 +38,8 @@ from lakehouse.spec.bucket_rules import (
     parse_rules,
     render_rules,
 )
-from lakehouse.spec.options.declarations import canonical_key
-from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.partition_fields import DEFAULT_FORMAT
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.partition_fields import DEFAULT_FORMAT
+from lakehouse.spec.table.table_spec import TableSpec
 
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"

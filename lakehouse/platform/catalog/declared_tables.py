@@ -25,7 +25,7 @@ from lakehouse.platform.catalog.declared_settings import (
     differences,
 )
 from lakehouse.spec.options.creation import CREATE_OPTIONS
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 
 def open_declared_table(

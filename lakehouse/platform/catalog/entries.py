@@ -18,7 +18,7 @@ from lakehouse.model.table_identity import TableIdentity
 from lakehouse.model.texts import error_text
 from lakehouse.platform.catalog.identities import recorded_identity
 from lakehouse.platform.catalog.models import SpecRow, TableRow
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 _CACHED_SPECS = 10_000
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -9,9 +9,9 @@ import yaml
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.keys import KeyConfig
-from lakehouse.spec.bucket_rules import HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
-from lakehouse.spec.partition_fields import PartitionField, partition_entry
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.bucket_rules import HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
+from lakehouse.spec.table.partition_fields import PartitionField, partition_entry
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 #: The source of a spec that is derived from a table begins with it; the location follows.
 PROPERTIES_SOURCE = "the properties of "

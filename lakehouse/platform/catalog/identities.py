@@ -11,7 +11,7 @@ from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.models import LONGEST_ID, RequestRow, TableRow
 from lakehouse.platform.catalog.nested_locations import table_around_or_inside
 from lakehouse.platform.catalog.run_history import RequestState
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 #: Namespace of tables whose name has none.
 DEFAULT_NAMESPACE = "default"

@@ -12,7 +12,6 @@ from typing import Any
 from lakehouse.errors import SettingError, UserError
 from lakehouse.model.display import Readable
 from lakehouse.model.pattern import compile_pattern
-from lakehouse.spec.contradictions import check_settings
 from lakehouse.spec.options.partition_rules import (
     EVERY_PARTITION,
     PARTITION_RULES,
@@ -20,7 +19,8 @@ from lakehouse.spec.options.partition_rules import (
     parse_rules,
     rules_text,
 )
-from lakehouse.spec.services import (
+from lakehouse.spec.table.contradictions import check_settings
+from lakehouse.spec.table.services import (
     SERVICE_SPECS,
     SERVICES,
     ServiceSettings,
@@ -28,7 +28,7 @@ from lakehouse.spec.services import (
     service_options,
     service_settings,
 )
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,10 +23,10 @@ from lakehouse.spec.contracts.policies import (
 )
 from lakehouse.spec.options.declarations import canonical_key
 from lakehouse.spec.options.policies import POLICIES
-from lakehouse.spec.publish_keys import SERVICE_KEYS
-from lakehouse.spec.scheduling import ALL_SERVICES
 from lakehouse.spec.secrets import redact_text
-from lakehouse.spec.services import SERVICE_SPECS, ServiceSpec, pattern_settings, service_settings
+from lakehouse.spec.table.publish_keys import SERVICE_KEYS
+from lakehouse.spec.table.scheduling import ALL_SERVICES
+from lakehouse.spec.table.services import SERVICE_SPECS, ServiceSpec, pattern_settings, service_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

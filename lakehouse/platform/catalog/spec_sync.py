@@ -22,11 +22,11 @@ from lakehouse.platform.catalog.catalog import Catalog, document_of
 from lakehouse.platform.catalog.declared_tables import open_declared_table
 from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry
 from lakehouse.platform.catalog.table_names import full_name
-from lakehouse.spec.changes import SpecChange, changes_text, spec_changes
 from lakehouse.spec.contracts.catalog import SpecState
-from lakehouse.spec.folder import SpecFolder, read_specs
-from lakehouse.spec.location import location_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.changes import SpecChange, changes_text, spec_changes
+from lakehouse.spec.table.folder import SpecFolder, read_specs
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec
 
 logger = logging.getLogger(__name__)
 

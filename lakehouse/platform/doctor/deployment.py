@@ -13,9 +13,9 @@ from lakehouse.errors import LakehouseError, UserError
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import DEFAULT, Database, catalog_url, database_state
 from lakehouse.platform.catalog.entries import InvalidEntry
-from lakehouse.spec.folder import SpecFolder, read_specs, spec_paths
-from lakehouse.spec.location import location_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.folder import SpecFolder, read_specs, spec_paths
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec
 
 #: Folders of specs: of the DAG that started this process, or of the deployment.
 _SPEC_VARIABLES = ("LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_SPECS")

@@ -14,8 +14,8 @@ from pathlib import Path
 from lakehouse.errors import UserError
 from lakehouse.platform.doctor.deployment import Deployment
 from lakehouse.platform.doctor.finding import Finding, combined, failed, ok, skipped, warning
-from lakehouse.spec.folder import SpecProblem
 from lakehouse.spec.reports_folder import REPORTS, reports_folder
+from lakehouse.spec.table.folder import SpecProblem
 
 _LEAST_PYTHON, _LEAST_JAVA = (3, 11), 17
 #: Imported name -> distribution of the packages of the extra `spark`.

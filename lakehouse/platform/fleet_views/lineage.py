@@ -18,10 +18,10 @@ from lakehouse.platform.catalog.entries import InvalidEntry, TableEntry, registe
 from lakehouse.platform.catalog.models import SpecRow, TableRow
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.spec.contracts.table_lineage import LineageEdge, LineageNode, LineageNodeKind, TableLineage
-from lakehouse.spec.location import resolve
 from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.table import TableSpec
-from lakehouse.spec.table_source import TableSourceSpec
+from lakehouse.spec.sources.table_source import TableSourceSpec
+from lakehouse.spec.table.location import resolve
+from lakehouse.spec.table.table_spec import TableSpec
 
 #: Tables of one picture; those that are farther away are left out.
 MOST_TABLES = 60

@@ -20,9 +20,9 @@ from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
 from lakehouse.platform.catalog.policy_view import PolicyFacts, table_policies
 from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.spec.contracts.policies import PolicyOrigin, PolicySetting, TablePolicies
-from lakehouse.spec.scheduling import ALL_SERVICES, parse_common_limits
 from lakehouse.spec.secrets import redact_text
-from lakehouse.spec.services import service_settings
+from lakehouse.spec.table.scheduling import ALL_SERVICES, parse_common_limits
+from lakehouse.spec.table.services import service_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

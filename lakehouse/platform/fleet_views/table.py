@@ -36,7 +36,7 @@ from lakehouse.spec.contracts.pages import (
     TableRuns,
     WhyPage,
 )
-from lakehouse.spec.services import SERVICES, service_spec
+from lakehouse.spec.table.services import SERVICES, service_spec
 
 _SPECS, _RUNS, _DECISIONS, _ALL_RUNS = 50, 50, 50, 1000
 _GROWTH_MS, _STEP_MS = 30 * 86_400_000, 4 * 3_600_000

@@ -12,8 +12,8 @@ from lakehouse.platform.sources.registry import CHECKS
 from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spec.command_check import REPLAY, check_declared
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.location import location_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec
 
 
 def check_ingest(

@@ -21,7 +21,7 @@ from lakehouse.model.instant import Instant
 from lakehouse.model.timeline_service import RUN_ID_KEY
 from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
 from lakehouse.spec.contracts.job import JobReport, JobStatus
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 #: Keys of a commit's extra metadata.
 CHECKPOINT = "lakehouse.ingest.checkpoint"

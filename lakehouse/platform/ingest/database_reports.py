@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus, combined
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 
 def failed_report(spec: TableSpec, error: LakehouseError) -> JobReport:

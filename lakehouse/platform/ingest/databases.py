@@ -53,9 +53,9 @@ from lakehouse.spec.contracts.job import (
     SourceLag,
     combined,
 )
-from lakehouse.spec.database_source import METADATA_PREFIX, DatabaseSettings
-from lakehouse.spec.location import location_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.database_source import METADATA_PREFIX, DatabaseSettings
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spark.bad_records import pin, unpin
 from lakehouse.spark.duplicates import Window, check_columns, condition_on_stored, without_repeated, without_stored
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 

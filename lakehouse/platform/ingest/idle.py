@@ -19,9 +19,9 @@ from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spark.sources import Session
 from lakehouse.spec.command_check import REPLAY
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.custom_source import CustomSourceSpec
-from lakehouse.spec.location import location_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.custom_source import CustomSourceSpec
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec
 
 #: Sources use the session in `read`, which is not called here.
 _NO_SESSION = cast(Session, None)

@@ -14,9 +14,9 @@ from lakehouse.spark.plan_lineage import NotUnderstoodError, Origin, PlanLineage
 from lakehouse.spark.query_lineage import query_lineage, select_lineage
 from lakehouse.spark.sources import Schema
 from lakehouse.spec.contracts.lineage import VIEWS, JobLineage, LineageColumn, LineageDataset, LineageField
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.table_source import CDC, CHANGE_TYPE, COMMIT_TIME, TableSourceSpec
-from lakehouse.spec.transform import BATCH
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.sources.table_source import CDC, CHANGE_TYPE, COMMIT_TIME, TableSourceSpec
+from lakehouse.spec.sources.transform import BATCH
 
 logger = logging.getLogger(__name__)
 

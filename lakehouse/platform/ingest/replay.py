@@ -48,8 +48,8 @@ from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, Sou
 from lakehouse.platform.sources.source_context import SourceContext
 from lakehouse.spark.sources import FileSet, Session, storage_options_of
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.location import location_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 

@@ -85,10 +85,10 @@ from lakehouse.spark.sources import (
 )
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus, interval_text
 from lakehouse.spec.contracts.lineage import is_lineage_wanted
-from lakehouse.spec.location import location_of
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from lakehouse.platform.catalog.declared_tables import open_declared_table
 from lakehouse.platform.ingest.run import ingest_context, known_columns
 from lakehouse.platform.ingest.transform import transformed
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
-from lakehouse.platform.sources.file_listing import FileSelection, list_source
-from lakehouse.platform.sources.file_reader import open_batch
+from lakehouse.platform.sources.files.file_listing import FileSelection, list_source
+from lakehouse.platform.sources.files.file_reader import open_batch
 from lakehouse.platform.sources.registry import open_source
 from lakehouse.platform.sources.source import Batch, KnownColumns, Source
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
@@ -35,11 +35,11 @@ from lakehouse.spark.csv_dialect import CsvDialect
 from lakehouse.spark.sources import Session, ingest_settings, storage_options_of
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.contracts.spec_sample import BadSample, SpecSample
-from lakehouse.spec.file_source import FileSourceSpec
-from lakehouse.spec.interval_path import PLACEHOLDER
-from lakehouse.spec.kafka_source import KafkaSourceSpec
-from lakehouse.spec.location import location_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.file_source import FileSourceSpec
+from lakehouse.spec.sources.interval_path import PLACEHOLDER
+from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
+from lakehouse.spec.table.location import location_of
+from lakehouse.spec.table.table_spec import TableSpec
 
 #: Bad records are counted, and none of them ends the sample.
 _NO_LIMIT = 1 << 30

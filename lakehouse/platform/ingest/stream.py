@@ -34,7 +34,7 @@ from lakehouse.platform.ingest.stream_files import RENEW_MS, StreamFiles
 from lakehouse.spec.contracts.job import JobError, JobReason, JobReport, JobStatus
 from lakehouse.spec.contracts.stream import StopRequest, StreamStatus, sum_of_runs
 from lakehouse.spec.quantities import duration_text
-from lakehouse.spec.stream import StreamSpec
+from lakehouse.spec.sources.stream import StreamSpec
 
 log = logging.getLogger(__name__)
 

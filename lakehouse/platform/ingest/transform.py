@@ -28,9 +28,9 @@ from lakehouse.spark.bad_records import count_records, good_rows, pin, rows_with
 from lakehouse.spark.sources import Frame
 from lakehouse.spark.table_changes import not_among, stored_in_groups, with_deletes
 from lakehouse.spark.transforms import is_repeatable, marked_rows, run_function, run_query, selected_columns
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.table import TableSpec
-from lakehouse.spec.transform import BATCH
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.sources.transform import BATCH
+from lakehouse.spec.table.table_spec import TableSpec
 
 log = logging.getLogger(__name__)
 

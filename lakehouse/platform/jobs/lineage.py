@@ -28,11 +28,11 @@ from lakehouse.spec.contracts.lineage import (
     LineageStatistics,
     is_lineage_wanted,
 )
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.location import resolve
 from lakehouse.spec.secrets import connection_fields
-from lakehouse.spec.table import TableSpec
-from lakehouse.spec.transform import BATCH
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.sources.transform import BATCH
+from lakehouse.spec.table.location import resolve
+from lakehouse.spec.table.table_spec import TableSpec
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.parquet_export import Copied, CopyContext, bins_of, copy_slices
+from lakehouse.core.files.base.parquet_export import Copied, CopyContext, bins_of, copy_slices
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.operations.load.schema import table_schema

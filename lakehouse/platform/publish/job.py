@@ -24,7 +24,7 @@ from lakehouse.platform.metastore.published import COMPLETION, COPY, EVENT_TIME,
 from lakehouse.platform.publish.column_types import hive_columns
 from lakehouse.platform.publish.publication_plan import PublicationCandidate, PublicationFacts, iso
 from lakehouse.spec.options.policies import Policies
-from lakehouse.spec.publish import PublishSpec
+from lakehouse.spec.table.publish import PublishSpec
 
 _PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
 COPY_FORMAT = Format(

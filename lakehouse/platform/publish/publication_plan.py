@@ -28,8 +28,8 @@ from lakehouse.model.publication import NO_EVENTS, EventSpan, Publication, Publi
 from lakehouse.model.texts import text_list
 from lakehouse.platform.metastore.names import partition_name, partition_values
 from lakehouse.spec.contracts.publication import PartitionState, PublishReason
-from lakehouse.spec.publish import PublishSpec
-from lakehouse.spec.publish_keys import GRANULARITIES
+from lakehouse.spec.table.publish import PublishSpec
+from lakehouse.spec.table.publish_keys import GRANULARITIES
 
 _STEPS = {"day": timedelta(days=1), "hour": timedelta(hours=1)}
 _UNFINISHED = frozenset({Stage.PUBLISHING, Stage.ARCHIVING, Stage.WITHDRAWING})

@@ -10,7 +10,7 @@ from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.publish.job import PublishJob
 from lakehouse.platform.publish.run import due
 from lakehouse.spec.options.parser import parse_options
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 
 def unpublished_since(table: Table, spec: TableSpec) -> int | None:

@@ -11,7 +11,7 @@ from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.core.table.services import TableServices
 from lakehouse.errors import LakehouseError, UnsupportedError
 from lakehouse.platform.services.registry import table_service
-from lakehouse.spec.services import ServiceSpec, service_spec
+from lakehouse.spec.table.services import ServiceSpec, service_spec
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from lakehouse.model.display import time_text
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.quantities import duration_text
-from lakehouse.spec.scheduling import ALL_SERVICES
+from lakehouse.spec.table.scheduling import ALL_SERVICES
 
 _HOUR_MS = 3_600_000
 

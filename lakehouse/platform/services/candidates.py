@@ -21,9 +21,9 @@ from lakehouse.platform.services.schedule import due_since, predicted_seconds
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.fleet import DueService, RunBounds
 from lakehouse.spec.quantities import duration_text
-from lakehouse.spec.quiet_hours import QuietHours, parse_quiet_hours
-from lakehouse.spec.scheduling import Scheduling, usual_deadline_s
-from lakehouse.spec.services import service_spec
+from lakehouse.spec.table.quiet_hours import QuietHours, parse_quiet_hours
+from lakehouse.spec.table.scheduling import Scheduling, usual_deadline_s
+from lakehouse.spec.table.services import service_spec
 
 #: Time for which a chosen run may wait for the begin of its job; then a later pass chooses again. The end of a pass
 #: with a name, such as its DAG run, releases its runs before that.

@@ -15,7 +15,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.services import require_by_partition, service_spec
+from lakehouse.spec.table.services import require_by_partition, service_spec
 
 
 def check_service(table: Table, command: JobCommand) -> None:

@@ -16,7 +16,7 @@ from lakehouse.platform.services.assess import Assessment
 from lakehouse.platform.services.budgets import Budget, Limits, Refusal, Slots
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.decision_text import elapsed_text, work_text
-from lakehouse.spec.services import SERVICES, service_spec
+from lakehouse.spec.table.services import SERVICES, service_spec
 
 __all__ = [
     "AssessedService",

@@ -40,7 +40,7 @@ from lakehouse.platform.services.pass_record import Decided, Key, record_pass
 from lakehouse.platform.services.pass_rules import RuleInputs, end_crashed_runs, rules_of
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.fleet import DueService, RunBounds, ServiceBatch, TableState
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 
 _READERS = 8
 _RUNS_OF_FORECAST = 5

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lakehouse.platform.services.choose import AssessedService
 from lakehouse.spec.contracts.fleet import JobResources, RunBounds, ServiceBatch
-from lakehouse.spec.services import service_spec
+from lakehouse.spec.table.services import service_spec
 
 _MIB, _GIB = 1 << 20, 1 << 30
 #: Bytes of a run for which one executor is enough, and those of one core.

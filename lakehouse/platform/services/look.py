@@ -26,7 +26,7 @@ from lakehouse.platform.services.retry_recovery import newest_completion
 from lakehouse.spec.contracts.fleet import TableNumbers
 from lakehouse.spec.cron import next_time_ms
 from lakehouse.spec.options.policies import Policies
-from lakehouse.spec.services import ServiceSettings, service_spec
+from lakehouse.spec.table.services import ServiceSettings, service_spec
 
 _METADATA = ".hoodie/metadata"
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN, Action.INDEXING)

@@ -12,7 +12,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyConfig
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.services import require_by_partition, service_spec
+from lakehouse.spec.table.services import require_by_partition, service_spec
 
 #: A month, a day, or an hour behind the day in the same level of the path.
 _DAY = re.compile(r"(?<!\d)(\d{4})[/-]?(\d{2})(?:[/-]?(\d{2})(?:[ T_-]?(\d{2}))?)?(?!\d)")

@@ -15,8 +15,8 @@ from lakehouse.platform.services.candidates import Candidate
 from lakehouse.platform.services.choose import Rules, RunningService, RunStage
 from lakehouse.platform.services.run import lease_key
 from lakehouse.spec.contracts.fleet import RunBounds
-from lakehouse.spec.scheduling import ALL_SERVICES, parse_common_limits, parse_scheduling
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.scheduling import ALL_SERVICES, parse_common_limits, parse_scheduling
+from lakehouse.spec.table.services import SERVICES
 
 _HOUR_MS = 3_600_000
 

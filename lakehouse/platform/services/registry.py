@@ -14,10 +14,10 @@ from lakehouse.core.operations.registry import IMPLEMENTATIONS
 from lakehouse.core.operations.services.service import Service
 from lakehouse.core.table.services import TableService, TableServices
 from lakehouse.platform.services import metastore_sync
-from lakehouse.spec.services import service_spec
+from lakehouse.spec.table.services import service_spec
 
 PLATFORM_IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {"sync": metastore_sync}
-#: All services; tests compare the names with `lakehouse.spec.services.SERVICE_SPECS`.
+#: All services; tests compare the names with `lakehouse.spec.table.services.SERVICE_SPECS`.
 ALL_IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {**IMPLEMENTATIONS, **PLATFORM_IMPLEMENTATIONS}
 
 

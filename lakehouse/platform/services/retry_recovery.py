@@ -15,7 +15,7 @@ from lakehouse.errors import RetryableError
 from lakehouse.model.instant import Instant
 from lakehouse.platform.catalog.run_history import Run, RunState
 from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus
-from lakehouse.spec.services import service_spec
+from lakehouse.spec.table.services import service_spec
 
 
 def newest_completion(table: Table) -> str:

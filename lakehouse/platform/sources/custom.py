@@ -26,9 +26,9 @@ from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, Sou
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spark.bad_records import count_records, good_rows, pin, select_columns, unpin
 from lakehouse.spark.transforms import marked_rows
-from lakehouse.spec.custom_source import CustomSourceSpec
 from lakehouse.spec.function import ALLOWED_FUNCTIONS, deployment_functions, is_allowed, named_function
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.custom_source import CustomSourceSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
     "plan": ("checkpoint", "interval", "full_refresh"),

@@ -11,12 +11,12 @@ import pyarrow as pa
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.dead_letters import DeadLetterBox, set_aside
-from lakehouse.platform.sources.file_checkpoint import SourceFile
-from lakehouse.platform.sources.file_columns import file_source_of, with_columns_of
-from lakehouse.platform.sources.file_probe import probe_files
-from lakehouse.platform.sources.json_values import FieldCollector
-from lakehouse.platform.sources.kafka import kafka_source_of
-from lakehouse.platform.sources.kafka_formats import message_format
+from lakehouse.platform.sources.files.file_checkpoint import SourceFile
+from lakehouse.platform.sources.files.file_columns import file_source_of, with_columns_of
+from lakehouse.platform.sources.files.file_probe import probe_files
+from lakehouse.platform.sources.files.json_values import FieldCollector
+from lakehouse.platform.sources.kafka.kafka_formats import message_format
+from lakehouse.platform.sources.kafka.kafka_source import kafka_source_of
 from lakehouse.platform.sources.new_fields import unread_drift, value_columns
 from lakehouse.platform.sources.source import Batch, KnownColumns
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
@@ -35,8 +35,8 @@ from lakehouse.spark.letters import (
 )
 from lakehouse.spark.messages import without_metadata
 from lakehouse.spark.sources import FileSet, Frame, Schema, declared_schema, schema_of, to_arrow
-from lakehouse.spec.kafka_connection import kafka_settings
-from lakehouse.spec.kafka_source import KafkaSourceSpec
+from lakehouse.spec.sources.kafka_connection import kafka_settings
+from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
 
 #: Dead letters are bad records that were allowed already.
 _NO_LIMIT = 1 << 62

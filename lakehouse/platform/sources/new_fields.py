@@ -23,7 +23,7 @@ from lakehouse.spark.sources import (
     to_arrow,
 )
 from lakehouse.spec.options.schema import NEW_COLUMN
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 #: Names of columns that belong to the platform and not to the records.
 _OWN = ("_hoodie_", "_kafka_", "_lakehouse_")

@@ -1,4 +1,4 @@
-"""The kinds of sources. To add a source, add its reader here and its settings in `lakehouse.spec.ingest`."""
+"""The kinds of sources. To add a source, add its reader here and its settings in `lakehouse.spec.sources.ingest`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 from lakehouse.platform.sources.custom import check_custom_source, open_custom_source
 from lakehouse.platform.sources.databases.check import check_database_source
-from lakehouse.platform.sources.file_check import check_files_source
-from lakehouse.platform.sources.files import open_files_source
-from lakehouse.platform.sources.kafka import check_kafka_source, open_kafka_source
+from lakehouse.platform.sources.files.file_check import check_files_source
+from lakehouse.platform.sources.files.file_source import open_files_source
+from lakehouse.platform.sources.kafka.kafka_source import check_kafka_source, open_kafka_source
 from lakehouse.platform.sources.source import Interval, Source
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
-from lakehouse.platform.sources.tables import check_tables_source, open_tables_source
-from lakehouse.spec.custom_source import CustomSourceSpec
-from lakehouse.spec.file_source import FileSourceSpec
-from lakehouse.spec.kafka_source import KafkaSourceSpec
-from lakehouse.spec.mysql_source import MysqlSourceSpec
-from lakehouse.spec.postgres_source import PostgresSourceSpec
-from lakehouse.spec.table import TableSpec
-from lakehouse.spec.table_source import TableSourceSpec
+from lakehouse.platform.sources.tables.table_source import check_tables_source, open_tables_source
+from lakehouse.spec.sources.custom_source import CustomSourceSpec
+from lakehouse.spec.sources.file_source import FileSourceSpec
+from lakehouse.spec.sources.kafka_source import KafkaSourceSpec
+from lakehouse.spec.sources.mysql_source import MysqlSourceSpec
+from lakehouse.spec.sources.postgres_source import PostgresSourceSpec
+from lakehouse.spec.sources.table_source import TableSourceSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 #: Functions that open a source, by the `KIND` of its settings. Databases are not among them: a spec may have many of
 #: their tables, whose log is read once (`lakehouse.platform.ingest.databases`).

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from lakehouse.core.table.opened_tables import OpenedTables
 from lakehouse.errors import UserError
 from lakehouse.spark.sources import Session
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

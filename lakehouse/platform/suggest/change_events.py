@@ -8,7 +8,7 @@ from typing import Any
 
 from lakehouse.platform.suggest.json_columns import JsonRows, json_columns
 from lakehouse.platform.suggest.sample import SampledColumn
-from lakehouse.spec.debezium import DELETE, OPERATION
+from lakehouse.spec.sources.debezium import DELETE, OPERATION
 
 _OPERATIONS = ("c", "r", "u", "d", "t")
 #: The column types of Debezium's semantic types, by the end of their names.

@@ -16,11 +16,11 @@ from lakehouse.platform.sources.databases.types import stored_type
 from lakehouse.platform.suggest.arrow_types import sql_type
 from lakehouse.platform.suggest.files import table_name
 from lakehouse.platform.suggest.sample import Limits, Sample, SampledColumn, TableSet
-from lakehouse.spec.database_source import matches
-from lakehouse.spec.mysql_source import MysqlSourceSpec
-from lakehouse.spec.postgres_source import PostgresSourceSpec
 from lakehouse.spec.secrets import connection_fields
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.sources.database_source import matches
+from lakehouse.spec.sources.mysql_source import MysqlSourceSpec
+from lakehouse.spec.sources.postgres_source import PostgresSourceSpec
+from lakehouse.spec.table.table_spec import parse_spec
 
 #: The kind of the source by the type of an Airflow connection.
 KINDS: Mapping[str, str] = {

@@ -18,7 +18,7 @@ from lakehouse.platform.suggest.roles import (
     choose_partition,
 )
 from lakehouse.platform.suggest.sample import Sample, TableSet
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 _WIDTH = 118
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
-from lakehouse.platform.sources.file_checkpoint import SourceFile
+from lakehouse.platform.sources.files.file_checkpoint import SourceFile
 from lakehouse.platform.suggest.csv_guess import CsvGuess, values_of
 from lakehouse.spark.csv_dialect import CsvDialect, encoding_of, flag, is_utf8, option
 from lakehouse.spark.lines import utf8_blocks

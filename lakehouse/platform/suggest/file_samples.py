@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
-from lakehouse.platform.sources.file_checkpoint import SourceFile
-from lakehouse.platform.sources.file_listing import list_source
+from lakehouse.platform.sources.files.file_checkpoint import SourceFile
+from lakehouse.platform.sources.files.file_listing import list_source
 from lakehouse.platform.suggest.sample import Limits
 from lakehouse.spark.lines import TextLayout, line_batches
 from lakehouse.spark.typed_files import typed_batches, typed_schema
-from lakehouse.spec.location import resolve
+from lakehouse.spec.table.location import resolve
 
 #: The text of a file by which its format and dialect are guessed.
 HEAD_BYTES = 256 << 10

@@ -24,8 +24,8 @@ from lakehouse.platform.suggest.text_columns import typed_columns
 from lakehouse.platform.suggest.typed_files import typed_sample_columns
 from lakehouse.spark.csv_dialect import CsvDialect
 from lakehouse.spark.lines import TextLayout
-from lakehouse.spec.file_source import TYPED
-from lakehouse.spec.interval_path import PLACEHOLDER
+from lakehouse.spec.sources.file_source import TYPED
+from lakehouse.spec.sources.interval_path import PLACEHOLDER
 
 #: Formats of files that a suggestion reads.
 FORMATS = ("csv", "json", *TYPED)

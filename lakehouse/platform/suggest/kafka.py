@@ -14,16 +14,16 @@ import pyarrow.compute as pc
 from lakehouse.core.format.avro.decode import decode_avro_values
 from lakehouse.core.format.avro.nodes import avro_nodes
 from lakehouse.errors import UserError
-from lakehouse.platform.sources.kafka_topic import OffsetRange, TopicState
-from lakehouse.platform.sources.schema_registry import HEADER, MAGIC, fetched_schema, schema_ids, without_start
+from lakehouse.platform.sources.kafka.kafka_topic import OffsetRange, TopicState
+from lakehouse.platform.sources.kafka.schema_registry import HEADER, MAGIC, fetched_schema, schema_ids, without_start
 from lakehouse.platform.suggest.arrow_types import sql_type
 from lakehouse.platform.suggest.change_events import EventFacts, event_columns, event_facts, is_change_event
 from lakehouse.platform.suggest.files import table_name
 from lakehouse.platform.suggest.json_columns import JsonRows, json_columns
 from lakehouse.platform.suggest.json_types import NotJsonError, json_records
 from lakehouse.platform.suggest.sample import Limits, Sample, SampledColumn, shown
-from lakehouse.spec.kafka_connection import kafka_settings, registry_settings
-from lakehouse.spec.kafka_source import CONNECTION
+from lakehouse.spec.sources.kafka_connection import kafka_settings, registry_settings
+from lakehouse.spec.sources.kafka_source import CONNECTION
 
 _OFFSET = "_kafka_offset"
 
@@ -108,7 +108,7 @@ def _read(topic: str, settings: Mapping[str, str], limits: Limits) -> _Messages:
 
 def _client() -> Any:
     try:
-        return import_module("lakehouse.platform.sources.kafka_client")
+        return import_module("lakehouse.platform.sources.kafka.kafka_client")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("lakehouse"):
             raise

@@ -92,7 +92,7 @@ class TableNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBounds:
-    """Restrictions of the runs of a service of a table by its policy, as `lakehouse.spec.scheduling` declares them."""
+    """Restrictions of the runs of a service by the policy of its table; see `lakehouse.spec.table.scheduling`."""
 
     quiet_hours: str = ""
     max_runs: int | None = None

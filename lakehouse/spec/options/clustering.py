@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from lakehouse.errors import SettingError, nearest
 from lakehouse.model.pattern import compile_pattern
-from lakehouse.spec.bucket_rules import MAX_BUCKETS
 from lakehouse.spec.options.option import option
 from lakehouse.spec.options.values import check_pattern
+from lakehouse.spec.table.bucket_rules import MAX_BUCKETS
 
 _MB = 1024 * 1024
 _PLAN = "hoodie.clustering.plan.strategy."

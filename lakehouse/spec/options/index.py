@@ -17,8 +17,8 @@ from lakehouse.model.index_type import (
     IndexType,
     index_type,
 )
-from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, REGEX, RULE_TYPE, parse_rules
 from lakehouse.spec.options.option import option
+from lakehouse.spec.table.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, REGEX, RULE_TYPE, parse_rules
 
 MAX_NUM_BUCKETS = "hoodie.bucket.index.max.num.buckets"
 MIN_NUM_BUCKETS = "hoodie.bucket.index.min.num.buckets"

@@ -5,7 +5,7 @@
          {"service": "clustering", "pattern": "day=2026-.*", "options": {"lakehouse...": "134217728"}}]
 
 A later rule overrides an earlier one, setting by setting. `lakehouse policy set --pattern` refuses settings that a
-service cannot honour for some partitions only (`lakehouse.spec.services.require_pattern_settings`).
+service cannot honour for some partitions only (`lakehouse.spec.table.services.require_pattern_settings`).
 """
 
 from __future__ import annotations

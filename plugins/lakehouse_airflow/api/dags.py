@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
 from lakehouse.spec.contracts.dag_states import DagStates
-from lakehouse.spec.services import service_spec
+from lakehouse.spec.table.services import service_spec
 from lakehouse_airflow.api.access import READS, User, may_edit, may_read
 from lakehouse_airflow.api.pools import CATALOG, in_pool
 from lakehouse_airflow.dag_states import dag_states, deciding_dag

@@ -13,8 +13,8 @@ from lakehouse.platform.alarms.parse import load_rules
 from lakehouse.platform.fleet_views.alarms import AlarmQuery, alarms_page
 from lakehouse.platform.fleet_views.paging import LARGEST_OFFSET, MOST_ROWS, Paging
 from lakehouse.platform.fleet_views.queue import QueueQuery, queue_page
-from lakehouse.spec.alarm_file import alarm_file
 from lakehouse.spec.contracts.pages import AlarmsPage, QueuePage, QueueSection, RulesPage
+from lakehouse.spec.table.alarm_file import alarm_file
 from lakehouse_airflow.api.access import READS, User
 from lakehouse_airflow.api.catalog import answer
 from lakehouse_airflow.api.pools import CATALOG, in_pool

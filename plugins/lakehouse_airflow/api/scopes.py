@@ -14,7 +14,7 @@ from lakehouse.platform.fleet_views.policies import PolicyScope, namespace_polic
 from lakehouse.platform.fleet_views.silences import apply_silence, silence_change
 from lakehouse.spec.actions import ActionSpec, action_on, check_parameters, command_words
 from lakehouse.spec.contracts.pages import ActionPreview, ActionResult
-from lakehouse.spec.scheduling import ALL_SERVICES
+from lakehouse.spec.table.scheduling import ALL_SERVICES
 from lakehouse_airflow.api.access import ACTIONS_DAG, ActingUser, require_edit, service_dag
 from lakehouse_airflow.api.actions import Action, Parameters, changed_settings
 from lakehouse_airflow.api.catalog import CLOCK, database, reading

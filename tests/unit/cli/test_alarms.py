@@ -15,7 +15,7 @@ from lakehouse.cli.main import main
 from lakehouse.platform.publish.unpublished import unpublished_since
 from lakehouse.platform.services.look import LookRequest, look
 from lakehouse.spec.contracts.fleet import TableNumbers, TableState
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 Run = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from lakehouse.cli.introspect import CommandPage, command_pages
 from lakehouse.cli.main import main, program
 from lakehouse.cli.nouns import NOUNS
 from lakehouse.errors import INTERRUPTED, LakehouseError, UserError
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 
 HEAVY = {"pyspark", "pyarrow", "numpy", "pandas", "sqlalchemy", "alembic", "fastavro", "obstore", "airflow", "rich"}
 

@@ -15,7 +15,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.ingest.run import IngestContext, ingest
 from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobReason, JobReport, JobStatus, interval_text
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 from tests.support.ingested import files_source
 
 RUN = "ingest.t/scheduled__2026-01-01/ingest"

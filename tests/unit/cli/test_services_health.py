@@ -11,7 +11,7 @@ from lakehouse import Table, load_catalog
 from lakehouse.cli.main import main
 from lakehouse.spec.contracts.decisions import TablesHealth
 from lakehouse.spec.contracts.read_numbers import ReadTables
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.table.table_spec import load_spec
 
 SPEC = "table: {name}\nlocation: {location}\nrecord_key: [id]\nschema: {{id: string}}\n"
 

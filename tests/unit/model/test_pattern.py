@@ -12,9 +12,9 @@ from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.pattern import MAX_PATTERN, Pattern, compile_pattern, escaped
 from lakehouse.model.ttl import TtlRule
 from lakehouse.platform.catalog.policies import ServicePolicy
-from lakehouse.spec.bucket_rules import BucketRules, parse_rules
 from lakehouse.spec.options.clustering import ClusteringPolicy
 from lakehouse.spec.options.compaction import CompactionPolicy
+from lakehouse.spec.table.bucket_rules import BucketRules, parse_rules
 
 # A backtracking engine needs 2^5000 steps for this text.
 SLOW, TEXT = "(a|a|aa)+$", "a" * 5000 + "!"

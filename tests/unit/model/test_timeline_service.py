@@ -17,7 +17,7 @@ from lakehouse.model.timeline_service import (
     commit_writer,
     timeline_service,
 )
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from lakehouse.core.system.clock import SystemClock
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
-from lakehouse.spec.contradictions import check_settings
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.contradictions import check_settings
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 HEAD = "table: sales.orders\nlocation: /lake/orders\nrecord_key: [id]\ntype: MERGE_ON_READ\n"
 

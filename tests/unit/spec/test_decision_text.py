@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakehouse.spec.decision_text import elapsed_text, work_text
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 
 
 def predicted(**changed: Any) -> dict[str, Any]:

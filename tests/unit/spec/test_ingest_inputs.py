@@ -10,7 +10,7 @@ import yaml
 from lakehouse.errors import UserError
 from lakehouse.spec.command_check import check_declared
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 TEXT = """\
 table: trips

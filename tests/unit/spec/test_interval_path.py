@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.errors import UserError
-from lakehouse.spec.interval_path import MAX_FOLDERS, folders_of, problem_of
+from lakehouse.spec.sources.interval_path import MAX_FOLDERS, folders_of, problem_of
 
 
 def moment(text: str) -> datetime:

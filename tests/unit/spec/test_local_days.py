@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from lakehouse.errors import UserError
 from lakehouse.spec.cron import next_time_ms
-from lakehouse.spec.ingest import ingest_mapping
-from lakehouse.spec.interval_path import folders_of
-from lakehouse.spec.table import load_spec
+from lakehouse.spec.sources.ingest import ingest_mapping
+from lakehouse.spec.sources.interval_path import folders_of
+from lakehouse.spec.table.table_spec import load_spec
 
 BERLIN = "Europe/Berlin"
 #: The clock is turned forward on the first day, and back on the second one.

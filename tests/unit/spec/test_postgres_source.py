@@ -7,9 +7,9 @@ import json
 import pytest
 
 from lakehouse.errors import SettingError, UserError
-from lakehouse.spec.postgres_connection import postgres_access
-from lakehouse.spec.postgres_source import PostgresSourceSpec
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.sources.postgres_connection import postgres_access
+from lakehouse.spec.sources.postgres_source import PostgresSourceSpec
+from lakehouse.spec.table.table_spec import parse_spec
 
 VARIABLE = "AIRFLOW_CONN_POSTGRES_DEFAULT"
 

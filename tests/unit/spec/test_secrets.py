@@ -25,7 +25,7 @@ from lakehouse.spec.options.lock_providers import SqlAlchemyLockOptions
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.spec.secrets import holds_secret, is_secret, redact, redact_text, resolve_secret
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.tables import make_env
 
 KEY = "lakehouse.lock.sqlalchemy.url"

@@ -11,7 +11,7 @@ import yaml
 from docs.generators.spec_file import SECTIONS
 from lakehouse.errors import UserError
 from lakehouse.spec.spec_key import SpecKey
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 BASE = {"table": "orders", "location": "lake/orders", "record_key": "order_id", "partition_by": "day"}
 DATABASES = ("mysql", "postgres")

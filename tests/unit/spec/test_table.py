@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from lakehouse.errors import UserError
 from lakehouse.model.index_type import INDEX_TYPES
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
-from lakehouse.spec.file_source import FileSourceSpec
-from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.table import (
+from lakehouse.spec.sources.file_source import FileSourceSpec
+from lakehouse.spec.sources.ingest import IngestSpec
+from lakehouse.spec.table.table_spec import (
     IndexSpec,
     PartitionField,
     TableSpec,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader
+from lakehouse.core.files.base.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.metadata.groups import metadata_file_id
 from lakehouse.core.format.metadata.groups import shards as key_shards

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.engine.local import LocalEngine
-from lakehouse.core.files.expression_values import Expression, IndexedFile, distinct_results
+from lakehouse.core.files.base.expression_values import Expression, IndexedFile, distinct_results
 from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.format.metadata.bounds import has_statistics
 from lakehouse.core.format.metadata.groups import metadata_file_id

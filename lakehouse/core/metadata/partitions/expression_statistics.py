@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.column_bounds import bounds_array
-from lakehouse.core.files.expression_values import Expression, IndexedFile, has_rows, statistics_of_files
+from lakehouse.core.files.base.column_bounds import bounds_array
+from lakehouse.core.files.base.expression_values import Expression, IndexedFile, has_rows, statistics_of_files
 from lakehouse.core.format.metadata.bounds import value_type
 from lakehouse.core.format.metadata.keys import column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.statistics import STAT_ROWS, statistics_of, typed_statistics

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from lakehouse.core.files.column_bounds import united
+from lakehouse.core.files.base.column_bounds import united
 from lakehouse.core.format.metadata.bounds import DATA, NULL_TYPE, REALS, value_type, wrapper_of
 from lakehouse.core.format.metadata.few_records import Bound, Statistic, UnusualRecordError
 from lakehouse.core.format.metadata.records import PARTITION_STATS, STATS

@@ -9,8 +9,8 @@ from functools import lru_cache, partial
 
 import pyarrow as pa
 
-from lakehouse.core.files.column_bounds import bounds_array, converted_bounds, file_bounds, leaf_types
-from lakehouse.core.files.log_bounds import log_bounds
+from lakehouse.core.files.base.column_bounds import bounds_array, converted_bounds, file_bounds, leaf_types
+from lakehouse.core.files.log.log_bounds import log_bounds
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.metadata.bounds import has_statistics
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles

@@ -20,7 +20,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.column_bounds import united
+from lakehouse.core.files.base.column_bounds import united
 from lakehouse.core.format.metadata.bounds import BYTES, NULL_TYPE, STRING, value_type
 from lakehouse.core.format.metadata.few_records import (
     Statistic,

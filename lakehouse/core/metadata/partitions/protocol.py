@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.env import Env
-from lakehouse.core.files.log_reader import SliceContext
+from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.format.metadata.few_records import few_entries
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.staged import StagedLog

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.engine.local import LocalEngine
-from lakehouse.core.files.changed_keys import (
+from lakehouse.core.files.keys.changed_keys import (
     ChangedGroup,
     ChangedKeysContext,
     ChangedKeysFile,

@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.engine.local import LocalEngine
-from lakehouse.core.files.changed_keys import ChangedKeysFile, changed_keys_of
-from lakehouse.core.files.log_reader import SliceContext
-from lakehouse.core.files.secondary_keys import (
+from lakehouse.core.files.keys.changed_keys import ChangedKeysFile, changed_keys_of
+from lakehouse.core.files.keys.secondary_keys import (
     CHANGED,
     IndexedColumn,
     IndexedGroup,
@@ -27,6 +26,7 @@ from lakehouse.core.files.secondary_keys import (
     keys_of_slice,
     text_refusal,
 )
+from lakehouse.core.files.log.log_reader import SliceContext
 from lakehouse.core.format.metadata.groups import estimated_groups, metadata_file_id, secondary_shards
 from lakehouse.core.format.metadata.records import SECONDARY_ROWS, encode_secondary
 from lakehouse.core.metadata.key_changes import valued_groups

@@ -27,8 +27,16 @@ from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Action, Instant
-from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, REGEX, BucketRules, parse_rules
 from lakehouse.spec.options.index import IndexPolicy
+from lakehouse.spec.table.bucket_rules import (
+    EXPRESSIONS,
+    HASH_FIELD,
+    MADE_WITH,
+    NUM_BUCKETS,
+    REGEX,
+    BucketRules,
+    parse_rules,
+)
 
 # A bucket id begins with its number in eight digits. About one random uuid in 400,000 matches by chance.
 _BUCKET_ID = r"^0000\d{4}-"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from lakehouse.core.files.markers import (
+from lakehouse.core.files.stage.markers import (
     attempt_markers,
     is_marker_type,
     marker_directory,

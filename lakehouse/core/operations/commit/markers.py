@@ -2,7 +2,7 @@
 
 The plan names the file groups, and the file names of the first try of each task follow from it. So one object holds the
 markers of all first tries. Later tries of a task, and shards of bulk_insert, create their own markers
-(`lakehouse.core.files.markers`).
+(`lakehouse.core.files.stage.markers`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from lakehouse.core.files.markers import MarkerBatch, create_marker, marker_directory
+from lakehouse.core.files.stage.markers import MarkerBatch, create_marker, marker_directory
 from lakehouse.core.format.file_names import MARKERS_TYPE
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.file_deletions import delete_leftovers

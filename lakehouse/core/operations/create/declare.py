@@ -24,11 +24,11 @@ from lakehouse.model.keys import BY_COLUMN, KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import GROUP_MERGER, UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.table_identity import TABLE_ID
 from lakehouse.model.texts import text_list
-from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.metadata import STATISTICS_COLUMNS, STATISTICS_LIMIT
 from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.table.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
 
 _VERSION = "hoodie.write.table.version"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"

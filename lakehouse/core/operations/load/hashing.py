@@ -30,7 +30,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UserError
 from lakehouse.model.instant import Action
-from lakehouse.spec.bucket_rules import NUM_BUCKETS
+from lakehouse.spec.table.bucket_rules import NUM_BUCKETS
 
 logger = logging.getLogger(__name__)
 _READERS = 8

@@ -20,7 +20,7 @@ from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.spec.bucket_rules import BucketRules
+from lakehouse.spec.table.bucket_rules import BucketRules
 
 _PLANS = frozenset({Action.CLUSTERING, Action.REPLACECOMMIT})
 

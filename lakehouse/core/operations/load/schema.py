@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakehouse.core.files.base_reader import BaseFileReader
+from lakehouse.core.files.base.base_reader import BaseFileReader
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.operations.load.commits import archived_commits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.avro.schema import arrow_to_avro
 from lakehouse.core.metadata.partitions.file_statistics import measured_columns
 from lakehouse.core.operations.load.commits import recent_files

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.changed_keys import (
+from lakehouse.core.files.keys.changed_keys import (
     ChangedKeysContext,
     ChangedKeysFile,
     Sharding,
@@ -41,7 +41,7 @@ from lakehouse.core.files.changed_keys import (
     find_changed_keys,
     write_divided,
 )
-from lakehouse.core.files.secondary_keys import CHANGED, IndexedColumn, IndexedGroup, find_changed_values
+from lakehouse.core.files.keys.secondary_keys import CHANGED, IndexedColumn, IndexedGroup, find_changed_values
 from lakehouse.core.format.metadata.groups import data_partitions_of_groups
 from lakehouse.core.format.metadata.keys import bloom_keys, column_stats_keys, hash64
 from lakehouse.core.format.metadata.records import STATS

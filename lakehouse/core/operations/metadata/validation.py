@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.base_reader import BaseFileReader
+from lakehouse.core.files.base.base_reader import BaseFileReader
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.cdc_reader import SIDES, ChangeContext, read_changes
+from lakehouse.core.files.log.cdc_reader import SIDES, ChangeContext, read_changes
 from lakehouse.core.format.json_rows import json_objects
 from lakehouse.core.format.log.cdc import AFTER, BEFORE, change_schema, image_type
 from lakehouse.core.operations.load.cleaned_files import cleaned_files

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from lakehouse.core.files.log_reader import RECOVERY_ADVICE
+from lakehouse.core.files.log.log_reader import RECOVERY_ADVICE
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
 from lakehouse.core.operations.load.slices import Listing, load_listing

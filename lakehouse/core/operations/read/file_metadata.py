@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.base_reader import BaseFileReader
-from lakehouse.core.files.base_writer import column_ranges
+from lakehouse.core.files.base.base_reader import BaseFileReader
+from lakehouse.core.files.base.base_writer import column_ranges
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.key_ranges import RANGES_KEY, stored_ranges

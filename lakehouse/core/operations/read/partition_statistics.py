@@ -18,7 +18,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.base_reader import BaseFileReader
+from lakehouse.core.files.base.base_reader import BaseFileReader
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
 from lakehouse.core.format.partition_statistics import (
     TRACKED_FILES,

@@ -18,7 +18,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.secondary_keys import searched_texts, text_refusal
+from lakehouse.core.files.keys.secondary_keys import searched_texts, text_refusal
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_meta_fields
 from lakehouse.core.metadata.read.table import RECORD_INDEX, SECONDARY, MetadataTable
 from lakehouse.core.operations.load.known_files import known_partitions

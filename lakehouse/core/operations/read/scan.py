@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakehouse.core.files.log_reader import SliceContext, VisibleBlocks
-from lakehouse.core.files.slice_reader import read_slice
+from lakehouse.core.files.log.log_reader import SliceContext, VisibleBlocks
+from lakehouse.core.files.log.slice_reader import read_slice
 from lakehouse.core.format.avro.schema import avro_to_arrow, with_meta_fields
 from lakehouse.core.operations.load.cleaned_files import require_uncleaned
 from lakehouse.core.operations.load.commits import archived_writes

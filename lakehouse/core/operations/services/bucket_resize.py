@@ -45,10 +45,10 @@ from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Instant
-from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.clustering import BUCKETS, SORT_COLUMNS
 from lakehouse.spec.options.deletes import DELETE_RETENTION
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.table.bucket_rules import BucketRules
 
 
 def plan_rings(

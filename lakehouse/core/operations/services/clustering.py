@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.bucket_resizer import resize_group
-from lakehouse.core.files.clustering_writer import ClusteringContext, cluster_group, clustering_markers
+from lakehouse.core.files.base.bucket_resizer import resize_group
+from lakehouse.core.files.base.clustering_writer import ClusteringContext, cluster_group, clustering_markers
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.timeline.clustering import RESIZE_BUCKETS, RESIZE_RING, SORT_AND_SIZE, encode_clustering_plan
 from lakehouse.core.index.staging_layout import StagingLayout

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lakehouse.core.files.clustering_writer import ClusteringContext
+from lakehouse.core.files.base.clustering_writer import ClusteringContext
 from lakehouse.core.operations.commit.clustering_conflicts import changed_by_writes, conflicting_write
 from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.load.table import LoadedTable

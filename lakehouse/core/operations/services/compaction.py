@@ -8,7 +8,7 @@ run        claim the plan, <t>.compaction.inflight, one task per group, under th
 from __future__ import annotations
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.compactor import CompactionContext, compact_slice
+from lakehouse.core.files.log.compactor import CompactionContext, compact_slice
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.resizes import groups_with_open_copies
 from lakehouse.core.operations.load.table import LoadedTable

@@ -14,8 +14,8 @@ from functools import partial
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.compactor import CompactionContext
-from lakehouse.core.files.markers import compaction_markers
+from lakehouse.core.files.log.compactor import CompactionContext
+from lakehouse.core.files.stage.markers import compaction_markers
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.schema import table_schema

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader
+from lakehouse.core.files.base.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.core.operations.commit.clustering_conflicts import groups_of_active_writes
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.slices import load_slices

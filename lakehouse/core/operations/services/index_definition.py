@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakehouse.core.files.secondary_keys import text_refusal
+from lakehouse.core.files.keys.secondary_keys import text_refusal
 from lakehouse.core.format.timeline.indexing import decode_index_plan
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.expression_index import type_refusal

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.log_compactor import compact_logs
+from lakehouse.core.files.log.log_compactor import compact_logs
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.pending import log_compactions
 from lakehouse.core.operations.load.resizes import groups_with_open_copies

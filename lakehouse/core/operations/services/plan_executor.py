@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
-from lakehouse.core.files.markers import is_marker_type, read_markers
+from lakehouse.core.files.stage.markers import is_marker_type, read_markers
 from lakehouse.core.format.file_names import marked_file, write_token_of
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_files
 from lakehouse.core.operations.commit.results import Committed, NothingToDo

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.files.log_reader import RECOVERY_ADVICE
+from lakehouse.core.files.log.log_reader import RECOVERY_ADVICE
 from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import ClaimedPlan, UnusablePlanError, check_executor

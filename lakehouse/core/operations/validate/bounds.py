@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.column_bounds import bounds_array, footer_bounds, measured_bounds, merged_bounds
-from lakehouse.core.files.log_bounds import log_bounds
+from lakehouse.core.files.base.column_bounds import bounds_array, footer_bounds, measured_bounds, merged_bounds
+from lakehouse.core.files.log.log_bounds import log_bounds
 from lakehouse.core.format.metadata.keys import column_stats_keys, partition_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.metadata.partitions.file_statistics import indexed_types

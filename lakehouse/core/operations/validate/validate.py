@@ -51,8 +51,8 @@ from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, Timeline
 from lakehouse.model.validation import Finding, KeyScope, ValidationReport, worst_first
-from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.table.bucket_rules import BucketRules
 
 _WRITE_DIRECTORIES = (".staging", ".temp", ".heartbeat")
 _ANY_AGE_MS = 1 << 62

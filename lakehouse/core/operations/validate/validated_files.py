@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.key_uniqueness import KeyTask, check_keys, check_share, count_keys, key_shares
-from lakehouse.core.files.slice_validation import CheckContext, CheckTask, check_changes, check_slice
+from lakehouse.core.files.keys.key_uniqueness import KeyTask, check_keys, check_share, count_keys, key_shares
+from lakehouse.core.files.log.slice_validation import CheckContext, CheckTask, check_changes, check_slice
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.file_names import parse_cdc_file
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
@@ -35,8 +35,8 @@ from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Action, Instant
 from lakehouse.model.validation import Finding
-from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.table.bucket_rules import BucketRules
 
 _MAX_EXAMPLES = 3
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.markers import read_markers
-from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.files.stage.markers import read_markers
+from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_files, find_rollback, marked_files
 from lakehouse.core.operations.commit.markers import WriteMarkers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from lakehouse.core.files.bulk_writer import write_shard
+from lakehouse.core.files.base.bulk_writer import write_shard
 from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
 from lakehouse.model.commit import WriteStat
 

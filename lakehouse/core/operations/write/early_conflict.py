@@ -20,7 +20,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse.core.files.markers import MARKERS_ROOT, read_listed_markers
+from lakehouse.core.files.stage.markers import MARKERS_ROOT, read_listed_markers
 from lakehouse.core.format.file_names import marked_file, parse_base_file, parse_cdc_file, parse_log_file
 from lakehouse.core.operations.commit.markers import ABANDONED
 from lakehouse.core.operations.commit.results import Conflict

@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import TaskFunction
-from lakehouse.core.files.filtered_files import FilteredFiles, filter_files, plan_filters, united
-from lakehouse.core.files.key_lookup import KEY
-from lakehouse.core.files.ranged_files import RANGES, files_without_keys, plan_range_tasks
+from lakehouse.core.files.base.filtered_files import FilteredFiles, filter_files, plan_filters, united
+from lakehouse.core.files.base.ranged_files import RANGES, files_without_keys, plan_range_tasks
+from lakehouse.core.files.keys.key_lookup import KEY
 from lakehouse.core.index.protocol import IndexSetup
 from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.core.metadata.read.table import BLOOM_FILTERS, MetadataTable

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.engine.local import LocalEngine
-from lakehouse.core.files.hash_ranges import divide_run
-from lakehouse.core.files.located_keys import locate, plan_locating
-from lakehouse.core.files.log_reader import OPERATION
-from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.files.base.hash_ranges import divide_run
+from lakehouse.core.files.keys.located_keys import locate, plan_locating
+from lakehouse.core.files.log.log_reader import OPERATION
+from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.consistent_hashing import Ring
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.registry import create_index

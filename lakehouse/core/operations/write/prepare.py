@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.base_reader import BaseFileReader
-from lakehouse.core.files.log_reader import OPERATION
-from lakehouse.core.files.partial_update_rows import completes_rows
-from lakehouse.core.files.staging import check_partition_paths
-from lakehouse.core.files.write_context import Incoming, WriteContext
+from lakehouse.core.files.base.base_reader import BaseFileReader
+from lakehouse.core.files.base.partial_update_rows import completes_rows
+from lakehouse.core.files.log.log_reader import OPERATION
+from lakehouse.core.files.stage.staging import check_partition_paths
+from lakehouse.core.files.stage.write_context import Incoming, WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
 from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.staging_layout import StagingLayout
@@ -49,10 +49,10 @@ from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
 from lakehouse.model.index_type import GLOBAL_SIMPLE, IndexType
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
-from lakehouse.spec.bucket_rules import EXPRESSIONS
 from lakehouse.spec.options.index import IndexPolicy
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.spread import SPREAD_COLUMN
+from lakehouse.spec.table.bucket_rules import EXPRESSIONS
 
 _KEY = META_COLUMNS[2]
 

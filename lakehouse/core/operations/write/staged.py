@@ -16,16 +16,16 @@ from functools import partial
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine, TaskFunction
-from lakehouse.core.files.file_group_writer import write_group
-from lakehouse.core.files.key_lookup import tag_files
-from lakehouse.core.files.located_keys import tag_located
-from lakehouse.core.files.log_reader import SliceContext
-from lakehouse.core.files.log_writer import append_group
-from lakehouse.core.files.markers import group_markers
-from lakehouse.core.files.slice_key_lookup import tag_slices
-from lakehouse.core.files.staged_parts import merge_parts, plan_merges, ways_for, write_parts
-from lakehouse.core.files.staging import regroup_run, stage_shard
-from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.files.base.file_group_writer import write_group
+from lakehouse.core.files.keys.key_lookup import tag_files
+from lakehouse.core.files.keys.located_keys import tag_located
+from lakehouse.core.files.keys.slice_key_lookup import tag_slices
+from lakehouse.core.files.log.log_reader import SliceContext
+from lakehouse.core.files.log.log_writer import append_group
+from lakehouse.core.files.stage.markers import group_markers
+from lakehouse.core.files.stage.staged_parts import merge_parts, plan_merges, ways_for, write_parts
+from lakehouse.core.files.stage.staging import regroup_run, stage_shard
+from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.copies import copied_deletes
 from lakehouse.core.index.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun, TagResult, TagTask

@@ -21,7 +21,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.tombstones import (
+from lakehouse.core.files.keys.tombstones import (
     KeptRun,
     KnownDeletes,
     count_late,
@@ -31,7 +31,7 @@ from lakehouse.core.files.tombstones import (
     merge_tombstones,
     write_tombstones,
 )
-from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.log.delete_values import written_as
 from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.index.write_tasks import StagedRun, TagTask

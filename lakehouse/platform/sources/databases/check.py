@@ -11,7 +11,7 @@ from lakehouse.platform.sources.databases.plan import key_of
 from lakehouse.platform.sources.databases.servers import open_server
 from lakehouse.platform.sources.source import Interval
 from lakehouse.platform.sources.source_context import ingest_of
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 
 def check_database_source(

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.databases.server import SourceTable
-from lakehouse.spec.database_source import DatabaseSettings
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.database_source import DatabaseSettings
+from lakehouse.spec.table.table_spec import TableSpec
 
 _SEPARATORS = "/\\"
 _LONGEST_BYTES = 200

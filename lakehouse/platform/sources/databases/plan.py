@@ -18,7 +18,7 @@ from lakehouse.platform.sources.databases.server import (
     SourceTable,
 )
 from lakehouse.platform.sources.source import SourcePlan
-from lakehouse.spec.database_source import DatabaseSettings
+from lakehouse.spec.sources.database_source import DatabaseSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from typing import Any
 from lakehouse.errors import UserError
 from lakehouse.platform.sources.databases.server import DatabaseServer
 from lakehouse.platform.sources.source_context import ingest_of
-from lakehouse.spec.mysql_connection import mysql_access
-from lakehouse.spec.mysql_source import MysqlSourceSpec
-from lakehouse.spec.postgres_connection import postgres_access
-from lakehouse.spec.postgres_source import APPLY, PostgresSourceSpec
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.sources.mysql_connection import mysql_access
+from lakehouse.spec.sources.mysql_source import MysqlSourceSpec
+from lakehouse.spec.sources.postgres_connection import postgres_access
+from lakehouse.spec.sources.postgres_source import APPLY, PostgresSourceSpec
+from lakehouse.spec.table.table_spec import TableSpec
 
 
 def open_server(spec: TableSpec, environ: Mapping[str, str]) -> DatabaseServer:

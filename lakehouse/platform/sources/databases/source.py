@@ -46,7 +46,7 @@ from lakehouse.spark.database_rows import (
     with_placeholders,
 )
 from lakehouse.spark.sources import Frame, Session, schema_of_arrow
-from lakehouse.spec.database_source import METADATA_PREFIX, DatabaseSettings
+from lakehouse.spec.sources.database_source import METADATA_PREFIX, DatabaseSettings
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pymysql
 from pymysql.cursors import DictCursor
 
 from lakehouse.errors import LakehouseError, RetryableError, UserError
-from lakehouse.spec.mysql_connection import MysqlAccess
+from lakehouse.spec.sources.mysql_connection import MysqlAccess
 
 _TIMEOUT_S = 30
 #: Errors of servers that a person has to correct: sign-in, rights, unknown database, table or column, syntax.

@@ -34,7 +34,7 @@ from lakehouse.platform.sources.mysql.connection import connect, server_errors
 from lakehouse.platform.sources.mysql.keys import condition, quoted_table
 from lakehouse.platform.sources.mysql.projection import arranged, projected
 from lakehouse.platform.sources.mysql.snapshot import TableSnapshot
-from lakehouse.spec.mysql_connection import MysqlAccess
+from lakehouse.spec.sources.mysql_connection import MysqlAccess
 
 _BATCH_ROWS = 20_000
 _SESSION = ("set time_zone = '+00:00'", "set sql_mode = ''", "set names utf8mb4")

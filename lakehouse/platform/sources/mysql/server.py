@@ -15,8 +15,8 @@ from lakehouse.platform.sources.mysql.preflight import check_server
 from lakehouse.platform.sources.mysql.prepared import PreparedTransactions
 from lakehouse.platform.sources.mysql.reads import MysqlReads
 from lakehouse.platform.sources.mysql.tables import ServerTable, described, table_names
-from lakehouse.spec.mysql_connection import MysqlAccess
-from lakehouse.spec.mysql_source import MysqlSourceSpec
+from lakehouse.spec.sources.mysql_connection import MysqlAccess
+from lakehouse.spec.sources.mysql_source import MysqlSourceSpec
 
 #: The column of metadata with the ordering value of a change.
 METADATA_POSITION = "position"

@@ -19,7 +19,7 @@ from lakehouse.platform.sources.binlog.columns import SourceColumn, arrow_type
 from lakehouse.platform.sources.binlog.positions import MARIADB, MYSQL, BinlogPosition
 from lakehouse.platform.sources.mysql.keys import quoted_table
 from lakehouse.platform.sources.mysql.projection import arranged, read_by_client
-from lakehouse.spec.mysql_connection import MysqlAccess
+from lakehouse.spec.sources.mysql_connection import MysqlAccess
 
 _BATCH_ROWS = 20_000
 #: How often a snapshot begins before the run fails.

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from lakehouse.errors import LakehouseError, RetryableError, SnapshotNeededError, UserError
-from lakehouse.spec.postgres_connection import PostgresAccess
+from lakehouse.spec.sources.postgres_connection import PostgresAccess
 
 #: Classes of errors that a person has to correct: sign-in, rights, names, syntax, settings of the server.
 _USER_CLASSES = ("28", "3D", "3F", "42", "0A")

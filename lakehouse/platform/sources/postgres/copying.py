@@ -23,7 +23,7 @@ from lakehouse.platform.sources.pgoutput.columns import PgColumn
 from lakehouse.platform.sources.postgres.connection import failure_of
 from lakehouse.platform.sources.postgres.copied import CopyDecoder
 from lakehouse.platform.sources.postgres.projection import projected
-from lakehouse.spec.postgres_connection import CONNECT_S, PostgresAccess
+from lakehouse.spec.sources.postgres_connection import CONNECT_S, PostgresAccess
 
 #: The bytes of one batch; larger ones do not stay in the caches of a core.
 _BATCH_BYTES = 2 << 20

@@ -23,7 +23,7 @@ from lakehouse.platform.sources.pgoutput.decoder import TAKE_BYTES, Decoder
 from lakehouse.platform.sources.postgres.copying import CopySession, SharedSession
 from lakehouse.platform.sources.postgres.keys import condition, listed, quoted_table
 from lakehouse.platform.sources.postgres.stream import SlotStream
-from lakehouse.spec.postgres_connection import PostgresAccess
+from lakehouse.spec.sources.postgres_connection import PostgresAccess
 
 #: The number of keys of one query.
 _LISTED = 500

@@ -17,8 +17,8 @@ from lakehouse.platform.sources.postgres.publication import Publications
 from lakehouse.platform.sources.postgres.reads import PostgresReads
 from lakehouse.platform.sources.postgres.slot import Slot
 from lakehouse.platform.sources.postgres.tables import ServerTable, described, domains, table_names
-from lakehouse.spec.postgres_connection import PostgresAccess
-from lakehouse.spec.postgres_source import PostgresSourceSpec
+from lakehouse.spec.sources.postgres_connection import PostgresAccess
+from lakehouse.spec.sources.postgres_source import PostgresSourceSpec
 
 log = logging.getLogger(__name__)
 _CLOCK = SystemClock()

@@ -18,7 +18,7 @@ from lakehouse.errors import CorruptLogError, RetryableError
 from lakehouse.platform.sources.pgoutput.decoder import lsn_text
 from lakehouse.platform.sources.postgres.connection import IN_USE, failure_of
 from lakehouse.platform.sources.postgres.keys import quoted, quoted_text
-from lakehouse.spec.postgres_connection import PostgresAccess
+from lakehouse.spec.sources.postgres_connection import PostgresAccess
 
 _CLOCK = SystemClock()
 _DATA, _ALIVE = ord("w"), ord("k")

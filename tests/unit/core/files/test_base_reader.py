@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.core.files.base_reader import BaseFileReader, align
+from lakehouse.core.files.base.base_reader import BaseFileReader, align
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import NotFoundError

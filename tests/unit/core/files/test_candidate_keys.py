@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.files import key_lookup
-from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader
-from lakehouse.core.files.candidate_keys import CandidateKeys, key_range, may_hold
+from lakehouse.core.files.base.base_reader import BLOOM_FOOTER, BaseFileReader
+from lakehouse.core.files.keys import key_lookup
+from lakehouse.core.files.keys.candidate_keys import CandidateKeys, key_range, may_hold
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.operations.commit.results import Committed

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.core.files.file_bloom_filter import FileBloom, complete_small
+from lakehouse.core.files.base.file_bloom_filter import FileBloom, complete_small
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from tests.support.tables import Shape, batch, make_env, make_table, row
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.core.files.parquet_footer import TOKEN, FooterSink
+from lakehouse.core.files.base.parquet_footer import TOKEN, FooterSink
 from lakehouse.core.storage.memory import MemoryStorage
 
 ROWS = pa.table({"id": ["a", "b"], "n": [1, 2]})

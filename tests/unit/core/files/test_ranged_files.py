@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.files.ranged_files import RANGES, has_key, usable_ranges
+from lakehouse.core.files.base.ranged_files import RANGES, has_key, usable_ranges
 
 
 def ranges(*bounds: tuple[str | None, str | None]) -> pa.Table:

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.files.staged_parts import merge_parts, plan_merges, ways_for, write_parts
-from lakehouse.core.files.staging import KEY, StagedReader
-from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.files.stage.staged_parts import merge_parts, plan_merges, ways_for, write_parts
+from lakehouse.core.files.stage.staging import KEY, StagedReader
+from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.merge import PartialMode
-from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.write import WritePolicy
+from lakehouse.spec.table.bucket_rules import BucketRules
 from tests.unit.core.files.test_staging import SCHEMA, batches, contents, context, staged
 
 TASKS, PARALLELISM = 8, 16
@@ -68,7 +68,7 @@ def test_versions_that_are_mixed_are_not_combined_before_they_are_together() -> 
 
 
 def test_hot_keys_give_no_task_more_than_twice_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakehouse.core.files.staged_parts._LEAST_BYTES", 1)
+    monkeypatch.setattr("lakehouse.core.files.stage.staged_parts._LEAST_BYTES", 1)
     rows = zipf_rows(40_000, 5_000)
     by_hash = Counter(hash(key) % PARALLELISM for key, *_ in rows)
     assert max(by_hash.values()) > 2 * len(rows) / PARALLELISM
@@ -80,7 +80,7 @@ def test_hot_keys_give_no_task_more_than_twice_the_mean(monkeypatch: pytest.Monk
 
 
 def test_task_reads_its_rows_of_a_part_by_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakehouse.core.files.staged_parts._LEAST_BYTES", 1)
+    monkeypatch.setattr("lakehouse.core.files.stage.staged_parts._LEAST_BYTES", 1)
     reads: list[str] = []
 
     class Counting(MemoryStorage):

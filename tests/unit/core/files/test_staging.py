@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.files.staging import KEY, StagedReader, stage_shard
-from lakehouse.core.files.write_context import Incoming, WriteContext
+from lakehouse.core.files.stage.staging import KEY, StagedReader, stage_shard
+from lakehouse.core.files.stage.write_context import Incoming, WriteContext
 from lakehouse.core.index.staging_layout import StagingLayout
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.storage.memory import MemoryStorage
@@ -20,8 +20,8 @@ from lakehouse.errors import UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType
 from lakehouse.model.merge import MergeMode, MergeRule
-from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.write import WritePolicy
+from lakehouse.spec.table.bucket_rules import BucketRules
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("_hoodie_is_deleted", pa.bool_())])
 KEYS = KeyConfig(

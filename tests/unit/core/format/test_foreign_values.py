@@ -23,7 +23,7 @@ from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.platform.catalog.existing_tables import spec_of
 from lakehouse.platform.services.partition_filter import partitions_in
 from lakehouse.spec.quantities import parse_duration, parse_size
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.tables import make_env
 
 PROPERTIES = ".hoodie/hoodie.properties"

@@ -19,10 +19,10 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError, UserError
 from lakehouse.platform.jobs.run import run_job
-from lakehouse.platform.sources.file_checkpoint import Checkpoint
-from lakehouse.platform.sources.file_probe import _json_names
+from lakehouse.platform.sources.files.file_checkpoint import Checkpoint
+from lakehouse.platform.sources.files.file_probe import _json_names
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from lakehouse.spec.yaml_section import read_value
 from tests.support.archived import eager
 from tests.support.tables import make_env

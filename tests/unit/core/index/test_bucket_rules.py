@@ -31,7 +31,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.instant import Action
-from lakehouse.spec.bucket_rules import EXPRESSIONS, NUM_BUCKETS, BucketRules, parse_rules
+from lakehouse.spec.table.bucket_rules import EXPRESSIONS, NUM_BUCKETS, BucketRules, parse_rules
 from tests.support.model import Run, histories, key_of, rows, shapes
 from tests.support.tables import SeededIds, Shape, batch, data_rows, examples, make_env, make_table, row
 

@@ -14,7 +14,7 @@ from lakehouse.core.index.protocol import IndexSetup
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult
 from lakehouse.errors import UserError
 from lakehouse.model.files import BaseFile, FileSlice
-from lakehouse.spec.bucket_rules import BucketRules
+from lakehouse.spec.table.bucket_rules import BucketRules
 from tests.support.tables import SeededIds
 
 SIZING = Sizing(rows_per_file=10, bytes_per_row=10.0, max_file_bytes=100, small_file_bytes=60)

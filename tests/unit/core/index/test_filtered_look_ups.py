@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.engine.local import LocalEngine
-from lakehouse.core.files import key_lookup
-from lakehouse.core.files.candidate_keys import CandidateKeys
+from lakehouse.core.files.keys import key_lookup
+from lakehouse.core.files.keys.candidate_keys import CandidateKeys
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.write import staged
 from lakehouse.core.table.table import Table

@@ -17,8 +17,8 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Instant
 from lakehouse.model.pattern import compile_pattern
-from lakehouse.spec.bucket_rules import parse_rules, render_rules
 from lakehouse.spec.options.clustering import BUCKETS
+from lakehouse.spec.table.bucket_rules import parse_rules, render_rules
 from tests.support.tables import Shape, batch, examples, make_table, row
 
 LOCKED = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}

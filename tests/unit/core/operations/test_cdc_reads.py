@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.env import Env
-from lakehouse.core.files.cdc_writer import ChangeLog
+from lakehouse.core.files.log.cdc_writer import ChangeLog
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.operations.read.cdc import ChangeScan, as_json
 from lakehouse.core.planning.cdc import ChangeCase
@@ -141,7 +141,7 @@ class Silent(ChangeLog):
 
 def test_changes_of_commits_without_change_log_come_from_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
     table = make()
-    monkeypatch.setattr("lakehouse.core.files.file_group_writer.ChangeLog", Silent)
+    monkeypatch.setattr("lakehouse.core.files.base.file_group_writer.ChangeLog", Silent)
     table.upsert(batch([row("a", v="a"), row("b", v="b"), row("c", v="c")]))
     table.upsert(batch([row("a", ts=2, v="a2"), row("d", v="d"), row("b", ts=2) | {DELETED: True}]))
     assert cases(table) == [ChangeCase.BASE_FILE_COMPARE]

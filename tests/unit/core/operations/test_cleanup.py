@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from lakehouse.core.files.markers import MarkerBatch, create_marker
+from lakehouse.core.files.stage.markers import MarkerBatch, create_marker
 from lakehouse.core.format.file_names import marker_name, parse_base_file
 from lakehouse.core.operations.commit.cleanup import clean_up_ended_writes
 from lakehouse.core.storage.protocol import Storage

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.core.env import Env
-from lakehouse.core.files.markers import marker_directory
+from lakehouse.core.files.stage.markers import marker_directory
 from lakehouse.core.format.file_names import MARKERS_TYPE
 from lakehouse.core.storage import local
 from lakehouse.core.storage.local import LocalStorage

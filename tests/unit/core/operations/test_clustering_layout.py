@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.files.clustering_writer import ClusteringContext, cluster_group
+from lakehouse.core.files.base.clustering_writer import ClusteringContext, cluster_group
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan, encode_clustering_plan
 from lakehouse.core.layout.registry import table_layout
 from lakehouse.core.operations.commit.results import Committed, NothingToDo

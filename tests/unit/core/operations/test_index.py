@@ -256,7 +256,7 @@ def test_index_is_created_and_dropped_by_commands(tmp_path: Path, capsys: pytest
 
 
 def test_values_have_the_texts_of_hudi(tmp_path: Path) -> None:
-    from lakehouse.core.files.secondary_keys import value_texts
+    from lakehouse.core.files.keys.secondary_keys import value_texts
 
     days = pa.chunked_array([pa.array([0, 19_000, None], pa.int32()).cast(pa.date32())])
     assert value_texts(days).to_pylist() == ["0", "19000", None]

@@ -12,7 +12,7 @@ import pytest
 
 from lakehouse.core.engine import adapters as engine_module
 from lakehouse.core.engine.local import LocalEngine
-from lakehouse.core.files.markers import MarkerBatch, read_markers
+from lakehouse.core.files.stage.markers import MarkerBatch, read_markers
 from lakehouse.core.format.file_names import (
     decode_markers,
     encode_markers,

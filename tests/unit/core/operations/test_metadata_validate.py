@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.cli.main import main
-from lakehouse.core.files import changed_keys
+from lakehouse.core.files.keys import changed_keys
 from lakehouse.core.metadata.partitions import record_index
 from lakehouse.core.metadata.partitions.column_stats import ColumnStatsPartition
 from lakehouse.core.metadata.partitions.partition_stats import PartitionStatsPartition

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.files import key_lookup
+from lakehouse.core.files.keys import key_lookup
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.metadata import metadata_of
 from lakehouse.core.operations.load.slices import load_slices

@@ -29,7 +29,7 @@ from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.index_type import BUCKET_ENGINE, CONSISTENT_HASHING
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.tables import DELETED, SCHEMA, Shape, SteadyClock, batch, data_rows, make_env, make_table, row
 
 HOUR_MS = 3_600_000

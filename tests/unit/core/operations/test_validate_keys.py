@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.cli.main import main
-from lakehouse.core.files.key_uniqueness import key_shares
+from lakehouse.core.files.keys.key_uniqueness import key_shares
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table

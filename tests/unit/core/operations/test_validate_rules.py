@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from lakehouse.core.files.key_uniqueness import KeyTask, check_keys
-from lakehouse.core.files.slice_validation import CheckContext
+from lakehouse.core.files.keys.key_uniqueness import KeyTask, check_keys
+from lakehouse.core.files.log.slice_validation import CheckContext
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.layout.registry import table_layout

@@ -14,7 +14,7 @@ from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.clustering import ClusteringPolicy
 from lakehouse.spec.options.policies import Policies
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 MB = 1024 * 1024
 

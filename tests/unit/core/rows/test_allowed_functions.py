@@ -22,7 +22,7 @@ from lakehouse.model.merge import MERGER_PROPERTY, MergeMode, MergeRule
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.declared_tables import open_declared_table
 from lakehouse.spec.function import ALLOWED_FUNCTIONS, deployment_functions, is_allowed, named_function
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 ROOT = Path(__file__).resolve().parents[4]
 GOOD = "tests.support.mergers:add_up"

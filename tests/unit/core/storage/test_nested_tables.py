@@ -15,7 +15,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.ttl import TtlPlan
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.tables import SeededIds, batch, data_rows, make_env, make_table, row
 
 DAY = 24 * 3600

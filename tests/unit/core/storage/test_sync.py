@@ -13,7 +13,7 @@ from lakehouse.core.storage.local_sync import FSYNC_VARIABLE, outlives_write
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
-from lakehouse.spec.location import HOME
+from lakehouse.spec.table.location import HOME
 from tests.support.tables import batch, row
 
 ON = {"lakehouse.storage.fsync": "true"}

@@ -24,8 +24,8 @@ from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunHistory
 from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.publish import parse_publish
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.publish import parse_publish
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.publishing import make_job, rows_of
 from tests.support.tables import make_env
 

@@ -16,7 +16,7 @@ from lakehouse import Table, load_catalog
 from lakehouse.cli.main import main
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.spec.contracts.policies import DeadPolicyReason, PolicyOrigin, PolicySetting, TablePolicies
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.table_spec import parse_spec
 
 NAME = "sales.orders"
 

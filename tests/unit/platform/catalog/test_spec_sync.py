@@ -21,10 +21,10 @@ from lakehouse.cli.main import main
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database, _config
 from lakehouse.platform.metastore.memory import MemoryMetastore
-from lakehouse.spec.changes import changes_text, spec_changes
 from lakehouse.spec.contracts.job import JobReport, JobStatus
-from lakehouse.spec.folder import read_specs, spec_paths
-from lakehouse.spec.table import TableSpec
+from lakehouse.spec.table.changes import changes_text, spec_changes
+from lakehouse.spec.table.folder import read_specs, spec_paths
+from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import files_of
 
 CLEAN = "services: {clean: {commits_retained: %s}}\n"

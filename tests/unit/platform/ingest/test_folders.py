@@ -15,10 +15,10 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError, SourceMissingError, UserError
 from lakehouse.platform.ingest.run import IngestContext, ingest
-from lakehouse.platform.sources.file_listing import list_source
-from lakehouse.platform.sources.files import MISSING
+from lakehouse.platform.sources.files.file_listing import list_source
+from lakehouse.platform.sources.files.file_source import MISSING
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.file_ingest import file_ingest, files_of
 from tests.support.ingested import files_source
 

@@ -20,7 +20,7 @@ from lakehouse.spec.contracts.lineage import (
     LineageField,
     LineageKind,
 )
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 JOINED = "source: table, tables: {a: lake/a}, join: {b: 's3://lake/b'}, transform: {sql: SELECT 1}, changes: groups"
 

@@ -15,7 +15,7 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.ingest.stream import MAX_FAILURES, Stop, Stream, run_stream, stop_by_signal
 from lakehouse.platform.ingest.stream_files import open_lease
 from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus, SourceLag
-from lakehouse.spec.stream import StreamSpec
+from lakehouse.spec.sources.stream import StreamSpec
 from tests.support.tables import make_env
 
 BEHIND = (SourceLag(source="kafka:orders", unit="offsets", left=7),)

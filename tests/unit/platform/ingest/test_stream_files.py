@@ -18,7 +18,7 @@ from lakehouse.platform.ingest.stream import Stop, Stream, run_stream
 from lakehouse.platform.ingest.stream_files import RENEW_MS, StreamFiles, ask_to_stop, open_lease, read_state
 from lakehouse.spec.contracts.job import ErrorCode, JobReport, JobStatus, SourceLag
 from lakehouse.spec.contracts.stream import StopRequest, StreamState, progress_text, sum_of_runs
-from lakehouse.spec.stream import StreamSpec
+from lakehouse.spec.sources.stream import StreamSpec
 from tests.support.tables import make_env
 
 LAG = (SourceLag(source="kafka:orders", unit="offsets", left=0, seconds=0),)

@@ -22,9 +22,9 @@ from lakehouse.platform.publish.publication_plan import (
     plan_publication,
 )
 from lakehouse.spec.contracts.publication import PublishReason
-from lakehouse.spec.publish import PublishSpec, parse_publish
-from lakehouse.spec.publish_keys import GRANULARITIES
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.publish import PublishSpec, parse_publish
+from lakehouse.spec.table.publish_keys import GRANULARITIES
+from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.tables import examples
 
 NEWEST = Version(instant="9", completion="99")

@@ -22,7 +22,7 @@ from lakehouse.platform.services.choose import (
     choose_runs,
 )
 from lakehouse.spec.contracts.decisions import DecisionReason
-from lakehouse.spec.services import service_spec
+from lakehouse.spec.table.services import service_spec
 
 NOW = 1_000_000
 

@@ -31,7 +31,7 @@ from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.decisions import DecisionReason, TableExplanation
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
 from lakehouse.spec.options.sync import SYNC_ENABLE, VERIFY_HOURS
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 from tests.bench.decisions import counted, register_copies
 
 DECLARED = {"hoodie.datasource.hive_sync.enable": "true", "hoodie.datasource.hive_sync.database": "sales"}

@@ -22,7 +22,7 @@ from lakehouse.platform.services.service_run import run_service
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.job import JobCommand, JobStatus
 from lakehouse.spec.options.partition_rules import PARTITION_RULES
-from lakehouse.spec.services import SERVICES, service_spec
+from lakehouse.spec.table.services import SERVICES, service_spec
 
 OLD, NEW = "2026-02-01", "2026-03-01"
 SMALL = {"hoodie.parquet.small.file.limit": "0"}

@@ -13,7 +13,7 @@ from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.run_history import RunOutcome, RunState
 from lakehouse.platform.services.schedule import decide
-from lakehouse.spec.services import SERVICES as ALL
+from lakehouse.spec.table.services import SERVICES as ALL
 from tests.bench.decisions import counted, register_copies, small_table
 
 #: Services that the timeline makes due. Orphan cleaning and validation are due by time, so first on a new table.

@@ -20,8 +20,15 @@ from lakehouse.platform.services.registry import ALL_IMPLEMENTATIONS, table_serv
 from lakehouse.platform.services.service_run import run_service
 from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.options.policies import POLICIES
-from lakehouse.spec.services import BY_PARTITION, SERVICE_SPECS, SERVICES, ServiceSpec, service_settings, service_spec
-from lakehouse.spec.table import parse_spec
+from lakehouse.spec.table.services import (
+    BY_PARTITION,
+    SERVICE_SPECS,
+    SERVICES,
+    ServiceSpec,
+    service_settings,
+    service_spec,
+)
+from lakehouse.spec.table.table_spec import parse_spec
 
 DAGS = Path(__file__).parents[4] / "dags"
 

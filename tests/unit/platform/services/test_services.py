@@ -29,7 +29,7 @@ from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.contracts.pages import QueueSection
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 from tests.support.progress import CountingObserver
 from tests.support.tables import SteadyClock
 

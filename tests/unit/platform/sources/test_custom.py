@@ -18,7 +18,7 @@ from lakehouse.platform.sources.source_context import SourceContext
 from lakehouse.spec.contracts.job import JobCommand, JobStatus
 from lakehouse.spec.function import ALLOWED_FUNCTIONS
 from lakehouse.spec.options.schema import SchemaPolicy
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support import custom_log
 
 HERE = "tests.unit.platform.sources.test_custom"

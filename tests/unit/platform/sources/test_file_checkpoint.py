@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.errors import CorruptTableError, UnsupportedError
-from lakehouse.platform.sources.file_checkpoint import LIMIT, Checkpoint, SourceFile
+from lakehouse.platform.sources.files.file_checkpoint import LIMIT, Checkpoint, SourceFile
 
 
 def _file(number: int, modified_ms: int, size_bytes: int = 1) -> SourceFile:

@@ -16,15 +16,20 @@ from hypothesis import strategies as st
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.errors import UserError
-from lakehouse.platform.sources import file_names
-from lakehouse.platform.sources.file_checkpoint import Checkpoint, SourceFile
-from lakehouse.platform.sources.file_discovery import NOTIFICATIONS, EventCheckpoint, ascending_files, notified_files
-from lakehouse.platform.sources.file_events import ObjectEvent, events_of_file
-from lakehouse.platform.sources.file_names import name_checkpoint, refuse_names
-from lakehouse.platform.sources.file_notices import open_notices, topic_notices
-from lakehouse.platform.sources.kafka_topic import OffsetRange
+from lakehouse.platform.sources.files import file_names
+from lakehouse.platform.sources.files.file_checkpoint import Checkpoint, SourceFile
+from lakehouse.platform.sources.files.file_discovery import (
+    NOTIFICATIONS,
+    EventCheckpoint,
+    ascending_files,
+    notified_files,
+)
+from lakehouse.platform.sources.files.file_events import ObjectEvent, events_of_file
+from lakehouse.platform.sources.files.file_names import name_checkpoint, refuse_names
+from lakehouse.platform.sources.files.file_notices import open_notices, topic_notices
+from lakehouse.platform.sources.kafka.kafka_topic import OffsetRange
 from lakehouse.spark.messages import MESSAGES
-from lakehouse.spec.file_source import FileSourceSpec, topic_of
+from lakehouse.spec.sources.file_source import FileSourceSpec, topic_of
 from tests.support.memory_topic import MemoryTopic
 from tests.support.s3 import FaultyProxy, S3Server
 

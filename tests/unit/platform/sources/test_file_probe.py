@@ -9,8 +9,8 @@ import pytest
 
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.platform.sources.file_checkpoint import SourceFile
-from lakehouse.platform.sources.file_probe import Probe, by_names, probe_files
+from lakehouse.platform.sources.files.file_checkpoint import SourceFile
+from lakehouse.platform.sources.files.file_probe import Probe, by_names, probe_files
 
 
 def _probe(files: Mapping[str, bytes], format: str, **options: str) -> tuple[Probe, ...]:
@@ -40,13 +40,13 @@ def _zstd(data: bytes) -> bytes:
         ("a.csv.gz", gzip.compress(b"a,b c,d\n" + b"1,2,3\n" * 100_000, mtime=0), {}),
         ("a.csv.bz2", bz2.compress(b"a,b c,d\n1,2,3\n"), {}),
         # Several members, of which the first is empty, or ends inside of the header.
-        ("a.csv.gz", b"".join(map(gzip.compress, (b"", b"a,b ", b"c,d\n1,2,3\n"))), {}),
-        ("a.csv.gz", gzip.compress(b"") * 10_000 + gzip.compress(b"a,b c,d\n1,2,3\n"), {}),
+        ("a.csv.gz", b"".join(gzip.compress(part, mtime=0) for part in (b"", b"a,b ", b"c,d\n1,2,3\n")), {}),
+        ("a.csv.gz", gzip.compress(b"", mtime=0) * 10_000 + gzip.compress(b"a,b c,d\n1,2,3\n", mtime=0), {}),
         ("a.csv.bz2", b"".join(map(bz2.compress, (b"", b"a,b ", b"c,d\n1,2,3\n"))), {}),
         ("a.csv.zst", b"".join(map(_zstd, (b"", b"a,b ", b"c,d\n1,2,3\n"))), {}),
         # Blank lines and comments before the header, and a header, that are longer than the part that is read first.
         ("a.csv", b"\n" * 100_000 + b"a,b c,d\n1,2,3\n", {}),
-        ("a.csv.gz", gzip.compress(b"#\n" * 100_000 + b"a,b c,d\n1,2,3\n"), {"comment": "#"}),
+        ("a.csv.gz", gzip.compress(b"#\n" * 100_000 + b"a,b c,d\n1,2,3\n", mtime=0), {"comment": "#"}),
         ("a.csv", b'a,b c,"d' + b" " * 100_000 + b'"\n1,2,3\n', {}),
     ],
 )

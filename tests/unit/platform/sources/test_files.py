@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import skip_reason
-from lakehouse.platform.sources.file_checkpoint import Checkpoint, SourceFile
-from lakehouse.platform.sources.file_choice import choose_files
-from lakehouse.platform.sources.file_listing import list_source
-from lakehouse.platform.sources.file_paths import interval_paths, split_path
-from lakehouse.platform.sources.missing_folders import check_missing
+from lakehouse.platform.sources.files.file_checkpoint import Checkpoint, SourceFile
+from lakehouse.platform.sources.files.file_choice import choose_files
+from lakehouse.platform.sources.files.file_listing import list_source
+from lakehouse.platform.sources.files.file_paths import interval_paths, split_path
+from lakehouse.platform.sources.files.missing_folders import check_missing
 from lakehouse.spec.contracts.job import interval_text
-from lakehouse.spec.file_source import FileSourceSpec
-from lakehouse.spec.location import resolve
+from lakehouse.spec.sources.file_source import FileSourceSpec
+from lakehouse.spec.table.location import resolve
 
 JANUARY = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.platform.sources.json_values import JsonDecoder, JsonParser
+from lakehouse.platform.sources.files.json_values import JsonDecoder, JsonParser
 from lakehouse.platform.sources.unread_fields import MOST_NAMES, OTHERS, UnreadField, common_type, merged, with_fields
 from lakehouse.spark.messages import MESSAGES
 

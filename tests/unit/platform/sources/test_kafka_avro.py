@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.platform.sources.kafka_avro import AvroDecoder
-from lakehouse.platform.sources.schema_registry import without_start
+from lakehouse.platform.sources.kafka.kafka_avro import AvroDecoder
+from lakehouse.platform.sources.kafka.schema_registry import without_start
 from lakehouse.platform.sources.unread_fields import UnreadFields
 from tests.support.schema_registry import schema_registry
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
-from lakehouse.platform.sources.kafka_checkpoint import KafkaCheckpoint
-from lakehouse.platform.sources.kafka_plan import TopicChanges, check_changes, limited, split, starts
-from lakehouse.platform.sources.kafka_topic import OffsetRange, PartitionState, TopicState
+from lakehouse.platform.sources.kafka.kafka_checkpoint import KafkaCheckpoint
+from lakehouse.platform.sources.kafka.kafka_plan import TopicChanges, check_changes, limited, split, starts
+from lakehouse.platform.sources.kafka.kafka_topic import OffsetRange, PartitionState, TopicState
 
 RANGES = st.lists(st.integers(0, 50), min_size=1, max_size=6).map(
     lambda sizes: [OffsetRange(partition=n, first=10 * n, end=10 * n + size) for n, size in enumerate(sizes)]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lakehouse.core.format.protobuf.decode import decode_messages
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.errors import UserError
-from lakehouse.platform.sources.kafka_protobuf import ProtobufDecoder
-from lakehouse.platform.sources.protobuf_types import message_of_class, message_of_file, message_type
+from lakehouse.platform.sources.kafka.kafka_protobuf import ProtobufDecoder
+from lakehouse.platform.sources.kafka.protobuf_types import message_of_class, message_of_file, message_type
 from lakehouse.platform.sources.unread_fields import merged
 from lakehouse.spark.messages import MESSAGES
 from tests.support.protobuf import SCALARS, message_class, newer_file, order_file

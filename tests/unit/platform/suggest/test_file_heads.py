@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
-from lakehouse.platform.sources.file_checkpoint import SourceFile
+from lakehouse.platform.sources.files.file_checkpoint import SourceFile
 from lakehouse.platform.suggest.file_heads import FileHead, HeadReading, copy_head
 from lakehouse.spark.csv_dialect import CsvDialect
 

@@ -14,8 +14,8 @@ from lakehouse.errors import UserError
 from lakehouse.platform.suggest.document import suggested_spec
 from lakehouse.platform.suggest.files import sample_files, table_name
 from lakehouse.platform.suggest.sample import Limits
-from lakehouse.spec.file_source import FileSourceSpec
-from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.sources.file_source import FileSourceSpec
+from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.dirty_files import DirtyFile, dirty_files, write
 from tests.support.shared import shared_dir
 

@@ -31,7 +31,7 @@ from lakehouse.spec.contracts.services import (
     TtlRuleDocument,
     TtlRules,
 )
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table.services import SERVICES
 
 RULE = TtlRule(id="eu", pattern="region=eu", partition_age_s=86_400, format="yyyy/MM/dd")
 EXPIRED = ExpiredPartition(partition="dt=1", rule="*", reason="older than 400d", bytes=7, rows=2, files=1)

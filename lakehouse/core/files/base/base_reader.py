@@ -1,0 +1,225 @@
+"""Read base files and convert their columns to the schema of the table (DATA-3.2, DATA-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.core.files.base.missing_file import committed_file
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.format.nanoseconds import is_nanos, to_micros
+from lakehouse.core.format.parquet.bloom_filter import BloomFilter
+from lakehouse.core.rows.casting import entries_of, rebased_offsets
+from lakehouse.core.rows.key_values import value_text
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.errors import CorruptTableError, UserError
+
+#: The footer keys of the bloom filter and of its type.
+BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
+_BATCH_ROWS = 131_072
+_MICROS = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+_MIN_BATCH_ROWS = 1_024
+_SMALL_VALUE = 1 << 16
+# Meta columns with few distinct values. They remain dictionary-encoded when rows are copied from file to file.
+REPEATING = [META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]]
+REPEATED = pa.dictionary(pa.int32(), pa.string())
+
+
+class BaseFileReader:
+    """An open base file: its footer, columns and batches of rows."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self.path, self._root = path, storage.root
+        try:
+            with committed_file(storage.root, path), self._readable():
+                self._file = pq.ParquetFile(storage.open_input(path), pre_buffer=False, read_dictionary=REPEATING)
+        except KeyError as error:
+            raise CorruptTableError(
+                f"{storage.root}/{path} is named like a base file but lacks the meta column {error}", path=path
+            ) from error
+        self.rows: int = self._file.metadata.num_rows
+        # Without the footer values, because the bloom filter among them is large.
+        self.schema: pa.Schema = self._file.schema_arrow.remove_metadata()
+        self._small: dict[bytes, bytes] | None = None
+
+    def footer(self, key: str) -> str | None:
+        """Return a footer value; None if it is absent. Raises CorruptTableError for a value that is not text."""
+        wanted = key.encode()
+        if self._small is None or (wanted in self._small and not self._small[wanted]):
+            # Each access of `metadata` copies all values, so small values are cached. For large values only the
+            # names are cached.
+            values = self._file.metadata.metadata or {}
+            self._small = {name: value if len(value) <= _SMALL_VALUE else b"" for name, value in values.items()}
+            value = values.get(wanted)
+        else:
+            value = self._small.get(wanted)
+        try:
+            return None if value is None else value.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptTableError(
+                f"{self._root}/{self.path}: the value {key} of its footer is not text: {error}", path=self.path
+            ) from error
+
+    @property
+    def statistics(self) -> pq.FileMetaData:
+        """The footer of the file, with the statistics of its columns."""
+        return self._file.metadata
+
+    def bloom_filter(self) -> BloomFilter | None:
+        """Return the bloom filter; None if there is none. Raises CorruptTableError for an invalid filter."""
+        text, type_code = (self.footer(key) for key in BLOOM_FOOTER)
+        if not text:
+            return None
+        try:
+            return BloomFilter.from_text(text, type_code)
+        except CorruptTableError as error:
+            raise CorruptTableError(f"{self._root}/{self.path}: {error.message}", path=self.path) from error
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return a whole column as it is stored."""
+        with self._readable():
+            return self._file.read(columns=[name], use_threads=False).column(0)
+
+    def rows_within(self, size_bytes: int) -> int:
+        """Return how many decoded rows take about `size_bytes`, but at most the rows of a usual batch."""
+        metadata = self._file.metadata
+        encoded = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+        # Values that are small when encoded, such as constants, take about ten bytes each when decoded.
+        width = encoded / max(self.rows, 1) + 10 * metadata.num_columns
+        return min(max(int(size_bytes / width), _MIN_BATCH_ROWS), _BATCH_ROWS)
+
+    def has_values(self, name: str) -> bool:
+        """Return whether a column has a value in some row, by its statistics. Without statistics it returns True."""
+        metadata = self._file.metadata
+        column = metadata.schema.names.index(name)
+        for number in range(metadata.num_row_groups):
+            statistics = metadata.row_group(number).column(column).statistics
+            if statistics is None or statistics.num_values:
+                return True
+        return self.rows == 0
+
+    def column_batches(self, name: str, rows: int) -> Iterator[pa.Array]:
+        """Yield a column as it is stored, in arrays of at most `rows` values."""
+        for batch in self._batches([name], rows):
+            yield batch.column(0)
+
+    def batches(self, schema: pa.Schema, rows: int = _BATCH_ROWS) -> Iterator[pa.Table]:
+        """Yield the rows in file order as tables of `schema`; columns that the file lacks are null."""
+        stored = set(self.schema.names)
+        columns = [name for name in schema.names if name in stored]
+        if not columns:
+            yield from (align(pa.table({"": pa.nulls(n)}), schema, n) for n in _chunks(self.rows, rows))
+            return
+        for batch in self._batches(columns, rows):
+            yield align(pa.Table.from_batches([batch]), schema)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _batches(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        batches = self._file.iter_batches(batch_size=rows, columns=columns, use_threads=False)
+        while True:
+            with self._readable():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def _readable(self) -> AbstractContextManager[None]:
+        return readable(self._root, self.path)
+
+
+@contextmanager
+def readable(root: str, path: str) -> Iterator[None]:
+    """Raise CorruptTableError if Arrow cannot decode a file. System errors, which have an errno, are passed on."""
+    try:
+        yield
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
+            raise
+        raise CorruptTableError(f"{root}/{path} is not a readable Parquet file: {error}", path=path) from error
+
+
+def align(rows: pa.Table, schema: pa.Schema, count: int | None = None, *, exact: bool = False) -> pa.Table:
+    """Return `rows` with exactly the columns of `schema`: matched by name, cast to its types, null if absent.
+
+    Args:
+        rows: The rows to convert.
+        schema: The columns of the result.
+        count: The number of rows, if `rows` has no columns.
+        exact: Refuse to convert a number that would lose digits. Otherwise numbers are promoted as in Hudi.
+
+    Raises:
+        UserError: A column has values that its type in `schema` cannot represent.
+        CorruptTableError: A dictionary is invalid.
+    """
+    length = rows.num_rows if count is None else count
+    columns = []
+    for field in schema:
+        position = rows.schema.get_field_index(field.name)
+        try:
+            column = (
+                pa.nulls(length, field.type)
+                if position < 0
+                else convert(rows.column(position), field.type, exact=exact)
+            )
+        except pa.ArrowInvalid as error:
+            raise UserError(f"column {field.name!r} cannot be {field.type}: {error}", column=field.name) from error
+        except pa.ArrowIndexError as error:
+            raise CorruptTableError(f"column {field.name!r} has an invalid dictionary index: {error}") from error
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def convert(column: pa.ChunkedArray, kind: pa.DataType, *, exact: bool = False) -> pa.ChunkedArray:
+    """Return `column` as type `kind`. Nested fields are matched by name."""
+    if column.type == kind:
+        return column
+    return pa.chunked_array([_convert(chunk, kind, exact) for chunk in column.chunks], kind)
+
+
+def _convert(array: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array:
+    source = array.type
+    if source == kind:
+        return array
+    if pa.types.is_dictionary(source):
+        return _convert(array.dictionary_decode(), kind, exact)
+    if pa.types.is_struct(kind) and pa.types.is_struct(source):
+        return _convert_struct(array, kind, exact)
+    if pa.types.is_map(kind) and pa.types.is_map(source):
+        offsets = rebased_offsets(array)
+        return pa.MapArray.from_arrays(
+            offsets,
+            _convert(entries_of(array, array.keys), kind.key_type, exact),
+            _convert(entries_of(array, array.items), kind.item_type, exact),
+            kind,
+        )
+    if pa.types.is_list(kind) and (pa.types.is_list(source) or pa.types.is_large_list(source)):
+        values = _convert(array.flatten(), kind.value_type, exact)
+        return pa.ListArray.from_arrays(rebased_offsets(array), values, type=kind)
+    if pa.types.is_string(kind) and pa.types.is_floating(source):
+        return pc.cast(value_text(array, name=""), kind)
+    if is_nanos(source) and kind in _MICROS:
+        return to_micros(array, kind)
+    # Long integers of files become the nearest double, as in Spark. Other casts must be exact, except those of times.
+    return pc.cast(array, options=pc.CastOptions(kind, allow_time_truncate=True, allow_float_truncate=not exact))
+
+
+def _convert_struct(array: pa.StructArray, kind: pa.StructType, exact: bool) -> pa.StructArray:
+    stored = {array.type.field(i).name: i for i in range(array.type.num_fields)}
+    children = [
+        _convert(pc.struct_field(array, [stored[field.name]]), field.type, exact)
+        if field.name in stored
+        else pa.nulls(len(array), field.type)
+        for field in kind
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=pc.is_null(array))
+
+
+def _chunks(total: int, size: int) -> Sequence[int]:
+    return [min(size, total - start) for start in range(0, total, size)]

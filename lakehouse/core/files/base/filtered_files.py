@@ -1,0 +1,101 @@
+"""Ask bloom filters that are stored beside the base files which of these may contain staged keys (MDT-13).
+
+The filters of a metadata table are read by a few requests, and no file without a key of the batch is opened. A file
+whose filter is not stored, or cannot be used, may contain every key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakehouse.core.files.keys.candidate_keys import CandidateKeys
+from lakehouse.core.files.keys.key_lookup import Entries, key_parts, staged_keys
+from lakehouse.core.files.stage.write_context import WriteContext
+from lakehouse.core.index.write_tasks import StagedEntry
+from lakehouse.model.attempt import Attempt
+
+#: Filters that a task has in memory at once; one takes about 150 KB, or more for a large file.
+_FILTERS = 128
+#: Each task reads all files of the index, so few filters are asked by one task.
+_LEAST_FILTERS = 64
+
+
+class StoredFilters(Protocol):
+    """The bloom filters of a metadata table."""
+
+    def bloom_filters(self, files: pa.Table) -> pa.Table:
+        """Return partition, name, type and filter (its text) of the files that have a filter."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterTask:
+    """Ask the filters of some base files, given by partition and name, for the keys of `entries`."""
+
+    files: tuple[tuple[str, str], ...]
+    entries: Entries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilteredFiles:
+    """Base files, by partition and name: those that contain no key of the batch, and those with a usable filter."""
+
+    excluded: frozenset[tuple[str, str]] = frozenset()
+    asked: frozenset[tuple[str, str]] = frozenset()
+
+
+def plan_filters(
+    entries: Sequence[StagedEntry], files: Sequence[tuple[str, str]], *, parallelism: int
+) -> tuple[FilterTask, ...]:
+    """Return tasks that ask the filters of `files`; each call of the metadata table returns those of many files."""
+    staged = tuple(sorted(entries, key=lambda e: (e.partition, e.run, e.offset)))
+    ordered = sorted(files)
+    size = min(_FILTERS, max(_LEAST_FILTERS, -(-len(ordered) // parallelism)))
+    return tuple(
+        FilterTask(files=tuple(ordered[first : first + size]), entries=staged) for first in range(0, len(ordered), size)
+    )
+
+
+def filter_files(context: WriteContext, filters: StoredFilters, attempt: Attempt, task: FilterTask) -> FilteredFiles:
+    """Return which files of the task contain no staged key of their partition, or no key with a global index."""
+    asked: set[tuple[str, str]] = set()
+    possible: set[tuple[str, str]] = set()
+    rows = filters.bloom_filters(_files(task.files))
+    names = list(zip(*(rows.column(name).to_pylist() for name in ("partition", "name", "type")), strict=True))
+    texts = rows.column("filter").combine_chunks()
+    by_partition: dict[str, list[int]] = {}
+    for number, (partition, _, _) in enumerate(names):
+        by_partition.setdefault("" if context.global_keys else partition, []).append(number)
+    for searched, numbers in by_partition.items():
+        entries = tuple(e for e in task.entries if context.global_keys or e.partition == searched)
+        for part in key_parts(context, entries, uses_filters=True) if entries else ():
+            candidates = CandidateKeys(staged_keys(context, part))
+            for number in numbers:
+                partition, name, kind = names[number]
+                may_contain = candidates.of_filter(f"{partition}/{name}", texts[number].as_py(), kind)
+                if may_contain is not None:
+                    asked.add((partition, name))
+                    if may_contain.any():
+                        possible.add((partition, name))
+    return FilteredFiles(excluded=frozenset(asked - possible), asked=frozenset(asked))
+
+
+def united(found: Sequence[FilteredFiles]) -> FilteredFiles:
+    """Return the results of several tasks as one."""
+    return FilteredFiles(
+        excluded=frozenset().union(*(one.excluded for one in found)),
+        asked=frozenset().union(*(one.asked for one in found)),
+    )
+
+
+def _files(files: Sequence[tuple[str, str]]) -> pa.Table:
+    return pa.table(
+        {
+            "partition": pa.array([partition for partition, _ in files], pa.string()),
+            "name": pa.array([name for _, name in files], pa.string()),
+        }
+    )

@@ -1,0 +1,282 @@
+"""Look staged keys up in base files: one pass over the key column, hashed against the staged keys.
+
+The matches are written to one matches file per base file, beside the staged rows. Only counts return to the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.files.base.base_reader import BaseFileReader, convert
+from lakehouse.core.files.keys.candidate_keys import CandidateKeys, may_hold
+from lakehouse.core.files.keys.key_matches import IN_PLACE, LOST, MOVED_OUT, MatchCollector, Matches, read_matches
+from lakehouse.core.files.stage.memory_budget import Budget, give_back
+from lakehouse.core.files.stage.staging import StagedReader
+from lakehouse.core.files.stage.write_context import WriteContext
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.index.write_tasks import StagedEntry, TagResult, TagTask
+from lakehouse.core.rows.keys import record_keys
+from lakehouse.core.rows.record_merge import incoming_wins
+from lakehouse.errors import UnsupportedError
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.display import some
+from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.model.index_type import BLOOM_MOVES, RECORD_MOVES, SIMPLE_MOVES
+from lakehouse.spec.options.schema import MISSING_COLUMN
+
+__all__ = ["IN_PLACE", "KEY", "LOST", "MOVED_OUT", "Matches", "read_matches"]
+
+KEY = META_COLUMNS[2]
+_KEY_BYTES = 64
+#: The number of columns that an error names.
+_SHOWN = 10
+#: The words of the keys that filters hash, and the first hashes of a key (64 bytes), take more memory than the keys.
+FILTERED_KEY_FACTOR = 2.5
+_SAMPLE_KEYS = 1_000
+_VALUES_BATCH = 131_072
+#: Files with keys of the batch, one after the other, after which the filters of the next ones are not asked. On a local
+#: disk a filter costs a third of what reading the keys of a file of 20,000 rows costs.
+_MOST_USELESS = 3
+Entries = tuple[StagedEntry, ...]
+
+
+def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
+    """Look the keys of the task up in its base files, and write the matches of each beside the staged rows."""
+    is_local = context.storage.root.startswith("/")
+    with ExitStack() as stack:
+        readers = [BaseFileReader(context.storage, base.path) for base in task.bases]
+        for reader in readers:
+            stack.callback(reader.close)
+        found = [stack.enter_context(MatchCollector(context, task.entries)) for _ in task.bases]
+        for part in key_parts(context, task.entries, uses_filters=task.uses_filters):
+            keys = staged_keys(context, part)
+            bounds = pc.min_max(keys)
+            candidates = CandidateKeys(keys) if task.uses_filters else None
+            useless = 0
+            for base, reader, matches in zip(task.bases, readers, found, strict=True):
+                if not may_hold(reader, bounds):
+                    continue
+                possible = None if candidates is None else candidates.of_file(reader)
+                if possible is not None and is_local:
+                    # The key column is read now, so the filter of the file saved nothing.
+                    useless = useless + 1 if len(possible) else 0
+                    candidates = None if useless == _MOST_USELESS else candidates
+                if possible is None:
+                    matches.add(find(context, base, reader, StagedKeys(entries=part, keys=keys)))
+                elif len(possible):
+                    some = StagedKeys(entries=part, keys=keys.take(pa.array(possible)), positions=possible)
+                    matches.add(find(context, base, reader, some))
+        return [matches.write(attempt, base) for base, matches in zip(task.bases, found, strict=True)]
+
+
+def match_file(
+    context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, matches: MatchCollector
+) -> None:
+    """Look the keys of `entries` up in one open base file and add the matching rows to `matches`."""
+    for part in key_parts(context, entries):
+        matches.add(find(context, base, reader, StagedKeys(entries=part, keys=staged_keys(context, part))))
+
+
+def write_matches(
+    context: WriteContext, attempt: Attempt, base: BaseFile | FileSlice, entries: Entries, parts: Iterable[Matches]
+) -> TagResult:
+    """Write the matches of one base file or slice beside the staged rows; `parts` are those of parts of the batch."""
+    with MatchCollector(context, entries) as found:
+        for matches in parts:
+            found.add(matches)
+        return found.write(attempt, base)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedKeys:
+    """Keys of staged rows: of all rows of `entries` in order, or of the rows at `positions` of them."""
+
+    entries: Entries
+    keys: pa.Array | pa.ChunkedArray
+    positions: np.ndarray | None = None
+
+    def rows(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the entry of each chosen key, and the position of its row in the entry."""
+        staged = chosen if self.positions is None else self.positions[chosen]
+        starts = np.concatenate([[0], np.cumsum([entry.rows for entry in self.entries])])
+        entry = np.searchsorted(starts, staged, side="right") - 1
+        return entry, staged - starts[entry]
+
+    def matches(self, base_row: np.ndarray, entry: np.ndarray, position: np.ndarray, kind: np.ndarray) -> Matches:
+        """Return the matches of stored rows with staged rows, which are named by entry and position in it."""
+        runs = tuple(sorted({e.run for e in self.entries}))
+        run_of_entry = np.array([runs.index(e.run) for e in self.entries], np.int32)
+        offsets = np.array([e.offset for e in self.entries], np.int64)
+        return Matches(base_row=base_row, run=run_of_entry[entry], row=position + offsets[entry], kind=kind, runs=runs)
+
+
+def find(context: WriteContext, base: BaseFile, reader: BaseFileReader, staged: StagedKeys) -> Matches:
+    """Return the matches between the rows of `base` and the staged keys."""
+    base_row, found = _positions(context, reader, staged.keys)
+    entry, position = staged.rows(found)
+    kind = np.full(len(base_row), IN_PLACE, np.int8)
+    if context.move_partitions and len(base_row):
+        located = _Located(base_row=base_row, entry=entry, position=position)
+        kind = _kinds(context, base, reader, staged.entries, located)
+    return staged.matches(base_row, entry, position, kind)
+
+
+def _positions(
+    context: WriteContext, reader: BaseFileReader, keys: pa.Array | pa.ChunkedArray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the file whose key is in `keys`, and the position of that key in `keys`."""
+    value_set = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    base_rows, positions, start = [np.array([], np.int64)], [np.array([], np.int64)], 0
+    for stored in stored_keys(context, reader):
+        found = pc.index_in(stored, value_set=value_set)
+        base_rows.append(np.flatnonzero(np.asarray(pc.is_valid(found))) + start)
+        positions.append(found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64))
+        start += len(stored)
+    return np.concatenate(base_rows), np.concatenate(positions)
+
+
+def stored_keys(context: WriteContext, reader: BaseFileReader) -> Iterator[pa.Array]:
+    """Yield the record keys of a base file, in pieces that fit their share of the budget."""
+    bounds = [reader.footer(name) for name in ("hoodie_min_record_key", "hoodie_max_record_key")]
+    size = context.budget.looked_up_keys(max((len(bound) for bound in bounds if bound), default=_KEY_BYTES))
+    if KEY in reader.schema.names and reader.has_values(KEY):
+        yield from reader.column_batches(KEY, size)
+        return
+    for rows in reader.batches(pa.schema([f for f in context.schema if f.name in _roots(context)]), size):
+        keys = record_keys(rows, context.keys)
+        yield from keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+
+
+def staged_keys(context: WriteContext, entries: Entries) -> pa.ChunkedArray:
+    """Return the keys of the entries' rows, in order."""
+    chunks: list[pa.Array] = []
+    for entry in entries:
+        with StagedReader(context, entry.run) as reader:
+            chunks.extend(reader.slice(entry.offset, entry.rows, [KEY]).column(0).chunks)
+    return pa.chunked_array(chunks, pa.string())
+
+
+def _roots(context: WriteContext) -> set[str]:
+    return {name.split(".")[0] for name in context.keys.record_key_fields}
+
+
+def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYTES) -> Iterator[Entries]:
+    """Divide the entries into parts whose keys fit their share of the budget together with their hash table."""
+    limit = Budget(budget_bytes).hashed_keys(key_bytes)
+    part: list[StagedEntry] = []
+    capacity = limit
+    for entry in entries:
+        rest = entry
+        while rest.rows > capacity:
+            head = replace(rest, rows=capacity, deletes=max(capacity - rest.upserts, 0))
+            yield (*part, head)
+            give_back()
+            rest = replace(
+                rest,
+                offset=rest.offset + capacity,
+                rows=rest.rows - capacity,
+                deletes=min(rest.deletes, rest.rows - capacity),
+            )
+            part, capacity = [], limit
+        part.append(rest)
+        capacity -= rest.rows
+    if part:
+        yield tuple(part)
+
+
+def key_parts(context: WriteContext, entries: Entries, *, uses_filters: bool = False) -> Iterator[Entries]:
+    """Divide the entries into parts whose keys fit the budget of a look-up, or of one that asks filters first."""
+    factor = FILTERED_KEY_FACTOR if uses_filters else 1.0
+    return entry_parts(entries, context.policy.memory_budget_bytes, factor * _key_bytes(context, entries))
+
+
+def _key_bytes(context: WriteContext, entries: Entries) -> float:
+    """Return the average size of a staged key, estimated by the first ones."""
+    sample = replace(entries[0], rows=min(entries[0].rows, _SAMPLE_KEYS))
+    size: int = staged_keys(context, (sample,)).nbytes
+    return size / max(sample.rows, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Located:
+    """Matches by their row in the base file, and the entry and the position in it of the staged row."""
+
+    base_row: np.ndarray
+    entry: np.ndarray
+    position: np.ndarray
+
+
+def _kinds(
+    context: WriteContext,
+    base: BaseFile,
+    reader: BaseFileReader,
+    entries: Entries,
+    located: _Located,
+) -> np.ndarray:
+    """Return the kind of each match: IN_PLACE, MOVED_OUT or LOST (DATA-7.2)."""
+    base_row, entry, position = located.base_row, located.entry, located.position
+    elsewhere = np.array([e.partition != base.partition for e in entries])[entry]
+    deletes = position >= np.array([e.upserts for e in entries])[entry]
+    moving = np.flatnonzero(elsewhere & ~deletes)
+    kind = np.full(len(base_row), IN_PLACE, np.int8)
+    kind[moving] = MOVED_OUT
+    if len(moving):
+        refuse_moves(context, len(moving))
+    if context.rule.compared and len(moving):
+        rows = base_row[moving]
+        stored = pa.table({name: _stored(context, reader, name, rows) for name in context.rule.compared})
+        incoming = staged_ordering(context, entries, entry[moving], position[moving])
+        wins = incoming_wins(context.rule, stored, incoming, None)
+        kind[moving[~wins]] = LOST
+    return kind
+
+
+def refuse_moves(context: WriteContext, rows: int) -> None:
+    """Raise UnsupportedError if rows that move to another partition would have to be merged with stored ones."""
+    if not (context.rule.mixes or context.incoming.keeps):
+        return
+    if context.rule.mixes:
+        cause = "the table merges values of both versions of a record"
+        complete = "use a table without merger and partial updates"
+    else:
+        cause = f"the batch lacks {some(sorted(context.missing_columns), _SHOWN)}, whose stored values are kept"
+        complete = f"add the columns, or write null to them with {MISSING_COLUMN}=null"
+    raise UnsupportedError(
+        f"{context.storage.root}: {rows} stored rows would move to another partition, and {cause}; a write does not "
+        f"carry values from partition to partition. To update rows where they are, set {SIMPLE_MOVES}=false "
+        f"({BLOOM_MOVES} or {RECORD_MOVES} with that index). To move them, {complete}.",
+        columns=sorted(context.missing_columns),
+    )
+
+
+def _stored(context: WriteContext, reader: BaseFileReader, name: str, rows: np.ndarray) -> pa.ChunkedArray:
+    """Return the values of a column in `rows` of a base file; `rows` is ascending."""
+    wanted = context.schema.field(name).type
+    if name not in reader.schema.names:
+        return pa.chunked_array([pa.nulls(len(rows), wanted)])
+    chunks: list[pa.Array] = []
+    start = 0
+    for batch in reader.column_batches(name, _VALUES_BATCH):
+        first, last = np.searchsorted(rows, (start, start + len(batch)))
+        chunks.append(batch.take(pa.array(rows[first:last] - start)))
+        start += len(batch)
+    return convert(pa.chunked_array(chunks, reader.schema.field(name).type), wanted)
+
+
+def staged_ordering(context: WriteContext, entries: Entries, entry: np.ndarray, position: np.ndarray) -> pa.Table:
+    """Return the ordering columns of staged rows, which are named by entry and by position in it."""
+    names = list(context.rule.compared)
+    tables, order = [], []
+    for number in np.unique(entry):
+        chosen = np.flatnonzero(entry == number)
+        with StagedReader(context, entries[number].run) as reader:
+            tables.append(reader.take(position[chosen] + entries[number].offset, names))
+        order.append(chosen)
+    back = np.argsort(np.concatenate(order), kind="stable")
+    return pa.concat_tables(tables).take(pa.array(back))

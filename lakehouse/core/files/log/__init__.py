@@ -1,0 +1,1 @@
+"""Log files, and slices: the merge of a base file with its log files."""

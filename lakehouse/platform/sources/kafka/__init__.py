@@ -1,0 +1,1 @@
+"""The source `kafka`: plan ranges of offsets, read and decode messages."""

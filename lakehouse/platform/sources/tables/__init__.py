@@ -1,0 +1,1 @@
+"""The source `table`: read the changes of other tables."""

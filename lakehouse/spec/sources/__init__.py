@@ -1,0 +1,1 @@
+"""The section `ingest` of a table spec, and the settings of each source."""

@@ -1,0 +1,1 @@
+"""The table spec and its sections except `ingest`."""

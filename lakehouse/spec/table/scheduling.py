@@ -1,0 +1,99 @@
+"""Settings of the scheduler that every service has: priority, deadline, quiet hours, budgets and bounds of a job.
+
+A policy of a namespace for the service `all` limits the runs of all services of its tables together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from lakehouse.errors import SettingError
+from lakehouse.spec.quantities import parse_count, parse_duration, parse_size
+from lakehouse.spec.table.quiet_hours import QuietHours, parse_quiet_hours
+
+_HOUR_S = 3600
+#: The deadlines that apply without a setting, in seconds; services that are not named have one day.
+DEADLINES_S: Mapping[str, int] = MappingProxyType(
+    {
+        "compaction": 2 * _HOUR_S,
+        "logcompaction": 2 * _HOUR_S,
+        "index": 12 * _HOUR_S,
+        "clean": 12 * _HOUR_S,
+        "archive": 12 * _HOUR_S,
+        "sync": 2 * _HOUR_S,
+    }
+)
+_LONGEST_DEADLINE_S = 24 * _HOUR_S
+#: The name under which a policy of a namespace limits the runs of all services together, and its settings.
+ALL_SERVICES = "all"
+ALL_SERVICES_KEYS = ("max_runs", "bytes_per_hour")
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """Restrictions of the runs of one service; None means no restriction.
+
+    Attributes:
+        quiet_hours: Hours in which no run starts.
+        max_runs: Largest number of runs at the same time.
+        bytes_per_hour: Bytes that runs may move in an hour.
+        max_executors: Largest number of executors of a job.
+        max_memory: Largest memory of the driver and of an executor, in bytes.
+    """
+
+    quiet_hours: QuietHours | None = None
+    max_runs: int | None = None
+    bytes_per_hour: int | None = None
+    max_executors: int | None = None
+    max_memory: int | None = None
+
+
+def parse_scheduling(service: str, settings: Mapping[str, Any]) -> Scheduling:
+    """Parse the restrictions among the settings of a service; raise SettingError for an invalid value."""
+
+    def value(key: str, parse: Callable[[str, str], ValueT]) -> ValueT | None:
+        given = settings.get(key)
+        return None if given is None else parse(f"services.{service}.{key}", _text(given))
+
+    return Scheduling(
+        quiet_hours=value("quiet_hours", parse_quiet_hours),
+        max_runs=value("max_runs", parse_count),
+        bytes_per_hour=value("bytes_per_hour", parse_size),
+        max_executors=value("max_executors", parse_count),
+        max_memory=value("max_memory", parse_size),
+    )
+
+
+def parse_common_limits(settings: Mapping[str, Any]) -> Scheduling:
+    """Parse the limits of all services of a namespace together.
+
+    Raises SettingError for a setting that is none of `ALL_SERVICES_KEYS`, and for an invalid value.
+    """
+    unknown = next((name for name in settings if name not in ALL_SERVICES_KEYS), None)
+    if unknown is not None:
+        raise SettingError(
+            f"services.{ALL_SERVICES}: {unknown} cannot be set for all services together; only "
+            f"{' and '.join(ALL_SERVICES_KEYS)} can. Set it for each service",
+            service=ALL_SERVICES,
+            setting=unknown,
+        )
+    return parse_scheduling(ALL_SERVICES, settings)
+
+
+def deadline_s(service: str, settings: Mapping[str, Any]) -> float | None:
+    """Return the deadline among the settings of a service in seconds, None if it is not set."""
+    given = settings.get("deadline")
+    return None if given is None else parse_duration(f"services.{service}.deadline", str(given))
+
+
+def usual_deadline_s(service: str) -> float:
+    """Return the deadline that the fleet scheduler applies to a service without a setting, in seconds."""
+    return DEADLINES_S.get(service, _LONGEST_DEADLINE_S)
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
