@@ -53,7 +53,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--slow", type=float, default=1.0, help="factor of all time limits, for a loaded machine")
     given = parser.parse_args(words)
     given.pictures.mkdir(parents=True, exist_ok=True)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="first-hour-")) / "lakehouse"
+    folder = given.folder or _open_folder() / "lakehouse"
     hour = _Hour(clone(folder), given.pictures, given.slow)
     hour.demo()
     with hour.clone.pages(given.pictures / "ui.log") as url, browser(given.pictures / "profile") as page:
@@ -63,6 +63,13 @@ def main(words: list[str]) -> int:
         hour.resolved(page, url)
     hour.show("Ctrl-C: no process is left")
     return 0
+
+
+def _open_folder() -> Path:
+    """Create a temporary folder that PostgreSQL's user may enter; otherwise the demo's Airflow has SQLite."""
+    folder = Path(tempfile.mkdtemp(prefix="first-hour-"))
+    folder.chmod(0o755)
+    return folder
 
 
 class _Hour:
@@ -121,8 +128,8 @@ class _Hour:
         """Wait until the alarm of the table is resolved, and see it on its page."""
 
         def is_resolved() -> bool:
-            found = call(url, "alarms?resolved=true&limit=50")["alarms"]
-            return any(alarm["table"] == EVENTS for alarm in found)
+            alarms = call(url, "alarms?resolved=true&limit=50")["alarms"]
+            return any(alarm["table"] == EVENTS for alarm in alarms)
 
         self._wait(is_resolved, HEALED_S, f"the alarm of {EVENTS} is not resolved")
         page.open(f"{url}/plugin/lakehouse/alarms?resolved=true")
