@@ -135,8 +135,8 @@ class SparkEngine:
             with own_workers(self._spark, self._budget):
                 # Spark serializes the function and the environment at the first access to `_jrdd`.
                 assert mapped._jrdd is not None
-            found: list[R] = mapped.collect()
-        return found
+            collected: list[R] = mapped.collect()
+        return collected
 
     def _distributed(self, frame: DataFrame, columns: list[Column], hint: str, least_bytes: int) -> DataFrame:
         """Repartition the frame by the columns, or so that each shard fills about one base file."""
@@ -192,8 +192,8 @@ class SparkEngine:
             with own_workers(self._spark, self._budget):
                 # Spark serializes the function and the environment at the first access to `_jrdd`.
                 assert mapped._jrdd is not None
-            found = mapped.collect()
-        return [result for _, result in sorted((pair for group in found for pair in group), key=itemgetter(0))]
+            collected = mapped.collect()
+        return [result for _, result in sorted((pair for group in collected for pair in group), key=itemgetter(0))]
 
 
 @contextmanager

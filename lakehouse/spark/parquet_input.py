@@ -92,12 +92,12 @@ def parquet_input(frame: DataFrame) -> ParquetInput | None:
     schema = to_arrow_schema(frame.schema)
     try:
         with ThreadPoolExecutor(_READERS) as pool:
-            found = list(pool.map(lambda path: _parts(path, schema), paths))
+            parts_by_file = list(pool.map(lambda path: _parts(path, schema), paths))
     except (OSError, pa.ArrowException):
         # Spark's own error names the file and how it was read.
         return None
     parts: list[FilePart] = []
-    for of_file in found:
+    for of_file in parts_by_file:
         if of_file is None:
             return None
         parts += of_file

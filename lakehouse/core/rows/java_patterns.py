@@ -191,9 +191,9 @@ class _Parser:
         return "".join([*parts, "]"])
 
     def _take(self, text: str) -> bool:
-        found = self._text.startswith(text, self.position)
-        self.position += len(text) if found else 0
-        return found
+        is_next = self._text.startswith(text, self.position)
+        self.position += len(text) if is_next else 0
+        return is_next
 
     def error(self, back: int = 0) -> UserError:
         rest = self._text[max(0, self.position - back) :]

@@ -173,8 +173,8 @@ def bad_key_mask(data: Rows, config: KeyConfig) -> pa.BooleanArray:
     """
     masks = [_keys_and_bad(data, config)[1]]
     masks += [_without_value(_segments(data, config, index)) for index in range(len(config.partition_fields))]
-    found = [flat(mask) for mask in masks if mask is not None]
-    return reduce(pc.or_, found) if found else pa.repeat(pa.scalar(False), data.num_rows)
+    bad = [flat(mask) for mask in masks if mask is not None]
+    return reduce(pc.or_, bad) if bad else pa.repeat(pa.scalar(False), data.num_rows)
 
 
 def _keys_and_bad(data: Rows, config: KeyConfig) -> tuple[Column, Column | None]:

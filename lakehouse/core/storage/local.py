@@ -133,8 +133,8 @@ class LocalStorage:
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
         """Create the file if it does not exist, under the kernel lock on `guard` that `replace_if` needs, too."""
-        with translated(guard, writing=True), exclusive(self._base + check_path(guard), self._clock) as found:
-            return self.create(path, data) if found is not None and _tag(found) == tag else None
+        with translated(guard, writing=True), exclusive(self._base + check_path(guard), self._clock) as content:
+            return self.create(path, data) if content is not None and _tag(content) == tag else None
 
     def get_tagged(self, path: str) -> Tagged:
         """Return the whole file; its tag is the digest of its bytes."""
@@ -146,8 +146,8 @@ class LocalStorage:
         if tag is None:
             return _tag(data) if self.create(path, data) else None
         target = self._base + check_path(path)
-        with translated(path, writing=True), exclusive(target, self._clock) as found:
-            if found is None or _tag(found) != tag:
+        with translated(path, writing=True), exclusive(target, self._clock) as content:
+            if content is None or _tag(content) != tag:
                 return None
             _give_name(self._write_temporary(path, data), target)
             self._sync_name(path)
@@ -156,21 +156,21 @@ class LocalStorage:
     def delete_if(self, path: str, tag: str) -> bool:
         """Delete the file if its bytes have the digest `tag`, under a kernel lock."""
         target = self._base + check_path(path)
-        with translated(path), exclusive(target, self._clock) as found:
-            if found is None or _tag(found) != tag or not _remove(target):
+        with translated(path), exclusive(target, self._clock) as content:
+            if content is None or _tag(content) != tag or not _remove(target):
                 return False
         self._prune({path.rpartition("/")[0]})
         return True
 
     def list(self, prefix: str) -> Files:
         """Return all files below `prefix`, sorted by path."""
-        found: Files = []
+        listing: Files = []
         pending = [check_prefix(prefix)]
         while pending:
             files, directories = self._scan(pending.pop())
-            found += files
+            listing += files
             pending += directories
-        return sorted(found, key=_by_path)
+        return sorted(listing, key=_by_path)
 
     def list_after(self, after: str) -> Files:
         """Return all files with paths greater than `after`, sorted by path."""
