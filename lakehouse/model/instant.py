@@ -133,10 +133,8 @@ class Timeline(Readable):
             instants = [i for i in instants if pending != i.is_completed]
         if requested_up_to is not None:
             instants = [i for i in instants if i.requested <= requested_up_to]
-        if completed_after is not None:
-            instants = [i for i in instants if i.is_completed and i.completion > completed_after]
-        if completed_up_to is not None:
-            instants = [i for i in instants if i.is_completed and i.completion <= completed_up_to]
+        if completed_after is not None or completed_up_to is not None:
+            instants = _completed_within(instants, completed_after, completed_up_to)
         return Timeline._in_order(instants)
 
     def writes(self) -> Timeline:
@@ -221,3 +219,10 @@ def instant_moment(time: str) -> datetime:
             "them away",
             instant=time,
         ) from None
+
+
+def _completed_within(instants: Iterable[Instant], after: str | None, up_to: str | None) -> list[Instant]:
+    completed = [i for i in instants if i.is_completed]
+    if after is not None:
+        completed = [i for i in completed if i.completion > after]
+    return completed if up_to is None else [i for i in completed if i.completion <= up_to]
