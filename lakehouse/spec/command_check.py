@@ -43,9 +43,9 @@ def check_command(command: JobCommand, environ: Mapping[str, str]) -> None:
     if command.verb in SERVICES:
         _check_service(command)
     elif command.verb not in (INGEST, PUBLISH):
-        known = (*SERVICES, INGEST, PUBLISH)
+        verbs = (*SERVICES, INGEST, PUBLISH)
         raise UserError(
-            f"unknown job {command.verb!r}.{nearest(command.verb, known)} Known: {', '.join(known)}.", verb=command.verb
+            f"unknown job {command.verb!r}.{nearest(command.verb, verbs)} Known: {', '.join(verbs)}.", verb=command.verb
         )
     for name in command.tables:
         if not name.strip():

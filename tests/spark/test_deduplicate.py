@@ -19,7 +19,7 @@ from lakehouse.platform.ingest.deduplicate import DUPLICATES
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spark.duplicates import RepeatedRows
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
-from lakehouse.spec.sources.deduplicate import DeduplicateSpec
+from lakehouse.spec.sources.ingest import DeduplicateSpec
 from lakehouse.spec.table.table_spec import PartitionField, TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
 

@@ -48,9 +48,9 @@ def combine(
         return rows
     deleted = delete_flags(rows) if deletes_yield else None
     if deleted is not None and deleted.any():
-        kept = ~deleted
-        kept |= (np.bincount(codes[kept], minlength=distinct) == 0)[codes]
-        rows, codes = rows.filter(pa.array(kept)), codes[kept]
+        remaining = ~deleted
+        remaining |= (np.bincount(codes[remaining], minlength=distinct) == 0)[codes]
+        rows, codes = rows.filter(pa.array(remaining)), codes[remaining]
         if distinct == rows.num_rows:
             return rows
     counts = np.bincount(codes, minlength=distinct)
@@ -123,8 +123,8 @@ def _greatest(rows: pa.Table, codes: np.ndarray, distinct: int, rule: MergeRule)
         return None
     greatest = np.full(distinct, _LOWEST)
     np.maximum.at(greatest, codes, values)
-    found: np.ndarray = values == greatest[codes]
-    return found
+    mask: np.ndarray = values == greatest[codes]
+    return mask
 
 
 def _integers(column: pa.Array | pa.ChunkedArray) -> np.ndarray | None:
@@ -162,11 +162,11 @@ def _folded(rows: pa.Table, codes: np.ndarray, order: np.ndarray, rule: MergeRul
     data = versions.drop_columns([LACKS]) if LACKS in versions.column_names else versions
     entries = record_entries(data, rule, provided_sets(versions, lacks, sets), table=data.schema)
     merged = merge_entries(entries, rule, sets, records=records)
-    found = cast_columns(merged.select(data.schema.names), data.schema)
+    result = cast_columns(merged.select(data.schema.names), data.schema)
     if data is not versions:
         bits = np.array([bits_without(lacks, names) for names in sets.sets], np.int64)
-        found = found.append_column(LACKS, pa.array(bits[Control.of(merged).columns]))
-    return found
+        result = result.append_column(LACKS, pa.array(bits[Control.of(merged).columns]))
+    return result
 
 
 def provided_sets(rows: pa.Table, lacks: Groups, sets: ColumnSets) -> np.ndarray:

@@ -133,8 +133,8 @@ class Rounds:
     def versions(self, number: int) -> np.ndarray:
         """Return the positions of version `number` (from 0) of all keys that have it, in the order of the keys."""
         keys = int(np.searchsorted(-self.lengths, -number))
-        found: np.ndarray = self.order[self.starts[:keys] + number]
-        return found
+        positions: np.ndarray = self.order[self.starts[:keys] + number]
+        return positions
 
 
 def rounds_of(codes: np.ndarray) -> Rounds:

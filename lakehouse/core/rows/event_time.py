@@ -67,14 +67,14 @@ def event_time_range(rows: pa.Table, name: str) -> tuple[int, int] | None:
     low, high = bounds["min"], bounds["max"]
     if not low.is_valid:
         return None
-    found = sorted((_milliseconds(low, kind), _milliseconds(high, kind)))
-    if found[0] < _LEAST_MS or found[1] > _GREATEST_MS:
+    times = sorted((_milliseconds(low, kind), _milliseconds(high, kind)))
+    if times[0] < _LEAST_MS or times[1] > _GREATEST_MS:
         raise UserError(
             f"column {name!r} ({_OPTION}) holds a time outside of the years 1 to 9999: "
-            f"{found[0] if found[0] < _LEAST_MS else found[1]} ms since 1970",
+            f"{times[0] if times[0] < _LEAST_MS else times[1]} ms since 1970",
             column=name,
         )
-    return found[0], found[1]
+    return times[0], times[1]
 
 
 class EventTimes:

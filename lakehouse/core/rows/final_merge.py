@@ -62,9 +62,9 @@ def merge_base(base: pa.Table, entries: pa.Table, rule: MergeRule, sets: ColumnS
     removed, replaced = wins & ~record, wins & record
     if rule.merger is not None:
         merged = _merged(base.filter(pa.array(record)), entries.filter(pa.array(record)), rule, sets)
-        kept = Control.of(merged).kind == RECORD
-        replaced, rows = record.copy(), merged.filter(pa.array(kept))
-        replaced[record], removed[record] = kept, ~kept
+        survives = Control.of(merged).kind == RECORD
+        replaced, rows = record.copy(), merged.filter(pa.array(survives))
+        replaced[record], removed[record] = survives, ~survives
     elif rule.partial is PartialMode.NONE and not control.columns.any():
         rows = entries.filter(pa.array(replaced))
     else:

@@ -150,39 +150,39 @@ def index_function(name: str, options: Mapping[str, str]) -> IndexFunction:
     Raises UserError for an unknown function or option, with the nearest name, for one that is missing, and for a value
     that is not supported.
     """
-    known = _FUNCTIONS.get(name.lower())
+    declared = _FUNCTIONS.get(name.lower())
     if name.lower() in _WITHOUT_BOUNDS:
         raise UserError(
             f"the function {name!r} of an expression index gives {_WITHOUT_BOUNDS[name.lower()]}, which has no bounds",
             function=name,
         )
-    if known is None:
+    if declared is None:
         raise UserError(
             f"the function {name!r} of an expression index is unknown.{nearest(name.lower(), _FUNCTIONS)} Known: "
             f"{', '.join(_FUNCTIONS)}",
             function=name,
         )
-    allowed = (EXPRESSION, *known.parameters, *FILTER_OPTIONS)
+    allowed = (EXPRESSION, *declared.parameters, *FILTER_OPTIONS)
     unknown = next((option for option in options if option not in allowed), None)
     if unknown is not None:
         raise UserError(
             f"the function {name!r} of an expression index has no option {unknown!r}.{nearest(unknown, allowed)} "
-            f"Options: {', '.join(known.parameters) or 'none'}",
+            f"Options: {', '.join(declared.parameters) or 'none'}",
             function=name,
         )
-    missing = next((option for option in known.parameters[: known.required] if option not in options), None)
+    missing = next((option for option in declared.parameters[: declared.required] if option not in options), None)
     if missing is not None:
         raise UserError(
-            f"the function {name!r} of an expression index has no {missing!r}. Its form is {_form(name, known)}",
+            f"the function {name!r} of an expression index has no {missing!r}. Its form is {_form(name, declared)}",
             function=name,
         )
     checked = {key: _number(key, text) if key in _NUMBERS else text for key, text in options.items()}
-    ordered = known.keeps_order
-    if known.has_format:
+    ordered = declared.keeps_order
+    if declared.has_format:
         units = _units(options.get(FORMAT, _DEFAULT_FORMAT))
         # The text sorts by time if the units descend without gaps from the year.
         ordered = units == list(_UNITS)[: len(units)]
-    known.check(checked)
+    declared.check(checked)
     return IndexFunction(name=name.lower(), options=checked, keeps_order=ordered)
 
 
@@ -191,11 +191,11 @@ def called_function(name: str, arguments: Sequence[str]) -> IndexFunction:
 
     Raises UserError for an unknown function, and for arguments that it does not have.
     """
-    known = _FUNCTIONS.get(name.lower())
-    parameters = () if known is None else known.parameters
-    if known is not None and len(arguments) > len(parameters):
+    declared = _FUNCTIONS.get(name.lower())
+    parameters = () if declared is None else declared.parameters
+    if declared is not None and len(arguments) > len(parameters):
         raise UserError(
-            f"the function {name!r} has the form {_form(name, known)}; found {len(arguments)} more", function=name
+            f"the function {name!r} has the form {_form(name, declared)}; found {len(arguments)} more", function=name
         )
     return index_function(name, dict(zip(parameters, arguments, strict=False)))
 

@@ -164,36 +164,37 @@ class _Parser:
         while self.position < len(self._text) and self._text[self.position] != "]":
             character = self._text[self.position]
             self.position += 1
-            if character == "\\":
-                escaped = self._text[self.position : self.position + 1]
-                self.position += 1
-                if escaped not in _IN_CLASS and escaped not in _CONTROLS and not _is_punctuation(escaped):
-                    raise self.error(2)
-                parts.append(_IN_CLASS.get(escaped) or _CONTROLS.get(escaped) or f"\\{escaped}")
-                continue
             if character in "[&^-":
                 raise self.error(1)
-            end = self._text[self.position + 1 : self.position + 2]
-            if self._text[self.position : self.position + 1] == "-" and end != "]":
-                if not (
-                    character.isascii() and character.isalnum() and end.isascii() and end.isalnum() and character <= end
-                ):
-                    raise self.error(1)
-                self.position += 2
-                parts.append(f"{character}-{end}")
-            elif self._text[self.position : self.position + 1] == "-":
-                raise self.error()
-            else:
-                parts.append(f"\\{character}" if _is_punctuation(character) else character)
+            parts.append(self._escaped_in_class() if character == "\\" else self._range_or_character(character))
         if len(parts) == 1 or not self._take("]"):
             self.position = start
             raise self.error()
         return "".join([*parts, "]"])
 
+    def _escaped_in_class(self) -> str:
+        escaped = self._text[self.position : self.position + 1]
+        self.position += 1
+        if escaped not in _IN_CLASS and escaped not in _CONTROLS and not _is_punctuation(escaped):
+            raise self.error(2)
+        return _IN_CLASS.get(escaped) or _CONTROLS.get(escaped) or f"\\{escaped}"
+
+    def _range_or_character(self, character: str) -> str:
+        """Return a character of a class, or the range of ASCII letters or digits that begins with it."""
+        if self._text[self.position : self.position + 1] != "-":
+            return f"\\{character}" if _is_punctuation(character) else character
+        end = self._text[self.position + 1 : self.position + 2]
+        if end == "]":
+            raise self.error()
+        if not ((character + end).isascii() and character.isalnum() and end.isalnum() and character <= end):
+            raise self.error(1)
+        self.position += 2
+        return f"{character}-{end}"
+
     def _take(self, text: str) -> bool:
-        found = self._text.startswith(text, self.position)
-        self.position += len(text) if found else 0
-        return found
+        is_next = self._text.startswith(text, self.position)
+        self.position += len(text) if is_next else 0
+        return is_next
 
     def error(self, back: int = 0) -> UserError:
         rest = self._text[max(0, self.position - back) :]

@@ -155,9 +155,9 @@ def _token(match: re.Match[str], text: str) -> Token:
         return Token(letter="", literal=quoted.replace("''", "'") if quoted else "'")
     letter, count = match[1], len(match[0])
     if letter not in _LETTERS or (letter in "Zz" and count > 2):
-        known = " ".join(_LETTERS)
+        letters = " ".join(_LETTERS)
         raise UnsupportedError(
-            f"date pattern {text!r}: {match[0]!r} is not supported; letters are {known}; put other text in quotes",
+            f"date pattern {text!r}: {match[0]!r} is not supported; letters are {letters}; put other text in quotes",
             pattern=text,
         )
     return Token(letter=letter, count=count)

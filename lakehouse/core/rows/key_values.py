@@ -86,12 +86,12 @@ def epoch_numbers(values: Column) -> Column:
     return values.cast(kind).cast(pa.int64())
 
 
-def _require(step: str, known: list[str], dotted: str) -> None:
-    if step not in known:
+def _require(step: str, names: list[str], dotted: str) -> None:
+    if step not in names:
         part = "" if step == dotted else f" (part of {dotted!r})"
-        columns = ", ".join(known[:20]) or "none"
+        columns = ", ".join(names[:20]) or "none"
         raise UserError(
-            f"there is no column {step!r}{part} in the data.{nearest(step, known)} Columns: {columns}", column=dotted
+            f"there is no column {step!r}{part} in the data.{nearest(step, names)} Columns: {columns}", column=dotted
         )
 
 

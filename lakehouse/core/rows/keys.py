@@ -7,6 +7,7 @@ invalid, for callers that divert them. Partition paths are formatted once per di
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import reduce
 from typing import NoReturn
@@ -17,7 +18,6 @@ import pyarrow.compute as pc
 
 from lakehouse.core.rows.key_values import Column, Rows, column, flat, plain, value_text
 from lakehouse.core.rows.partition_path import escape, is_timestamp_field, segment
-from lakehouse.core.rows.path_checks import first_fault, path_fault
 from lakehouse.core.rows.timestamp_keys import timestamp_texts
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.keys import KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
@@ -29,6 +29,9 @@ EMPTY_PLACEHOLDER = "__empty__"
 _ESCAPES = (("%", "%25"), (",", "%2C"), (":", "%3A"))
 #: The number of characters of a value or key that an error shows.
 _SHOWN = 200
+#: Java's reader of marker files ends a line at a carriage return, too.
+_SUSPICIOUS = r"\x00|\n|\r|(^|/)\.hoodie(/|$)"
+_METADATA_FOLDER = re.compile(r"(?:^|/)\.hoodie(?:/|$)")
 
 
 def required_columns(config: KeyConfig) -> tuple[str, ...]:
@@ -173,8 +176,8 @@ def bad_key_mask(data: Rows, config: KeyConfig) -> pa.BooleanArray:
     """
     masks = [_keys_and_bad(data, config)[1]]
     masks += [_without_value(_segments(data, config, index)) for index in range(len(config.partition_fields))]
-    found = [flat(mask) for mask in masks if mask is not None]
-    return reduce(pc.or_, found) if found else pa.repeat(pa.scalar(False), data.num_rows)
+    bad = [flat(mask) for mask in masks if mask is not None]
+    return reduce(pc.or_, bad) if bad else pa.repeat(pa.scalar(False), data.num_rows)
 
 
 def _keys_and_bad(data: Rows, config: KeyConfig) -> tuple[Column, Column | None]:
@@ -321,3 +324,43 @@ def _shown_row(data: Rows, config: KeyConfig, row: int) -> dict[str, object]:
     """Return the start of the values of one row's key and partition columns."""
     names = dict.fromkeys((*config.record_key_fields, *config.partition_fields))
     return {name: _short(column(data, name)[row].as_py()) for name in names}
+
+
+def first_fault(paths: pa.Array, limits: PathLimits, exists: Callable[[str], bool]) -> int | None:
+    """Return the position of the first path that must not be written; None if there is none.
+
+    `exists` returns whether a partition has files. It is called for suspicious paths only.
+    """
+    limit = min((length for length in (limits.segment, limits.path) if length is not None), default=None)
+    longest = pc.max(pc.binary_length(paths)).as_py() or 0
+    if (limit is None or longest <= limit) and not pc.any(pc.match_substring_regex(paths, _SUSPICIOUS)).as_py():
+        return None
+    for position, path in enumerate(paths.to_pylist()):
+        if path_fault(path, limits) is not None and ("\0" in path or not exists(path)):
+            return position
+    return None
+
+
+def path_fault(path: str, limits: PathLimits) -> str | None:
+    """Return why no partition with this path, or this part of a path, can be created; None if it can.
+
+    A path with NUL, or one that is too long, cannot exist on the storage. Two more kinds of paths could exist but make
+    a failed write impossible to roll back: markers are lines, so a path must not contain a line break, and files below
+    a directory `.hoodie` could belong to another table. Partitions that exist with such paths stay writable.
+    """
+    if "\0" in path:
+        return "it contains NUL, which no file name can contain"
+    widest = max(len(level.encode()) for level in path.split("/"))
+    if limits.segment is not None and widest > limits.segment:
+        return f"its directory name has {widest:,} bytes, and the file system allows {limits.segment}"
+    length = len(path.encode())
+    if limits.path is not None and length > limits.path:
+        return (
+            f"its path has {length:,} bytes, and the storage allows {limits.path:,} below this table, so that the "
+            "names of files fit"
+        )
+    if "\n" in path or "\r" in path:
+        return "it contains a line break, which the markers of a write cannot hold"
+    if _METADATA_FOLDER.search(path):
+        return "it contains a directory .hoodie, which is the metadata of a table"
+    return None

@@ -28,11 +28,11 @@ def ordering_columns(rows: pa.Table, rule: MergeRule) -> list[Column] | None:
     """
     if not rule.compared:
         return None
-    found = []
+    columns = []
     for name in rule.compared:
         column = rows.column(name) if name in rows.column_names else pa.nulls(rows.num_rows, pa.int64())
-        found.extend(_parts(name, column) if rule.by_parts else [comparable(name, column)])
-    return found
+        columns.extend(_parts(name, column) if rule.by_parts else [comparable(name, column)])
+    return columns
 
 
 def comparable(name: str, column: Column) -> Column:

@@ -33,7 +33,7 @@ class Gaps:
 
 def gaps(rows: pa.Table, columns: np.ndarray, rule: MergeRule, sets: ColumnSets) -> dict[str, Gaps]:
     """Return the gaps of `rows` by column, without columns that have none. `columns` is their `__columns`."""
-    found = {}
+    by_column = {}
     none = np.zeros(rows.num_rows, dtype=bool)
     for name in rows.column_names:
         if name in META_COLUMNS or name in CONTROL.names:
@@ -42,8 +42,8 @@ def gaps(rows: pa.Table, columns: np.ndarray, rule: MergeRule, sets: ColumnSets)
         missing = lacking[columns] if lacking.any() else none
         replaceable = missing | _yields(rows.column(name), rule)
         if replaceable.any():
-            found[name] = Gaps(missing, replaceable)
-    return found
+            by_column[name] = Gaps(missing, replaceable)
+    return by_column
 
 
 def from_lower(high: Gaps | None, low: Gaps | None, fill: np.ndarray) -> np.ndarray:

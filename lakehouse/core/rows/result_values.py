@@ -77,10 +77,10 @@ def check_extracted(pattern: str, group: int) -> None:
 
 def extracted(values: Values, pattern: str, group: int) -> pa.Array:
     """Return the text of a group in the first match of a regular expression; empty without a match."""
-    found = java_pattern(pattern, group)
+    expression = java_pattern(pattern, group)
     texts = _one(values)
-    _require_lines(texts, found)
-    match = pc.struct_field(pc.extract_regex(texts, found.re2), GROUP)
+    _require_lines(texts, expression)
+    match = pc.struct_field(pc.extract_regex(texts, expression.re2), GROUP)
     return pc.if_else(texts.is_valid(), pc.fill_null(match, ""), pa.scalar(None, texts.type))
 
 
@@ -97,10 +97,10 @@ def check_replaced(pattern: str, replacement: str) -> None:
 
 def replaced(values: Values, pattern: str, replacement: str) -> pa.Array:
     """Return texts in which each match of a regular expression is replaced by another text."""
-    found = java_pattern(pattern)
+    expression = java_pattern(pattern)
     texts = _one(values)
-    _require_lines(texts, found)
-    return pc.replace_substring_regex(texts, found.re2, replacement)
+    _require_lines(texts, expression)
+    return pc.replace_substring_regex(texts, expression.re2, replacement)
 
 
 def _require_lines(texts: pa.Array, pattern: JavaPattern) -> None:

@@ -46,10 +46,10 @@ def codes_of(values: pa.Array | pa.ChunkedArray, bounds: pa.Array) -> Codes:
     codes = np.empty(len(order), np.uint64)
     codes[order] = below
     # One more code at the end, for nulls.
-    known = np.append(codes[len(bounds) :], np.uint64(0))
+    distinct_codes = np.append(codes[len(bounds) :], np.uint64(0))
     indices: np.ndarray = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
-    found: Codes = known[indices]
-    return found
+    result: Codes = distinct_codes[indices]
+    return result
 
 
 def z_order(codes: Sequence[Codes], bits: int) -> Codes:

@@ -49,21 +49,21 @@ class Parsed(NamedTuple):
 
 def cast_dates(texts: pa.Array) -> Parsed:
     """Parse texts as the cast to a date does: a year, a month and a day, and any text behind a space or a `T`."""
-    found = _fields(pc.ascii_trim(texts, characters=_TRIMMED), _CAST_DATE)
-    is_match, years = found["matches"], found["year"]
-    micros, is_valid = _micros(found)
-    is_doubtful = is_match & ((years < _FIRST_YEAR) | (years > _LAST_YEAR) | found["is_negative"])
+    fields = _fields(pc.ascii_trim(texts, characters=_TRIMMED), _CAST_DATE)
+    is_match, years = fields["matches"], fields["year"]
+    micros, is_valid = _micros(fields)
+    is_doubtful = is_match & ((years < _FIRST_YEAR) | (years > _LAST_YEAR) | fields["is_negative"])
     return Parsed(micros, is_match & is_valid & ~is_doubtful, is_doubtful)
 
 
 def cast_times(texts: pa.Array) -> Parsed:
     """Parse texts as the cast to a timestamp does. Texts with a zone other than Z, or only a time, are doubtful."""
     trimmed = pc.ascii_trim(texts, characters=_TRIMMED)
-    found = _fields(trimmed, _CAST_TIME)
-    micros, is_valid = _micros(found)
-    is_other = ~found["matches"] & ~_matches(trimmed, _NO_TIME) & _present(texts)
-    is_doubtful = is_other | (found["matches"] & (found["year"] < _FIRST_YEAR))
-    return Parsed(micros, found["matches"] & is_valid & ~is_doubtful, is_doubtful)
+    fields = _fields(trimmed, _CAST_TIME)
+    micros, is_valid = _micros(fields)
+    is_other = ~fields["matches"] & ~_matches(trimmed, _NO_TIME) & _present(texts)
+    is_doubtful = is_other | (fields["matches"] & (fields["year"] < _FIRST_YEAR))
+    return Parsed(micros, fields["matches"] & is_valid & ~is_doubtful, is_doubtful)
 
 
 def parse_times(texts: pa.Array, pattern: Sequence[tuple[str, str]]) -> Parsed:
@@ -77,9 +77,9 @@ def parse_times(texts: pa.Array, pattern: Sequence[tuple[str, str]]) -> Parsed:
             pair is a unit, and `yyyy` is one of the units.
     """
     pieces = [f"(?P<{_FIELDS[unit]}>[0-9]{{{len(unit)}}})" if unit else _quoted(literal) for unit, literal in pattern]
-    found = _fields(texts, rf"\A{''.join(pieces)}\z")
-    micros, is_valid = _micros(found)
-    is_time = found["matches"] & is_valid & (found["year"] >= _FIRST_YEAR)
+    fields = _fields(texts, rf"\A{''.join(pieces)}\z")
+    micros, is_valid = _micros(fields)
+    is_time = fields["matches"] & is_valid & (fields["year"] >= _FIRST_YEAR)
     return Parsed(micros, is_time, _present(texts) & ~is_time & ~_matches(texts, _NO_NUMBER))
 
 
@@ -89,11 +89,11 @@ def _quoted(literal: str) -> str:
 
 def _fields(texts: pa.Array, pattern: str) -> dict[str, Numbers]:
     """Return the number of each group by its name, with defaults for groups without text, and which texts match."""
-    found = pc.extract_regex(texts, pattern)
-    matches = _present(found)
+    groups = pc.extract_regex(texts, pattern)
+    matches = _present(groups)
     fields: dict[str, Numbers] = {"matches": matches, "is_negative": np.zeros(len(texts), np.bool_)}
-    for index, field in enumerate(found.type):
-        part = pc.struct_field(found, [index])
+    for index, field in enumerate(groups.type):
+        part = pc.struct_field(groups, [index])
         if field.name == "sign":
             fields["is_negative"] = np.asarray(pc.equal(part, "-").fill_null(False))
             continue

@@ -181,11 +181,11 @@ def _texts(millis: Millis, output: JodaPattern, zone: str) -> pa.DictionaryArray
     # If the zone is printed, the same local time may have two texts, twice a year.
     codes = millis if output.shows_zone else _local(millis, zone) // step
     encoded = pc.dictionary_encode(pa.array(codes, mask=outside), null_encoding="encode")
-    known = pc.fill_null(encoded.dictionary, 0).to_numpy(zero_copy_only=False)
-    local = _local(known, zone) if output.shows_zone else known * step
+    distinct_codes = pc.fill_null(encoded.dictionary, 0).to_numpy(zero_copy_only=False)
+    local = _local(distinct_codes, zone) if output.shows_zone else distinct_codes * step
     texts = [
         render(output, at, offset_ms=at - code, zone_name=_zone_name(code, zone) if output.shows_zone else "")
-        for at, code in zip(local.tolist(), known.tolist(), strict=True)
+        for at, code in zip(local.tolist(), distinct_codes.tolist(), strict=True)
     ]
     distinct = pa.array(texts, pa.string(), mask=np.asarray(encoded.dictionary.is_null()))
     return pa.DictionaryArray.from_arrays(encoded.indices, distinct)
@@ -242,7 +242,7 @@ def _null_text(timestamp: TimestampFormat, pattern: JodaPattern) -> str:
 
 
 def _parse_any(inputs: list[JodaPattern], text: str) -> ParsedTime | None:
-    return next((found for pattern in inputs if (found := parse(pattern, text)) is not None), None)
+    return next((time for pattern in inputs if (time := parse(pattern, text)) is not None), None)
 
 
 def _texts_of_parsed(
@@ -299,29 +299,29 @@ def _distinct(
         return encoded
     cut = encoded.dictionary
     for pattern in inputs:
-        found = _without_seconds(pattern)
-        if found:
-            cut = pc.replace_substring_regex(cut, *found)
+        substitution = _without_seconds(pattern)
+        if substitution:
+            cut = pc.replace_substring_regex(cut, *substitution)
     again = pc.dictionary_encode(cut)
     return pa.DictionaryArray.from_arrays(again.indices.take(encoded.indices), again.dictionary)
 
 
 def _without_seconds(pattern: JodaPattern) -> tuple[str, str] | None:
     """Return a regular expression and its replacement that set seconds and fraction of complete times to zero."""
-    expression, replacement, kept, groups = "", "", "", 0
+    expression, replacement, prefix, groups = "", "", "", 0
     for token in (*pattern.tokens, Token(letter="")):
         if not token.letter:
-            kept += re.escape(token.literal)
+            prefix += re.escape(token.literal)
         elif token.letter == "Z":
-            kept += "(?:Z|[+-][0-9:]+)"
+            prefix += "(?:Z|[+-][0-9:]+)"
         elif not token.is_number:
             return None
         elif token.letter not in "sS":
-            kept += f"[0-9]{{{max(token.count, 2)}}}"
+            prefix += f"[0-9]{{{max(token.count, 2)}}}"
         else:
             groups += 1
             digits = "[0-5][0-9]" if token.letter == "s" else f"[0-9]{{{token.count}}}"
-            expression += f"({kept}){digits}"
+            expression += f"({prefix}){digits}"
             replacement += f"\\{groups}" + "0" * (2 if token.letter == "s" else token.count)
-            kept = ""
-    return (f"^{expression}({kept})$", f"{replacement}\\{groups + 1}") if groups else None
+            prefix = ""
+    return (f"^{expression}({prefix})$", f"{replacement}\\{groups + 1}") if groups else None

@@ -316,8 +316,8 @@ def _text_ranks(texts: pa.Array) -> _Numbers:
     encoded = texts.dictionary_encode()
     rank = np.empty(len(encoded.dictionary), np.int64)
     rank[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(rank))
-    found: _Numbers = rank[encoded.indices.to_numpy()]
-    return found
+    ranks: _Numbers = rank[encoded.indices.to_numpy()]
+    return ranks
 
 
 def _texts(table: pa.Table, *names: str) -> list[pa.Array]:

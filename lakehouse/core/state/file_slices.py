@@ -196,14 +196,14 @@ class FileSlices(Sequence[FileSlice]):
         begin = int(self.starts[first])
         files = list(file_objects(self.files.slice(begin, int(self.starts[last]) - begin)))
         for number in range(first, last):
-            found = files[int(self.starts[number]) - begin : int(self.starts[number + 1]) - begin]
-            base = found[0] if isinstance(found[0], BaseFile) else None
+            slice_files = files[int(self.starts[number]) - begin : int(self.starts[number + 1]) - begin]
+            base = slice_files[0] if isinstance(slice_files[0], BaseFile) else None
             yield FileSlice(
-                partition=found[0].partition,
-                file_id=found[0].file_id,
-                base_instant=found[0].instant,
+                partition=slice_files[0].partition,
+                file_id=slice_files[0].file_id,
+                base_instant=slice_files[0].instant,
                 base=base,
-                logs=tuple(f for f in found if isinstance(f, LogFile)),
+                logs=tuple(f for f in slice_files if isinstance(f, LogFile)),
             )
 
 

@@ -77,10 +77,10 @@ def fold(
             `statistics` may have files of older slices.
     """
     written, commit_of = _written(commits)
-    known = parsed_files(statistics.files)
-    everything = pa.concat_tables([known, written]).combine_chunks()
+    stored = parsed_files(statistics.files)
+    everything = pa.concat_tables([stored, written]).combine_chunks()
     # Files of the statistics before precede all commits.
-    commit = np.concatenate((np.full(known.num_rows, -1, np.int64), commit_of))
+    commit = np.concatenate((np.full(stored.num_rows, -1, np.int64), commit_of))
     groups = pc.binary_join_element_wise(*(one_array(everything[name]) for name in ("partition", "file_id")), "\0")
     codes = groups.dictionary_encode()
     group = codes.indices.to_numpy()
@@ -95,14 +95,14 @@ def fold(
         replaced_at=replaced_at,
     )
     # A replaced group has no newest slice, and its later files belong to none.
-    kept = counted & (replaced_at[group] == _NEVER)
+    is_visible = counted & (replaced_at[group] == _NEVER)
     touched = np.zeros(len(codes.dictionary), bool)
-    touched[group[kept & (commit >= 0)]] = True
-    changed = kept & (touched[group] | (not complete))
-    files = [everything.filter(pa.array(kept & ~changed)), _newest(everything.filter(pa.array(changed)))]
+    touched[group[is_visible & (commit >= 0)]] = True
+    changed = is_visible & (touched[group] | (not complete))
+    files = [everything.filter(pa.array(is_visible & ~changed)), _newest(everything.filter(pa.array(changed)))]
     instants = {instant.requested: instant.completion for instant in timeline.writes()}
     return TableStatistics(
-        files=pa.concat_tables([found.select(TRACKED_FILES.names) for found in files]).combine_chunks(),
+        files=pa.concat_tables([table.select(TRACKED_FILES.names) for table in files]).combine_chunks(),
         lives=life.after(statistics.lives, commits),
         instants=instants,
         folded_up_to=max((*instants.values(), statistics.folded_up_to)),
@@ -236,9 +236,9 @@ def _parsed(listing: pa.Table) -> tuple[pa.Table, _Numbers]:
     rows = pa.array(np.arange(listing.num_rows))
     numbered = data_files(listing.set_column(2, "size_bytes", rows))
     numbered = numbered.filter(pc.equal(numbered["suffix"], ""))
-    found = one_array(numbered["size_bytes"])
-    sizes = listing.column("size_bytes").take(found)
-    return numbered.set_column(2, "size_bytes", sizes), found.to_numpy()
+    row_numbers = one_array(numbered["size_bytes"])
+    sizes = listing.column("size_bytes").take(row_numbers)
+    return numbered.set_column(2, "size_bytes", sizes), row_numbers.to_numpy()
 
 
 def _written(commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[pa.Table, _Numbers]:
@@ -266,13 +266,13 @@ def _written(commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[pa.Tabl
 
 def _replaced_at(commits: Sequence[tuple[Instant, CommitMetadata]], groups: pa.Array) -> _Numbers:
     """Return the number of the first commit that replaced each group (partition and file id); `_NEVER` without one."""
-    found = np.full(len(groups), _NEVER, np.int64)
+    first_commits = np.full(len(groups), _NEVER, np.int64)
     for number in range(len(commits) - 1, -1, -1):
         replaced = commits[number][1].replaced
         wanted = [f"{partition}\0{file_id}" for partition, ids in replaced.items() for file_id in ids]
         if wanted:
-            found[members(groups, wanted).to_numpy(zero_copy_only=False).astype(bool)] = number
-    return found
+            first_commits[members(groups, wanted).to_numpy(zero_copy_only=False).astype(bool)] = number
+    return first_commits
 
 
 def _is_known(
@@ -284,8 +284,8 @@ def _is_known(
     first = np.full(count, _NEVER, np.int64)
     begins = ~compacts[commit]
     np.minimum.at(first, group[begins], commit[begins])
-    known: _Numbers = commit >= first[group]
-    return known
+    is_counted: _Numbers = commit >= first[group]
+    return is_counted
 
 
 def _newest(files: pa.Table) -> pa.Table:

@@ -139,10 +139,10 @@ class CountingStorage:
 
     def delete_many(self, paths: Iterable[str]) -> int:
         """Count one DELETE for every thousand paths."""
-        asked = [*paths]
-        if asked:
-            self._count("DELETE", _pages(len(asked)))
-        return self.inner.delete_many(asked)
+        listed = [*paths]
+        if listed:
+            self._count("DELETE", _pages(len(listed)))
+        return self.inner.delete_many(listed)
 
     def open_input(self, path: str) -> InputFile:
         """Count one GET for the tail, and one for every further range that an object store would request."""

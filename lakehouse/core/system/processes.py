@@ -47,8 +47,8 @@ class ProcessId:
 
         Raises KeyError, TypeError or ValueError if the record does not name one.
         """
-        known = {name: str(record.get(name, "")) for name in ("boot", "namespace", "started")}
-        return cls(host=str(record["host"]), pid=int(record["pid"]), **known)
+        identity = {name: str(record.get(name, "")) for name in ("boot", "namespace", "started")}
+        return cls(host=str(record["host"]), pid=int(record["pid"]), **identity)
 
     def is_comparable(self, other: ProcessId) -> bool:
         """Return whether both processes belong to one PID namespace of one kernel and have a start time."""

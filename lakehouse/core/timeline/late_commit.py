@@ -110,8 +110,8 @@ def _others(commit: LateCommit, now: Timeline) -> list[str]:
 
 
 def _completed(timeline: Timeline) -> frozenset[tuple[str, Action]]:
-    found: Iterable[Instant] = timeline.where(state=State.COMPLETED)
-    return frozenset(instant.key for instant in found)
+    completed: Iterable[Instant] = timeline.where(state=State.COMPLETED)
+    return frozenset(instant.key for instant in completed)
 
 
 def _unknown(commit: LateCommit, failure: LakehouseError, reason: str) -> CommitStateUnknownError:

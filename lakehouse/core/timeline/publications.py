@@ -48,12 +48,12 @@ def change_publication(env: Env, target: str, change: Callable[[Publication], Pu
     RetryableError if other processes keep changing the state.
     """
     for number in range(_TRIES):
-        found, tag = _read(env)
-        before = found.get(target, Publication())
+        publications, tag = _read(env)
+        before = publications.get(target, Publication())
         after = change(before)
         if after == before:
             return after
-        data = encode_publications({**found, target: after}, env.ids.uuid())
+        data = encode_publications({**publications, target: after}, env.ids.uuid())
         if env.storage.replace_if(STATE, data, tag) is not None:
             return after
         env.clock.sleep(_PAUSE_S * (1 + number % 5))
@@ -95,8 +95,8 @@ def read_manifest(env: Env, path: str) -> tuple[str, ...] | None:
 def pinned_paths(env: Env, manifests: Iterable[str]) -> frozenset[str]:
     """Return the paths of the files that some manifests pin."""
     with ThreadPoolExecutor(_READERS) as pool:
-        found = list(pool.map(lambda path: read_manifest(env, path), sorted(manifests)))
-    return frozenset(path for paths in found if paths is not None for path in paths)
+        pins = list(pool.map(lambda path: read_manifest(env, path), sorted(manifests)))
+    return frozenset(path for paths in pins if paths is not None for path in paths)
 
 
 def delete_manifest(env: Env, target: str, manifest: str) -> None:
