@@ -22,7 +22,7 @@ from lakehouse.platform.fleet_views.names import table_row
 from lakehouse.spec.contracts.policies import PolicyOrigin, PolicySetting, TablePolicies
 from lakehouse.spec.secrets import redact_text
 from lakehouse.spec.table.scheduling import ALL_SERVICES, parse_common_limits
-from lakehouse.spec.table.services import service_settings
+from lakehouse.spec.table.service_settings import service_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
