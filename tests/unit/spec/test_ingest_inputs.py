@@ -41,6 +41,15 @@ def test_each_input_is_an_ingestion_with_its_own_columns() -> None:
     assert parse(yaml.safe_dump(spec.to_mapping())) == spec
 
 
+def test_spec_of_an_input_has_the_document_of_its_file() -> None:
+    spec = parse(f"{TEXT}schema: {{trip_id: string, paid_at: long, amount: double}}\n")
+    riders, payments = spec.ingestions
+    assert (tuple(riders.schema), payments.schema) == (("trip_id", "rider_at", "rider"), spec.schema)
+    for one in (riders, payments, riders.of_input("payments"), payments.of_input("riders")):
+        assert one.to_mapping() == spec.to_mapping()
+    assert riders.of_input("payments").schema == spec.schema
+
+
 def test_spec_without_inputs_is_its_own_ingestion() -> None:
     spec = parse("table: t\nlocation: l\nrecord_key: k\ningest: {path: landing}\n")
     assert spec.ingestions == (spec,)
