@@ -9,7 +9,7 @@ import yaml
 
 from lakehouse.errors import UserError
 from lakehouse.spec.command_check import check_declared
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand, command_of
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 TEXT = """\
@@ -100,14 +100,14 @@ def test_wrong_inputs_are_refused_with_their_line(old: str, new: str, problem: s
     ],
 )
 def test_command_with_a_wrong_input_is_refused(text: str, name: str | None, problem: str) -> None:
-    command = JobCommand(verb="ingest", action="run", table="trips.yaml", input=name)
+    command = IngestCommand(table="trips.yaml", input=name)
     with pytest.raises(UserError, match=problem):
         check_declared(parse(text), command, {})
 
 
 def test_input_is_for_ingestions_only() -> None:
     with pytest.raises(UserError, match="--input: clean works on the whole table"):
-        JobCommand(verb="clean", action="run", table="t", input="riders")
+        command_of("clean", "run", table="t", input="riders")
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_input_is_for_ingestions_only() -> None:
 )
 def test_flags_that_contradict_a_stream_are_refused(action: str, values: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserError, match=problem):
-        JobCommand(verb="ingest", action=action, table="t.yaml", **values)
+        command_of("ingest", action, table="t.yaml", **values)
