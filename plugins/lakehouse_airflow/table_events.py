@@ -31,8 +31,9 @@ from airflow.sdk import Asset, AssetAlias, BaseOperator, timezone
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from lakehouse.spec.contracts.ingest_commits import IngestCommit, IngestCommits
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS, JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import STORAGE_SETTINGS, JobReport, JobStatus
 from lakehouse.spec.contracts.table_event import TableEvent
+from lakehouse.spec.job_command import JobCommand
 from lakehouse_airflow.assets import GROUP, TABLES, named_table_asset
 from lakehouse_airflow.commands import run_command
 
@@ -128,7 +129,8 @@ class TableEvents:
     def _commits(self, target: str) -> tuple[IngestCommit, ...]:
         """Return the newest commits of the ingestion of a table, newest first."""
         words = ["ingest", "commits", "--table", self.command.table, "--limit", str(_COMPARED), "--output", "json"]
-        words += ["--input", self.command.input] if self.command.input else []
+        name = getattr(self.command, "input", None)
+        words += ["--input", name] if name else []
         words += ["--target", target] if target else []
         return IngestCommits.from_json(run_command(words, variables={STORAGE_SETTINGS: self.storage})).commits
 

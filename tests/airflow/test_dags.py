@@ -16,7 +16,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
-from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import ErrorCode, JobError, JobReport, JobStatus
+from lakehouse.spec.job_command import parse_command
 from lakehouse.spec.table.services import SERVICES
 from tests.support.fake_submit import FakeSubmit
 
@@ -259,7 +260,7 @@ def test_dag_run_stores_the_report_and_the_asset_event(submit: FakeSubmit, write
     assert state == "success"
     assert xcom == report.to_mapping()
     assert [(event["instant"], event["rows"]) for event in events] == [("20260102000000001", 3)]
-    command = JobCommand.from_argv(submit.argv[submit.argv.index("ingest") :])
+    command = parse_command(submit.argv[submit.argv.index("ingest") :])
     assert command.table == str(folder / "orders.yaml")
     assert command.interval_start == "2026-01-01T00:00:00+00:00"
 
@@ -291,7 +292,7 @@ def test_downstream_task_runs_after_a_service_without_work_unless_skip_is_set(su
     dag.deadline = None
     date = datetime(2026, 3, 2, tzinfo=UTC)
     assert task_states(dag.test(logical_date=date)) == {"lay_out": "success", "clean": "success"}
-    command = JobCommand.from_argv(submit.argv[submit.argv.index("clean") :])
+    command = parse_command(submit.argv[submit.argv.index("clean") :])
     assert (command.verb, command.table) == ("clean", "default.ride_trips")
     assert "(Airflow, nightly.ride_trips/" in submit.environment["LAKEHOUSE_AUTHOR"]
     dag.get_task("lay_out").skip_if_nothing_to_do = True

@@ -33,7 +33,8 @@ from lakehouse.errors import (
 )
 from lakehouse.model.drift import ColumnDrift, Drift
 from lakehouse.spec.contracts.decisions import DueServices
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus
+from lakehouse.spec.job_command import JobCommand, parse_command
 from lakehouse_airflow.job_environment import spec_variables
 from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
 from lakehouse_airflow.publish import PublishPartitionsOperator
@@ -67,7 +68,7 @@ def error_report(kind: type[LakehouseError], message: str) -> str:
 
 
 def command_of(argv: list[str]) -> JobCommand:
-    return JobCommand.from_argv(argv[argv.index("ingest") :])
+    return parse_command(argv[argv.index("ingest") :])
 
 
 def test_operator_returns_a_commit_and_adds_it_to_the_asset_event(submit: FakeSubmit) -> None:
@@ -288,7 +289,7 @@ def test_wrong_configuration_fails_without_retry_before_spark_starts(submit: Fak
         task.execute(run_context(task))
     assert not submit.was_started
     checked = submit.check["argv"]
-    assert JobCommand.from_argv(checked[checked.index("ingest") :]).check
+    assert parse_command(checked[checked.index("ingest") :]).check
     settings = json.loads(submit.check["environment"]["LAKEHOUSE_STORAGE_SETTINGS"])
     assert settings == {"spark.hadoop.fs.s3a.endpoint": "http://s3:9000"}
     assert submit.check["environment"]["LAKEHOUSE_JOB"].startswith("ingest.sales.orders/")

@@ -19,8 +19,9 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 
 from lakehouse.errors import CorruptTableError, RetryableError, UserError
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS, JobCommand, JobError, JobReport, JobStatus, SourceLag
+from lakehouse.spec.contracts.job import STORAGE_SETTINGS, JobError, JobReport, JobStatus, SourceLag
 from lakehouse.spec.contracts.stream import StreamEnd, StreamEvent, StreamRun, StreamState, StreamStatus, StreamWatch
+from lakehouse.spec.job_command import parse_command
 from lakehouse.spec.table.table_spec import load_spec
 from lakehouse_airflow import stream, stream_trigger
 from lakehouse_airflow.dags_ingest import ingest_dag
@@ -250,7 +251,7 @@ def deferred(call: Callable[[], object]) -> tuple[StreamWatch, StreamRun]:
 def test_task_starts_a_stream_as_a_process_of_its_own_and_is_deferred(submit: FakeSubmit, commands: Commands) -> None:
     watch, run = deferred(lambda: operator().execute(run_context()))
     assert until(lambda: submit.was_started)
-    command = JobCommand.from_argv(submit.argv[submit.argv.index("ingest") :])
+    command = parse_command(submit.argv[submit.argv.index("ingest") :])
     assert (command.action, command.run_id) == ("stream", watch.run_id)
     assert watch.run_id.startswith("ingest.t/run1/ingest/")
     assert command.run_for is not None and 3590 < int(command.run_for.removesuffix("s")) <= 3600

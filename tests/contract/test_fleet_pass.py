@@ -25,7 +25,8 @@ from lakehouse.platform.services.job_batches import BatchSize
 from lakehouse.platform.services.run import LEASE_MS, RunKey, lease_key, record_end, run_tables
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.fleet import ReleasedRun
-from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.table.services import SERVICES
 from tests.bench.data import orders
 from tests.bench.decisions import counted, idle_and_busy, register_copies
@@ -217,7 +218,7 @@ def test_service_whose_run_had_nothing_to_do_waits_for_a_change_or_a_pause(
     nothing = JobReport(status=JobStatus.NOTHING_TO_DO, table="bench.t0", reason="all is held", code=JobReason.NOT_DUE)
 
     def run_of(name: str, partitions: tuple[str, ...] = ()) -> None:
-        command = JobCommand(verb="compaction", action="run", table="bench.t0", run_id=name, partitions=partitions)
+        command = ServiceCommand(service="compaction", table="bench.t0", run_id=name, partitions=partitions)
         (report,) = run_tables(catalog, ["bench.t0"], command, lambda table, given: nothing)
         assert report.status is JobStatus.NOTHING_TO_DO
         clock.ahead_ms += 1000

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.databases import SparkTasks
 from lakehouse.platform.ingest.run import run_database
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import parse_spec
 from tests.support.memory_database import FIRST_TEXT, NAME, MemoryDatabase, MemoryServer, in_this_process
 
@@ -41,7 +42,7 @@ class Lake:
 
     def run(self, **command: object) -> JobReport:
         """Run once."""
-        wanted = JobCommand(verb="ingest", action="run", table="t", **command)  # type: ignore[arg-type]
+        wanted = IngestCommand(table="t", **command)  # type: ignore[arg-type]
         tasks = SparkTasks(session=self.spark, run=in_this_process)
         return run_database(self.spec, wanted, MemoryServer(self.database, self.has_texts), tasks, access={})
 

@@ -11,7 +11,8 @@ import pytest
 
 from lakehouse.errors import UserError
 from lakehouse.platform.jobs.run import run_job
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand, JobCommand
 
 DONE = JobReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260131120000000", rows=3)
 
@@ -28,7 +29,7 @@ def job(path: Path, *, report: JobReport = DONE) -> tuple[int, list[JobCommand]]
         worked.append(command)
         return report
 
-    command = JobCommand(verb="ingest", action="run", table="orders.yaml", report=str(path))
+    command = IngestCommand(table="orders.yaml", report=str(path))
     return run_job(command, work, lambda command: ()), worked
 
 
@@ -72,7 +73,7 @@ def test_error_of_a_job_is_printed_if_its_report_cannot_be_written(
     def work(command: JobCommand) -> JobReport:
         raise UserError("the column is missing")
 
-    command = JobCommand(verb="ingest", action="run", table="orders.yaml", report=str(path))
+    command = IngestCommand(table="orders.yaml", report=str(path))
     assert run_job(command, work, lambda command: ()) == 64
     assert "UserError: the column is missing" in capsys.readouterr().err
 

@@ -19,7 +19,7 @@ from lakehouse.spec.contracts.task_process import TASK, TaskProcess, process_sta
 JOB = """
 import sys, threading
 from lakehouse.platform.jobs import run, task_watch
-from lakehouse.spec.contracts.job import JobCommand
+from lakehouse.spec.job_command import IngestCommand
 
 task_watch.POLL_S, task_watch.LOST_LOOKS = 0.05, 5
 
@@ -29,7 +29,7 @@ def work(command):
     for _ in range(36_000):
         pause.wait(0.1)
 
-command = JobCommand(verb="ingest", action="run", table="t", report=sys.argv[1])
+command = IngestCommand(table="t", report=sys.argv[1])
 sys.exit(run.run_job(command, work, lambda command: ()))
 """
 PAUSE = "import sys; sys.stdin.read()"

@@ -19,7 +19,8 @@ from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.services.look import LookRequest, look
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 Write = Callable[..., TableSpec]
@@ -54,7 +55,7 @@ def created(spec: TableSpec, rows: pa.Table | None = None) -> Table:
 
 
 def checked(spec: TableSpec) -> tuple[str, ...]:
-    return check_ingest(spec, JobCommand(verb="ingest", action="run", table="t"), environ={}, storage_options={})
+    return check_ingest(spec, IngestCommand(table="t"), environ={}, storage_options={})
 
 
 @pytest.mark.parametrize(("values", "properties"), COLUMNS)

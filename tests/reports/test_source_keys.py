@@ -10,13 +10,14 @@ from pyspark.sql import SparkSession
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.sources.mysql.server import MysqlServer
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from tests.support.mysql import DatabaseServer
 from tests.support.mysql_ingest import Shop
 from tests.support.postgres import PgServer, PgShop
 
 pytestmark = pytest.mark.spark
-CHECK = JobCommand(verb="ingest", action="run", table="x")
+CHECK = IngestCommand(table="x")
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.drift import Drift
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
 
@@ -46,7 +47,7 @@ def spec_of(root: Path, format: str, **settings: Any) -> TableSpec:
 
 def run(spark: SparkSession, spec: TableSpec) -> JobReport:
     """Run once."""
-    return run_ingest(spark, spec, JobCommand(verb="ingest", action="run", table="x"), environ={})
+    return run_ingest(spark, spec, IngestCommand(table="x"), environ={})
 
 
 def rows(spec: TableSpec, *names: str) -> list[tuple[Any, ...]]:

@@ -32,7 +32,8 @@ from lakehouse.platform.ingest.run import (
 )
 from lakehouse.platform.sources.files.file_source import FILES
 from lakehouse.platform.sources.source import SCHEMA
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import PartitionField, TableSpec, load_spec
 from tests.support.file_ingest import changed_ingest, file_ingest
 from tests.support.s3 import S3Server
@@ -62,7 +63,7 @@ class Ingestion:
 
     def run(self, start: str | None = None, end: str | None = None, **command: Any) -> JobReport:
         """Run once."""
-        wanted = JobCommand(verb="ingest", action="run", table="x", interval_start=start, interval_end=end, **command)
+        wanted = IngestCommand(table="x", interval_start=start, interval_end=end, **command)
         return run_ingest(self.spark, self.spec, wanted, environ=self.environ)
 
     def change(self, **ingest: Any) -> None:
@@ -390,7 +391,7 @@ def test_runs_ingest_files_on_s3(spark: SparkSession, s3_server: S3Server, tmp_p
 
     landing = open_storage(f"{root}/landing", s3_server.options)
     landing.put("a.json", b'{"id": 1, "name": "a"}\nnonsense\n')
-    command = JobCommand(verb="ingest", action="run", table="x", run_id="r1")
+    command = IngestCommand(table="x", run_id="r1")
 
     def run() -> JobReport:
         return run_ingest(spark, spec, command, environ={}, storage_options=s3_server.options)

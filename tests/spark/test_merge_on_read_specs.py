@@ -21,7 +21,8 @@ from lakehouse.demo.sample_data import generate
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spark.source import register
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import load_spec
 
 pytestmark = pytest.mark.spark
@@ -41,7 +42,7 @@ ingest: {path: "landing/orders/{start:%Y-%m-%d}/{start:%H}.json"}
 
 
 def run(spark: Any, spec: Path, home: Path, start: str, end: str) -> JobReport:
-    command = JobCommand(verb="ingest", action="run", table=str(spec), interval_start=start, interval_end=end)
+    command = IngestCommand(table=str(spec), interval_start=start, interval_end=end)
     return run_ingest(spark, load_spec(spec), command, environ={"LAKEHOUSE_HOME": str(home)})
 
 

@@ -27,7 +27,8 @@ from lakehouse.errors import UserError
 from lakehouse.model.drift import decode_drift
 from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import file_ingest
 
@@ -177,7 +178,7 @@ class Job:
 
     def run(self) -> JobReport:
         """Ingest the new files."""
-        command = JobCommand(verb="ingest", action="run", table="t")
+        command = IngestCommand(table="t")
         return run_ingest(self.spark, self.spec, command, environ={})
 
     @property

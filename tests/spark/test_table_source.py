@@ -23,8 +23,9 @@ from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
 from lakehouse.platform.sources.tables.table_source import TABLES
 from lakehouse.spark import changes, engine, table_changes
 from lakehouse.spark.transforms import is_repeatable
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.contracts.lineage import LINEAGE
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 
 pytestmark = pytest.mark.spark
@@ -49,7 +50,7 @@ class Etl:
 
     def run(self, spec: TableSpec, **command: Any) -> JobReport:
         """Run the ingestion of a derived table once."""
-        wanted = JobCommand(verb="ingest", action="run", table=spec.table, **command)
+        wanted = IngestCommand(table=spec.table, **command)
         return run_ingest(self.spark, spec, wanted, environ={"LAKEHOUSE_HOME": str(self.root)}, tables=self.tables)
 
     def table(self, name: str) -> Table:

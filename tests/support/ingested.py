@@ -26,7 +26,8 @@ from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.files.file_listing import FileSelection
 from lakehouse.platform.sources.files.file_source import FilesSource
 from lakehouse.platform.sources.source import Batch, Source
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import PartitionField, TableSpec
 from tests.support.file_ingest import file_ingest, files_of
 from tests.support.killed import Host
@@ -142,9 +143,7 @@ class Landing:
         self.last_pid += 1
         faulty = storage or FaultyStorage(self.store)
         ended = frozenset(self.dead if dead is None else dead)
-        command = JobCommand(
-            verb="ingest",
-            action="run",
+        command = IngestCommand(
             table="t",
             run_id=run_id,
             full_refresh=full_refresh,

@@ -15,7 +15,8 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import CHECKPOINT, IngestContext, ingest
 from lakehouse.platform.sources.source import Interval, Source, SourcePlan
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.ingest import IngestSpec
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
@@ -62,9 +63,7 @@ class Landing:
             IngestContext(
                 source=source or self.source(),
                 spec=spec,
-                command=JobCommand(
-                    verb="ingest",
-                    action="run",
+                command=IngestCommand(
                     table="t",
                     interval_start=bounds[0],
                     interval_end=bounds[1],

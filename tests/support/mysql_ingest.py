@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import CHECKPOINT, run_ingest
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.waiting import until
 
@@ -58,7 +59,7 @@ class Shop:
 
     def run(self, **command: Any) -> JobReport:
         """Run once."""
-        wanted = JobCommand(verb="ingest", action="run", table="x", **command)
+        wanted = IngestCommand(table="x", **command)
         return run_ingest(self.spark, self.spec, wanted, environ=self.server.connection)
 
     def table(self, name: str = "") -> Table:

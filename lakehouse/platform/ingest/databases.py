@@ -46,13 +46,13 @@ from lakehouse.spark.database_rows import run_tasks
 from lakehouse.spark.sources import Frame, Session
 from lakehouse.spec.contracts.job import (
     KEPT,
-    JobCommand,
     JobReason,
     JobReport,
     JobStatus,
     SourceLag,
     combined,
 )
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.database_source import METADATA_PREFIX, DatabaseSettings
 from lakehouse.spec.table.location import location_of
 from lakehouse.spec.table.table_spec import TableSpec
@@ -100,7 +100,7 @@ class DatabaseRun:
     tasks: SparkTasks
     spec: TableSpec
     settings: DatabaseSettings
-    command: JobCommand
+    command: IngestCommand
     server: DatabaseServer
     attempt: str
     access: Mapping[str, str]

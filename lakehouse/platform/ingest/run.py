@@ -83,8 +83,9 @@ from lakehouse.spark.sources import (
     schema_to_json,
     storage_options_of,
 )
-from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus, interval_text
+from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus, interval_text
 from lakehouse.spec.contracts.lineage import is_lineage_wanted
+from lakehouse.spec.job_command import IngestCommand, ReplayCommand
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.table.location import location_of
@@ -121,7 +122,7 @@ class IngestContext:
 
     source: Source[Any]
     spec: TableSpec
-    command: JobCommand
+    command: IngestCommand | ReplayCommand
     options: Mapping[str, str]
     env: Env
     open: Callable[[str], Storage]
@@ -148,7 +149,7 @@ class IngestPlan:
 def run_ingest(
     session: Session,
     spec: TableSpec,
-    command: JobCommand,
+    command: IngestCommand,
     *,
     environ: Mapping[str, str],
     storage_options: Mapping[str, str] | None = None,
@@ -180,7 +181,9 @@ def run_ingest(
     return replace(report, interval=command.interval_name)
 
 
-def ingest_context(context: SourceContext, command: JobCommand, source: Source[Any]) -> IngestContext:
+def ingest_context(
+    context: SourceContext, command: IngestCommand | ReplayCommand, source: Source[Any]
+) -> IngestContext:
     """Return the values that a run of this source works with."""
     spec, access = context.spec, context.storage_options
     return IngestContext(
@@ -207,7 +210,7 @@ def timed(run: IngestContext, session: Session, work: Callable[[IngestContext], 
 # parameters: those of a run, whose source is the server
 def run_database(
     spec: TableSpec,
-    command: JobCommand,
+    command: IngestCommand,
     server: DatabaseServer,
     tasks: SparkTasks,
     *,
@@ -454,7 +457,7 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     )
     newest = None if loaded is None else newest_commit(loaded, run.spec)
     committed_at = None if committed is None else committed[0].requested
-    full_refresh = run.command.full_refresh
+    full_refresh = isinstance(run.command, IngestCommand) and run.command.full_refresh
     # Most repeated runs end here, before the source is listed.
     reason = skip_reason(interval, committed_at, repeat=section.replace or full_refresh)
     if reason:

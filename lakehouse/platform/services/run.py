@@ -26,7 +26,8 @@ from lakehouse.platform.jobs.lineage import named
 from lakehouse.platform.services.metrics import Metrics
 from lakehouse.platform.services.retry_recovery import EarlierTries, newest_completion, with_earlier_commit
 from lakehouse.platform.services.run_progress import RecordedProgress
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobError, JobReason, JobReport, JobStatus
+from lakehouse.spec.job_command import ServiceCommand
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ _STATES = {
 }
 _RATES = ("rows", "bad_records", "conflicts")
 #: Runs one service of an open table with the parameters of a command, and returns the report.
-Runner = Callable[[Table, JobCommand], JobReport]
+Runner = Callable[[Table, ServiceCommand], JobReport]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ def lease_key(identifier: str, service: str) -> str:
 def run_tables(
     catalog: Catalog,
     tables: Sequence[str],
-    command: JobCommand,
+    command: ServiceCommand,
     runner: Runner,
     measures: Metrics | None = None,
 ) -> tuple[JobReport, ...]:
@@ -101,7 +102,7 @@ def _predicted(catalog: Catalog, name: str, service: str) -> float | None:
     return None if found is None else float(found)
 
 
-def _run_one(catalog: Catalog, name: str, command: JobCommand, runner: Runner) -> JobReport:
+def _run_one(catalog: Catalog, name: str, command: ServiceCommand, runner: Runner) -> JobReport:
     try:
         entry = catalog.entry(name)
         owner = command.run_id or f"manual-{catalog.clock.now_ms()}"
@@ -125,7 +126,7 @@ def _run_one(catalog: Catalog, name: str, command: JobCommand, runner: Runner) -
 
 
 def _run_and_record(
-    catalog: Catalog, entry: TableEntry, lease: RunLease, command: JobCommand, runner: Runner
+    catalog: Catalog, entry: TableEntry, lease: RunLease, command: ServiceCommand, runner: Runner
 ) -> JobReport:
     history, service = catalog.history, command.verb
     key = RunKey(run_id=lease.owner, table_id=entry.id, service=service)
@@ -221,7 +222,7 @@ def _error_of_lease(catalog: Catalog, lease: RunLease, error: Exception) -> Exce
     )
 
 
-def _with_requests(command: JobCommand, requests: Sequence[dict[str, Any]]) -> JobCommand:
+def _with_requests(command: ServiceCommand, requests: Sequence[dict[str, Any]]) -> ServiceCommand:
     """Return the command extended by requests of users: forced, and limited to the partitions of all requests.
 
     One request without partitions is for the whole table.

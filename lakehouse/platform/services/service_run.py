@@ -12,10 +12,11 @@ from lakehouse.platform.jobs.lineage import service_lineage, with_lineage
 from lakehouse.platform.services.partition_filter import NoPartition, selected_partitions
 from lakehouse.platform.services.registry import table_service
 from lakehouse.platform.services.run import Runner
-from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus
+from lakehouse.spec.job_command import ServiceCommand
 
 
-def run_service(service: str, table: Table, command: JobCommand, spark: Any = None) -> JobReport:
+def run_service(service: str, table: Table, command: ServiceCommand, spark: Any = None) -> JobReport:
     """Run one service of one table and report; raises the errors of the service."""
     clock = table.clock
     started = clock.monotonic_s()

@@ -1,12 +1,9 @@
-"""Arguments and report of a job: the contract between a job and the process that starts it.
-
-Encoders and decoders of both are in this module, so that the Airflow operator and the command line always agree.
-"""
+"""Report of a job, for the process that started it (`lakehouse.spec.job_command` has its arguments)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -21,190 +18,15 @@ from lakehouse.errors import (
     TableBusyError,
     UnsupportedError,
     UserError,
-    nearest,
 )
 from lakehouse.model.drift import ColumnDrift
-from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.contracts.lineage import JobLineage
 from lakehouse.spec.contracts.sync import SyncedTable
-from lakehouse.spec.job_flags import JOB_FLAGS, FlagForm, JobFlag
-from lakehouse.spec.quantities import parse_duration
-from lakehouse.spec.secrets import redact_text, refuse_secrets
+from lakehouse.spec.secrets import redact_text
 
 #: Environment variable with the `spark.hadoop.fs.*` settings of a job as JSON, for a check outside of spark-submit.
 STORAGE_SETTINGS = "LAKEHOUSE_STORAGE_SETTINGS"
-_OUTPUTS = ("text", "json")
-#: The action of a job that repeats an ingestion.
-STREAM = "stream"
-
-
-_FLAGS = {flag.flag: flag for flag in JOB_FLAGS}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobCommand:
-    """The arguments of one run of a job.
-
-    Attributes:
-        verb: Noun of the command line, such as `ingest` or `clean`.
-        action: Verb of the command line, such as `run`.
-        table: Path of a table spec, location of a table, or its name in a catalog.
-        input: Name of the input of a spec with several; None for other specs.
-        interval_start: Start of the data interval in ISO 8601, inclusive; both bounds or none.
-        interval_end: End of the data interval, exclusive.
-        run_id: Identity of the run; every try of a run has the same one.
-        report: Path of the file for the JobReport.
-        full_refresh: Ingest again what earlier commits contain.
-        every: Time between the starts of two commits of a stream, such as `30s`; None for that of the spec.
-        run_for: Time after which a stream ends; None for that of the spec.
-        resnapshot: Tables of a database whose snapshots are read again.
-        instant: Instant of the plan that a table service executes.
-        commit: Instant of the commit whose dead letters are read again; None for all commits.
-        dead_letters: Address of the folder whose dead letters are read again.
-        force: Run a table service that is not due.
-        also: More tables of the catalog for the same process.
-        partitions: The only partitions that a table service works on; empty for all.
-        options: Options of this run only, by their keys.
-        check: Check the command and its table, and run nothing.
-        end_if_idle: With `check`: end the run of an ingestion, with its report, if its source has no new data.
-        output: Form of what the job prints: `text` or `json`; None for text.
-        debug: Print the traceback of an unexpected error.
-    """
-
-    verb: str
-    action: str
-    table: str
-    input: str | None = None
-    interval_start: str | None = None
-    interval_end: str | None = None
-    run_id: str | None = None
-    report: str | None = None
-    full_refresh: bool = False
-    every: str | None = None
-    run_for: str | None = None
-    resnapshot: tuple[str, ...] = ()
-    instant: str | None = None
-    commit: str | None = None
-    dead_letters: str | None = None
-    force: bool = False
-    also: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-    check: bool = False
-    end_if_idle: bool = False
-    output: str | None = None
-    debug: bool = False
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """The tables of the run, `table` first."""
-        return (self.table, *self.also)
-
-    def __post_init__(self) -> None:
-        for name in ("also", "partitions", "resnapshot"):
-            object.__setattr__(self, name, text_list(getattr(self, name), name, allow_empty=True))
-        if (self.interval_start is None) != (self.interval_end is None):
-            raise UserError("a data interval needs both --interval-start and --interval-end")
-        interval = self.interval
-        if interval is not None and interval[0] >= interval[1]:
-            raise UserError(f"--interval-start {self.interval_start} is not before --interval-end {self.interval_end}")
-        if self.commit is not None and self.dead_letters is not None:
-            raise UserError("--commit and --dead-letters both name dead letters; give one", flag="--commit")
-        if self.output not in (None, *_OUTPUTS):
-            raise UserError(f"--output {self.output}: expected text or json", flag="--output")
-        if self.input is not None and self.verb != "ingest":
-            raise UserError(f"--input: {self.verb} works on the whole table, not on an input", flag="--input")
-        if self.also and self.verb == "ingest":
-            raise UserError(f"ingest works on one table; --table was given {len(self.tables)} times", flag="--table")
-        self._check_stream()
-        if self.end_if_idle and not (self.check and (self.verb, self.action) == ("ingest", "run")):
-            raise UserError(
-                f"--end-if-idle: `{self.verb} {self.action}` is not `ingest run --check`",
-                flag="--end-if-idle",
-            )
-        for key in self.options:
-            if not key or "=" in key:
-                raise UserError(f"--option: {key!r} is not the name of an option", option=key)
-        refuse_secrets(self.options, "--option")
-
-    def _check_stream(self) -> None:
-        """Raise UserError for flags of streams on another job, for a wrong duration, and for what streams cannot do."""
-        for flag, text in (("--every", self.every), ("--run-for", self.run_for)):
-            if text is None:
-                continue
-            if self.action != STREAM:
-                raise UserError(f"{flag}: `{self.verb} {self.action}` runs once; use `ingest stream`", flag=flag)
-            if parse_duration(flag, text) == 0:
-                raise UserError(f"{flag} {text}: must be longer than 0 seconds", flag=flag)
-        once = {"--interval-start": self.interval, "--full-refresh": self.full_refresh, "--resnapshot": self.resnapshot}
-        for name, value in once.items():
-            if self.action == STREAM and value:
-                raise UserError(f"{name}: a stream continues from the checkpoint; use `ingest run`", flag=name)
-
-    @property
-    def interval(self) -> tuple[datetime, datetime] | None:
-        """The data interval with time zones; a bound without a time zone is in UTC."""
-        if self.interval_start is None or self.interval_end is None:
-            return None
-        return _moment("--interval-start", self.interval_start), _moment("--interval-end", self.interval_end)
-
-    @property
-    def interval_name(self) -> str:
-        """The text of the data interval in reports and commits, empty for none."""
-        return "" if self.interval is None else interval_text(self.interval)
-
-    def to_argv(self) -> tuple[str, ...]:
-        """Return command line arguments from which `from_argv` builds an equal command."""
-        words = [self.verb, self.action]
-        for flag in JOB_FLAGS:
-            value = getattr(self, flag.field)
-            if flag.form is FlagForm.SWITCH:
-                words += [flag.flag] if value else []
-            elif flag.form is FlagForm.PAIRS:
-                words += [word for key, text in sorted(value.items()) for word in (flag.flag, f"{key}={text}")]
-            elif flag.form is FlagForm.REPEATED:
-                words += [word for text in value for word in (flag.flag, text)]
-            elif value is not None:
-                words += [flag.flag, value]
-        return tuple(words)
-
-    @classmethod
-    def from_argv(cls, argv: Sequence[str]) -> JobCommand:
-        """Parse `verb action --flag value ...`; raise UserError for unknown, missing and repeated arguments."""
-        verb, action, *rest = (*argv, "", "")[: max(2, len(argv))]
-        if not verb or not action or verb.startswith("--") or action.startswith("--"):
-            raise UserError(f"expected a verb and an action, as in 'ingest run', not {' '.join(argv[:2])!r}")
-        values: dict[str, Any] = {}
-        options: dict[str, str] = {}
-        lists: dict[str, list[str]] = {flag.field: [] for flag in JOB_FLAGS if flag.form is FlagForm.REPEATED}
-        for flag, value in _flags(rest):
-            if flag.form is FlagForm.PAIRS:
-                key, equals, text = value.partition("=")
-                if not equals or not key or key in options:
-                    raise UserError(f"--option {key}: expected key=value, each key once", option=key)
-                options[key] = text
-            elif flag.form is FlagForm.REPEATED:
-                lists[flag.field].append(value)
-            elif flag.field in values:
-                raise UserError(f"{flag.flag} was given twice", flag=flag.flag)
-            else:
-                values[flag.field] = True if flag.form is FlagForm.SWITCH else value
-        if not lists["tables"]:
-            raise UserError(f"{verb} {action} needs --table: a table spec, a table's location, or namespace.table")
-        table, *also = lists["tables"]
-        return cls(
-            verb=verb,
-            action=action,
-            table=table,
-            also=tuple(also),
-            partitions=tuple(lists["partitions"]),
-            resnapshot=tuple(lists["resnapshot"]),
-            options=options,
-            **values,
-        )
-
-
 _SUMMED = (
     "rows",
     "inserts",
@@ -473,31 +295,3 @@ def _combined_error(reports: Sequence[JobReport]) -> JobError:
     messages = "; ".join(f"{table}: {error.kind}: {error.message}" for table, error in errors)
     message = f"{len(errors)} of {len(reports)} tables: {messages}"
     return replace(first, message=message, wait_for_s=None)
-
-
-def _flags(words: Sequence[str]) -> Iterator[tuple[JobFlag, str]]:
-    """Yield (flag, value) from `--flag value` and `--flag=value`."""
-    rest = iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        flag = _FLAGS.get(name)
-        if flag is None:
-            known = ", ".join(_FLAGS)
-            raise UserError(f"unknown argument {word!r}.{nearest(name, _FLAGS)} Known: {known}.", flag=name)
-        if flag.form is FlagForm.SWITCH:
-            if equals:
-                raise UserError(f"{name} takes no value", flag=name)
-        elif not equals:
-            following = next(rest, None)
-            if following is None:
-                raise UserError(f"{name} needs a value", flag=name)
-            value = following
-        yield flag, value
-
-
-def _moment(flag: str, text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UserError(f"{flag} {text!r} is not a time in ISO 8601, such as 2026-01-31T00:00:00+00:00") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

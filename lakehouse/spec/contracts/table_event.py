@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from lakehouse.model.drift import ColumnDrift
 from lakehouse.spec.contracts.document import Document
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.job_command import IntervalArguments, JobCommand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,9 @@ class TableEvent(Document):
     @classmethod
     def of(cls, command: JobCommand, report: JobReport) -> TableEvent:
         """Return the event of a job that committed."""
+        start, end = None, None
+        if isinstance(command, IntervalArguments):
+            start, end = command.interval_start, command.interval_end
         return cls(
             instant=report.instant,
             rows=report.rows,
@@ -52,6 +56,6 @@ class TableEvent(Document):
             seconds=report.seconds,
             drift=report.drift,
             missing=len(report.missing),
-            interval_start=command.interval_start,
-            interval_end=command.interval_end,
+            interval_start=start,
+            interval_end=end,
         )

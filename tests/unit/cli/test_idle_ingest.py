@@ -14,7 +14,8 @@ from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.ingest.run import IngestContext, ingest
-from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobReason, JobReport, JobStatus, interval_text
+from lakehouse.spec.contracts.job import ErrorCode, JobReason, JobReport, JobStatus, interval_text
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import load_spec
 from tests.support.ingested import files_source
 
@@ -49,9 +50,7 @@ def ingested(spec: Path, run_id: str, *interval: str) -> JobReport:
     """Run the ingestion with a reader that needs no Spark; it is the run that `idle` must repeat."""
     loaded = load_spec(spec)
     start, end = interval or (None, None)
-    command = JobCommand(
-        verb="ingest", action="run", table=str(spec), run_id=run_id, interval_start=start, interval_end=end
-    )
+    command = IngestCommand(table=str(spec), run_id=run_id, interval_start=start, interval_end=end)
     return ingest(
         IngestContext(
             source=files_source(loaded),

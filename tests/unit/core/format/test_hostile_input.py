@@ -21,7 +21,8 @@ from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.sources.files.file_checkpoint import Checkpoint
 from lakehouse.platform.sources.files.file_probe import _json_names
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.job_command import IngestCommand, JobCommand
 from lakehouse.spec.table.table_spec import parse_spec
 from lakehouse.spec.yaml_section import read_value
 from tests.support.archived import eager
@@ -263,6 +264,6 @@ def test_job_with_deeply_nested_input_ends_with_a_user_error(capsys: pytest.Capt
     def work(command: JobCommand) -> JobReport:
         return work(command)
 
-    command = JobCommand(verb="ingest", action="run", table="orders.yaml")
+    command = IngestCommand(table="orders.yaml")
     assert run_job(command, work, lambda command: ()) == UserError.exit_code
     assert "orders.yaml: a value or a type of the input is nested too deep" in capsys.readouterr().err

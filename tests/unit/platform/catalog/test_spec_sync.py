@@ -16,11 +16,11 @@ from alembic.config import Config
 
 from lakehouse import Table, load_catalog
 from lakehouse.cli import ingest as ingest_command
-from lakehouse.cli import publish as publish_command
 from lakehouse.cli.main import main
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database, _config
 from lakehouse.platform.metastore.memory import MemoryMetastore
+from lakehouse.platform.publish import publication_job
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.table.changes import changes_text, spec_changes
 from lakehouse.spec.table.folder import read_specs, spec_paths
@@ -221,7 +221,7 @@ def test_publication_by_table_name_warns_of_a_file_that_is_not_in_force(
     catalog.load_table("sales.orders").upsert(pa.table({"id": ["a"]}))
     write(more=publish % "2026-02-01")
     metastore = MemoryMetastore()
-    monkeypatch.setattr(publish_command, "open_metastore", lambda *args, **kwargs: metastore)
+    monkeypatch.setattr(publication_job, "open_metastore", lambda *args, **kwargs: metastore)
     words = ("publish", "run", "--table", "sales.orders", "--report", str(tmp_path / "report.json"))
     assert main(words) == 0
     report = JobReport.from_json((tmp_path / "report.json").read_text())

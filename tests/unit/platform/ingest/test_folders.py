@@ -17,7 +17,8 @@ from lakehouse.errors import RetryableError, SourceMissingError, UserError
 from lakehouse.platform.ingest.run import IngestContext, ingest
 from lakehouse.platform.sources.files.file_listing import list_source
 from lakehouse.platform.sources.files.file_source import MISSING
-from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus
+from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
 from tests.support.file_ingest import file_ingest, files_of
 from tests.support.ingested import files_source
@@ -48,7 +49,7 @@ class Hours:
             ingest=file_ingest(path=f"{self.root}/{path}", **settings),
         )
         start, end = interval or (None, None)
-        command = JobCommand(verb="ingest", action="run", table="t", interval_start=start, interval_end=end)
+        command = IngestCommand(table="t", interval_start=start, interval_end=end)
         context = IngestContext(
             source=files_source(spec),
             spec=spec,

@@ -1,8 +1,6 @@
-"""Arguments and reports of jobs: each is decoded to the value that was encoded."""
+"""Reports of jobs: each is decoded to the value that was encoded."""
 
 from __future__ import annotations
-
-from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -20,114 +18,9 @@ from lakehouse.errors import (
     UserError,
 )
 from lakehouse.model.drift import ColumnDrift, Drift
-from lakehouse.spec.contracts.job import (
-    ErrorCode,
-    JobCommand,
-    JobError,
-    JobReason,
-    JobReport,
-    JobStatus,
-    SourceLag,
-    combined,
-)
+from lakehouse.spec.contracts.job import ErrorCode, JobError, JobReason, JobReport, JobStatus, SourceLag, combined
 
-words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 nouns = st.from_regex(r"[a-z][a-z_]{0,10}", fullmatch=True)
-moments = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
-intervals = st.none() | st.tuples(moments, st.timedeltas(timedelta(microseconds=1), timedelta(days=400))).map(
-    lambda pair: (pair[0].isoformat(), (pair[0] + pair[1]).isoformat())
-)
-
-
-@st.composite
-def commands(draw: st.DrawFn) -> JobCommand:
-    interval = draw(intervals)
-    keys = words.filter(lambda key: bool(key) and "=" not in key)
-    verb = draw(nouns)
-    return JobCommand(
-        verb=verb,
-        action=draw(nouns),
-        table=draw(words),
-        interval_start=interval[0] if interval else None,
-        interval_end=interval[1] if interval else None,
-        run_id=draw(st.none() | words),
-        report=draw(st.none() | words),
-        full_refresh=draw(st.booleans()),
-        force=draw(st.booleans()),
-        also=() if verb == "ingest" else draw(st.lists(words, max_size=2).map(tuple)),
-        partitions=draw(st.lists(words, max_size=2).map(tuple)),
-        resnapshot=draw(st.lists(words, max_size=2).map(tuple)),
-        options=draw(st.dictionaries(keys, words, max_size=3)),
-    )
-
-
-@given(command=commands())
-def test_job_command_round_trips_through_argv(command: JobCommand) -> None:
-    argv = command.to_argv()
-    assert JobCommand.from_argv(argv) == command
-    assert all(isinstance(word, str) for word in argv)
-
-
-def test_job_command_argv_has_the_flags_of_the_command_line() -> None:
-    command = JobCommand(
-        verb="ingest",
-        action="run",
-        table="orders.yaml",
-        interval_start="2026-01-01",
-        interval_end="2026-01-02",
-        run_id="r1",
-        report="/tmp/report.json",
-        options={"hoodie.b": "2", "hoodie.a": "x=y"},
-    )
-    text = (
-        "ingest run --table orders.yaml --interval-start 2026-01-01 --interval-end 2026-01-02 --run-id r1 "
-        "--report /tmp/report.json --option hoodie.a=x=y --option hoodie.b=2"
-    )
-    assert " ".join(command.to_argv()) == text
-    assert JobCommand.from_argv(["ingest", "run", "--table=orders.yaml", "--option=hoodie.a=x=y"]).options == {
-        "hoodie.a": "x=y"
-    }
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ("", "expected a verb and an action"),
-        ("ingest", "expected a verb and an action"),
-        ("ingest --table x", "expected a verb and an action"),
-        ("ingest run", "ingest run needs --table"),
-        ("ingest run --table", "--table needs a value"),
-        ("ingest run --tabel x", "unknown argument '--tabel'. Did you mean '--table'?"),
-        ("ingest run orders.yaml", "unknown argument 'orders.yaml'"),
-        ("ingest run --table x --table y", "ingest works on one table; --table was given 2 times"),
-        ("ingest run --table x --full-refresh=yes", "--full-refresh takes no value"),
-        ("ingest run --table x --option a", "--option a: expected key=value"),
-        ("ingest run --table x --option a=1 --option a=2", "each key once"),
-        ("ingest run --table x --interval-start 2026-01-01", "needs both"),
-        ("ingest run --table x --interval-start 2026-01-01 --interval-end 2026-01-01", "is not before"),
-        ("ingest run --table x --interval-start soon --interval-end 2026-01-01", "'soon' is not a time"),
-    ],
-)
-def test_from_argv_names_the_wrong_argument(argv: str, message: str) -> None:
-    with pytest.raises(UserError) as raised:
-        JobCommand.from_argv(argv.split())
-    assert message in raised.value.message
-
-
-def test_interval_bounds_without_time_zone_are_utc() -> None:
-    command = JobCommand(
-        verb="ingest", action="run", table="t", interval_start="2026-01-01", interval_end="2026-01-01T03:00:00+02:00"
-    )
-    assert command.interval == (
-        datetime(2026, 1, 1, tzinfo=UTC),
-        datetime(2026, 1, 1, 3, tzinfo=timezone(timedelta(hours=2))),
-    )
-
-
-def test_from_argv_accepts_several_tables_and_partitions_for_a_service() -> None:
-    words = "clustering run --table a.b --table a.c --partition x --partition y"
-    command = JobCommand.from_argv(words.split())
-    assert command.tables == ("a.b", "a.c") and command.partitions == ("x", "y")
 
 
 def failed(table: str, error: Exception) -> JobReport:
