@@ -11,7 +11,6 @@ from lakehouse.core.format.metadata.few_records import UnusualRecordError
 from lakehouse.core.format.metadata.schema import is_current
 from lakehouse.core.metadata.hfiles import open_hfile
 from lakehouse.core.metadata.read.layers import LayerReader
-from lakehouse.core.metadata.read.validity import validity
 from lakehouse.core.metadata.record_kinds import STATISTICS, RecordKind, in_schema, record_kind, written_schema
 from lakehouse.core.metadata.services.few_merge import few_merged
 from lakehouse.core.metadata.services.rewrite import Rewrite, RewriteKind, Rewritten
@@ -51,11 +50,9 @@ def _rewrite_few(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten:
     base, logs = file_slice.base, file_slice.logs
     if sum(log.size_bytes for log in logs) + (base.size_bytes if base else 0) > _FEW_BYTES:
         raise UnusualRecordError
-    seen = validity(state.timeline, state.data)
-    reader = LayerReader(
-        store.inner.storage, store.cache, seen.completions, appended=store.config.layout.appends_to_logs
-    )
-    layers = reader.layers(file_slice, lambda time: time not in seen.pending)
+    completions, appended = rewrite.validity.completions, store.config.layout.appends_to_logs
+    reader = LayerReader(store.inner.storage, store.cache, completions, appended=appended)
+    layers = reader.layers(file_slice, rewrite.merges)
     kind = record_kind(partition, state.definitions.get(partition))
     schema = written_schema(partition, state.definitions, store.records)
     if kind is STATISTICS and not is_current(schema):
@@ -79,9 +76,8 @@ def _rewrite_many(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten
     """Write the new base file of a file group of any size."""
     state, storage, partition = rewrite.state, rewrite.state.store.inner.storage, operation.partition
     kind = record_kind(partition, state.definitions.get(partition))
-    pending = {instant.requested for instant in state.data.where(pending=True)}
     file_slice = rewrite.slice_of(operation)
-    layers = read_layers(storage, [log.path for log in file_slice.logs], lambda requested: requested not in pending)
+    layers = read_layers(storage, [log.path for log in file_slice.logs], rewrite.merges)
     base = None if file_slice.base is None else open_hfile(storage, file_slice.base.path)
     path = _new_path(rewrite, operation)
     try:

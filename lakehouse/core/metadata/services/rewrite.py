@@ -17,6 +17,7 @@ from functools import partial
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.core.metadata.read.slices import MetadataSlice
+from lakehouse.core.metadata.read.validity import Validity, validity
 from lakehouse.core.metadata.services.state import ServiceState
 from lakehouse.core.metadata.write.files import new_token
 from lakehouse.core.state.file_system_view import DataFile
@@ -41,12 +42,25 @@ _PARALLEL_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """What all tasks of one plan share: the state, the instant, the write token, and the listed files by path."""
+    """The values that all tasks of one plan share.
+
+    Attributes:
+        state: The metadata table.
+        validity: The instants that the tasks merge.
+        instant: The inflight instant of the plan.
+        token: The write token of the new files.
+        files: The listed files by path.
+    """
 
     state: ServiceState
+    validity: Validity
     instant: Instant
     token: str
     files: Mapping[str, DataFile]
+
+    def merges(self, instant: str) -> bool:
+        """Return whether the log blocks of an instant are merged: its action is not pending on the data timeline."""
+        return instant not in self.validity.pending
 
     def slice_of(self, operation: CompactionOperation) -> MetadataSlice:
         """Return the files that an operation merges, with their sizes."""
@@ -137,7 +151,13 @@ def _execute(
     store = state.store
     if instant.state is State.REQUESTED:
         instant = store.timeline_store.start(instant, b"")
-    common = Rewrite(state=state, instant=instant, token=new_token(store.env), files=files)
+    common = Rewrite(
+        state=state,
+        validity=validity(state.timeline, state.data),
+        instant=instant,
+        token=new_token(store.env),
+        files=files,
+    )
     tasks = [partial(kind.task, common, operation) for operation in plan.operations]
     slices = [common.slice_of(operation) for operation in plan.operations]
     if sum(log.size_bytes for merged in slices for log in merged.logs) > _PARALLEL_BYTES:

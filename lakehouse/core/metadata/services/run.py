@@ -187,6 +187,8 @@ def instants_to_archive(timeline: Timeline, data: Timeline) -> tuple[Instant, ..
         Bound(requested=min((i.requested for i in data), default=""), reason="the data timeline has the instant"),
         *(Bound(requested=i.requested, reason="it is pending") for i in timeline.where(pending=True)),
     ]
+    if min(bound.requested for bound in bounds) <= next(iter(timeline)).requested:
+        return ()
     others = (Action.ROLLBACK, Action.RESTORE)
     return plan_archive(timeline, ARCHIVE, CLEAN, bounds, other_actions=others).instants
 
