@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.format.hfile.entries import Entries, entry_count, entry_table
 from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout
-from lakehouse.core.format.metadata.few_records import merged_file_maps, merged_statistics
 from lakehouse.core.format.metadata.locations import decode_locations, encode_locations
 from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
 from lakehouse.core.format.metadata.records import (
@@ -43,8 +43,6 @@ class RecordKind:
         decode_parts: Several tables of entries with one schema to rows of each, with one call of the decoder, whose
             cost hardly depends on the number of entries; None if the decoder drops entries.
         layout: How base files with such records are stored.
-        merge_few: The key and the stored versions of a record, oldest first, to the merged record, without kernels;
-            None if the kind has no such function.
         replaces: Which rows replace all older rows of their key; None if the versions of a record are always merged.
             Rows have a column `deleted` then.
     """
@@ -54,7 +52,6 @@ class RecordKind:
     encode: Callable[[pa.Table], pa.Table]
     decode_parts: Callable[[Sequence[pa.Table], str], list[pa.Table]] | None = None
     layout: Layout = SCANNED
-    merge_few: Callable[[bytes, Sequence[bytes]], bytes | None] | None = None
     replaces: Callable[[pa.Table], pa.ChunkedArray] | None = None
 
 
@@ -63,14 +60,12 @@ FILES = RecordKind(
     merge=merge_files,
     encode=encode_files,
     decode_parts=decode_file_parts,
-    merge_few=merged_file_maps,
 )
 STATISTICS = RecordKind(
     decode=decode_statistics,
     merge=merge_statistics,
     encode=encode_statistics,
     decode_parts=decode_statistics_parts,
-    merge_few=merged_statistics,
     replaces=lambda rows: pc.or_(rows.column("tight"), rows.column("deleted")),
 )
 BLOOMS = RecordKind(decode=decode_blooms, merge=merge_latest, encode=encode_blooms)
@@ -99,11 +94,11 @@ def written_schema(partition: str, definitions: Mapping[str, Definition], record
     return SCHEMA if has_value_types and record_kind(partition, definition) is STATISTICS else records.files
 
 
-def in_schema(entries: pa.Table, kind: RecordKind, schema: str) -> pa.Table:
+def in_schema(entries: Entries, kind: RecordKind, schema: str) -> Entries:
     """Return entries with the form of records in memory in the form of a schema; only statistics differ."""
-    if kind is not STATISTICS or is_current(schema) or not entries.num_rows:
+    if kind is not STATISTICS or is_current(schema) or not entry_count(entries):
         return entries
-    return encode_statistics(decode_statistics(entries, SCHEMA), schema).cast(ENTRIES)
+    return encode_statistics(decode_statistics(entry_table(entries), SCHEMA), schema).cast(ENTRIES)
 
 
 def record_kind(partition: str, definition: Definition | None) -> RecordKind:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +15,6 @@ import pyarrow.compute as pc
 from lakehouse.core.env import Env
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata import keys
-from lakehouse.core.format.metadata.few_records import Statistic, UnusualRecordError
 from lakehouse.core.format.metadata.groups import partition_shards, shard_of
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
 from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
@@ -33,7 +31,6 @@ from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.place import INIT_PREFIX
-from lakehouse.core.metadata.read.few import FEW_KEYS, few_listing, few_statistics
 from lakehouse.core.metadata.read.kept_filters import kept_filters
 from lakehouse.core.metadata.read.layers import (
     Decode,
@@ -49,6 +46,8 @@ from lakehouse.core.metadata.read.newest import newest_statistics
 from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices, slices_by_partition
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
 from lakehouse.core.metadata.read.validity import Validity
+from lakehouse.core.metadata.small.look_up import small_listing, small_statistics
+from lakehouse.core.metadata.small.records import Statistic
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.state.data_files import LISTING
 from lakehouse.core.state.table_config import TableConfig
@@ -126,11 +125,8 @@ class MetadataTable:
         """
         with reading():
             wanted = None if partitions is None else list(dict.fromkeys(partitions))
-            if wanted is not None and len(wanted) <= FEW_KEYS:
-                with suppress(UnusualRecordError):
-                    (slice_,) = self._single(FILES)
-                    return few_listing(self._layers.layers(slice_, self._validity.is_valid), wanted, LISTING)
-            return listing_of_rows(self._files_of(wanted))
+            few = None if wanted is None else small_listing(self._layers_of_files, wanted, LISTING)
+            return listing_of_rows(self._files_of(wanted)) if few is None else few
 
     def ranges(self, columns: Sequence[str], files: pa.Table | None = None, *, each: Each | None = None) -> pa.Table:
         """Return statistics of columns of files as `STAT_ROWS`; `typed_statistics` returns those of a column typed.
@@ -374,6 +370,10 @@ class MetadataTable:
         rows = self._all_files(slice_)
         return rows.filter(pc.is_in(rows.column("key"), value_set=wanted))
 
+    def _layers_of_files(self) -> list[FileLayer]:
+        (slice_,) = self._single(FILES)
+        return self._layers.layers(slice_, self._validity.is_valid)
+
     def _single(self, partition: str) -> tuple[MetadataSlice, ...]:
         found = self.slices(partition)
         if len(found) != 1:
@@ -413,23 +413,24 @@ class MetadataTable:
                     return rows
             return self._find(partition, wanted)
 
-    def few_statistics(self, partition: str, wanted: Sequence[bytes]) -> dict[bytes, Statistic]:
+    def small_statistics(self, partition: str, wanted: Sequence[bytes]) -> dict[bytes, Statistic] | None:
         """Return the merged statistics of a few keys; keys without record are left out.
 
-        Raises:
-            UnusualRecordError: `found` has to be used, because records have to be united or were written by another
-                release.
+        None: `found` has to be used, because records have to be united or were written by another release.
         """
         with reading():
             groups = self.slices(partition)
             of_group: dict[int, list[bytes]] = {}
             for key in wanted:
                 of_group.setdefault(shard_of(key, len(groups)), []).append(key)
-            found: dict[bytes, Statistic] = {}
+            rows: dict[bytes, Statistic] = {}
             for number, keys_of in of_group.items():
                 layers = self._layers.layers(groups[number], self._validity.is_valid)
-                found |= few_statistics(layers, keys_of)
-            return found
+                part = small_statistics(layers, keys_of)
+                if part is None:
+                    return None
+                rows |= part
+            return rows
 
     def _find(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of keys, which are sorted binary values."""

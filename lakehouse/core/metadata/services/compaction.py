@@ -18,7 +18,6 @@ from functools import partial
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.hfile.reader import HFile
 from lakehouse.core.format.hfile.writer import HFileWriter
-from lakehouse.core.format.metadata.few_records import UnusualRecordError
 from lakehouse.core.format.metadata.schema import is_current
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.core.metadata.hfiles import open_hfile
@@ -28,7 +27,6 @@ from lakehouse.core.metadata.read.layers import LayerReader
 from lakehouse.core.metadata.read.slices import MetadataSlice
 from lakehouse.core.metadata.read.validity import validity
 from lakehouse.core.metadata.record_kinds import STATISTICS, RecordKind, in_schema, record_kind, written_schema
-from lakehouse.core.metadata.services.few_merge import few_merged
 from lakehouse.core.metadata.services.group_files import (
     GroupFiles,
     completed_writes,
@@ -38,8 +36,9 @@ from lakehouse.core.metadata.services.group_files import (
     list_groups,
 )
 from lakehouse.core.metadata.services.slice_merge import LogLayer, UnorderedError, merged_batches, read_layers
+from lakehouse.core.metadata.small.merge import small_merge
 from lakehouse.core.metadata.store import MetadataStore, completions_of
-from lakehouse.core.metadata.write.files import base_name, few_base_bytes, new_token
+from lakehouse.core.metadata.write.files import base_bytes, base_name, new_token
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
@@ -241,27 +240,21 @@ def _rewrite(
     state: ServiceState, instant: Instant, operation: CompactionOperation, token: str, group: GroupFiles
 ) -> tuple[WriteStat, Mapping[bytes, bytes] | None]:
     """Write the new base file of one file group; return its records, too, if they are few."""
-    try:
-        return _rewrite_few(state, instant, operation, token, group)
-    except UnusualRecordError:
-        return _rewrite_many(state, instant, operation, token), None
+    few = _rewrite_few(state, instant, operation, token, group)
+    return (_rewrite_many(state, instant, operation, token), None) if few is None else few
 
 
 # parameters: as of `_rewrite`
 def _rewrite_few(
     state: ServiceState, instant: Instant, operation: CompactionOperation, token: str, group: GroupFiles
-) -> tuple[WriteStat, Mapping[bytes, bytes]]:
-    """Write the new base file of a small file group.
-
-    Raises:
-        UnusualRecordError: The file group is not small.
-    """
+) -> tuple[WriteStat, Mapping[bytes, bytes]] | None:
+    """Write the new base file of a small file group; None for another file group."""
     store, partition = state.store, operation.partition
     wanted = set(operation.log_files)
     logs = tuple(log for log in group.logs if log.name in wanted)
     base = next((base for base in group.bases if base.name == operation.data_file), None)
     if sum(log.size_bytes for log in logs) + (base.size_bytes if base else 0) > _FEW_BYTES:
-        raise UnusualRecordError
+        return None
     seen = validity(state.timeline, state.data)
     reader = LayerReader(
         store.inner.storage, store.cache, seen.completions, appended=store.config.layout.appends_to_logs
@@ -269,11 +262,11 @@ def _rewrite_few(
     layers = reader.layers(MetadataSlice(operation.file_id, base, logs), lambda time: time not in seen.pending)
     kind = record_kind(partition, state.definitions.get(partition))
     schema = written_schema(partition, state.definitions, store.records)
-    if kind is STATISTICS and not is_current(schema):
-        raise UnusualRecordError
-    records = few_merged(layers, kind)
+    records = None if kind is STATISTICS and not is_current(schema) else small_merge(layers, kind)
+    if records is None:
+        return None
     path = f"{partition}/{base_name(operation.file_id, instant.requested, token)}"
-    data = few_base_bytes(records, schema, store.env.clock.now_ms(), kind.layout)
+    data = base_bytes(records, schema, store.env.clock.now_ms(), kind.layout)
     store.inner.storage.put(path, data)
     above = layers[1:] if base else layers
     stat = _stat(
