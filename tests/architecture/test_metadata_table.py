@@ -1,8 +1,13 @@
-"""The fast path for few records of the metadata table has few doors."""
+"""The fast path for few records of the metadata table has few doors, and one module knows the kinds of partitions."""
 
 from __future__ import annotations
 
-from tests.architecture.sources import modules
+import ast
+
+import pytest
+
+from lakehouse.model.partition_kind import PartitionKind
+from tests.architecture.sources import Module, modules
 from tests.architecture.test_imports import imported
 
 SMALL = "lakehouse/core/metadata/small"
@@ -35,3 +40,42 @@ def test_only_the_writer_of_hfiles_chooses_the_file_of_one_block() -> None:
     name = "lakehouse.core.format.hfile.one_block."
     users = [m.path for m in modules("lakehouse") if any(found.startswith(name) for found in imported(m.tree))]
     assert users == ["lakehouse/core/format/hfile/writer.py"]
+
+
+#: The only module that finds the kind of a partition by a prefix of its name.
+KINDS = "lakehouse/model/partition_kind.py"
+PREFIXES = frozenset(kind.value for kind in PartitionKind if kind.is_named_by_users)
+
+
+def prefixes(module: Module) -> list[str]:
+    """Return the places of a module that find the kind of an index partition by a prefix of its name."""
+    return [
+        f"{module.path}:{node.lineno}"
+        for node in ast.walk(module.tree)
+        if (isinstance(node, ast.Constant) and node.value in PREFIXES) or _tests_prefix(node)
+    ]
+
+
+def _tests_prefix(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    is_test = node.func.attr in ("startswith", "removeprefix")
+    return is_test and any(name in ast.unparse(arg) for arg in node.args for name in ("SECONDARY", "EXPRESSION"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "SECONDARY = 'secondary_index_'",
+        "name.startswith(PartitionKind.SECONDARY_INDEX)",
+        "name.removeprefix(EXPRESSION_PREFIX)",
+        "name.startswith(('expr_index_', 'x'))",
+    ],
+)
+def test_prefix_of_an_index_partition_is_seen(source: str) -> None:
+    assert prefixes(Module.of("m.py", source)) == ["m.py:1"]
+
+
+def test_only_one_module_finds_the_kind_of_an_index_partition_by_a_prefix() -> None:
+    places = [place for module in modules("lakehouse", "plugins") if module.path != KINDS for place in prefixes(module)]
+    assert places == [], "use partition_kind(name)"

@@ -32,14 +32,14 @@ from lakehouse.core.metadata.partitions.file_statistics import (
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
 from lakehouse.core.state.data_files import one_array
 from lakehouse.core.state.table_config import TableConfig
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 
 class ColumnStatsPartition:
     """One record per file and indexed column."""
 
-    def is_named(self, name: str) -> bool:
-        return name == COLUMN_STATS
+    kind = PartitionKind.COLUMN_STATS
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         return None if definition is not None else "it has no index definition, so its columns are not known"

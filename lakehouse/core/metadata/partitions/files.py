@@ -12,6 +12,7 @@ from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, identifiers
 from lakehouse.core.format.metadata.records import FILE_ROWS, encode_files
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, TableFiles, Update
 from lakehouse.core.state.table_config import TableConfig
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 FILES = "files"
@@ -22,8 +23,7 @@ CLEAN = "clean"
 class FilesPartition:
     """One record per partition with its files, and one record with all partitions."""
 
-    def is_named(self, name: str) -> bool:
-        return name == FILES
+    kind = PartitionKind.FILES
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         return None

@@ -50,6 +50,7 @@ from lakehouse.core.state.data_files import one_array
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import ColumnBounds, Operation
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 PARTITION_STATS = "partition_stats"
@@ -59,8 +60,7 @@ _TEXTS = pa.array([STRING, BYTES], pa.int8())
 class PartitionStatsPartition:
     """One record per partition and indexed column; it uses the columns of `column_stats`."""
 
-    def is_named(self, name: str) -> bool:
-        return name == PARTITION_STATS
+    kind = PartitionKind.PARTITION_STATS
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         if config.is_merge_on_read and config.merge_rule.merger is not None:

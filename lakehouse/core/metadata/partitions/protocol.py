@@ -16,6 +16,7 @@ from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.model.files import FileSlice
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 #: Records as they are stored in an HFile: the key and the encoded value.
@@ -145,8 +146,9 @@ class GroupedBuild(Protocol):
 class IndexPartition(Protocol):
     """One kind of index partition. Implementations have no state; `name` is the partition, as in the property."""
 
-    def is_named(self, name: str) -> bool:
-        """Return whether the partition `name` is of this kind, such as `secondary_index_x`."""
+    @property
+    def kind(self) -> PartitionKind:
+        """The kind of the partitions."""
         ...
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:

@@ -16,24 +16,14 @@ from lakehouse.core.env import Env
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata import keys
 from lakehouse.core.format.metadata.groups import partition_shards, shard_of
-from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
-from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
-from lakehouse.core.format.metadata.records import (
-    BLOOM_ROWS,
-    FILE_ROWS,
-    SECONDARY_ROWS,
-    decode_blooms,
-    decode_files,
-    decode_secondary,
-)
-from lakehouse.core.format.metadata.statistics import STAT_ROWS, decode_statistics
+from lakehouse.core.format.metadata.locations import LOCATION_ROWS
+from lakehouse.core.format.metadata.records import BLOOM_ROWS
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.place import INIT_PREFIX
 from lakehouse.core.metadata.read.kept_filters import kept_filters
 from lakehouse.core.metadata.read.layers import (
-    Decode,
     FileLayer,
     LayerReader,
     Select,
@@ -46,6 +36,7 @@ from lakehouse.core.metadata.read.newest import newest_statistics
 from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices, slices_by_partition
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
 from lakehouse.core.metadata.read.validity import Validity
+from lakehouse.core.metadata.record_kinds import STATISTICS, RecordKind, record_kind
 from lakehouse.core.metadata.small.look_up import small_listing, small_statistics
 from lakehouse.core.metadata.small.records import Statistic
 from lakehouse.core.metadata.store import MetadataStore
@@ -54,10 +45,10 @@ from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 
 FILES, COLUMN_STATS, PARTITION_STATS = "files", "column_stats", "partition_stats"
 RECORD_INDEX, BLOOM_FILTERS = "record_index", "bloom_filters"
-SECONDARY, EXPRESSION = "secondary_index_", "expr_index_"
 
 BLOOMS = pa.schema([("partition", pa.string()), ("name", pa.string()), *list(BLOOM_ROWS)[1:]])
 MATCHES = pa.schema([("value", pa.string()), ("record_key", pa.string())])
@@ -66,7 +57,6 @@ _READERS = 8
 #: With more partitions than this, all files are read and kept.
 _FEW_PARTITIONS = 256
 
-Merge = Callable[[Sequence[Layer]], pa.Table]
 #: Makes another table of the merged rows of one file group.
 Each = Callable[[pa.Table], pa.Table]
 
@@ -402,12 +392,12 @@ class MetadataTable:
     def found(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of these keys, which are sorted binary values."""
         with reading():
-            decode, _, schema = self._kind(partition)
-            if schema is STAT_ROWS:
+            kind = self._kind(partition)
+            if kind is STATISTICS:
                 parts = self._shard(self.slices(partition), wanted, "")
                 tasks = [(self._layers.layers(slice_, self._validity.is_valid), part.keys) for slice_, part in parts]
                 rows = newest_statistics(
-                    tasks, lambda file, held: decoded_layer(file, decode, Select(keys=held), schema)
+                    tasks, lambda file, held: decoded_layer(file, kind.decode, Select(keys=held), kind.rows)
                 )
                 if rows is not None:
                     return rows
@@ -443,13 +433,13 @@ class MetadataTable:
     def _with_prefix(self, partition: str, prefixes: pa.Array, each: Each | None = None) -> pa.Table:
         """Return the merged records whose keys begin with one of the prefixes, which are sorted binary values."""
         groups, version = self.slices(partition), self._version(partition)
-        if partition.startswith(SECONDARY) and version == "V2":
+        if version == "V2":
             return self._merged(partition, self._shard(groups, prefixes, version, partition, prefixes=True))
         return self._merged(partition, [(slice_, Select(prefixes=prefixes)) for slice_ in groups], each=each)
 
     def _version(self, partition: str) -> str:
         """Return the version of an index definition, where it decides the shard of keys."""
-        if not partition.startswith(SECONDARY):
+        if partition_kind(partition) is not PartitionKind.SECONDARY_INDEX:
             return ""
         definition = self.definitions.get(partition)
         return "V1" if definition is None else definition.version
@@ -482,7 +472,8 @@ class MetadataTable:
         each: Each | None = None,
     ) -> pa.Table:
         """Return the merged records that are selected in the layers of its slice, or what `each` makes of them."""
-        decode, merge, schema = self._kind(partition)
+        kind = self._kind(partition)
+        schema = kind.rows
         if partition == RECORD_INDEX and len(tasks) > 1 and all(select.keys is not None for _, select in tasks):
             found = self._joint_locations(tasks)
             if found is not None:
@@ -492,8 +483,8 @@ class MetadataTable:
         def merged(task: tuple[MetadataSlice, Select]) -> pa.Table:
             slice_, select = task
             files = self._layers.layers(slice_, self._validity.is_valid)
-            layers = [decoded_layer(file, decode, select, schema) for file in files]
-            rows = merge(layers) if layers else schema.empty_table()
+            layers = [decoded_layer(file, kind.decode, select, schema) for file in files]
+            rows = kind.merge(layers) if layers else schema.empty_table()
             del layers
             if check:
                 self._check_shards(partition, slice_, rows, numbers[slice_.file_id], len(numbers))
@@ -541,17 +532,9 @@ class MetadataTable:
                 f" {found[found != number][0]} of {count}"
             )
 
-    def _kind(self, partition: str) -> tuple[Decode, Merge, pa.Schema]:
-        if partition == FILES:
-            return decode_files, merge_files, FILE_ROWS
-        if partition == RECORD_INDEX:
-            return decode_locations, merge_latest, LOCATION_ROWS
-        if partition.startswith(SECONDARY):
-            return decode_secondary, merge_latest, SECONDARY_ROWS
-        definition = self.definitions.get(partition) if partition.startswith(EXPRESSION) else None
-        if partition == BLOOM_FILTERS or (definition is not None and definition.index_type == BLOOM_FILTERS):
-            return decode_blooms, merge_latest, BLOOM_ROWS
-        return decode_statistics, merge_statistics, STAT_ROWS
+    def _kind(self, partition: str) -> RecordKind:
+        is_defined = partition_kind(partition) is PartitionKind.EXPRESSION_INDEX
+        return record_kind(partition, self.definitions.get(partition) if is_defined else None)
 
 
 @dataclass(frozen=True, slots=True)

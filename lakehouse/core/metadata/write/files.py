@@ -12,13 +12,13 @@ from lakehouse.core.format.hfile.writer import LOOKED_UP, SCANNED, Layout, write
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
 from lakehouse.core.format.log.delete_block import encode_deletes
 from lakehouse.model.commit import WriteStat
+from lakehouse.model.partition_kind import PartitionKind
 
 #: The token of the log files with which file groups begin.
 INIT_TOKEN = "0-0-0"
 _TOKEN_DIGITS = 7
 #: Entries up to this number are sorted without kernels.
 _FEW_ENTRIES = 256
-_RECORD_INDEX = "record_index"
 #: Locations up to this number are read by one request; readers keep them.
 _FEW_LOCATIONS = 2000
 
@@ -53,7 +53,7 @@ def log_bytes(
     looked up by key as their base files are.
     """
     count = entry_count(entries)
-    is_looked_up = partition == _RECORD_INDEX and count > _FEW_LOCATIONS
+    is_looked_up = partition == PartitionKind.RECORD_INDEX and count > _FEW_LOCATIONS
     layout = LOOKED_UP if is_looked_up else SCANNED
     blocks = []
     if count:
