@@ -12,7 +12,7 @@ The size of blocks decides the cost of a look-up, which reads a whole block for 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lakehouse.core.format.hfile.few_writer import MAX_FEW_KEY_BYTES, few_hfile
+from lakehouse.core.format.hfile.entries import Entries, entry_bytes, entry_count, entry_mapping, entry_table
 from lakehouse.core.format.hfile.key_order import is_ascending
 from lakehouse.core.format.hfile.layout import (
     CELL_BYTES,
@@ -43,6 +43,7 @@ from lakehouse.core.format.hfile.layout import (
     info_numbers,
     write_varint,
 )
+from lakehouse.core.format.hfile.one_block import MAX_ONE_BLOCK_KEY_BYTES, one_block_hfile
 from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.errors import UnsupportedError
 
@@ -84,17 +85,17 @@ LOOKED_UP = Layout(block_bytes=4096, compression="none")
 
 
 def write_hfile(  # parameters: contents and layout of one file
-    entries: pa.Table,
+    entries: Entries,
     *,
     schema: str,
     created_ms: int,
     layout: Layout = SCANNED,
     bounds: bool = False,
 ) -> bytes:
-    """Return the bytes of an HFile.
+    """Return the bytes of an HFile. A few entries that fit into one block are written without kernels.
 
     Args:
-        entries: Columns `key` and `value`, both binary; keys are ascending and distinct.
+        entries: Columns `key` and `value`, both binary, or key -> value; keys are ascending and distinct.
         schema: Avro schema of the values, as JSON.
         created_ms: Creation time, in milliseconds since 1970.
         layout: Size, compression and checksums of blocks.
@@ -104,45 +105,32 @@ def write_hfile(  # parameters: contents and layout of one file
         ValueError: The keys are not ascending, or the blocks of the layout are too large.
         UnsupportedError: A key or the file is longer than the format allows.
     """
-    if entries.num_rows <= _FEW_CELLS and entries.nbytes + CELL_BYTES * entries.num_rows <= layout.block_bytes:
-        keys, values = (entries.column(name).to_pylist() for name in ENTRIES.names)
-        if max(map(len, keys), default=0) <= MAX_FEW_KEY_BYTES:
-            return write_few(keys, values, schema=schema, created_ms=created_ms, layout=layout, bounds=bounds)
+    _check_layout(layout)
+    few = _one_block(entries, layout)
+    if few is not None:
+        return one_block_hfile(
+            few,
+            schema=schema,
+            created_ms=created_ms,
+            compressed=layout.compression == "gz",
+            checksums=layout.checksums,
+            bounds=bounds,
+        )
     pieces: list[bytes] = []
     writer = HFileWriter(pieces.append, schema=schema, created_ms=created_ms, layout=layout, bounds=bounds)
-    writer.add(entries)
+    writer.add(entry_table(entries))
     writer.close()
     return b"".join(pieces)
 
 
-def write_few(  # parameters: contents and layout of one file
-    keys: Sequence[bytes],
-    values: Sequence[bytes],
-    *,
-    schema: str,
-    created_ms: int,
-    layout: Layout = SCANNED,
-    bounds: bool = False,
-) -> bytes:
-    """Return the bytes of an HFile as `write_hfile` does, of entries that fit into one block (`fits_one_block`)."""
-    _check_layout(layout)
-    return few_hfile(
-        keys,
-        values,
-        schema=schema,
-        created_ms=created_ms,
-        compressed=layout.compression == "gz",
-        checksums=layout.checksums,
-        bounds=bounds,
-    )
-
-
-def fits_one_block(keys: Sequence[bytes], values: Sequence[bytes], layout: Layout = SCANNED) -> bool:
-    """Return whether `write_few` writes these entries."""
-    size = sum(map(len, keys)) + sum(map(len, values)) + CELL_BYTES * len(keys)
-    return (
-        len(keys) <= _FEW_CELLS and size <= layout.block_bytes and max(map(len, keys), default=0) <= MAX_FEW_KEY_BYTES
-    )
+def _one_block(entries: Entries, layout: Layout) -> Mapping[bytes, bytes] | None:
+    """Return entries that fit into one block and are few; None for others."""
+    count = entry_count(entries)
+    if count > _FEW_CELLS or entry_bytes(entries) + CELL_BYTES * count > layout.block_bytes:
+        return None
+    few = entry_mapping(entries)
+    # Two equal keys are one key of a mapping; the general writer refuses them.
+    return few if len(few) == count and max(map(len, few), default=0) <= MAX_ONE_BLOCK_KEY_BYTES else None
 
 
 def _check_layout(layout: Layout) -> None:

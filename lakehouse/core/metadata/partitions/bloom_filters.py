@@ -28,6 +28,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 BLOOM_FILTERS = "bloom_filters"
@@ -38,8 +39,7 @@ _PARQUET = ".parquet"
 class BloomFiltersPartition:
     """One record per base file that has a bloom filter."""
 
-    def is_named(self, name: str) -> bool:
-        return name == BLOOM_FILTERS
+    kind = PartitionKind.BLOOM_FILTERS
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         return None

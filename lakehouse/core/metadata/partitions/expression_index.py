@@ -42,7 +42,8 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
-from lakehouse.model.indexing import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_PREFIX
+from lakehouse.model.indexing import BLOOM_FILTERS, COLUMN_STATS
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.policies import Policies
 
 #: The number of file groups that Hudi gives such an index.
@@ -60,9 +61,7 @@ _UTC_MARKS = pa.array([f"\0UTC{number}" for number in range(16)])
 class ExpressionIndexPartition:
     """The results of one function of one column."""
 
-    def is_named(self, name: str) -> bool:
-        """Return whether a partition is an index on an expression."""
-        return name.startswith(EXPRESSION_PREFIX)
+    kind = PartitionKind.EXPRESSION_INDEX
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         """Return why the index cannot be maintained: an unknown function, kind or option, or a type of the column."""

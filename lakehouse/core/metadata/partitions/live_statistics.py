@@ -9,19 +9,17 @@ bounds are then wider than the values, never narrower.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.core.format.metadata.few_records import UnusualRecordError, file_suffix, hash64_of
 from lakehouse.core.format.metadata.keys import column_stats_keys
 from lakehouse.core.format.metadata.statistics import typed_statistics
-from lakehouse.core.metadata.partitions.few_statistics import FEW_ROWS, FewChanges
-from lakehouse.core.metadata.partitions.file_statistics import COLUMN_STATS, FileBounds, column_values, indexed_types
-from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit
+from lakehouse.core.metadata.partitions.file_statistics import FileBounds, column_values
+from lakehouse.core.metadata.partitions.protocol import MetadataCommit
 from lakehouse.core.state.data_files import one_array
 from lakehouse.model.commit import REWRITES, Operation
 
@@ -87,32 +85,6 @@ def live_statistics(
         },
         empty=tuple(partition for partition in wanted if partition not in held),
     )
-
-
-def few_changes(commit: MetadataCommit, definition: Definition, added: Sequence[FileBounds]) -> FewChanges:
-    """Return the input of the rows of a commit of few files; no partition is superseded if its rows are widened.
-
-    Raises:
-        UnusualRecordError: The superseded partitions have many files.
-    """
-    columns = definition.source_fields
-    changes = FewChanges(definition=definition, kinds=indexed_types(commit.schema), added=added)
-    wanted = superseded_partitions(commit)
-    live = commit.live_files(wanted) if wanted else None
-    if live is None:
-        return changes
-    if live.num_rows * len(columns) > FEW_ROWS:
-        raise UnusualRecordError
-    names: dict[str, list[str]] = {partition: [] for partition in wanted}
-    for partition, name in zip(*(live.column(name).to_pylist() for name in ("partition", "name")), strict=True):
-        names[partition].append(name)
-    new = {(file.partition, file.name) for file in added}
-    old = [(path, name) for path, held in names.items() for name in held if (path, name) not in new]
-    suffixes = {file: file_suffix(*file) for file in old}
-    keys = {(column, *file): hash64_of(column) + suffixes[file] for column in columns for file in old}
-    stored = commit.reader().few_statistics(COLUMN_STATS, sorted(keys.values())) if keys else {}
-    files = {place: stored[key] for place, key in keys.items() if key in stored}
-    return replace(changes, superseded=names, files=files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import COMPACTIONS, Operation
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.index_type import stored_index_type
+from lakehouse.model.partition_kind import PartitionKind
 from lakehouse.spec.options.indexing import PARTITIONED_RECORD_INDEX_ENABLE, IndexingPolicy
 from lakehouse.spec.options.policies import Policies
 
@@ -63,8 +64,7 @@ _MAX_GROUPS_PER_TASK = 256
 class RecordIndexPartition:
     """Locations of record keys: one index for the table, or one for each partition (`isPartitioned`)."""
 
-    def is_named(self, name: str) -> bool:
-        return name == RECORD_INDEX
+    kind = PartitionKind.RECORD_INDEX
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         if config.is_merge_on_read and stored_index_type(config.raw).hashes_keys:

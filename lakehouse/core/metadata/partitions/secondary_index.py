@@ -37,7 +37,8 @@ from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import REWRITES
-from lakehouse.model.indexing import IDENTITY, SECONDARY_INDEX, SECONDARY_PREFIX
+from lakehouse.model.indexing import IDENTITY, SECONDARY_INDEX
+from lakehouse.model.partition_kind import PartitionKind, index_name
 from lakehouse.spec.options.policies import Policies
 
 #: File groups of the table whose values one task compares.
@@ -50,9 +51,7 @@ _MIN_GROUPS, _MAX_GROUPS, _ROW_BYTES = 10, 10_000, 32
 class SecondaryIndexPartition:
     """The record keys of each value of one column."""
 
-    def is_named(self, name: str) -> bool:
-        """Return whether a partition is a secondary index."""
-        return name.startswith(SECONDARY_PREFIX)
+    kind = PartitionKind.SECONDARY_INDEX
 
     def refusal(self, name: str, config: TableConfig, definition: Definition | None) -> str | None:
         """Return why the index cannot be maintained: its definition, or a table without stored record keys."""
@@ -169,7 +168,7 @@ def _refuse_type(name: str, column: IndexedColumn) -> None:
     refusal = text_refusal(kinds[column.column]) if column.column in kinds else None
     if refusal is not None:
         raise UnsupportedError(
-            f"{column.storage.root}: the index {name.removeprefix(SECONDARY_PREFIX)} on {column.column!r} cannot be "
+            f"{column.storage.root}: the index {index_name(name)} on {column.column!r} cannot be "
             f"maintained, so it would hide rows: {refusal}. Cast the values, or drop the index with `lakehouse index "
             "drop` and write again",
             column=column.column,

@@ -16,8 +16,7 @@ from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.metadata.read.validity import Validity
 from lakehouse.core.storage.protocol import FileInfo
 from lakehouse.model.files import BaseFile, LogFile
-
-_RECORD_INDEX = "record_index"
+from lakehouse.model.partition_kind import PartitionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def slices_by_partition(groups: Sequence[MetadataSlice]) -> dict[str, list[Metad
     """Return data partition -> its file groups in a partitioned record index; {} for a global one."""
     found: dict[str, list[MetadataSlice]] = {}
     for slice_ in groups:
-        path = data_partition_of(_RECORD_INDEX, slice_.file_id)
+        path = data_partition_of(PartitionKind.RECORD_INDEX, slice_.file_id)
         if path is not None:
             found.setdefault(path, []).append(slice_)
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,27 +15,15 @@ import pyarrow.compute as pc
 from lakehouse.core.env import Env
 from lakehouse.core.format.memory import release_unused
 from lakehouse.core.format.metadata import keys
-from lakehouse.core.format.metadata.few_records import Statistic, UnusualRecordError
 from lakehouse.core.format.metadata.groups import partition_shards, shard_of
-from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
-from lakehouse.core.format.metadata.merge import Layer, merge_files, merge_latest, merge_statistics
-from lakehouse.core.format.metadata.records import (
-    BLOOM_ROWS,
-    FILE_ROWS,
-    SECONDARY_ROWS,
-    decode_blooms,
-    decode_files,
-    decode_secondary,
-)
-from lakehouse.core.format.metadata.statistics import STAT_ROWS, decode_statistics
+from lakehouse.core.format.metadata.locations import LOCATION_ROWS
+from lakehouse.core.format.metadata.records import BLOOM_ROWS
 from lakehouse.core.metadata.definitions import read_definitions
 from lakehouse.core.metadata.partitions.protocol import Definition
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.place import INIT_PREFIX
-from lakehouse.core.metadata.read.few import FEW_KEYS, few_listing, few_statistics
 from lakehouse.core.metadata.read.kept_filters import kept_filters
 from lakehouse.core.metadata.read.layers import (
-    Decode,
     FileLayer,
     LayerReader,
     Select,
@@ -49,16 +36,19 @@ from lakehouse.core.metadata.read.newest import newest_statistics
 from lakehouse.core.metadata.read.slices import MetadataSlice, metadata_slices, slices_by_partition
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, reading
 from lakehouse.core.metadata.read.validity import Validity
+from lakehouse.core.metadata.record_kinds import STATISTICS, RecordKind, record_kind
+from lakehouse.core.metadata.small.look_up import small_listing, small_statistics
+from lakehouse.core.metadata.small.records import Statistic
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.state.data_files import LISTING
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.partition_kind import PartitionKind, partition_kind
 
 FILES, COLUMN_STATS, PARTITION_STATS = "files", "column_stats", "partition_stats"
 RECORD_INDEX, BLOOM_FILTERS = "record_index", "bloom_filters"
-SECONDARY, EXPRESSION = "secondary_index_", "expr_index_"
 
 BLOOMS = pa.schema([("partition", pa.string()), ("name", pa.string()), *list(BLOOM_ROWS)[1:]])
 MATCHES = pa.schema([("value", pa.string()), ("record_key", pa.string())])
@@ -67,7 +57,6 @@ _READERS = 8
 #: With more partitions than this, all files are read and kept.
 _FEW_PARTITIONS = 256
 
-Merge = Callable[[Sequence[Layer]], pa.Table]
 #: Makes another table of the merged rows of one file group.
 Each = Callable[[pa.Table], pa.Table]
 
@@ -126,11 +115,8 @@ class MetadataTable:
         """
         with reading():
             wanted = None if partitions is None else list(dict.fromkeys(partitions))
-            if wanted is not None and len(wanted) <= FEW_KEYS:
-                with suppress(UnusualRecordError):
-                    (slice_,) = self._single(FILES)
-                    return few_listing(self._layers.layers(slice_, self._validity.is_valid), wanted, LISTING)
-            return listing_of_rows(self._files_of(wanted))
+            few = None if wanted is None else small_listing(self._layers_of_files, wanted, LISTING)
+            return listing_of_rows(self._files_of(wanted)) if few is None else few
 
     def ranges(self, columns: Sequence[str], files: pa.Table | None = None, *, each: Each | None = None) -> pa.Table:
         """Return statistics of columns of files as `STAT_ROWS`; `typed_statistics` returns those of a column typed.
@@ -374,6 +360,10 @@ class MetadataTable:
         rows = self._all_files(slice_)
         return rows.filter(pc.is_in(rows.column("key"), value_set=wanted))
 
+    def _layers_of_files(self) -> list[FileLayer]:
+        (slice_,) = self._single(FILES)
+        return self._layers.layers(slice_, self._validity.is_valid)
+
     def _single(self, partition: str) -> tuple[MetadataSlice, ...]:
         found = self.slices(partition)
         if len(found) != 1:
@@ -402,34 +392,35 @@ class MetadataTable:
     def found(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of these keys, which are sorted binary values."""
         with reading():
-            decode, _, schema = self._kind(partition)
-            if schema is STAT_ROWS:
+            kind = self._kind(partition)
+            if kind is STATISTICS:
                 parts = self._shard(self.slices(partition), wanted, "")
                 tasks = [(self._layers.layers(slice_, self._validity.is_valid), part.keys) for slice_, part in parts]
                 rows = newest_statistics(
-                    tasks, lambda file, held: decoded_layer(file, decode, Select(keys=held), schema)
+                    tasks, lambda file, held: decoded_layer(file, kind.decode, Select(keys=held), kind.rows)
                 )
                 if rows is not None:
                     return rows
             return self._find(partition, wanted)
 
-    def few_statistics(self, partition: str, wanted: Sequence[bytes]) -> dict[bytes, Statistic]:
+    def small_statistics(self, partition: str, wanted: Sequence[bytes]) -> dict[bytes, Statistic] | None:
         """Return the merged statistics of a few keys; keys without record are left out.
 
-        Raises:
-            UnusualRecordError: `found` has to be used, because records have to be united or were written by another
-                release.
+        None: `found` has to be used, because records have to be united or were written by another release.
         """
         with reading():
             groups = self.slices(partition)
             of_group: dict[int, list[bytes]] = {}
             for key in wanted:
                 of_group.setdefault(shard_of(key, len(groups)), []).append(key)
-            found: dict[bytes, Statistic] = {}
+            rows: dict[bytes, Statistic] = {}
             for number, keys_of in of_group.items():
                 layers = self._layers.layers(groups[number], self._validity.is_valid)
-                found |= few_statistics(layers, keys_of)
-            return found
+                part = small_statistics(layers, keys_of)
+                if part is None:
+                    return None
+                rows |= part
+            return rows
 
     def _find(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of keys, which are sorted binary values."""
@@ -442,13 +433,13 @@ class MetadataTable:
     def _with_prefix(self, partition: str, prefixes: pa.Array, each: Each | None = None) -> pa.Table:
         """Return the merged records whose keys begin with one of the prefixes, which are sorted binary values."""
         groups, version = self.slices(partition), self._version(partition)
-        if partition.startswith(SECONDARY) and version == "V2":
+        if version == "V2":
             return self._merged(partition, self._shard(groups, prefixes, version, partition, prefixes=True))
         return self._merged(partition, [(slice_, Select(prefixes=prefixes)) for slice_ in groups], each=each)
 
     def _version(self, partition: str) -> str:
         """Return the version of an index definition, where it decides the shard of keys."""
-        if not partition.startswith(SECONDARY):
+        if partition_kind(partition) is not PartitionKind.SECONDARY_INDEX:
             return ""
         definition = self.definitions.get(partition)
         return "V1" if definition is None else definition.version
@@ -481,7 +472,8 @@ class MetadataTable:
         each: Each | None = None,
     ) -> pa.Table:
         """Return the merged records that are selected in the layers of its slice, or what `each` makes of them."""
-        decode, merge, schema = self._kind(partition)
+        kind = self._kind(partition)
+        schema = kind.rows
         if partition == RECORD_INDEX and len(tasks) > 1 and all(select.keys is not None for _, select in tasks):
             found = self._joint_locations(tasks)
             if found is not None:
@@ -491,8 +483,8 @@ class MetadataTable:
         def merged(task: tuple[MetadataSlice, Select]) -> pa.Table:
             slice_, select = task
             files = self._layers.layers(slice_, self._validity.is_valid)
-            layers = [decoded_layer(file, decode, select, schema) for file in files]
-            rows = merge(layers) if layers else schema.empty_table()
+            layers = [decoded_layer(file, kind.decode, select, schema) for file in files]
+            rows = kind.merge(layers) if layers else schema.empty_table()
             del layers
             if check:
                 self._check_shards(partition, slice_, rows, numbers[slice_.file_id], len(numbers))
@@ -540,17 +532,9 @@ class MetadataTable:
                 f" {found[found != number][0]} of {count}"
             )
 
-    def _kind(self, partition: str) -> tuple[Decode, Merge, pa.Schema]:
-        if partition == FILES:
-            return decode_files, merge_files, FILE_ROWS
-        if partition == RECORD_INDEX:
-            return decode_locations, merge_latest, LOCATION_ROWS
-        if partition.startswith(SECONDARY):
-            return decode_secondary, merge_latest, SECONDARY_ROWS
-        definition = self.definitions.get(partition) if partition.startswith(EXPRESSION) else None
-        if partition == BLOOM_FILTERS or (definition is not None and definition.index_type == BLOOM_FILTERS):
-            return decode_blooms, merge_latest, BLOOM_ROWS
-        return decode_statistics, merge_statistics, STAT_ROWS
+    def _kind(self, partition: str) -> RecordKind:
+        is_defined = partition_kind(partition) is PartitionKind.EXPRESSION_INDEX
+        return record_kind(partition, self.definitions.get(partition) if is_defined else None)
 
 
 @dataclass(frozen=True, slots=True)

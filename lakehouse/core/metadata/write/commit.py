@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.format.avro.schema import avro_to_arrow
-from lakehouse.core.format.hfile.writer import fits_one_block
+from lakehouse.core.format.hfile.entries import Entries, entry_count
 from lakehouse.core.format.metadata.groups import shard_of
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
-from lakehouse.core.metadata.partitions.protocol import Definition, IndexPartition, MetadataCommit, Update
+from lakehouse.core.metadata.partitions.protocol import KEYS, Definition, IndexPartition, MetadataCommit, Update
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.place import METADATA, listed_partitions
@@ -33,13 +33,13 @@ from lakehouse.core.metadata.read.unusable import MetadataUnusableError
 from lakehouse.core.metadata.read.validity import missing_instants, validity
 from lakehouse.core.metadata.record_kinds import in_schema, record_kind, written_schema
 from lakehouse.core.metadata.services.run import run_services
+from lakehouse.core.metadata.small.update import small_update
 from lakehouse.core.metadata.staged import StagedLog
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.metadata.write.drop import drop_partitions
 from lakehouse.core.metadata.write.files import (
     INIT_TOKEN,
     ascending,
-    few_log_bytes,
     init_log_bytes,
     log_bytes,
     log_headers,
@@ -71,6 +71,7 @@ T = TypeVar("T")
 _COPY_BYTES = 1 << 20
 _OPERATION = "UPSERT_PREPPED"
 _POLICIES = Policies()
+_NO_KEYS = pa.array([], KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +180,7 @@ def commit_metadata(
         reader=reader,
     )
     of_build = replace(commit, is_building=True, is_last=False)
-    updates = {name: _kind(name).update(name, of_build if name in opened.building else commit) for name in opened.names}
+    updates = {name: _update(name, of_build if name in opened.building else commit) for name in opened.names}
     changed = {name: update.definition for name, update in updates.items() if update.definition is not None}
     if any(opened.definitions.get(name) != definition for name, definition in changed.items()):
         # Files that are stored have no row of a new column, and readers take it as all null, which it is.
@@ -266,6 +267,11 @@ def _stored_ranges(reader: Callable[[], MetadataTable], columns: Sequence[str], 
         return None
 
 
+def _update(name: str, commit: MetadataCommit) -> Update:
+    update = small_update(name, commit)
+    return _kind(name).update(name, commit) if update is None else update
+
+
 def _kind(name: str) -> IndexPartition:
     kind = partition_named(name)
     assert kind is not None, "the guard refused unknown partitions"
@@ -325,11 +331,7 @@ def _write(
     store.keep_files(listed, opened.timeline, done, metadata.stats)
     sizes = {(stat.partition, stat.file_id): stat for stat in metadata.stats}
     for task in tasks:
-        stat = sizes[task.partition, task.file_id]
-        if isinstance(task, FewTask):
-            store.keep_few(done, stat, task.few, task.deletes)
-        else:
-            store.keep_log(done, stat, task.entries, task.deletes, task.rows)
+        store.keep_log(done, sizes[task.partition, task.file_id], task.entries, task.deletes, task.rows)
     return Recorded(instant=done, paths=paths)
 
 
@@ -343,53 +345,45 @@ class GroupTask:
 
     partition: str
     file_id: str
-    entries: pa.Table
+    entries: Entries
     deletes: pa.Array
     rows: pa.Table | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FewTask:
-    """The records of one file group as plain values, ascending by key, and its deletes."""
-
-    partition: str
-    file_id: str
-    few: Mapping[bytes, bytes]
-    deletes: Sequence[bytes]
-
-
-def _few_tasks(name: str, update: Update, groups: Sequence[str]) -> list[FewTask] | None:
-    """Return the file groups that a small update touches; None if its records have to be written as tables."""
-    if update.entries.num_rows or update.new_groups:
+def _tasks_of_mapping(name: str, update: Update, groups: Sequence[str]) -> list[GroupTask] | None:
+    """Return the file groups that the entries of a mapping touch; None if a kernel has to hash the keys."""
+    if not isinstance(update.entries, Mapping) or update.new_groups:
         return None
     deletes = update.deletes.to_pylist() if len(update.deletes) else []
-    if len(groups) > 1 and not all(map(bytes.isascii, (*update.few, *deletes))):
+    if len(groups) > 1 and not all(map(bytes.isascii, (*update.entries, *deletes))):
         return None
     of_group: dict[int, tuple[dict[bytes, bytes], list[bytes]]] = {}
-    for key in sorted(update.few):
-        of_group.setdefault(shard_of(key, len(groups)), ({}, []))[0][key] = update.few[key]
+    for key in sorted(update.entries):
+        of_group.setdefault(shard_of(key, len(groups)), ({}, []))[0][key] = update.entries[key]
     for key in deletes:
         of_group.setdefault(shard_of(key, len(groups)), ({}, []))[1].append(key)
-    if not all(fits_one_block([*few], [*few.values()]) for few, _ in of_group.values()):
-        return None
     return [
-        FewTask(partition=name, file_id=groups[number], few=few, deletes=gone)
-        for number, (few, gone) in sorted(of_group.items())
+        GroupTask(
+            partition=name, file_id=groups[number], entries=entries, deletes=pa.array(gone, KEYS) if gone else _NO_KEYS
+        )
+        for number, (entries, gone) in sorted(of_group.items())
     ]
 
 
 def _group_tasks(
     name: str, update: Update, groups: Sequence[str], definition: Definition | None
-) -> Iterable[GroupTask | FewTask]:
+) -> Iterable[GroupTask]:
     """Yield the file groups that an update touches."""
-    few = _few_tasks(name, update, groups)
-    if few is not None:
-        yield from few
+    if not entry_count(update.entries) and not len(update.deletes):
+        return
+    tasks = _tasks_of_mapping(name, update, groups)
+    if tasks is not None:
+        yield from tasks
         return
     groups = tuple(sorted({*groups, *update.new_groups}))
     kind = _kind(name)
-    entries = ascending(update.all_entries()).combine_chunks()
-    if len(groups) == 1 and (entries.num_rows or len(update.deletes)):
+    entries = ascending(update.entries).combine_chunks()
+    if len(groups) == 1:
         yield GroupTask(partition=name, file_id=groups[0], entries=entries, deletes=update.deletes, rows=update.rows)
         return
     of_entries = np.asarray(kind.shards(name, entries.column("key").combine_chunks(), groups, definition))
@@ -405,20 +399,13 @@ def _group_tasks(
         )
 
 
-def _write_group(
-    store: MetadataStore, requested: str, token: str, created_ms: int, task: GroupTask | FewTask
-) -> WriteStat:
+def _write_group(store: MetadataStore, requested: str, token: str, created_ms: int, task: GroupTask) -> WriteStat:
     name = log_name(task.file_id, requested, token)
     schema = written_schema(task.partition, store.definitions, store.records)
-    headers = log_headers(requested, schema)
-    if isinstance(task, FewTask):
-        data = few_log_bytes(task.partition, headers, task.few, task.deletes, created_ms)
-        counts = (len(task.few), len(task.deletes))
-    else:
-        kind = record_kind(task.partition, store.definitions.get(task.partition))
-        entries = in_schema(task.entries, kind, schema)
-        data = log_bytes(task.partition, headers, entries, task.deletes, created_ms)
-        counts = (task.entries.num_rows, len(task.deletes))
+    kind = record_kind(task.partition, store.definitions.get(task.partition))
+    entries = in_schema(task.entries, kind, schema)
+    data = log_bytes(task.partition, log_headers(requested, schema), entries, task.deletes, created_ms)
+    counts = (entry_count(task.entries), len(task.deletes))
     store.inner.storage.put(f"{task.partition}/{name}", data)
     return log_stat(task.partition, task.file_id, name, requested, size_bytes=len(data), counts=counts)
 

@@ -47,6 +47,7 @@ from lakehouse.core.timeline.table_properties import read_properties, update_pro
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.partition_kind import partition_kind
 
 logger = logging.getLogger(__name__)
 
@@ -167,7 +168,7 @@ def record_build(
 def ordered_kinds(names: Iterable[str]) -> list[tuple[str, IndexPartition]]:
     """Return the partitions in the order in which Hudi initialises them."""
     wanted = sorted(names)
-    found = [(name, kind) for kind in INDEX_PARTITIONS for name in wanted if kind.is_named(name)]
+    found = [(name, kind) for kind in INDEX_PARTITIONS for name in wanted if partition_kind(name) is kind.kind]
     unknown = sorted(set(wanted) - {name for name, _ in found})
     if unknown:
         raise UserError(f"there is no index partition {', '.join(unknown)}")

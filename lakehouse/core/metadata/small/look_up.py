@@ -1,38 +1,35 @@
-"""Look up a few records of the metadata table one by one (MDT-5).
-
-A look-up of a few keys in small files costs mostly the fixed time of Arrow's kernels. The functions here give the same
-records as `MetadataTable` does on tables, which property tests compare.
-"""
+"""Look up a few records of the metadata table one by one (MDT-5)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from lakehouse.core.format.metadata.few_records import (
-    FEW_BYTES,
-    Statistic,
-    UnusualRecordError,
-    add_files,
-    decode_file_map,
-    decode_statistic,
-)
 from lakehouse.core.format.metadata.keys import NON_PARTITIONED
 from lakehouse.core.format.metadata.schema import is_current
 from lakehouse.core.metadata.read.layers import FileLayer
+from lakehouse.core.metadata.small.records import (
+    FEW_BYTES,
+    Statistic,
+    add_files,
+    decode_file_map,
+    decode_statistic,
+    door,
+    refuse,
+)
 
 #: Partitions whose files are looked up one by one.
-FEW_KEYS = 16
+_FEW_KEYS = 16
 
 
-def few_statistics(layers: Sequence[FileLayer], keys: Sequence[bytes]) -> dict[bytes, Statistic]:
-    """Return the merged statistics of keys; keys without record are left out.
+@door
+def small_statistics(layers: Sequence[FileLayer], keys: Sequence[bytes]) -> dict[bytes, Statistic]:
+    """Return the merged statistics of keys, from the layers of a file group; keys without record are left out.
 
-    Raises:
-        UnusualRecordError: Records have to be united, or were written by another release.
+    It is None if records have to be united, or were written by another release.
     """
-    found: dict[bytes, Statistic] = {}
+    rows: dict[bytes, Statistic] = {}
     rest, loose = list(keys), set[bytes]()
     for layer in reversed(layers):
         if not rest:
@@ -44,24 +41,26 @@ def few_statistics(layers: Sequence[FileLayer], keys: Sequence[bytes]) -> dict[b
         for key, value in _stored(layer, rest).items():
             row = decode_statistic(value)
             if row.deleted or key in loose:
-                raise UnusualRecordError
-            found[key] = row
+                refuse()
+            rows[key] = row
             if not row.tight:
                 loose.add(key)
-        rest = [key for key in rest if key not in found or key in loose]
-    return found
+        rest = [key for key in rest if key not in rows or key in loose]
+    return rows
 
 
-def few_listing(layers: Sequence[FileLayer], partitions: Sequence[str], schema: pa.Schema) -> pa.Table:
+@door
+def small_listing(layers: Callable[[], Sequence[FileLayer]], partitions: Sequence[str], schema: pa.Schema) -> pa.Table:
     """Return the files of partitions as a table of partition, name and size.
 
-    Raises:
-        UnusualRecordError: There are many files, or the records were written by another release.
+    It is None for many partitions or files, and if the records were written by another release.
     """
+    if len(partitions) > _FEW_KEYS:
+        refuse()
     keys = {(path or NON_PARTITIONED).encode(): path for path in partitions}
     files: dict[bytes, dict[str, tuple[int, bool]]] = {key: {} for key in keys}
     size = 0
-    for layer in layers:
+    for layer in layers():
         if not layer.has_entries:
             for key in layer.deleted() & files.keys():
                 files[key] = {}
@@ -69,7 +68,7 @@ def few_listing(layers: Sequence[FileLayer], partitions: Sequence[str], schema: 
         for key, value in _stored(layer, list(keys)).items():
             size += len(value)
             if size > FEW_BYTES:
-                raise UnusualRecordError
+                refuse()
             add_files(files[key], decode_file_map(value))
     rows = [
         (keys[key], name, size_bytes)
@@ -86,5 +85,5 @@ def _stored(layer: FileLayer, keys: Sequence[bytes]) -> dict[bytes, bytes]:
     if layer.count == 0:
         return {}
     if schema is None or not is_current(schema):
-        raise UnusualRecordError
+        refuse()
     return layer.stored(keys)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 
 from lakehouse.core.format.hfile.layout import (
@@ -33,7 +33,7 @@ from lakehouse.core.format.hfile.layout import (
 )
 
 #: Keys up to this length are written here, so that the parts that are not compressed fit into one part of gzip.
-MAX_FEW_KEY_BYTES = 1024
+MAX_ONE_BLOCK_KEY_BYTES = 1024
 _CELL_HEAD = struct.Struct(">iih")
 _GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 #: The parts of a gzip stream: whether it is the last one, the length and its complement.
@@ -42,9 +42,8 @@ _NO_BYTES = _GZIP_HEAD + _END + bytes(8)
 _RAW_DEFLATE = -15
 
 
-def few_hfile(  # parameters: contents and layout of one file
-    keys: Sequence[bytes],
-    values: Sequence[bytes],
+def one_block_hfile(  # parameters: contents and layout of one file
+    entries: Mapping[bytes, bytes],
     *,
     schema: str,
     created_ms: int,
@@ -54,11 +53,11 @@ def few_hfile(  # parameters: contents and layout of one file
 ) -> bytes:
     """Return the HFile of entries that fit into one block; the arguments are those of `write_hfile`.
 
-    The keys have at most MAX_FEW_KEY_BYTES bytes. Raises ValueError if they are not ascending.
+    The keys have at most MAX_ONE_BLOCK_KEY_BYTES bytes. Raises ValueError if they are not ascending.
     """
     pieces: list[bytes] = []
     before: bytes | None = None
-    for key, value in zip(keys, values, strict=True):
+    for key, value in entries.items():
         if before is not None and before >= key:
             raise ValueError(f"key {key!r} does not follow {before!r} in ascending order")
         size = len(key) + 2 + len(KEY_SUFFIX)
@@ -73,37 +72,35 @@ def few_hfile(  # parameters: contents and layout of one file
         blocks.append(framed_block(magic, payload, raw_bytes, checksums=has_checksums))
         size += len(blocks[-1])
 
-    if keys:
+    if entries:
         add(DATA, gzipped(cells) if compressed else cells, len(cells))
     load_on_open = size
-    index = index_entry(0, load_on_open, keys[0]) if keys else b""
+    index = index_entry(0, load_on_open, next(iter(entries))) if entries else b""
     add(ROOT_INDEX, _stored(index) if compressed else index, len(index))
     add(ROOT_INDEX, _NO_BYTES if compressed else b"", 0)
     info_offset = size
-    info = _info(keys, values, created_ms, schema, bounds=bounds)
+    info = _info(entries, created_ms, schema, bounds=bounds)
     raw = b"".join(info)
     add(FILE_INFO, _gzipped_info(info, raw, schema) if compressed else raw, len(raw))
     trailer = Trailer(
         info_offset=info_offset,
         load_on_open=load_on_open,
         raw_bytes=len(cells),
-        blocks=1 if keys else 0,
+        blocks=1 if entries else 0,
         meta_blocks=0,
-        entries=len(keys),
-        first_block=0 if keys else -1,
+        entries=len(entries),
+        first_block=0 if entries else -1,
         last_block=0,
         codec=GZ if compressed else NONE,
     )
     return b"".join((*blocks, encode_trailer(trailer)))
 
 
-# parameters: the contents of a file info
-def _info(
-    keys: Sequence[bytes], values: Sequence[bytes], created_ms: int, schema: str, *, bounds: bool
-) -> tuple[bytes, bytes, bytes]:
-    """Return the file info: what precedes the schema, the schema, and what follows it."""
+def _info(entries: Mapping[bytes, bytes], created_ms: int, schema: str, *, bounds: bool) -> tuple[bytes, bytes, bytes]:
+    """Return the file info: the pairs before the schema, the schema, and the pairs after it."""
+    keys = [*entries]
     last = keys[-1] if keys else b""
-    sizes = (sum(map(len, keys)), sum(map(len, values)))
+    sizes = (sum(map(len, keys)), sum(map(len, entries.values())))
     numbers = info_numbers(len(keys), sizes, created_ms)
     head = [_pair("hfile.LASTKEY", struct.pack(">h", len(last)) + last if keys else b"")]
     head += [_pair(name, value) for name, value in numbers.items()]

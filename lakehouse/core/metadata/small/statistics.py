@@ -1,9 +1,8 @@
 """Statistics of a few files and partitions as plain values (MDT-4, MDT-14).
 
-The rules are those of `column_stats`, `partition_stats` and `live_statistics`, which compute on whole tables. A commit
-of few files uses these functions, because the fixed cost of the kernels is a multiple of the rest of such a commit.
-Property tests compare both. What is unusual raises UnusualRecordError, and the caller computes on tables: bounds of
-another type than the column's, and text bounds that have to be read from files.
+The rules are those of `column_stats`, `partition_stats` and `live_statistics`, which compute on whole tables. Refused
+are columns of a type without statistics, deleted rows, bounds of another type than the column, and string bounds that
+have to be read from files.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ import pyarrow as pa
 
 from lakehouse.core.files.base.column_bounds import united
 from lakehouse.core.format.metadata.bounds import DATA, NULL_TYPE, REALS, value_type, wrapper_of
-from lakehouse.core.format.metadata.few_records import Bound, Statistic, UnusualRecordError
 from lakehouse.core.format.metadata.records import PARTITION_STATS, STATS
 from lakehouse.core.metadata.partitions.file_statistics import FileBounds, absent
 from lakehouse.core.metadata.partitions.protocol import Definition
+from lakehouse.core.metadata.small.records import Bound, Statistic, refuse
 from lakehouse.model.commit import ColumnBounds
 
-#: Rows of files and columns up to which plain values are used.
-FEW_ROWS = 512
 _VERSION = "V2"
 _NOTHING = ColumnBounds(low=None, high=None, nulls=0, values=0)
 
@@ -44,15 +41,11 @@ class Form(NamedTuple):
 
 @lru_cache(maxsize=256)
 def form_of(kind: pa.DataType) -> Form:
-    """Return the form of the bounds of a column.
-
-    Raises:
-        UnusualRecordError: Columns of the type have no statistics.
-    """
-    found = value_type(kind)
-    if found is None:
-        raise UnusualRecordError
-    ordinal, info = found
+    """Return the form of the bounds of a column."""
+    typed = value_type(kind)
+    if typed is None:
+        refuse()
+    ordinal, info = typed
     wrapper = wrapper_of(kind, _VERSION)
     is_decimal = pa.types.is_decimal(kind)
     is_fixed = pa.types.is_fixed_size_binary(kind)
@@ -84,20 +77,16 @@ def statistic_of(
 
 
 def bounds_of(row: Statistic, form: Form) -> ColumnBounds:
-    """Return the bounds of a row in physical form; `known` as `typed_statistics` has it (MDT-14).
-
-    Raises:
-        UnusualRecordError: The row is deleted, or its bounds are of another type.
-    """
+    """Return the bounds of a row in physical form; `known` is that of `typed_statistics` (MDT-14)."""
     if row.deleted:
-        raise UnusualRecordError
+        refuse()
     low, high = _physical(row.low, row, form), _physical(row.high, row, form)
-    known = low is not None and high is not None
-    if form.wrapper in REALS and known:
+    is_known = low is not None and high is not None
+    if form.wrapper in REALS and is_known:
         # Hudi stores 0 for both bounds of files with NaN.
-        known = not (low != low or high != high or (low == 0.0 and high == 0.0))
-    if not known and low is None and high is None and not form.is_text:
-        known = row.null_count is not None and row.null_count == row.value_count
+        is_known = not (low != low or high != high or (low == 0.0 and high == 0.0))
+    if not is_known and low is None and high is None and not form.is_text:
+        is_known = row.null_count is not None and row.null_count == row.value_count
     return ColumnBounds(
         low=low,
         high=high,
@@ -105,7 +94,7 @@ def bounds_of(row: Statistic, form: Form) -> ColumnBounds:
         values=row.value_count or 0,
         size_bytes=row.size_bytes or 0,
         raw_bytes=row.raw_bytes or 0,
-        known=known,
+        known=is_known,
     )
 
 
@@ -122,7 +111,7 @@ def _physical(bound: Bound, row: Statistic, form: Form) -> Any:
     if bound.wrapper == 0:
         return None
     if bound.wrapper != form.wrapper or row.type_ordinal != form.ordinal or row.type_info != form.info:
-        raise UnusualRecordError
+        refuse()
     return int.from_bytes(bound.value, "big", signed=True) if form.is_decimal else bound.value
 
 
@@ -150,18 +139,18 @@ class FewChanges:
 def computed_rows(changes: FewChanges) -> dict[tuple[str, str], Statistic]:
     """Return (column, partition) -> row of the superseded partitions; columns without known bounds are left out."""
     new = {(file.partition, file.name): file for file in changes.added}
-    found = {}
+    rows = {}
     for column in changes.definition.source_fields:
         form = form_of(changes.kinds.get(column, pa.string()))
         for partition, names in changes.superseded.items():
             bounds = [_of_file(changes, new, column, partition, name, form) for name in names]
-            known = [one for one in bounds if one is not None and one.known]
-            if names and len(known) == len(bounds):
+            usable = [of_file for of_file in bounds if of_file is not None and of_file.known]
+            if names and len(usable) == len(bounds):
                 total = _NOTHING
-                for one in known:
-                    total = united(total, one)
-                found[column, partition] = statistic_of(partition, column, total, form, tight=True, of_partition=True)
-    return found
+                for of_file in usable:
+                    total = united(total, of_file)
+                rows[column, partition] = statistic_of(partition, column, total, form, tight=True, of_partition=True)
+    return rows
 
 
 # parameters: one row of one file
@@ -184,21 +173,18 @@ def _of_file(
 
 
 def widened_row(stored: Statistic | None, added: Statistic, form: Form) -> Statistic:
-    """Return a stored row of a partition with the bounds and counts of new values, as a row that replaces it.
-
-    Raises:
-        UnusualRecordError: The stored row has bounds of another type, or none although it may have values.
-    """
+    """Return a stored row of a partition with the bounds and counts of new values, as a row that replaces it."""
     whole = added._replace(tight=True)
     if stored is None:
         return whole
     old, new = bounds_of(stored, form), bounds_of(added, form)
-    for bounds in (old, new):
-        if (bounds.low is None) != (bounds.high is None) or (bounds.low is None and bounds.nulls != bounds.values):
-            raise UnusualRecordError
-    if old.low is None and new.low is not None and form.wrapper in DATA:
-        # The row of Hudi for long texts looks like one of nulls; the bounds have to be read from the files.
-        raise UnusualRecordError
+    is_doubtful = any(
+        (bounds.low is None) != (bounds.high is None) or (bounds.low is None and bounds.nulls != bounds.values)
+        for bounds in (old, new)
+    )
+    # The row of Hudi for long strings looks like one of nulls; the bounds have to be read from the files.
+    if is_doubtful or (old.low is None and new.low is not None and form.wrapper in DATA):
+        refuse()
     total = united(old, new)
     typed = stored if new.low is None else added
     return whole._replace(

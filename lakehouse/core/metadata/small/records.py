@@ -1,8 +1,7 @@
-"""Metadata records as plain values, for the few records of a small commit (MDT-4).
+"""Metadata records as plain values: keys, encoding, decoding, merging (MDT-4).
 
-A call of an Arrow kernel costs some microseconds for any number of rows, and `statistics.py`, `records.py` and
-`merge.py` make hundreds of calls. For a handful of records plain values are ten times faster. Both ways give the same
-bytes, which a property test compares. Only records of the schema that this package writes are decoded.
+The bytes are those of `statistics.py`, `records.py` and `merge.py` in `core/format/metadata`. Records of another schema
+than the one that this package writes are refused, and so are damaged records: the general decoder reports the damage.
 """
 
 from __future__ import annotations
@@ -10,17 +9,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from lakehouse.core.format.hfile.reader import ENTRIES
 from lakehouse.core.format.metadata.bounds import BOOLEAN, DATA, DOUBLE, FLOAT, NUMBERS
 from lakehouse.core.format.metadata.keys import ALL_PARTITIONS, NON_PARTITIONED, hash64
 from lakehouse.core.format.metadata.records import FILE_LIST, PARTITION_LIST, PARTITION_STATS, STATS
 from lakehouse.core.format.metadata.schema import WRAPPERS
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: The null meta columns and the empty key.
 _HEAD = bytes(6)
@@ -62,18 +63,36 @@ _statistics: dict[bytes, Statistic] = {}
 
 
 class UnusualRecordError(Exception):
-    """A record has a form that plain values do not support; the kernels for whole tables do."""
+    """Records have a form that plain values do not support; the kernels for whole tables do."""
+
+
+def refuse() -> NoReturn:
+    """Leave the fast path; its door returns None."""
+    raise UnusualRecordError
+
+
+def door(function: Callable[P, R]) -> Callable[P, R | None]:
+    """Make a function of the fast path return None for records that it refuses."""
+
+    @wraps(function)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        try:
+            return function(*args, **kwargs)
+        except UnusualRecordError:
+            return None
+
+    return opened
 
 
 @lru_cache(maxsize=8192)
 def hash64_of(text: str) -> bytes:
-    """Return the hash with 64 bits of a text, as `hash64` does."""
-    found: str = hash64(pa.array([text], pa.string()))[0].as_py()
-    return found.encode()
+    """Return the 64-bit hash of a string, as `hash64` does."""
+    hashed: str = hash64(pa.array([text], pa.string()))[0].as_py()
+    return hashed.encode()
 
 
 def hash128_of(text: str) -> bytes:
-    """Return the hash with 128 bits of a text, as `hash128` does."""
+    """Return the 128-bit hash of a string, as `hash128` does."""
     return base64.b64encode(hashlib.md5(text.encode(), usedforsecurity=False).digest())
 
 
@@ -85,11 +104,6 @@ def partition_key(column: str, partition: str) -> bytes:
 def file_suffix(partition: str, name: str) -> bytes:
     """Return the part of the keys in `column_stats` that follows the hash of the column."""
     return hash64_of(partition or NON_PARTITIONED) + hash128_of(name)
-
-
-def few_entries(keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
-    """Return stored records as entries."""
-    return pa.Table.from_arrays([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=ENTRIES)
 
 
 def encode_statistic(row: Statistic) -> bytes:
@@ -122,16 +136,12 @@ def _encoded_statistic(row: Statistic) -> bytes:
 
 
 def decode_statistic(data: bytes) -> Statistic:
-    """Return the statistics of a stored record.
-
-    Raises:
-        UnusualRecordError: The record is not one of statistics, or it is damaged; `decode_statistics` tells which.
-    """
-    known = _statistics.get(data)
-    if known is None:
-        known = _decoded_statistic(data)
-        _remember(data, known)
-    return known
+    """Return the statistics of a stored record."""
+    row = _statistics.get(data)
+    if row is None:
+        row = _decoded_statistic(data)
+        _remember(data, row)
+    return row
 
 
 def _remember(data: bytes, row: Statistic) -> None:
@@ -155,7 +165,7 @@ def _decoded_statistic(data: bytes) -> Statistic:
     typed = source.optional(lambda: (source.long(), source.optional(source.text)))
     source.expect(b"\0\0")
     if source.at != len(data) or kind not in (STATS, PARTITION_STATS) or name is None or column is None:
-        raise UnusualRecordError
+        refuse()
     ordinal, info = typed or (None, None)
     return Statistic(kind, name, column, low, high, values, nulls, size, raw, deleted, tight, ordinal, info)
 
@@ -163,14 +173,13 @@ def _decoded_statistic(data: bytes) -> Statistic:
 def merged_statistics(key: bytes, versions: Sequence[bytes]) -> bytes | None:
     """Return the merge of the versions of a record of statistics, oldest first; None if it is deleted.
 
-    Raises:
-        UnusualRecordError: Versions have to be united; `merge_statistics` does that.
+    Versions that have to be united are refused.
     """
     newest = decode_statistic(versions[-1])
     if newest.deleted:
         return None
     if len(versions) > 1 and not newest.tight:
-        raise UnusualRecordError
+        refuse()
     return versions[-1]
 
 
@@ -182,7 +191,7 @@ def merged_file_maps(key: bytes, versions: Sequence[bytes]) -> bytes | None:
     if len(versions) == 1:
         return versions[0]
     if sum(map(len, versions)) > FEW_BYTES:
-        raise UnusualRecordError
+        refuse()
     maps = [decode_file_map(version) for version in versions]
     files: dict[str, tuple[int, bool]] = {}
     for newer in maps:
@@ -217,26 +226,22 @@ def encode_file_map(files: Mapping[str, tuple[int, bool]], *, partitions: bool =
 
 
 def decode_file_map(data: bytes) -> dict[str, tuple[int, bool]]:
-    """Return file name -> (size, deleted) of a stored record of `files`.
-
-    Raises:
-        UnusualRecordError: The record is not one of `files`, or it is damaged; `decode_files` tells which.
-    """
+    """Return file name -> (size, deleted) of a stored record of `files`."""
     source = _Source(data)
     source.expect(_HEAD)
     kind = source.long()
     source.expect(b"\2")
-    found: dict[str, tuple[int, bool]] = {}
+    files: dict[str, tuple[int, bool]] = {}
     while count := source.long():
         if count < 0 or count > len(data):
-            raise UnusualRecordError
+            refuse()
         for _ in range(count):
             name = source.text()
-            found[name] = (source.long(), source.flag())
+            files[name] = (source.long(), source.flag())
     source.expect(b"\0\0\0\0")
     if source.at != len(data) or kind not in (PARTITION_LIST, FILE_LIST):
-        raise UnusualRecordError
-    return found
+        refuse()
+    return files
 
 
 def _long(number: int) -> bytes:
@@ -281,7 +286,7 @@ class _Source:
     def expect(self, expected: bytes) -> None:
         end = self.at + len(expected)
         if self._data[self.at : end] != expected:
-            raise UnusualRecordError
+            refuse()
         self.at = end
 
     def long(self) -> int:
@@ -294,13 +299,13 @@ class _Source:
                 self.at = at
                 return (value >> 1) ^ -(value & 1)
             shift += 7
-        raise UnusualRecordError
+        refuse()
 
     def bytes(self) -> bytes:
         length = self.long()
         begin, end = self.at, self.at + length
         if length < 0 or end > len(self._data):
-            raise UnusualRecordError
+            refuse()
         self.at = end
         return self._data[begin:end]
 
@@ -308,25 +313,25 @@ class _Source:
         try:
             return self.bytes().decode()
         except UnicodeDecodeError:
-            raise UnusualRecordError from None
+            refuse()
 
     def flag(self) -> bool:
         at = self.at
         if at >= len(self._data) or self._data[at] > 1:
-            raise UnusualRecordError
+            refuse()
         self.at = at + 1
         return self._data[at] == 1
 
     def optional(self, read: Any) -> Any:
         branch = self.long()
         if branch not in (0, 1):
-            raise UnusualRecordError
+            refuse()
         return read() if branch else None
 
     def bound(self) -> Bound:
         wrapper = self.long()
         if not 0 <= wrapper <= len(WRAPPERS):
-            raise UnusualRecordError
+            refuse()
         if wrapper == 0:
             return Bound()
         if wrapper in DATA:
@@ -338,6 +343,6 @@ class _Source:
         form = _FLOAT if wrapper == FLOAT else _DOUBLE
         begin, end = self.at, self.at + form.size
         if end > len(self._data):
-            raise UnusualRecordError
+            refuse()
         self.at = end
         return Bound(wrapper, form.unpack(self._data[begin:end])[0])
