@@ -67,7 +67,7 @@ def _outside_of_ranges(attempt: WriteAttempt, entries: Sequence[StagedEntry], ba
         return outside
     bounds, numbers = found[KEY], pa.array(np.arange(len(bases)))
     columns = [numbers, one_array(bases.files.column("partition")), bounds.low, bounds.high]
-    tasks = plan_range_tasks(entries, pa.table(columns, schema=RANGES), is_global=attempt.context.global_keys)
+    tasks = plan_range_tasks(entries, pa.table(columns, schema=RANGES), is_global=attempt.context.layout.global_keys)
     is_small = sum(entry.rows for entry in entries) <= ROWS_HERE
     for excluded in _run(attempt, partial(files_without_keys, attempt.context), tasks, here=is_small):
         outside[excluded] = True

@@ -84,8 +84,8 @@ def plan_search(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> KeySearch:
     if attempt.request.replaces:
         index = create_index(index_type, setup)
         return KeySearch(index=index, runs=runs, listing=None, read_logs_of=frozenset())
-    everywhere = context.global_keys and looks_up
-    partitions = None if everywhere else sorted({e.partition for run in runs for e in run.entries})
+    batch = {e.partition for run in runs for e in run.entries}
+    partitions = context.layout.searched(batch) if looks_up else sorted(batch)
     # The metadata table also names files that were lost, whose rows are to be skipped.
     listing = load_listing(table, partitions, on_storage=attempt.policies.write.skips_damage)
     changed = _groups_with_changed_keys(table, context, listing.slices)
@@ -187,7 +187,7 @@ def _groups_with_changed_keys(table: LoadedTable, context: WriteContext, slices:
         return frozenset()
     require_mergeable(table.config)
     marks = {DELETED_COLUMN, OPERATION, table.config.merge_rule.delete_field}
-    if context.global_keys or marks & set(context.schema.names):
+    if context.layout.global_keys or marks & set(context.schema.names):
         return frozenset((s.partition, s.file_id) for s in logged)
     instants = {log.instant for s in logged for log in s.logs}
     written = table.store.files(i for i in table.timeline.writes() if i.requested in instants)

@@ -184,11 +184,11 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         bytes_per_row=bytes_per_row(table, policies),
         incoming=_incoming(table, policies, request, batch),
         layout=StagingLayout(
+            global_keys=used_index.is_global,
             buckets=buckets if used_index.hashes_keys else None,
             hash_order=used_index.has_ring,
             hash_fields=index.hashed_fields,
         ),
-        global_keys=used_index.is_global,
         move_partitions=index.moves_rows,
         max_log_bytes=policies.log.max_file_bytes,
         cdc=config.cdc,

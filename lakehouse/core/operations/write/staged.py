@@ -81,7 +81,7 @@ def stage(attempt: WriteAttempt) -> None:
     context = attempt.context
     if not attempt.staged:
         attempt.staged.extend(_staged(attempt))
-    if any(run.buckets != context.layout.buckets for run in attempt.staged):
+    if not all(context.layout.fits(run) for run in attempt.staged):
         # The buckets of partitions changed since an earlier attempt staged the rows.
         attempt.staged[:] = attempt.engine.run(partial(regroup_run, context), list(attempt.staged), light=True)
 
@@ -201,7 +201,7 @@ def find_keys(attempt: WriteAttempt, runs: Sequence[StagedRun], files: Sequence[
     staged = [entry for run in runs for entry in run.entries]
     tasks = []
     for file in files:
-        entries = tuple(e for e in staged if context.global_keys or e.partition == file.partition)
+        entries = context.layout.entries_for(staged, file.partition)
         if entries:
             tasks.append(TagTask(bases=(file,), entries=entries))
     found = attempt.engine.run(partial(tag_files, context), tasks, light=True)

@@ -33,7 +33,6 @@ from lakehouse.core.files.keys.tombstones import (
 )
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.log.delete_values import written_as
-from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.index.write_tasks import StagedRun, TagTask
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.slices import load_slices
@@ -124,17 +123,13 @@ class RememberedDeletes:
     def _found(self, runs: Sequence[StagedRun]) -> tuple[StagedRun, ...]:
         """Return the stored records with the keys to delete, as runs."""
         context, entries = self.context, [entry for run in runs for entry in run.entries]
-        slices = load_slices(self.table, None if context.global_keys else sorted({e.partition for e in entries}))
+        slices = load_slices(self.table, context.layout.searched(e.partition for e in entries))
         read = slice_context(self.table, context.schema, budget=context.policy.memory_budget_bytes)
         tasks = []
         for file_slice in slices:
-            partition, bucket = (
-                file_slice.partition,
-                -1 if context.layout.buckets is None else bucket_of(file_slice.file_id),
-            )
-            matching = [e for e in entries if context.global_keys or (e.partition, e.bucket) == (partition, bucket)]
+            matching = context.layout.entries_for_group(entries, file_slice.partition, file_slice.file_id)
             if matching:
-                tasks.append(TagTask(bases=(), entries=tuple(matching), slices=(file_slice,)))
+                tasks.append(TagTask(bases=(), entries=matching, slices=(file_slice,)))
         found = self.engine.run(partial(found_versions, context, read), tasks, light=True)
         return tuple(run for run in found if run is not None)
 

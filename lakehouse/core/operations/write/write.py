@@ -395,7 +395,7 @@ def _prepared_commit(written: _Written, metadata: CommitMetadata, deletes: Remem
         updates=prepared.updates,
         resizes=written.resizes,
         staging=staging,
-        global_keys=context.global_keys,
+        global_keys=context.layout.global_keys,
         finds_keys=partial(find_keys, attempt, compared) if compares_keys else None,
         deleted_in=frozenset(
             e.partition for run in compared for e in run.entries if e.deletes or context.incoming.deletes_only
