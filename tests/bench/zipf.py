@@ -24,7 +24,7 @@ from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.engine.protocol import R, T, TaskFunction
 from lakehouse.core.files.stage import staged_parts
 from lakehouse.core.files.stage.staging import stage_shard
-from lakehouse.core.index.bucket import bucket_ids
+from lakehouse.core.index.hash.bucket import bucket_ids
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.operations.write import staged
 from lakehouse.core.operations.write.attempt import WriteAttempt

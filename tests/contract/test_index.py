@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.format.hashing_metadata import INITIAL_INSTANT, HashingMetadata, HashingNode, initial_metadata
-from lakehouse.core.index.bucket import bucket_ids, bucket_of
-from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.bucket import bucket_ids, bucket_of
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.registry import INDEXES, create_index
 from lakehouse.core.index.write_tasks import GroupTask, LocatedRows, Sizing, StagedEntry, TagResult

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.hashing import load_rings
 from lakehouse.core.operations.load.resizes import pending_plans

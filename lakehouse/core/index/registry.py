@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from lakehouse.core.index.bucket_index import BucketIndex
-from lakehouse.core.index.consistent_index import ConsistentBucketIndex
 from lakehouse.core.index.file_index import FileIndex
+from lakehouse.core.index.hash.bucket_index import BucketIndex
+from lakehouse.core.index.hash.consistent_index import ConsistentBucketIndex
 from lakehouse.core.index.protocol import Index, IndexSetup
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.index_type import (

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakehouse.core.index.bucket import bucket_of
-from lakehouse.core.index.consistent_hashing import key_hashes
+from lakehouse.core.index.hash.bucket import bucket_of
+from lakehouse.core.index.hash.consistent_hashing import key_hashes
 from lakehouse.core.index.write_tasks import StagedEntry, StagedRun
 from lakehouse.spec.table.bucket_rules import BucketRules
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakehouse.core.files.stage.staging import KEY, StagedReader
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.hashing_metadata import LARGEST_HASH
-from lakehouse.core.index.consistent_hashing import key_hashes
+from lakehouse.core.index.hash.consistent_hashing import key_hashes
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.model.attempt import Attempt
 

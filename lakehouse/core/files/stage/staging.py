@@ -20,8 +20,8 @@ from lakehouse.core.files.base.base_reader import align
 from lakehouse.core.files.stage.memory_budget import give_back
 from lakehouse.core.files.stage.write_context import Batches, WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.index.bucket import bucket_ids
-from lakehouse.core.index.consistent_hashing import key_hashes
+from lakehouse.core.index.hash.bucket import bucket_ids
+from lakehouse.core.index.hash.consistent_hashing import key_hashes
 from lakehouse.core.index.write_tasks import StagedEntry, StagedRun
 from lakehouse.core.rows.absent_columns import LACKS, bits_of, bits_without
 from lakehouse.core.rows.casting import writable

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.format.file_names import parse_base_file
-from lakehouse.core.index.resizes import PendingResize
+from lakehouse.core.index.hash.resizes import PendingResize
 from lakehouse.core.metadata.change import change_of_commit
 from lakehouse.core.metadata.staged import StagedRecordsError, StagedUpdate
 from lakehouse.core.operations.commit.bucket_counts import changed_bucket_rules

@@ -15,7 +15,7 @@ from dataclasses import replace
 import pyarrow.compute as pc
 
 from lakehouse.core.format.timeline.clustering import RESIZE_BUCKETS, RESIZE_RING
-from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.hash.consistent_hashing import Ring
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules, store_changed_rules
 from lakehouse.core.operations.commit.clustering_conflicts import groups_of_active_writes, write_without_profile
 from lakehouse.core.operations.load.hashing import load_rings, mark_valid, store_rings

@@ -21,7 +21,7 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.format.hashing_metadata import metadata_folder
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
-from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.hash.consistent_hashing import Ring
 from lakehouse.core.layout.registry import has_completion_times
 from lakehouse.core.operations.commit.bucket_counts import readable_bucket_rules
 from lakehouse.core.operations.load.archive_checks import check_archive

@@ -19,10 +19,10 @@ from lakehouse.core.files.base.hash_ranges import divide_run
 from lakehouse.core.files.keys.located_keys import locate, plan_locating
 from lakehouse.core.files.log.log_reader import OPERATION
 from lakehouse.core.files.stage.write_context import WriteContext
-from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.hash.consistent_hashing import Ring
+from lakehouse.core.index.hash.resizes import PendingResize, RingResize
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.registry import create_index
-from lakehouse.core.index.resizes import PendingResize, RingResize
 from lakehouse.core.index.write_tasks import LocatedRows, Sizing, StagedEntry, StagedRun
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.load.hashing import require_rings

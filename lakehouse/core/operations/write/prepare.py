@@ -17,7 +17,7 @@ from lakehouse.core.files.log.log_reader import OPERATION
 from lakehouse.core.files.stage.staging import check_partition_paths
 from lakehouse.core.files.stage.write_context import Incoming, WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
-from lakehouse.core.index.resizes import PendingResize
+from lakehouse.core.index.hash.resizes import PendingResize
 from lakehouse.core.index.staging_layout import StagingLayout
 from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.metadata.partitions.file_statistics import measured_columns

@@ -26,8 +26,8 @@ from lakehouse.core.files.stage.markers import group_markers
 from lakehouse.core.files.stage.staged_parts import merge_parts, plan_merges, ways_for, write_parts
 from lakehouse.core.files.stage.staging import regroup_run, stage_shard
 from lakehouse.core.files.stage.write_context import WriteContext
-from lakehouse.core.index.copies import copied_deletes
-from lakehouse.core.index.resizes import PendingResize
+from lakehouse.core.index.hash.bucket_index import copied_deletes
+from lakehouse.core.index.hash.resizes import PendingResize
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun, TagResult, TagTask
 from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
 from lakehouse.core.operations.commit.results import Conflict, NothingToDo

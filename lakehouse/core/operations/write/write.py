@@ -20,8 +20,8 @@ from functools import partial
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.timeline.commit_metadata import encode_requested_replace
-from lakehouse.core.index.bucket import bucket_of
-from lakehouse.core.index.resizes import PendingResize
+from lakehouse.core.index.hash.bucket import bucket_of
+from lakehouse.core.index.hash.resizes import PendingResize
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_unreported
 from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit

@@ -16,7 +16,7 @@ from lakehouse.core.format.hashing_metadata import (
     marker_path,
     metadata_path,
 )
-from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.hashing import load_rings
 from lakehouse.core.operations.load.slices import load_slices

@@ -23,7 +23,7 @@ from lakehouse.core.format.hashing_metadata import (
     name_based_id,
 )
 from lakehouse.core.format.xxhash import xxh32
-from lakehouse.core.index.bucket import key_values
+from lakehouse.core.index.hash.bucket import key_values
 
 Hashes = npt.NDArray[np.int32]
 
