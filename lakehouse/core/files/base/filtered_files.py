@@ -72,7 +72,7 @@ def filter_files(context: WriteContext, filters: StoredFilters, attempt: Attempt
         by_partition.setdefault(context.layout.scope(partition), []).append(number)
     for searched, numbers in by_partition.items():
         entries = context.layout.entries_for(task.entries, searched)
-        for part in key_parts(context, entries, uses_filters=True) if entries else ():
+        for part in key_parts(context, entries, asks_filters=True) if entries else ():
             candidates = CandidateKeys(staged_keys(context, part))
             for number in numbers:
                 partition, name, kind = names[number]
