@@ -84,8 +84,8 @@ def plan_filtered_tags(
     is_asked = searched.is_in_groups(setup.asked)
     asked, others = searched.filter(is_asked), searched.filter(~is_asked)
     tasks = [
-        replace(task, uses_filters=uses_filters)
-        for some, uses_filters in ((others, True), (asked, False))
+        replace(task, asks_filters=asks_filters)
+        for some, asks_filters in ((others, True), (asked, False))
         for task in plan_tags(staged, some, global_keys=global_keys, parallelism=parallelism, read_logs_of=read_logs_of)
     ]
     return tuple(tasks)

@@ -65,7 +65,7 @@ class LocatedRows:
 class TagTask:
     """A look-up: search the keys of `entries` in base files, or in slices whose logs are merged first.
 
-    With `uses_filters` the bloom filters of `bases` exclude keys before the keys of a file are read. If the
+    With `asks_filters` the bloom filters of `bases` exclude keys before the keys of a file are read. If the
     locations of keys are stored, `located` has the rows to search in each base file or slice; other rows are not in it.
     With `trusts_locations` they are its matches, and the file is not read.
     """
@@ -73,7 +73,7 @@ class TagTask:
     bases: tuple[BaseFile, ...]
     entries: tuple[StagedEntry, ...]
     slices: tuple[FileSlice, ...] = ()
-    uses_filters: bool = False
+    asks_filters: bool = False
     located: tuple[tuple[LocatedRows, ...], ...] = ()
     trusts_locations: bool = False
 

@@ -69,10 +69,10 @@ def filter_files(context: WriteContext, filters: StoredFilters, attempt: Attempt
     texts = rows.column("filter").combine_chunks()
     by_partition: dict[str, list[int]] = {}
     for number, (partition, _, _) in enumerate(names):
-        by_partition.setdefault("" if context.global_keys else partition, []).append(number)
+        by_partition.setdefault(context.layout.scope(partition), []).append(number)
     for searched, numbers in by_partition.items():
-        entries = tuple(e for e in task.entries if context.global_keys or e.partition == searched)
-        for part in key_parts(context, entries, uses_filters=True) if entries else ():
+        entries = context.layout.entries_for(task.entries, searched)
+        for part in key_parts(context, entries, asks_filters=True) if entries else ():
             candidates = CandidateKeys(staged_keys(context, part))
             for number in numbers:
                 partition, name, kind = names[number]

@@ -54,10 +54,10 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
         for reader in readers:
             stack.callback(reader.close)
         found = [stack.enter_context(MatchCollector(context, task.entries)) for _ in task.bases]
-        for part in key_parts(context, task.entries, uses_filters=task.uses_filters):
+        for part in key_parts(context, task.entries, asks_filters=task.asks_filters):
             keys = staged_keys(context, part)
             bounds = pc.min_max(keys)
-            candidates = CandidateKeys(keys) if task.uses_filters else None
+            candidates = CandidateKeys(keys) if task.asks_filters else None
             useless = 0
             for base, reader, matches in zip(task.bases, readers, found, strict=True):
                 if not may_hold(reader, bounds):
@@ -190,9 +190,9 @@ def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYT
         yield tuple(part)
 
 
-def key_parts(context: WriteContext, entries: Entries, *, uses_filters: bool = False) -> Iterator[Entries]:
+def key_parts(context: WriteContext, entries: Entries, *, asks_filters: bool = False) -> Iterator[Entries]:
     """Divide the entries into parts whose keys fit the budget of a look-up, or of one that asks filters first."""
-    factor = FILTERED_KEY_FACTOR if uses_filters else 1.0
+    factor = FILTERED_KEY_FACTOR if asks_filters else 1.0
     return entry_parts(entries, context.policy.memory_budget_bytes, factor * _key_bytes(context, entries))
 
 

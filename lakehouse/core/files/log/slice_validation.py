@@ -21,8 +21,8 @@ from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
 from lakehouse.core.format.log.blocks import BlockType, scan_blocks
 from lakehouse.core.format.log.scan import lost_blocks
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
-from lakehouse.core.index.bucket import bucket_ids, bucket_of
-from lakehouse.core.index.consistent_hashing import Ring, key_hashes
+from lakehouse.core.index.hash.bucket import bucket_ids, bucket_of
+from lakehouse.core.index.hash.consistent_hashing import Ring, key_hashes
 from lakehouse.core.layout.protocol import TableLayout
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.log_entries import ColumnSets

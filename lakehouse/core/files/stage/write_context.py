@@ -72,8 +72,7 @@ class WriteContext:
         policy: The options of the write.
         bytes_per_row: The expected size of a row in a file.
         incoming: What the rows of the batch are, and what they lack.
-        layout: How the index needs the staged rows.
-        global_keys: Keys are looked up in all partitions.
+        layout: How the index needs the staged rows, and where it may have stored rows with their keys.
         move_partitions: A row whose partition changed moves there; otherwise it is updated in its old partition.
         max_log_bytes: The maximum size of a log file.
         cdc: The contents of change logs; None if the table has none.
@@ -95,7 +94,6 @@ class WriteContext:
     bytes_per_row: float
     incoming: Incoming = field(default_factory=Incoming)
     layout: StagingLayout = field(default_factory=StagingLayout)
-    global_keys: bool = False
     move_partitions: bool = False
     max_log_bytes: int = 1 << 30
     cdc: CdcMode | None = None

@@ -38,7 +38,6 @@ from lakehouse.core.state.table_config import CDC_ENABLED, require_mergeable
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.display import Readable, Shown, count_text
-from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
 
@@ -160,11 +159,10 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
     changes = _changes(table, commits)
     if any(s is not None and s.logs for change in changes for s in (change.before, change.after)):
         require_mergeable(table.config)
-    if where is not None and not stored_index_type(table.config.raw).is_global:
-        keep = partition_filter(where, full, table.config.keys)
-        if keep is not None:
-            kept = keep.select(pa.array([change.partition for change in changes], pa.string())).tolist()
-            changes = tuple(change for change, is_kept in zip(changes, kept, strict=True) if is_kept)
+    keep = partition_filter(where, full, table.config.path_keys)
+    if keep is not None:
+        flags = keep.select(pa.array([change.partition for change in changes], pa.string())).tolist()
+        changes = tuple(change for change, is_selected in zip(changes, flags, strict=True) if is_selected)
     slices = slice_context(table, full, budget=request.memory_budget_bytes)
     needed = set(full.names) if slices.mixes_versions else {*images.names, *(columns_of(where) if where else ())}
     # Log files of other tables have blocks of one commit each.

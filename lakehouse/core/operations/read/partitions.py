@@ -173,10 +173,9 @@ def _has_unique_keys(table: LoadedTable) -> bool:
     Otherwise the record index of the table has one of several rows, and a secondary index loses the entry of one row
     with that of another. Tables of Hudi do not store the type of their index; they are trusted, as Hudi trusts them.
     """
-    kind = stored_index_type(table.config.raw)
-    if not table.config.keys.partition_fields or kind.is_global:
+    if not table.config.path_keys.partition_fields:
         return True
-    return not kind.name and not _is_by_partition(table)
+    return not stored_index_type(table.config.raw).name and not _is_by_partition(table)
 
 
 def _is_by_partition(table: LoadedTable) -> bool:

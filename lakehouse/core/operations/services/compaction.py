@@ -10,8 +10,9 @@ from __future__ import annotations
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.log.compactor import CompactionContext, compact_slice
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.resizes import groups_with_open_copies
+from lakehouse.core.operations.load.pending import planned_groups
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.resizes import groups_with_open_copies
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services.compaction_execution import (
     CompactionExecution,
@@ -23,7 +24,6 @@ from lakehouse.core.operations.services.compaction_execution import (
     run_compaction,
     schedule_compaction,
 )
-from lakehouse.core.operations.services.rewrite import planned_groups
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.planning.compaction import CompactionDue, compaction_due, plan_compaction
 from lakehouse.core.state.table_config import require_mergeable

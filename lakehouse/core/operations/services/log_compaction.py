@@ -15,9 +15,9 @@ from dataclasses import replace
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.log.log_compactor import compact_logs
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.pending import log_compactions
-from lakehouse.core.operations.load.resizes import groups_with_open_copies
+from lakehouse.core.operations.load.pending import log_compactions, planned_groups
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.resizes import groups_with_open_copies
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import compaction
 from lakehouse.core.operations.services.compaction_execution import (
@@ -30,7 +30,6 @@ from lakehouse.core.operations.services.compaction_execution import (
     run_compaction,
     schedule_compaction,
 )
-from lakehouse.core.operations.services.rewrite import planned_groups
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.planning.compaction import LogCompactionDue, log_compaction_due, plan_log_compaction
 from lakehouse.core.state.table_config import require_mergeable

@@ -32,11 +32,10 @@ from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.partition_statistics import load_statistics
-from lakehouse.core.operations.services.partition_policies import switched_off
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
-from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.partition_time import time_pattern
 from lakehouse.core.planning.ttl import Now, expiry_times, plan_ttl
@@ -105,7 +104,7 @@ def _partition_expiry(table: LoadedTable, policies: Policies, rules: Sequence[Tt
     if not any(rule.limits for rule in rules):
         return {}
     statistics = tuple(partition_statistics(load_statistics(table, save=False)))
-    off = switched_off(policies, "ttl", (found.partition for found in statistics))
+    off = policies.partitions.switched_off("ttl", (found.partition for found in statistics))
     members = tuple(found for found in statistics if found.partition not in off)
     now, keys = _now(table), table.config.keys
     times = expiry_times(members, rules, keys, now)
@@ -199,7 +198,7 @@ def _plan(
     if not any(rule.limits for rule in rules):
         return TtlPlan()
     statistics = tuple(partition_statistics(load_statistics(table, save=save, rebuild=request.force)))
-    off = switched_off(policies, "ttl", (found.partition for found in statistics))
+    off = policies.partitions.switched_off("ttl", (found.partition for found in statistics))
     return plan_ttl(
         statistics,
         rules,

@@ -21,15 +21,15 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.format.hashing_metadata import metadata_folder
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
-from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.hash.consistent_hashing import Ring
 from lakehouse.core.layout.registry import has_completion_times
-from lakehouse.core.operations.commit.bucket_counts import readable_bucket_rules
 from lakehouse.core.operations.load.archive_checks import check_archive
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
-from lakehouse.core.operations.load.hashing import load_rings, uses_ring
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.bucket_rules import readable_bucket_rules
+from lakehouse.core.operations.placement.rings import load_rings, uses_ring
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files, orphans_among
 from lakehouse.core.operations.validate.planned import check_plans
 from lakehouse.core.operations.validate.unnamed import with_shown_files

@@ -7,23 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.stage.markers import read_markers
-from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_files, find_rollback, marked_files
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.protocol import PreparedWrite
 from lakehouse.core.operations.undo.rollback import roll_back
-from lakehouse.core.operations.write.prepare import PreparedWrite, profile_stats
-from lakehouse.core.operations.write.request import WriteRequest
+from lakehouse.core.operations.write.prepare import profile_stats
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import LakehouseError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Instant
-from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +38,7 @@ class WriteAttempt:
     """One attempt of a write, with a pending instant on the timeline.
 
     Attributes:
-        request: The parameters of the write.
-        engine: Runs the tasks.
-        policies: The options of the table and the call.
-        prepared: The checked schema, keys and index, and the table as it was loaded for this attempt.
+        write: The checked write, with the table as it was loaded for this attempt.
         instant: The pending instant.
         heartbeat: The heartbeat of the instant.
         markers: The markers of the instant.
@@ -52,10 +46,7 @@ class WriteAttempt:
         lost: Number of earlier attempts of the write, which lost a conflict.
     """
 
-    request: WriteRequest
-    engine: Engine
-    policies: Policies
-    prepared: PreparedWrite
+    write: PreparedWrite
     instant: Instant
     heartbeat: Heartbeat
     markers: WriteMarkers
@@ -65,22 +56,12 @@ class WriteAttempt:
     @property
     def table(self) -> LoadedTable:
         """The table as it was loaded for this attempt."""
-        return self.prepared.table
-
-    @property
-    def context(self) -> WriteContext:
-        """The context that tasks of this attempt get."""
-        return self.prepared.context(self.instant.requested)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the table is on a local disk."""
-        return self.table.env.storage.root.startswith("/")
+        return self.write.table
 
 
 def start_writing(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> None:
     """Create the inflight file, which names the file groups that the tasks will change."""
-    profile = CommitMetadata(operation=attempt.request.operation.value, stats=profile_stats(tasks))
+    profile = CommitMetadata(operation=attempt.write.request.operation.value, stats=profile_stats(tasks))
     data = attempt.table.config.layout.encode_inflight(profile)
     attempt.table.store.start(attempt.instant, data)
 
@@ -106,7 +87,7 @@ def abandon(attempt: WriteAttempt, reason: AbandonReason) -> bool:
             markers = read_markers(table.env.storage, requested)
         # Another program may have deleted the markers. Without them the rollback finds the files by a listing.
         if is_pending and (any(markers.values()) or any(attempt.markers.known.values())):
-            if roll_back(table, attempt.policies.transaction, requested, is_own=True) is not None:
+            if roll_back(table, attempt.write.policies.transaction, requested, is_own=True) is not None:
                 is_clean = True
                 return False
             # Another process rolled the write back. It may have listed our files before the last ones were written.
@@ -153,6 +134,6 @@ def _remove_empty(
 
 
 def _remove_pending(attempt: WriteAttempt, table: LoadedTable, current: Instant) -> None:
-    with table_lock(table.env, attempt.policies.transaction) as lock:
+    with table_lock(table.env, attempt.write.policies.transaction) as lock:
         lock.check()
         table.store.remove_pending(current)

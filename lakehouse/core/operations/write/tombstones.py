@@ -33,8 +33,9 @@ from lakehouse.core.files.keys.tombstones import (
 )
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.log.delete_values import written_as
-from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.index.write_tasks import StagedRun, TagTask
+from lakehouse.core.operations.commit.checks import CommitCheck, Others
+from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
@@ -57,7 +58,7 @@ from lakehouse.core.planning.tombstones import (
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import CommitMetadata, Operation
-from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.deletes import DeletePolicy
 
 logger = logging.getLogger(__name__)
@@ -124,17 +125,13 @@ class RememberedDeletes:
     def _found(self, runs: Sequence[StagedRun]) -> tuple[StagedRun, ...]:
         """Return the stored records with the keys to delete, as runs."""
         context, entries = self.context, [entry for run in runs for entry in run.entries]
-        slices = load_slices(self.table, None if context.global_keys else sorted({e.partition for e in entries}))
+        slices = load_slices(self.table, context.layout.searched(e.partition for e in entries))
         read = slice_context(self.table, context.schema, budget=context.policy.memory_budget_bytes)
         tasks = []
         for file_slice in slices:
-            partition, bucket = (
-                file_slice.partition,
-                -1 if context.layout.buckets is None else bucket_of(file_slice.file_id),
-            )
-            matching = [e for e in entries if context.global_keys or (e.partition, e.bucket) == (partition, bucket)]
+            matching = context.layout.entries_for_group(entries, file_slice.partition, file_slice.file_id)
             if matching:
-                tasks.append(TagTask(bases=(), entries=tuple(matching), slices=(file_slice,)))
+                tasks.append(TagTask(bases=(), entries=matching, slices=(file_slice,)))
         found = self.engine.run(partial(found_versions, context, read), tasks, light=True)
         return tuple(run for run in found if run is not None)
 
@@ -185,9 +182,13 @@ class RememberedDeletes:
         extra = {TOMBSTONES_KEY: encode_tombstones(known)}
         return extra | ({LATE_ROWS_KEY: str(applied.late)} if applied.late else {})
 
-    def makes_late(self, runs: Sequence[StagedRun], winner: Instant, metadata: CommitMetadata) -> bool:
+    def conflicts(self, runs: Sequence[StagedRun]) -> tuple[CommitCheck, ...]:
+        """Return the check that no other commit deleted a key of `runs` with a later ordering value."""
+        return (LateRowsCheck(deletes=self, runs=runs),) if self.operation in _FILTERED else ()
+
+    def late_by(self, runs: Sequence[StagedRun], winner: Instant, metadata: CommitMetadata) -> bool:
         """Return whether the deletes of a commit that completed since the load make rows of `runs` late."""
-        theirs = decode_tombstones(winner, metadata) if self.operation in _FILTERED else None
+        theirs = decode_tombstones(winner, metadata)
         added = () if theirs is None else added_files(theirs, winner)
         if theirs is None or not added:
             return False
@@ -204,6 +205,31 @@ class RememberedDeletes:
         merged = _written(self.engine.run(partial(merge_tombstones, self.context, deletes), groups))
         inputs = {file.name for group in groups for file in group}
         return (*(file for file in known.files if file.name not in inputs), *merged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateRowsCheck:
+    """Checks that no commit that completed since the load deleted a key of the batch with a later ordering value."""
+
+    deletes: RememberedDeletes
+    runs: Sequence[StagedRun]
+
+    def conflict(self, others: Others, timeline: Timeline) -> Conflict | None:
+        """Return no conflict: tombstones are in files."""
+        return None
+
+    def suspects(self, others: Others) -> Others:
+        """Return the commits with tombstones."""
+        return [pair for pair in others if TOMBSTONES_KEY in pair[1].extra]
+
+    def compare(self, suspects: Others) -> Conflict | None:
+        """Compare the rows with the tombstones of these commits."""
+        for winner, other in suspects:
+            if self.deletes.late_by(self.runs, winner, other):
+                return Conflict(
+                    winner=winner, reason=f"{winner.requested} deleted keys of this batch with a later ordering value"
+                )
+        return None
 
 
 def _written(files: Sequence[TombstoneFile | None]) -> tuple[TombstoneFile, ...]:

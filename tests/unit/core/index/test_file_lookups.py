@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lakehouse.core.index.bucket_index import BucketIndex
 from lakehouse.core.index.file_lookups import plan_groups
+from lakehouse.core.index.hash.bucket_index import BucketIndex
 from lakehouse.core.index.matched_rows import row_hashes, run_seed, united
 from lakehouse.core.index.protocol import IndexSetup
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult

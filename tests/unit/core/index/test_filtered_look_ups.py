@@ -44,7 +44,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     real = staged._tag
 
     def tag(context: Any, read: Any, attempt: Any, task: Any) -> Any:
-        found.extend([task.uses_filters] * (len(task.bases) + len(task.slices)))
+        found.extend([task.asks_filters] * (len(task.bases) + len(task.slices)))
         return real(context, read, attempt, task)
 
     monkeypatch.setattr(staged, "_tag", tag)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.placement.protocol import WriteRequest
 from lakehouse.core.operations.read.partition_statistics import STATISTICS
 from lakehouse.core.operations.services import ttl
 from lakehouse.core.operations.services.ttl import RULES_KEY
 from lakehouse.core.operations.write import write
-from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table

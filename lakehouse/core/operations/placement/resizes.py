@@ -8,8 +8,8 @@ from dataclasses import replace
 import pyarrow.compute as pc
 
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
-from lakehouse.core.index.consistent_hashing import Ring
-from lakehouse.core.index.resizes import NumberedResize, RingResize
+from lakehouse.core.index.hash.consistent_hashing import Ring
+from lakehouse.core.index.hash.resizes import NumberedResize, RingResize
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.bucket_children import replacing_groups
 from lakehouse.core.planning.numbered_resize import decode_changes, staged_counts

@@ -23,7 +23,7 @@ from lakehouse.core.format.hashing_metadata import (
     metadata_folder,
     metadata_path,
 )
-from lakehouse.core.index.consistent_hashing import Ring
+from lakehouse.core.index.hash.consistent_hashing import Ring
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.file_system_view import first_write
 from lakehouse.core.storage.protocol import Storage

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lakehouse.core.format.hashing_config import (
     HASHING_CONFIGS,
     HashingConfig,
@@ -19,8 +16,6 @@ from lakehouse.core.format.hashing_config import (
     hashing_config_path,
     hashing_instant,
 )
-from lakehouse.core.operations.load.commits import recent_files
-from lakehouse.core.operations.load.hashing import uses_ring
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.file_deletions import delete_leftovers
@@ -38,27 +33,13 @@ from lakehouse.spec.table.bucket_rules import (
     parse_rules,
 )
 
-# A bucket id begins with its number in eight digits. About one random uuid in 400,000 matches by chance.
-_BUCKET_ID = r"^0000\d{4}-"
-# The initial groups of consistent hashing have name-based uuids. Other groups have random ones.
-_RING_ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-3[0-9a-f]{3}-"
-_NO_IDS = pa.chunked_array([], pa.string())
 
+def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules:
+    """Return the bucket counts that a write must use.
 
-def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
-    """Return the bucket counts that a write must use, None if it does not use the bucket index.
-
-    Raises UserError if the options contradict the bucket counts or the index of the table.
+    Raises UserError if the options contradict the bucket counts of the table.
     """
-    if not policy.index_type.hashes_keys:
-        _refuse_buckets(table, policy)
-        return None
-    unknown = set(filter(None, policy.hash_fields.split(","))) - set(table.config.keys.record_key_fields)
-    if unknown:
-        raise UserError(f"{HASH_FIELD}: {sorted(unknown)} are not among the record key fields")
-    if policy.index_type.has_ring:
-        _check_ring(table, policy)
-        return None
+    check_hash_fields(table, policy)
     made_with, asked = _made_with(table.config.raw), BucketRules(policy.buckets, parse_rules(policy.expressions))
     stored = _stored(table)
     if stored is None and made_with is not None:
@@ -159,8 +140,16 @@ def _refuse_others(root: str, asked: BucketRules, rules: BucketRules, made_with:
             raise _contradiction(root, key, wanted, has)
 
 
-def _check_ring(table: LoadedTable, policy: IndexPolicy) -> None:
+def check_hash_fields(table: LoadedTable, policy: IndexPolicy) -> None:
+    """Raise UserError for hash fields that are no record key fields."""
+    unknown = set(filter(None, policy.hash_fields.split(","))) - set(table.config.keys.record_key_fields)
+    if unknown:
+        raise UserError(f"{HASH_FIELD}: {sorted(unknown)} are not among the record key fields")
+
+
+def check_ring(table: LoadedTable, policy: IndexPolicy) -> None:
     """Raise UserError for a table or options that consistent hashing does not allow."""
+    check_hash_fields(table, policy)
     root, stored = table.env.storage.root, table.config.raw
     if not table.config.is_merge_on_read:
         raise UserError(
@@ -179,20 +168,3 @@ def _contradiction(root: str, key: str, wanted: object, has: object) -> UserErro
         "found; leave the option out: the buckets of a table are fixed when it is created",
         option=key,
     )
-
-
-def _refuse_buckets(table: LoadedTable, policy: IndexPolicy) -> None:
-    """Raise UserError if the newest file groups are buckets: Hudi does not store the index type in the table."""
-    ids = pa.concat_tables(recent_files(table)).column("file_id") if table.timeline.writes() else _NO_IDS
-    if pc.any(pc.match_substring_regex(ids, _RING_ID)).as_py() and uses_ring(table):
-        raise UserError(
-            f"{table.env.storage.root}: its file groups are ranges of hash values, but hoodie.index.type is "
-            f"{policy.type} and {BUCKET_ENGINE} is {policy.engine}. Open the table with hoodie.index.type=BUCKET and "
-            f"{BUCKET_ENGINE}={CONSISTENT_HASHING}."
-        )
-    if pc.all(pc.match_substring_regex(ids, _BUCKET_ID), min_count=1).as_py():
-        raise UserError(
-            f"{table.env.storage.root}: its file groups are buckets ({ids[0]}), but hoodie.index.type is "
-            f"{policy.type}. Open the table with hoodie.index.type=BUCKET and the hoodie.bucket.index.num.buckets of "
-            "its other writers."
-        )

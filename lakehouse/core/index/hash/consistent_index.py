@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakehouse.core.index.bucket_index import bucket_task
-from lakehouse.core.index.copies import copies_for_resizes
+from lakehouse.core.index.hash.bucket_index import bucket_task, copies_for_resizes
 from lakehouse.core.index.protocol import Groups, IndexSetup, NewUuid
 from lakehouse.core.index.write_tasks import GroupTask, StagedEntry, TagResult, TagTask
 from lakehouse.errors import CorruptTableError
