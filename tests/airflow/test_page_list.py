@@ -6,7 +6,7 @@ import json
 import re
 
 from lakehouse.model.timeline_service import TimelineService
-from lakehouse.spec.table.services import SERVICES
+from lakehouse.spec.table.services import SERVICE_SPECS, SERVICES
 from lakehouse_airflow.page_list import page_modules
 
 
@@ -16,7 +16,8 @@ def test_declared_module_lists_services_and_the_lanes_of_a_timeline() -> None:
         name: json.loads(text) for name, text in re.findall(r"^export const (\w+) = (.+);$", source, re.MULTILINE)
     }
     assert values["SERVICES"] == list(SERVICES)
-    assert values["WITHOUT_INSTANT"] == ["archive", "orphans", "validation", "sync"]
+    assert values["WITHOUT_INSTANT"] == [spec.name for spec in SERVICE_SPECS if not spec.leaves_instants]
+    assert {"archive", "sync"} <= set(values["WITHOUT_INSTANT"]) and "ttl" not in values["WITHOUT_INSTANT"]
     services = ["compaction", "logcompaction", "clustering", "replacement", *SERVICES[3:]]
     assert list(values["WORDS"]) == ["write", *services, "savepoint", "rollback", "restore"]
     assert {service: service.word for service in TimelineService}.items() <= values["WORDS"].items()

@@ -106,6 +106,13 @@ def test_recipe_can_be_followed_literally(title: str, tmp_path: Path) -> None:
         apply(block, folder)
 
 
+def test_table_service_touches_at_most_six_files_of_the_product() -> None:
+    blocks = read_page("CONTRIBUTING.md", RECIPES["Add a table service"]).blocks
+    files = {block.file for block in blocks if block.file is not None}
+    assert files and all(file.startswith(("lakehouse/", "plugins/", "dags/")) for file in files)
+    assert len(files) <= 6, sorted(files)
+
+
 def test_a_change_that_matches_no_place_is_refused() -> None:
     with pytest.raises(ValueError, match="0 places"):
         changed("a = 1\n", "-b = 1\n+b = 2\n")
