@@ -39,7 +39,7 @@ from lakehouse.spark.session import job_session
 from lakehouse.spark.sources import storage_options_of
 from lakehouse.spark.submitted import is_submitted, submitted_storage_options
 from lakehouse.spec.command_check import check_command
-from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus
 from lakehouse.spec.contracts.lineage import JobLineage
 from lakehouse.spec.job_command import IngestCommand, IngestJob, ReplayCommand, StreamCommand
 from lakehouse.spec.options.creation import CREATE_OPTIONS
@@ -86,7 +86,7 @@ def stream(given: Given) -> int:
     return run_job(job_command(given, StreamCommand), _stream_work, _check)
 
 
-def _stream_work(command: StreamCommand) -> JobReport:
+def _stream_work(command: StreamCommand) -> IngestReport:
     spec, warning = _spec_of(command)
     session = job_session(f"lakehouse ingest stream {spec.table}")
     env = Env(storage=open_storage(stream_location(spec, os.environ), storage_options_of(session)))
@@ -126,7 +126,7 @@ def replay(given: Given) -> int:
     return run_job(job_command(given, ReplayCommand), _work, _check)
 
 
-def _work(command: IngestCommand | ReplayCommand) -> JobReport:
+def _work(command: IngestCommand | ReplayCommand) -> IngestReport:
     spec, warning = _spec_of(command)
     # Errors in the metrics settings are raised before the ingestion starts.
     with metrics() as measures:
@@ -135,7 +135,7 @@ def _work(command: IngestCommand | ReplayCommand) -> JobReport:
     return report
 
 
-def _end_if_idle(command: IngestCommand) -> JobReport | None:
+def _end_if_idle(command: IngestCommand) -> IngestReport | None:
     """End a run that has nothing to read, as `_work` ends it, and return its report; None for another run."""
     spec, warning = _spec_of(command)
     try:
@@ -152,7 +152,7 @@ def _end_if_idle(command: IngestCommand) -> JobReport | None:
     return report
 
 
-def _idle(spec: TableSpec, command: IngestCommand) -> JobReport | None:
+def _idle(spec: TableSpec, command: IngestCommand) -> IngestReport | None:
     options = submitted_storage_options(os.environ)
     return end_if_idle(spec, command, environ=os.environ, storage_options=options)
 
@@ -190,8 +190,8 @@ def _recorded(
     measures: Metrics,
     *,
     tables: OpenedTables | None = None,
-    idle: JobReport | None = None,
-) -> JobReport:
+    idle: IngestReport | None = None,
+) -> IngestReport:
     """Run once and record the run; the runs of a stream share the tables that stay open.
 
     `idle` is the report of a run that has nothing to read, if that is known.
@@ -215,7 +215,7 @@ def _recorded(
         report = with_lineage(report, lambda: _lineage(spec, report, access()))
     except (Exception, JobStop) as error:
         problem = JobError.of(error.error if isinstance(error, JobStop) else error)
-        failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=problem)
+        failed = IngestReport(status=JobStatus.FAILED, table=spec.table, error=problem)
         measures.run(SERVICE, failed)
         end(catalog, table_id, run_id, failed)
         if spec.is_template:
@@ -231,7 +231,7 @@ def _recorded(
 
 def _run(
     spec: TableSpec, command: IngestCommand | ReplayCommand, tables: OpenedTables | None
-) -> tuple[JobReport, _Access]:
+) -> tuple[IngestReport, _Access]:
     """Run in a Spark session, and return the report and a function that returns the session's storage options."""
     session = job_session(f"lakehouse ingest {spec.table}")
     if isinstance(command, ReplayCommand):
@@ -241,14 +241,14 @@ def _run(
     return report, partial(storage_options_of, session)
 
 
-def _lineage(spec: TableSpec, report: JobReport, storage_options: Mapping[str, str]) -> JobLineage:
+def _lineage(spec: TableSpec, report: IngestReport, storage_options: Mapping[str, str]) -> JobLineage:
     if spec.is_template:
         return JobLineage()
     table = Table.open(location_of(spec, os.environ), storage_options=storage_options)
     return ingest_lineage(spec, table, os.environ, report.lineage)
 
 
-def _sync(spec: TableSpec, command: IngestJob) -> Callable[[JobReport, _Access], JobReport] | None:
+def _sync(spec: TableSpec, command: IngestJob) -> Callable[[IngestReport, _Access], IngestReport] | None:
     """Return the function that syncs the table to the metastore, None if sync is not enabled.
 
     Raises UserError if the client is not installed, or if no metastore is configured.
@@ -264,7 +264,7 @@ def _sync(spec: TableSpec, command: IngestJob) -> Callable[[JobReport, _Access],
         return lambda report, access: synced(report, location, options, access())
     place = f"{location.rstrip('/')}/"
 
-    def each(report: JobReport, access: _Access) -> JobReport:
+    def each(report: IngestReport, access: _Access) -> IngestReport:
         storage_options = access()
         parts = tuple(
             one if one.status is JobStatus.FAILED else synced(one, place + one.table, options, storage_options)

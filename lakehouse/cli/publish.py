@@ -35,7 +35,7 @@ from lakehouse.platform.publish.run import due, run, signal, withdraw
 from lakehouse.platform.publish.status import status
 from lakehouse.spark.session import job_session
 from lakehouse.spec.command_check import check_command, check_declared
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import PublicationReport
 from lakehouse.spec.contracts.publication import (
     PartitionState,
     PartitionStatus,
@@ -57,7 +57,7 @@ def publish(given: Given) -> int:
     return run_job(job_command(given, PublishCommand), _work, _check)
 
 
-def _work(command: PublishCommand) -> JobReport:
+def _work(command: PublishCommand) -> PublicationReport:
     clock = SystemClock()
     started_s = clock.monotonic_s()
     spec, warning = declared_spec(command.table)

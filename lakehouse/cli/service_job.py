@@ -17,7 +17,7 @@ from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.service_run import run_service, runner
 from lakehouse.spark.session import job_session
-from lakehouse.spec.contracts.job import JobReport, combined
+from lakehouse.spec.contracts.job import ServiceReport, combined
 from lakehouse.spec.job_command import ServiceCommand
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ def run_service_job(command: ServiceCommand) -> int:
     return run_job(command, _work, check_service_job)
 
 
-def _work(command: ServiceCommand) -> JobReport:
+def _work(command: ServiceCommand) -> ServiceReport:
     check_service_job(command)
     names = [catalog_name(table) for table in command.tables]
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ

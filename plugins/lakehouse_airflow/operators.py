@@ -41,7 +41,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.command_check import check_command
-from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobReport, JobStatus
+from lakehouse.spec.contracts.job import STORAGE_SETTINGS, ErrorCode, JobReport, JobStatus, without_lineage
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.job_command import REPLAY, IngestCommand, JobCommand, command_of
 from lakehouse.spec.reports_folder import make_reports_folder, reports_folder
@@ -316,6 +316,7 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         if report.error is not None:
             raise failed_task(report, final=not report.error.retryable)
         self.job_reports = (report,)
+        # The lineage is sent to OpenLineage and is no part of the XCom value.
         result = without_lineage(report).to_mapping()
         self.log.info("%s", report_text(report))
         events = TableEvents(dag_id=context["ti"].dag_id, command=command, storage=self._storage_settings)
@@ -339,12 +340,6 @@ class LakehouseOperator(LineageMixin, IntervalMixin, SparkSubmitOperator):
         if report.parts:
             self.log.error("%s", report_text(report))
         return failed_task(report, final=error.exit_code in FINAL_EXIT_CODES)
-
-
-def without_lineage(report: JobReport) -> JobReport:
-    """Return a report without the lineage, which is sent to OpenLineage and is no part of the XCom value."""
-    parts = tuple(replace(part, lineage=None) for part in report.parts)
-    return replace(report, lineage=None, parts=parts)
 
 
 def _name(params: Mapping[str, Any], param: str) -> str | None:

@@ -25,7 +25,7 @@ from airflow.sdk import Context, timezone
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lakehouse.errors import UserError
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import IngestReport
 from lakehouse.spec.contracts.stream import (
     StreamEnd,
     StreamEvent,
@@ -211,14 +211,14 @@ class StreamOperator(LakehouseOperator):
             self.log.warning("the last lines of %s:\n%s", path, "\n".join(lines))
 
 
-def _sum(total: JobReport, report: JobReport | None) -> JobReport:
+def _sum(total: IngestReport, report: IngestReport | None) -> IngestReport:
     if report is None:
         return total
     summed = sum_of_runs(total, report)
     return summed if report.error is None else replace(summed, status=report.status, error=report.error)
 
 
-def _described(total: JobReport, run: StreamRun) -> JobReport:
+def _described(total: IngestReport, run: StreamRun) -> IngestReport:
     """Return the report with a warning about restarts."""
     if not run.restarts:
         return total

@@ -33,7 +33,7 @@ from lakehouse.errors import (
 )
 from lakehouse.model.drift import ColumnDrift, Drift
 from lakehouse.spec.contracts.decisions import DueServices
-from lakehouse.spec.contracts.job import JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobError, JobStatus
 from lakehouse.spec.job_command import JobCommand, parse_command
 from lakehouse_airflow.job_environment import spec_variables
 from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
@@ -44,7 +44,7 @@ from tests.airflow.runs import RUN_ID, run_context
 from tests.support.fake_submit import FakeSubmit
 
 ORDERS = Asset(name="sales.orders", uri="lakehouse://sales.orders")
-COMMITTED = JobReport(
+COMMITTED = IngestReport(
     status=JobStatus.COMMITTED,
     table="sales.orders",
     instant="20260101000000001",
@@ -64,7 +64,7 @@ def operator(**kwargs: Any) -> LakehouseOperator:
 
 def error_report(kind: type[LakehouseError], message: str) -> str:
     error = JobError.of(kind(message))
-    return JobReport(status=JobStatus.FAILED, error=error).to_json()
+    return IngestReport(status=JobStatus.FAILED, error=error).to_json()
 
 
 def command_of(argv: list[str]) -> JobCommand:
@@ -403,7 +403,7 @@ def test_busy_table_is_rescheduled_without_using_a_try(submit: FakeSubmit) -> No
 
 def test_operator_reschedules_while_data_is_missing_and_fails_after_its_deadline(submit: FakeSubmit) -> None:
     error = JobError.of(SourceMissingError("no data files in 'x'", wait_for_s=3600))
-    submit.plan(exit_code=75, report=JobReport(status=JobStatus.FAILED, error=error).to_json())
+    submit.plan(exit_code=75, report=IngestReport(status=JobStatus.FAILED, error=error).to_json())
     task = operator(execution_timeout=timedelta(minutes=1))
     context = run_context(task)
     now = datetime.now(UTC)
@@ -443,7 +443,7 @@ def test_operator_ignores_the_report_of_an_earlier_try(submit: FakeSubmit) -> No
 
 
 def test_nothing_to_do_succeeds_with_a_report_and_no_event(submit: FakeSubmit) -> None:
-    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO).to_json())
+    submit.plan(report=IngestReport(status=JobStatus.NOTHING_TO_DO).to_json())
     alias = AssetAlias("any")
     task = operator(outlets=[ORDERS, alias])
     context = run_context(task)
@@ -453,7 +453,7 @@ def test_nothing_to_do_succeeds_with_a_report_and_no_event(submit: FakeSubmit) -
 
 
 def test_nothing_to_do_is_skipped_with_a_report_if_skip_is_set(submit: FakeSubmit) -> None:
-    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, reason="no new files").to_json())
+    submit.plan(report=IngestReport(status=JobStatus.NOTHING_TO_DO, reason="no new files").to_json())
     task = operator(skip_if_nothing_to_do=True)
     context = run_context(task)
     with pytest.raises(AirflowSkipException, match="no new files"):
@@ -463,7 +463,7 @@ def test_nothing_to_do_is_skipped_with_a_report_if_skip_is_set(submit: FakeSubmi
 
 
 def test_retry_that_finds_its_own_commit_emits_the_event_again(submit: FakeSubmit) -> None:
-    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, instant="20260101000000001").to_json())
+    submit.plan(report=IngestReport(status=JobStatus.NOTHING_TO_DO, instant="20260101000000001").to_json())
     task = operator()
     context = run_context(task)
     assert task.execute(context)["instant"] == "20260101000000001"

@@ -13,7 +13,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import BAD_RECORDS, DEAD_LETTERS, REPLAYED
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.job_command import ReplayCommand
 from tests.kafka.test_kafka_runs import Topic
 from tests.support.kafka import Broker, Message
@@ -32,7 +32,7 @@ def topic(spark: SparkSession, kafka: Broker, tmp_path: Path) -> Topic:
     return made
 
 
-def replay(topic: Topic, **flags: str) -> JobReport:
+def replay(topic: Topic, **flags: str) -> IngestReport:
     """Replay dead letters."""
     command = ReplayCommand(table="x", **flags)
     environ = {"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"extra": topic.connection})}

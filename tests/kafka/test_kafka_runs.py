@@ -20,7 +20,7 @@ from lakehouse.platform.ingest.check import check_ingest
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
 from lakehouse.platform.sources.kafka.kafka_reader import LATE, WATERMARKS
 from lakehouse.platform.sources.kafka.kafka_source import CHANGES, LAG, OFFSETS
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.contracts.lineage import LINEAGE
 from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.ingest import IngestSpec
@@ -65,7 +65,7 @@ class Topic:
         source: Any = self.spec.ingest.source
         self.spec = replace(self.spec, ingest=replace(self.spec.ingest, source=replace(source, **own), **common))
 
-    def run(self, start: str | None = None, end: str | None = None, **command: Any) -> JobReport:
+    def run(self, start: str | None = None, end: str | None = None, **command: Any) -> IngestReport:
         """Run once."""
         wanted = IngestCommand(table="x", interval_start=start, interval_end=end, **command)
         environ = {"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"extra": self.connection})}

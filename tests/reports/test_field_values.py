@@ -18,7 +18,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import DEAD_LETTERS, run_ingest
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import IngestReport
 from lakehouse.spec.job_command import IngestCommand, ReplayCommand
 from lakehouse.spec.table.table_spec import TableSpec
 from tests.kafka.test_kafka_runs import Topic
@@ -84,11 +84,11 @@ class Lake:
         schema = settings.pop("schema", self.spec.schema)
         self.spec = replace(self.spec, schema=schema, ingest=changed_ingest(self.spec.ingest, **settings))
 
-    def run(self) -> JobReport:
+    def run(self) -> IngestReport:
         """Run the ingestion once."""
         return run_ingest(self.spark, self.spec, IngestCommand(table="x"), environ={})
 
-    def replay(self) -> JobReport:
+    def replay(self) -> IngestReport:
         """Replay the dead letters of all commits."""
         return run_replay(self.spark, self.spec, ReplayCommand(table="x"), environ={})
 

@@ -18,7 +18,7 @@ from lakehouse.platform.sources.new_fields import with_new_columns
 from lakehouse.platform.sources.source import KnownColumns
 from lakehouse.platform.sources.unread_fields import UnreadField
 from lakehouse.spark.sources import schema_of_arrow
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import IngestReport
 from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.table.table_spec import TableSpec, parse_spec
@@ -34,7 +34,7 @@ def spec_of(place: Path, format: str, more: str = "", key: str = "id") -> TableS
     )
 
 
-def ingested(spark: SparkSession, spec: TableSpec, place: Path, name: str, rows: list[dict[str, Any]]) -> JobReport:
+def ingested(spark: SparkSession, spec: TableSpec, place: Path, name: str, rows: list[dict[str, Any]]) -> IngestReport:
     """Land a file and run once."""
     landing = place / "landing"
     landing.mkdir(exist_ok=True)

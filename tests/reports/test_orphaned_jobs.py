@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import JobStoppedError, UserError
-from lakehouse.spec.contracts.job import ErrorCode, JobReport
+from lakehouse.spec.contracts.job import ErrorCode, parse_report
 from lakehouse.spec.contracts.task_process import TASK, TaskProcess, process_start
 
 #: A job that says when it works, and that would work for an hour.
@@ -63,7 +63,7 @@ class Jobs:
 
     def error(self) -> ErrorCode:
         """Return the error that the job reported."""
-        report = JobReport.from_json(self.report.read_text(encoding="utf-8"))
+        report = parse_report(self.report.read_text(encoding="utf-8"))
         assert report.error is not None
         return report.error.code
 

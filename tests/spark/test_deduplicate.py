@@ -18,7 +18,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.deduplicate import DUPLICATES
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spark.duplicates import RepeatedRows
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.ingest import DeduplicateSpec
 from lakehouse.spec.table.table_spec import PartitionField, TableSpec
@@ -63,7 +63,7 @@ def test_repeated_events_are_dropped_and_counted_once(spark: SparkSession, tmp_p
     )
     (tmp_path / "landing").mkdir()
 
-    def run(name: str, *events: tuple[str, str | None, float]) -> JobReport:
+    def run(name: str, *events: tuple[str, str | None, float]) -> IngestReport:
         lines = []
         for event, device, hours in events:
             at = START + timedelta(hours=hours)

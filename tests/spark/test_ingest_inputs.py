@@ -14,7 +14,7 @@ from lakehouse import Table
 from lakehouse.errors import UserError
 from lakehouse.platform.ingest.replay import run_replay
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, run_ingest
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.job_command import IngestCommand, ReplayCommand
 from lakehouse.spec.sources.ingest_inputs import InputSpec
 from lakehouse.spec.table.table_spec import load_spec
@@ -38,7 +38,7 @@ class Trips:
         """Write a file with rows for one input."""
         (self.home / "landing" / name / f"{file}.json").write_text("\n".join(json.dumps(row) for row in rows))
 
-    def ingest(self, name: str) -> JobReport:
+    def ingest(self, name: str) -> IngestReport:
         """Run the ingestion of one input."""
         command = IngestCommand(table="trips.yaml", input=name, run_id="same id")
         environ = {"LAKEHOUSE_HOME": str(self.home)}

@@ -15,7 +15,7 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
 from lakehouse.platform.ingest.run import CHECKPOINT, IngestContext, ingest
 from lakehouse.platform.sources.source import Interval, Source, SourcePlan
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import IngestReport
 from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.ingest import IngestSpec
 from lakehouse.spec.table.table_spec import TableSpec
@@ -55,7 +55,7 @@ class Landing:
         """Add records to the source. The text of a record is its key; a bad record starts with `BAD`."""
         raise NotImplementedError
 
-    def run(self, hour: int = 0, source: Source[Any] | None = None, *, full_refresh: bool = False) -> JobReport:
+    def run(self, hour: int = 0, source: Source[Any] | None = None, *, full_refresh: bool = False) -> IngestReport:
         """Run the ingestion once."""
         bounds = tuple(moment.isoformat() for moment in interval(hour)) if self.by_interval else (None, None)
         spec = self.spec()

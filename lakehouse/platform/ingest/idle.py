@@ -17,7 +17,7 @@ from lakehouse.platform.sources.custom import plans_without_spark
 from lakehouse.platform.sources.registry import SOURCES
 from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spark.sources import Session
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import IngestReport
 from lakehouse.spec.job_command import IngestCommand
 from lakehouse.spec.sources.custom_source import CustomSourceSpec
 from lakehouse.spec.table.location import location_of
@@ -29,7 +29,7 @@ _NO_SESSION = cast(Session, None)
 
 def end_if_idle(
     spec: TableSpec, command: IngestCommand, *, environ: Mapping[str, str], storage_options: Mapping[str, str]
-) -> JobReport | None:
+) -> IngestReport | None:
     """Return the report of an ingestion that has nothing to read; None if it has to start Spark.
 
     An ingestion from a database always starts Spark: None. So does a custom source, unless its class says that it plans

@@ -47,7 +47,7 @@ from lakehouse.platform.sources.letter_readers import NothingReplayedError, open
 from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, SourcePlan
 from lakehouse.platform.sources.source_context import SourceContext
 from lakehouse.spark.sources import FileSet, Session, storage_options_of
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import IngestReport
 from lakehouse.spec.job_command import ReplayCommand
 from lakehouse.spec.table.location import location_of
 from lakehouse.spec.table.table_spec import TableSpec
@@ -96,7 +96,7 @@ def run_replay(
     *,
     environ: Mapping[str, str],
     storage_options: Mapping[str, str] | None = None,
-) -> JobReport:
+) -> IngestReport:
     """Parse dead letters again, write the records that parse, and report the result.
 
     Args:
@@ -117,7 +117,7 @@ def run_replay(
     return timed(run, session, partial(_repeated, command=command, access=access))
 
 
-def _repeated(run: IngestContext, command: ReplayCommand, access: Mapping[str, str]) -> JobReport:
+def _repeated(run: IngestContext, command: ReplayCommand, access: Mapping[str, str]) -> IngestReport:
     """Run once; plan again if another run replayed letters first."""
     for number in range(1, MAX_PLANS + 1):
         try:
@@ -129,7 +129,7 @@ def _repeated(run: IngestContext, command: ReplayCommand, access: Mapping[str, s
     raise AssertionError("the last plan returns or raises")
 
 
-def _run_once(run: IngestContext, command: ReplayCommand, access: Mapping[str, str]) -> JobReport:
+def _run_once(run: IngestContext, command: ReplayCommand, access: Mapping[str, str]) -> IngestReport:
     table = open_declared_table(run.spec, run.options, run.env)
     loaded = None if table is None else table.refresh()
     checkpoint_commit = None if loaded is None else latest_commit(loaded, input_key(run.spec, CHECKPOINT))

@@ -8,12 +8,11 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from lakehouse.errors import RetryableError
 from lakehouse.spec.contracts.document import Document
-from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.job import JobReport, without_lineage
 from lakehouse.spec.contracts.job_text import report_text
 from lakehouse.spec.job_command import JobArguments
 from lakehouse.spec.private_files import make_parents
@@ -57,8 +56,7 @@ class ReportFile:
         try:
             self._fill(report)
         except OSError:
-            parts = tuple(replace(part, lineage=None) for part in report.parts)
-            self._fill(replace(report, lineage=None, parts=parts))
+            self._fill(without_lineage(report))
         os.replace(self._temporary, self._path)
 
     def discard(self) -> None:

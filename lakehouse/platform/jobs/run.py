@@ -26,9 +26,17 @@ from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.texts import printable
 from lakehouse.platform.jobs.report import ReportFile, is_reported_by_caller, print_document
 from lakehouse.platform.jobs.task_watch import watch_task
-from lakehouse.spec.contracts.job import ErrorCode, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import (
+    ErrorCode,
+    IngestReport,
+    JobError,
+    JobReport,
+    JobStatus,
+    PublicationReport,
+    ServiceReport,
+)
 from lakehouse.spec.contracts.job_check import JobCheck
-from lakehouse.spec.job_command import IngestCommand, JobArguments
+from lakehouse.spec.job_command import IngestCommand, JobArguments, PublishCommand, ServiceCommand
 from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
@@ -133,7 +141,10 @@ def _show_check(command: JobArguments, notes: tuple[str, ...]) -> None:
 
 
 def _failed(command: JobArguments, error: BaseException) -> JobReport:
-    return JobReport(status=JobStatus.FAILED, table=command.table, error=JobError.of(error))
+    kind: type[JobReport] = IngestReport
+    if isinstance(command, ServiceCommand | PublishCommand):
+        kind = ServiceReport if isinstance(command, ServiceCommand) else PublicationReport
+    return kind(status=JobStatus.FAILED, table=command.table, error=JobError.of(error))
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -19,7 +19,7 @@ from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.publish.job import PublishJob
 from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import PublishReport, run
-from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReason, JobStatus, PublicationReport
 from lakehouse.spec.job_command import PublishCommand
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.table.location import resolve
@@ -72,7 +72,7 @@ def request_of(command: PublishCommand) -> PublishRequest:
     )
 
 
-def run_publication(job: PublishJob, table: str, command: PublishCommand, spark: Any = None) -> JobReport:
+def run_publication(job: PublishJob, table: str, command: PublishCommand, spark: Any = None) -> PublicationReport:
     """Publish the partitions that are ready, once, and report the result.
 
     Args:
@@ -97,7 +97,7 @@ def _place(spec: PublishSpec, table: Table) -> str:
     return f"{table.location.rstrip('/')}_published/{spec.target}"
 
 
-def _report(job: PublishJob, result: PublishReport) -> JobReport:
+def _report(job: PublishJob, result: PublishReport) -> PublicationReport:
     changed = {
         "published": result.published,
         "archived": result.archived,
@@ -107,7 +107,7 @@ def _report(job: PublishJob, result: PublishReport) -> JobReport:
     missed = {"lost": ", ".join(result.lost), "older than max_age": str(result.expired or "")}
     counts = [f"{len(names)} {change}" for change, names in changed.items() if names]
     skipped = [f"{problem}: {names}" for problem, names in missed.items() if names]
-    return JobReport(
+    return PublicationReport(
         status=JobStatus.COMMITTED if result.did_something else JobStatus.NOTHING_TO_DO,
         table=job.table.name,
         partitions=tuple(sorted({*result.published, *result.archived})),

@@ -1,12 +1,16 @@
-"""Report of a job, for the process that started it (`lakehouse.spec.job_command` has its arguments)."""
+"""Report of a job for the process that started it: one dataclass for each kind of job.
+
+The three kinds have one flat document, version 1, in which a fact of another kind has its empty value. Earlier releases
+read it, and their documents are read here. `lakehouse.spec.job_command` has the arguments of jobs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from lakehouse.errors import (
     CommitStateUnknownError,
@@ -19,6 +23,7 @@ from lakehouse.errors import (
     UnsupportedError,
     UserError,
 )
+from lakehouse.model.document import parse_json
 from lakehouse.model.drift import ColumnDrift
 from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.contracts.lineage import JobLineage
@@ -27,19 +32,6 @@ from lakehouse.spec.secrets import redact_text
 
 #: Environment variable with the `spark.hadoop.fs.*` settings of a job as JSON, for a check outside of spark-submit.
 STORAGE_SETTINGS = "LAKEHOUSE_STORAGE_SETTINGS"
-_SUMMED = (
-    "rows",
-    "inserts",
-    "updates",
-    "deletes",
-    "files",
-    "bytes",
-    "bad_records",
-    "late_rows_dropped",
-    "duplicates_dropped",
-    "conflicts",
-    "seconds",
-)
 
 
 class JobStatus(StrEnum):
@@ -188,72 +180,36 @@ class SourceLag:
         return self.unit == KEPT
 
 
+#: Name of the field of a document with the kind of the job.
+_JOB = "job"
+_SHOWN = 200
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobReport(Document):
-    """The outcome of a job: a file that the job writes, and the XCom value of its Airflow task.
+class JobOutcome(Document):
+    """The part of a report that every job has.
 
     Attributes:
         status: Outcome of the job.
         table: Name of the table; of a batch, all names.
-        instant: Instant of the commit, None without a commit. A run that had nothing to do has the one of its earlier
-            try, with the numbers of that commit.
-        previous: Instant of the commit before the run, of the same ingestion; None if there was none.
-        rows: Rows that the commit wrote; `inserts`, `updates` and `deletes` are their kinds.
-        inserts: Rows whose keys were new.
-        updates: Rows that replaced a stored version.
-        deletes: Rows that were deleted.
-        files: Files that the commit wrote; `bytes` is their size.
-        bytes: Size of these files.
-        bad_records: Bad records, which the job wrote to dead letter files.
-        late_rows_dropped: Rows that are older than a tombstone of their key.
-        duplicates_dropped: Rows of events that the table or the batch had already.
-        conflicts: Number of retries after a conflict with another writer.
         seconds: Duration of the job.
         reason: Text for people: why there was nothing to do. `code` is the same for programs.
         code: Reason for programs.
         error: Error of a failed job.
-        partitions: Names of the partitions that were published or archived.
-        parts: Reports of the tables of a batch; the numbers of the batch are their sums.
         warning: A problem that did not affect the commit.
         interval: Data interval of the run, empty for none.
-        folders: Folders and files of the source that were ingested.
-        missing: Folders of the source that had no data and were skipped.
-        drift: Columns in which the rows differed from the table.
-        lag: How far the table is behind its sources after the run.
-        plans_dropped: Plans that a service dropped, for example because a write changed their file groups.
-        tables: Changes of a metastore sync, one entry per table of the metastore.
         lineage: Datasets that the job read and wrote; None unless `LAKEHOUSE_LINEAGE` is `true`.
     """
 
     status: JobStatus
     table: str = ""
-    instant: str | None = None
-    rows: int = 0
-    inserts: int = 0
-    updates: int = 0
-    deletes: int = 0
-    files: int = 0
-    bytes: int = 0
-    bad_records: int = 0
-    late_rows_dropped: int = 0
-    duplicates_dropped: int = 0
-    conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
     code: JobReason = JobReason.NONE
     error: JobError | None = None
-    partitions: tuple[str, ...] = ()
-    parts: tuple[JobReport, ...] = ()
     warning: str = ""
     interval: str = ""
-    folders: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    drift: tuple[ColumnDrift, ...] = ()
-    lag: tuple[SourceLag, ...] = ()
-    plans_dropped: int = 0
-    tables: tuple[SyncedTable, ...] = ()
     lineage: JobLineage | None = None
-    previous: str | None = None
 
     def __post_init__(self) -> None:
         if (self.status is JobStatus.FAILED) != (self.error is not None):
@@ -262,36 +218,223 @@ class JobReport(Document):
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOutcome(JobOutcome):
+    """The part of a report of a job that commits to a table.
+
+    Attributes:
+        instant: Instant of the commit, None without a commit. A run that had nothing to do has the one of its earlier
+            try, with the numbers of that commit.
+        rows: Rows that the commit wrote; `inserts`, `updates` and `deletes` are their kinds.
+        inserts: Rows whose keys were new.
+        updates: Rows that replaced a stored version.
+        deletes: Rows that were deleted.
+        files: Files that the commit wrote; `bytes` is their size.
+        bytes: Size of these files.
+    """
+
+    instant: str | None = None
+    rows: int = 0
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestReport(WriteOutcome):
+    """The report of an ingestion: a file that the job writes, and the XCom value of its Airflow task.
+
+    The document has `job`: `ingest`.
+
+    Attributes:
+        previous: Instant of the commit before the run, of the same ingestion; None if there was none.
+        bad_records: Bad records, which the job wrote to dead letter files.
+        late_rows_dropped: Rows that are older than a tombstone of their key.
+        duplicates_dropped: Rows of events that the table or the batch had already.
+        conflicts: Number of retries after a conflict with another writer.
+        folders: Folders and files of the source that were ingested.
+        missing: Folders of the source that had no data and were skipped.
+        drift: Columns in which the rows differed from the table.
+        lag: How far the table is behind its sources after the run.
+        parts: Reports of the tables of a database; the numbers of the report are their sums.
+    """
+
+    CONSTANTS: ClassVar[Mapping[str, Any]] = {_JOB: "ingest", "plans_dropped": 0, "tables": (), "partitions": ()}
+
+    previous: str | None = None
+    bad_records: int = 0
+    late_rows_dropped: int = 0
+    duplicates_dropped: int = 0
+    conflicts: int = 0
+    folders: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    drift: tuple[ColumnDrift, ...] = ()
+    lag: tuple[SourceLag, ...] = ()
+    parts: tuple[IngestReport, ...] = ()
+
+
+#: Fields of version 1 that only ingestions set. Readers of that version expect them in the reports of all jobs.
+_OF_INGEST: Mapping[str, Any] = {
+    "previous": None,
+    "bad_records": 0,
+    "late_rows_dropped": 0,
+    "duplicates_dropped": 0,
+    "conflicts": 0,
+    "folders": (),
+    "missing": (),
+    "drift": (),
+    "lag": (),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceReport(WriteOutcome):
+    """The report of a table service: a file that the job writes, and the XCom value of its Airflow task.
+
+    The document has `job`: `service`.
+
+    Attributes:
+        plans_dropped: Plans that a service dropped, for example because a write changed their file groups.
+        tables: Changes of a metastore sync, one entry per table of the metastore.
+        parts: Reports of the tables of a batch; the numbers of the batch are their sums.
+    """
+
+    CONSTANTS: ClassVar[Mapping[str, Any]] = {_JOB: "service", **_OF_INGEST, "partitions": ()}
+
+    plans_dropped: int = 0
+    tables: tuple[SyncedTable, ...] = ()
+    parts: tuple[ServiceReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationReport(JobOutcome):
+    """The report of a publication: a file that the job writes, and the XCom value of ArchivePartitionsOperator.
+
+    The document has `job`: `publish`.
+
+    Attributes:
+        partitions: Names of the partitions that were published or archived.
+    """
+
+    CONSTANTS: ClassVar[Mapping[str, Any]] = {
+        _JOB: "publish",
+        **_OF_INGEST,
+        "instant": None,
+        **dict.fromkeys(("rows", "inserts", "updates", "deletes", "files", "bytes"), 0),
+        "plans_dropped": 0,
+        "tables": (),
+        "parts": (),
+    }
+
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def instant(self) -> None:
+        """None: a publication commits nothing to the table."""
+        return None
+
+    @property
+    def parts(self) -> tuple[PublicationReport, ...]:
+        """Nothing: a publication works on one table."""
+        return ()
+
+
+#: Report of a job.
+JobReport = IngestReport | ServiceReport | PublicationReport
+_KINDS: tuple[type[JobReport], ...] = (IngestReport, ServiceReport, PublicationReport)
+ReportT = TypeVar("ReportT", IngestReport, ServiceReport, PublicationReport)
+WriteReportT = TypeVar("WriteReportT", IngestReport, ServiceReport)
+#: Numbers that the report of a batch sums.
+_SUMMED = (
+    "rows",
+    "inserts",
+    "updates",
+    "deletes",
+    "files",
+    "bytes",
+    "bad_records",
+    "late_rows_dropped",
+    "duplicates_dropped",
+    "conflicts",
+    "seconds",
+)
+
+
+def parse_report(text: str | bytes) -> JobReport:
+    """Decode the JSON of a report of any job; raise UserError if it is another document."""
+    try:
+        mapping = parse_json(text)
+    except ValueError as error:
+        raise UserError(f"not a job report document: {error}; expected JSON: {text[:_SHOWN]!r}") from error
+    if not isinstance(mapping, Mapping):
+        raise UserError(f"not a job report document: expected an object, not {text[:_SHOWN]!r}")
+    return _kind_of(mapping).from_mapping(mapping)
+
+
+def _kind_of(mapping: Mapping[str, Any]) -> type[JobReport]:
+    """Return the kind of a report.
+
+    Reports of the first releases have no `job`. Such a report is of the first kind that has fields for all its facts.
+    """
+    names = {str(kind.CONSTANTS[_JOB]): kind for kind in _KINDS}
+    name = mapping.get(_JOB)
+    if name is not None:
+        if name not in names:
+            raise UserError(f"not a job report document: job is {name!r}, not one of {', '.join(names)}", job=name)
+        return names[name]
+    return next((kind for kind in _KINDS if not _foreign_facts(kind, mapping)), IngestReport)
+
+
+def _foreign_facts(kind: type[JobReport], mapping: Mapping[str, Any]) -> bool:
+    """Return whether a document has values in fields that are constant for a kind of job."""
+    values = ((mapping.get(name), constant) for name, constant in kind.CONSTANTS.items() if name != _JOB)
+    parts = mapping.get("parts")
+    return any(value and value != constant for value, constant in values) or any(
+        isinstance(part, Mapping) and _foreign_facts(kind, part) for part in (parts if isinstance(parts, list) else ())
+    )
+
+
 def interval_text(interval: tuple[datetime, datetime]) -> str:
     """Return the text of an interval in reports and commits: `2026-01-01T00:00:00Z/2026-01-02T00:00:00Z`."""
     return "/".join(bound.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z" for bound in interval)
 
 
-def combined(reports: Sequence[JobReport]) -> JobReport:
+def without_lineage(report: JobReport) -> JobReport:
+    """Return a report without the lineage of the job and of the parts of a batch."""
+    if isinstance(report, IngestReport):
+        return replace(report, lineage=None, parts=tuple(replace(part, lineage=None) for part in report.parts))
+    if isinstance(report, ServiceReport):
+        return replace(report, lineage=None, parts=tuple(replace(part, lineage=None) for part in report.parts))
+    return replace(report, lineage=None)
+
+
+def combined(reports: Sequence[WriteReportT]) -> WriteReportT:
     """Return the report of a batch of tables.
 
     The batch failed if one table failed. Its error is the first retryable one, so that Airflow retries the batch.
     `TABLE_BUSY` is the error of the batch only if no table failed for another reason.
     """
-    failed = [report for report in reports if report.error is not None]
+    kind = type(reports[0])
+    errors = [(report.table, report.error) for report in reports if report.error is not None]
     committed = any(report.status is JobStatus.COMMITTED for report in reports)
-    status = JobStatus.FAILED if failed else JobStatus.COMMITTED if committed else JobStatus.NOTHING_TO_DO
+    status = JobStatus.FAILED if errors else JobStatus.COMMITTED if committed else JobStatus.NOTHING_TO_DO
     codes = {report.code for report in reports}
-    sums: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in _SUMMED}
-    return JobReport(
+    names = {field.name for field in fields(kind)}
+    sums: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in _SUMMED if name in names}
+    return kind(
         status=status,
         table=", ".join(report.table for report in reports),
         code=codes.pop() if status is JobStatus.NOTHING_TO_DO and len(codes) == 1 else JobReason.NONE,
-        error=_combined_error(reports) if failed else None,
+        error=_combined_error(errors, len(reports)) if errors else None,
         parts=tuple(reports),
         warning="; ".join(report.warning for report in reports if report.warning),
         **sums,
     )
 
 
-def _combined_error(reports: Sequence[JobReport]) -> JobError:
-    errors = [(report.table, report.error) for report in reports if report.error is not None]
+def _combined_error(errors: Sequence[tuple[str, JobError]], tables: int) -> JobError:
     _, first = min(errors, key=lambda pair: (not pair[1].retryable, pair[1].code is ErrorCode.TABLE_BUSY))
     messages = "; ".join(f"{table}: {error.kind}: {error.message}" for table, error in errors)
-    message = f"{len(errors)} of {len(reports)} tables: {messages}"
-    return replace(first, message=message, wait_for_s=None)
+    return replace(first, message=f"{len(errors)} of {tables} tables: {messages}", wait_for_s=None)

@@ -18,7 +18,7 @@ from lakehouse.platform.catalog.catalog import document_of
 from lakehouse.platform.catalog.connect import Database, catalog_url
 from lakehouse.platform.catalog.run_history import Decision, _decision_row
 from lakehouse.platform.jobs.run import run_job
-from lakehouse.spec.contracts.job import JobError, JobReport
+from lakehouse.spec.contracts.job import JobError, ServiceReport
 from lakehouse.spec.job_command import IngestCommand, JobCommand, ServiceCommand, parse_command
 from lakehouse.spec.options.declarations import declarations
 from lakehouse.spec.options.lock import LockPolicy
@@ -256,7 +256,7 @@ def test_logs_and_reports_of_a_job_hide_passwords(tmp_path: Path, capfd: pytest.
     main(["options"])
     report = tmp_path / "reports" / "report.json"
 
-    def work(command: JobCommand) -> JobReport:
+    def work(command: JobCommand) -> ServiceReport:
         logging.getLogger("some.library").warning("connecting to %s", URL)
         raise RuntimeError(f"no answer from {URL}")
 

@@ -27,7 +27,7 @@ from lakehouse.platform.services.run_progress import EVERY_MS, RecordedProgress
 from lakehouse.platform.services.schedule import decide
 from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.decisions import DecisionReason
-from lakehouse.spec.contracts.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobStatus, ServiceReport
 from lakehouse.spec.contracts.pages import QueueSection
 from lakehouse.spec.job_command import JobCommand, ServiceCommand
 from lakehouse.spec.table.services import SERVICES
@@ -134,14 +134,14 @@ def test_active_run_has_its_progress_in_the_catalog_and_in_the_queue(catalog: Ca
     command = ServiceCommand(service="compaction", table="sales.orders", run_id="r1")
     seen: list[dict[str, Any]] = []
 
-    def observed(table: Table, given: JobCommand) -> JobReport:
+    def observed(table: Table, given: JobCommand) -> ServiceReport:
         stage = Stage(name="compaction", table=table.name, unit="file group", total=4)
         with observed_stage(stage) as running:
             running.report(lambda observer: observer.advanced(stage, 3, 0))
             with catalog.database.reading() as session:
                 page = queue_page(session, QueueQuery(section=QueueSection.RUNNING), catalog.clock.now_ms())
                 seen.extend(dict(line.progress) for line in page.runs)
-        return JobReport(status=JobStatus.NOTHING_TO_DO, table=table.name)
+        return ServiceReport(status=JobStatus.NOTHING_TO_DO, table=table.name)
 
     outer = CountingObserver()
     with observing(outer):
@@ -221,10 +221,10 @@ def test_committed_run_stays_committed_after_a_failed_retry(catalog: Catalog) ->
     """The results of later tries do not replace the recorded commit."""
     command = ServiceCommand(service="compaction", table="sales.orders", run_id="run")
 
-    def fails(*_: Any) -> JobReport:
+    def fails(*_: Any) -> ServiceReport:
         raise RetryableError("the executor of the plan is active")
 
-    def tried(how: Runner) -> JobReport:
+    def tried(how: Runner) -> ServiceReport:
         (report,) = run_tables(catalog, ["sales.orders"], command, how)
         return report
 
