@@ -51,11 +51,13 @@ def main(words: list[str]) -> int:
     parser.add_argument("--folder", type=Path, help="where to clone; a temporary folder by default")
     parser.add_argument("--pictures", type=Path, default=Path("build/first-hour"), help="folder of pictures and logs")
     parser.add_argument("--slow", type=float, default=1.0, help="factor of all time limits, for a loaded machine")
+    parser.add_argument("--from-pages", action="store_true", help="the demo has run in --folder: begin with its pages")
     given = parser.parse_args(words)
     given.pictures.mkdir(parents=True, exist_ok=True)
     folder = given.folder or _open_folder() / "lakehouse"
     hour = _Hour(clone(folder), given.pictures, given.slow)
-    hour.demo()
+    if not given.from_pages:
+        hour.demo()
     with hour.clone.pages(given.pictures / "ui.log") as url, browser(given.pictures / "profile") as page:
         page.log_in(url, token(url))
         hour.fleet(page, url)
@@ -138,7 +140,7 @@ class _Hour:
         self.show(f"the alarm of {EVENTS} is resolved")
 
     def _files(self, url: str) -> int:
-        return sum(part["file_groups"] for part in call(url, f"tables/{EVENTS}/partitions?limit=50")["rows"])
+        return int(call(url, f"tables/{EVENTS}/files?limit=1")["total"])
 
     def _wait(self, condition: Callable[[], bool], limit_s: float, problem: str) -> None:
         deadline = time.monotonic() + limit_s * self.slow
