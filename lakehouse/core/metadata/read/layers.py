@@ -6,7 +6,7 @@ contain them; log files are small and are kept in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -217,14 +217,16 @@ class LayerReader:
         logs = [self._log(log) for log in slice_.logs]
         if not self._appended and not all(log.blocks for log in logs):
             self._check_empty(slice_, logs, is_valid)
+        base = [] if slice_.base is None else [self._base(slice_.base)]
+        return [*base, *self._layers_of_logs(slice_, logs, is_valid)]
+
+    def _layers_of_logs(
+        self, slice_: MetadataSlice, logs: Sequence[_Log], is_valid: Callable[[str], bool]
+    ) -> Iterable[FileLayer]:
+        """Return the layers of the valid blocks of logs, oldest first."""
         if not self._appended and all(log.own_layers is not None for log in logs):
-            visible = [
-                log.own_layers or () for file, log in zip(slice_.logs, logs, strict=True) if is_valid(file.instant)
-            ]
-            return [
-                *([] if slice_.base is None else [self._base(slice_.base)]),
-                *(one for own in visible for one in own),
-            ]
+            visible = (log for file, log in zip(slice_.logs, logs, strict=True) if is_valid(file.instant))
+            return [layer for log in visible for layer in log.own_layers or ()]
         placed = [(number, block) for number, log in enumerate(logs) for block, _ in log.blocks]
         if not self._appended:
             self._check_instants(slice_, placed)
@@ -233,10 +235,9 @@ class LayerReader:
                 f"{self._storage.root}/{slice_.logs[number].path} has a damaged block at byte {block.offset}",
                 path=slice_.logs[number].path,
             )
-        found = {id(block): layer for log in logs for block, layer in log.blocks}
-        above = [found[id(block)] for _, block in settle_blocks(placed, is_valid)]
-        base = [] if slice_.base is None else [self._base(slice_.base)]
-        return base + [layer for layer in above if layer is not None]
+        layers = {id(block): layer for log in logs for block, layer in log.blocks}
+        settled = (layers[id(block)] for _, block in settle_blocks(placed, is_valid))
+        return [layer for layer in settled if layer is not None]
 
     def _check_empty(self, slice_: MetadataSlice, logs: Sequence[_Log], is_valid: Callable[[str], bool]) -> None:
         """Raise CorruptTableError for a log file without blocks, unless a task was repeated and wrote another one."""

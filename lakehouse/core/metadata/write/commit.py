@@ -293,24 +293,13 @@ def _write(
     staged = [(name, log) for name, update in updates.items() for log in update.staged]
     names = [(task.partition, task.file_id) for task in tasks] + [(name, log.file_id) for name, log in staged]
     paths = tuple(f"{name}/{log_name(file_id, requested, token)}" for name, file_id in names)
+    writes: list[Callable[[], WriteStat]] = [
+        partial(_write_group, store, requested, token, created_ms, task) for task in tasks
+    ]
+    writes += [partial(_copy_staged, store, requested, token, *log) for log in staged]
     try:
-        instant = timelines.begin(requested, Action.DELTACOMMIT)
-        created = [(name, file_id) for name, update in updates.items() for file_id in update.new_groups]
-        send_all(store.env.storage, lambda group: _init_group(store, *group, requested), created)
-        writes: list[Callable[[], WriteStat | Instant]] = [lambda: timelines.start(instant, b"")]
-        writes += [partial(_write_group, store, requested, token, created_ms, task) for task in tasks]
-        writes += [partial(_copy_staged, store, requested, token, *log) for log in staged]
-        started, *stats = send_all(store.env.storage, _call, writes)
-        assert isinstance(started, Instant)
-        instant = started
-        for name, update in updates.items():
-            if update.new_groups:
-                store.add_groups(name, update.new_groups)
-        metadata = CommitMetadata(
-            operation=_OPERATION,
-            stats=tuple(sorted((stat for stat in stats if isinstance(stat, WriteStat)), key=lambda stat: stat.path)),
-            extra={"schema": store.records.commits},
-        )
+        instant, stats = _start(store, requested, updates, writes)
+        metadata = CommitMetadata(operation=_OPERATION, stats=stats, extra={"schema": store.records.commits})
         data = store.config.layout.encode_commit(metadata)
         lock.check()
         timeline = Timeline((*opened.timeline.instants, instant))
@@ -333,6 +322,24 @@ def _write(
     for task in tasks:
         store.keep_log(done, sizes[task.partition, task.file_id], task.entries, task.deletes, task.rows)
     return Recorded(instant=done, paths=paths)
+
+
+def _start(
+    store: MetadataStore, requested: str, updates: Mapping[str, Update], writes: Sequence[Callable[[], WriteStat]]
+) -> tuple[Instant, tuple[WriteStat, ...]]:
+    """Create the inflight instant and its log files; return it with their statistics, sorted by path."""
+    timelines = store.timeline_store
+    requested_instant = timelines.begin(requested, Action.DELTACOMMIT)
+    created = [(name, file_id) for name, update in updates.items() for file_id in update.new_groups]
+    send_all(store.env.storage, lambda group: _init_group(store, *group, requested), created)
+    requests: list[Callable[[], WriteStat | Instant]] = [lambda: timelines.start(requested_instant, b""), *writes]
+    started, *stats = send_all(store.env.storage, _call, requests)
+    assert isinstance(started, Instant)
+    for name, update in updates.items():
+        if update.new_groups:
+            store.add_groups(name, update.new_groups)
+    of_files = (stat for stat in stats if isinstance(stat, WriteStat))
+    return started, tuple(sorted(of_files, key=lambda stat: stat.path))
 
 
 def _call(request: Callable[[], T]) -> T:
