@@ -17,9 +17,10 @@ from lakehouse.core.operations.services import (
     index,
     log_compaction,
     orphan_removal,
-    ttl,
 )
 from lakehouse.core.operations.services.service import Service
+from lakehouse.core.operations.services.ttl import PartitionTtl
+from lakehouse.core.operations.write.write import write
 
 #: One module per service.
 IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {
@@ -27,7 +28,7 @@ IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {
     "logcompaction": log_compaction,
     "clustering": clustering,
     "index": index,
-    "ttl": ttl,
+    "ttl": PartitionTtl(write),
     "clean": clean,
     "archive": archive,
     "orphans": orphan_removal,
