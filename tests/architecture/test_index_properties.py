@@ -11,7 +11,6 @@ from tests.architecture.sources import modules
 #: Properties of an index: fields of `IndexType`, of `StagingLayout`, and of the options of one index.
 PROPERTIES = frozenset(
     {
-        "allows_non_blocking",
         "global_keys",
         "has_ring",
         "hash_fields",
@@ -46,14 +45,9 @@ IMPLEMENTATIONS = ("lakehouse/core/index", "lakehouse/core/operations/placement"
 #: The modules that ask. Remove a module here when it asks no more; do not add one: ask the placement of the table.
 ASKING = frozenset(
     {
-        "lakehouse/core/files/log/slice_validation.py",
         "lakehouse/core/files/stage/staging.py",
         "lakehouse/core/operations/create/declare.py",
-        "lakehouse/core/operations/metadata/indexes.py",
         "lakehouse/core/operations/services/filter_build.py",
-        "lakehouse/core/operations/validate/validate.py",
-        "lakehouse/core/operations/validate/validated_files.py",
-        "lakehouse/core/operations/write/prepare.py",
         "lakehouse/core/state/table_config.py",
         "lakehouse/platform/catalog/declared_settings.py",
         "lakehouse/platform/catalog/existing_tables.py",

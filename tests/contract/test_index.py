@@ -40,6 +40,16 @@ from tests.support.tables import SeededIds, batch, data_rows, examples, make_tab
 
 BUCKETS = 3
 TYPES = tuple(PLACEMENTS)
+#: The number of file groups of 30 new rows of a partition, with 3 rows per file and 3 buckets.
+GROUPS_OF_NEW_ROWS = {
+    "SIMPLE": 10,
+    "GLOBAL_SIMPLE": 10,
+    "BLOOM": 10,
+    "GLOBAL_BLOOM": 10,
+    "RECORD_INDEX": 10,
+    "RECORD_LEVEL_INDEX": 10,
+    "BUCKET": BUCKETS,
+}
 NO_GROUPS: Groups = frozenset()
 SIZING = Sizing(rows_per_file=10, bytes_per_row=10.0, max_file_bytes=100, small_file_bytes=60)
 each_index = pytest.mark.parametrize(
@@ -294,6 +304,14 @@ def test_delete_finds_exactly_the_stored_keys(index: IndexType, type: str) -> No
     table.upsert(batch(row(f"k{number}") for number in range(10)))
     table.delete(["k3", "k7", "k99"])
     assert {found["id"] for found in data_rows(table, ["id"])} == {f"k{n}" for n in range(10)} - {"k3", "k7"}
+
+
+@each_index
+def test_new_rows_of_a_partition_get_the_declared_number_of_file_groups(index: IndexType) -> None:
+    table = make_table(shape_of(index, rows_per_file=3))
+    outcome = table.insert(batch(row(f"k{number}", p="a") for number in range(30)))
+    assert isinstance(outcome, Committed)
+    assert len({stat.file_id for stat in outcome.metadata.stats}) == GROUPS_OF_NEW_ROWS[index.name]
 
 
 @each_index

@@ -107,7 +107,7 @@ class ByFiles:
         return None
 
     @property
-    def allows_non_blocking(self) -> bool:
+    def appends_together(self) -> bool:
         """Two writers that insert the same key must conflict."""
         return False
 
@@ -135,7 +135,7 @@ class ByFiles:
     def layout(self, table: LoadedTable, policies: Policies, *, replaces: bool) -> PlannedLayout:
         """Return a layout by partition only."""
         self.check(table, policies)
-        return PlannedLayout(staging=StagingLayout(global_keys=self.global_keys))
+        return PlannedLayout(staging=StagingLayout(global_keys=self.global_keys), moves=policies.index.moves_rows)
 
     def search(self, write: PreparedWrite, runs: Sequence[StagedRun]) -> KeySearch:
         """Return the search in the newest slices; an overwrite reads none."""

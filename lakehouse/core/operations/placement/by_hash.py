@@ -68,7 +68,7 @@ class ByBucket:
         return plan_numbers
 
     @property
-    def allows_non_blocking(self) -> bool:
+    def appends_together(self) -> bool:
         """Writers append to the log of a bucket without conflict."""
         return True
 
@@ -135,7 +135,7 @@ class ByRing:
         return plan_rings
 
     @property
-    def allows_non_blocking(self) -> bool:
+    def appends_together(self) -> bool:
         """Writers append to the log of a range without conflict."""
         return True
 
@@ -213,9 +213,9 @@ class SearchedDeletes:
         return None
 
     @property
-    def allows_non_blocking(self) -> bool:
+    def appends_together(self) -> bool:
         """Writers append deletes without conflict."""
-        return self.of_table.allows_non_blocking
+        return self.of_table.appends_together
 
     @property
     def by_key_alone(self) -> Placement:

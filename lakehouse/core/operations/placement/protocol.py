@@ -151,10 +151,17 @@ class PreparedWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLayout:
-    """The layout of staged rows, and the pending resizes of buckets with which it was chosen."""
+    """How the rows of a write are placed.
+
+    Attributes:
+        staging: The layout of staged rows.
+        resizes: The pending resizes of buckets with which the layout was chosen.
+        moves: A row whose partition changed moves there; otherwise it is updated in its old partition.
+    """
 
     staging: StagingLayout
     resizes: tuple[PendingResize, ...] = ()
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +263,7 @@ class Placement(Protocol):
         ...
 
     @property
-    def allows_non_blocking(self) -> bool:
+    def appends_together(self) -> bool:
         """Whether writers may append to one file group at the same time, without conflict."""
         ...
 

@@ -34,6 +34,7 @@ from lakehouse.core.format.timeline.clean import (
 )
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.metadata.change import change_of_clean
+from lakehouse.core.operations.commit.cleanup import delete_expired_tombstones
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.pins import read_pins
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
@@ -52,7 +53,6 @@ from lakehouse.core.operations.services.plan_executor import (
 )
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.undo.rollback import roll_back_expired_writes
-from lakehouse.core.operations.write.tombstones import delete_expired_tombstones
 from lakehouse.core.planning.clean import (
     PINS_KEY,
     CleanDue,

@@ -141,7 +141,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
         bytes_per_row=bytes_per_row(table, policies),
         incoming=_incoming(table, policies, request, batch),
         layout=planned.staging,
-        move_partitions=policies.index.moves_rows,
+        move_partitions=planned.moves,
         max_log_bytes=policies.log.max_file_bytes,
         cdc=config.cdc,
         event_time=event_time,
@@ -279,7 +279,7 @@ def _check_non_blocking(
 ) -> None:
     """Raise UserError for a write that non-blocking concurrency control does not allow."""
     mode, root = "hoodie.write.concurrency.mode=NON_BLOCKING_CONCURRENCY_CONTROL", table.env.storage.root
-    if not table.config.is_merge_on_read or not placement.allows_non_blocking:
+    if not table.config.is_merge_on_read or not placement.appends_together:
         raise UserError(
             f"{mode} needs a merge-on-read table with hoodie.index.type=BUCKET, and {root} is "
             f"{'merge-on-read' if table.config.is_merge_on_read else 'copy-on-write'} with {policies.index.type}; use "

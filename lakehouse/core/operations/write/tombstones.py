@@ -43,7 +43,6 @@ from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.planning.tombstones import (
     LATE_ROWS_KEY,
     LATEST_MS,
-    TOMBSTONES,
     TOMBSTONES_KEY,
     TombstoneFile,
     Tombstones,
@@ -51,11 +50,9 @@ from lakehouse.core.planning.tombstones import (
     decode_tombstones,
     encode_tombstones,
     files_to_merge,
-    forgotten_at,
     known_tombstones,
     overwritten_partitions,
 )
-from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State, Timeline
@@ -65,8 +62,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ARCHIVED_AT_ONCE = 64
-#: Expired tombstone files are kept for this time, because a writer that found one earlier may still read it.
-_GRACE_MS = 3_600_000
 _REMEMBERING = (Operation.UPSERT, Operation.DELETE)
 _FILTERED = (Operation.UPSERT, Operation.INSERT)
 
@@ -278,15 +273,3 @@ def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombs
     # An older replacement of a partition affects only tombstones that have expired.
     overwritten = {partition: at for partition, at in known.overwritten.items() if at >= since}
     return replace(known, overwritten=overwritten).counting(now_ms)
-
-
-def delete_expired_tombstones(table: LoadedTable) -> int:
-    """Delete the tombstone files whose tombstones have all expired, and return their number.
-
-    Files that no commit names are deleted, too.
-    """
-    storage, now_ms = table.env.storage, table.env.clock.now_ms()
-    until = {name: forgotten_at(name) for name in storage.list_names(TOMBSTONES)}
-    expired = [f"{TOMBSTONES}/{name}" for name, at in until.items() if at is not None and at + _GRACE_MS < now_ms]
-    delete_leftovers(storage, expired)
-    return len(expired)
