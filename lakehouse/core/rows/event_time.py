@@ -51,7 +51,7 @@ def check_event_time(schema: pa.Schema, name: str) -> None:
 def event_time_range(rows: pa.Table, name: str) -> tuple[int, int] | None:
     """Return the minimum and maximum event time of the rows; None if all are null.
 
-    Raises UserError for a text that is not a time, and for a time outside of the years 1 to 9999.
+    Raises UserError for a string that is not a time, and for a time before the year 1 or after 9999.
     """
     top, *inner = name.split(".")
     column = rows.column(top)
@@ -121,8 +121,8 @@ def _milliseconds(value: pa.Scalar, kind: pa.DataType) -> int:
 
 
 def _parsed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return texts as times in UTC; empty texts are null."""
-    # Usually all texts have one format, and then this is several times faster.
+    """Return strings as times in UTC; empty strings are null."""
+    # Usually all strings have one format, and then this is several times faster.
     for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
         with suppress(pa.ArrowInvalid):
             return column.cast(kind)

@@ -79,8 +79,8 @@ def fold_into_base(
 
     Args:
         base: Rows of the base file.
-        versions: Entries, with the columns of `base` and the control columns. Those of one row are in order of time.
-        records: The row of `base` of each entry; each row has at least one.
+        versions: Entries, with the columns of `base` and the control columns. Entries for one row are in time order.
+        records: The row of `base` for each entry; each row has one or more.
         rule: How versions of a record are merged; it has no custom merger.
         sets: The sets of columns that partial rows provide; gets their unions.
     """

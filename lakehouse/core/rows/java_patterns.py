@@ -3,7 +3,7 @@
 Only expressions for which both give the same match are translated: literal characters, classes of letters, digits and
 punctuation, `\\d \\w \\s` and their negations, groups, alternatives, and quantifiers of single characters and classes.
 `^` is allowed at the beginning and `$` at the end. `.` and `$` treat more characters as the end of a line in Java than
-in RE2, so a text with one of them has no defined result.
+in RE2, so a value with one of them has no defined result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakehouse.errors import UserError
 
 #: Characters that end a line in Java.
 LINE_ENDS = "[\\n\\r\\x{85}\\x{2028}\\x{2029}]"
-#: The name of the group whose text is wanted.
+#: The name of the wanted group.
 GROUP = "found"
 _MOST_CHARACTERS, _MOST_REPEATS = 256, 1_000
 _CLASSES = {
@@ -34,9 +34,9 @@ class JavaPattern:
 
     Attributes:
         re2: The expression; the wanted group is named `found`, and no other group captures.
-        groups: The number of capturing groups of the Java expression.
-        needs_lines: Whether a text with an end of a line has no defined result.
-        may_be_empty: Whether the expression may match an empty text.
+        groups: The number of capturing groups in the Java expression.
+        needs_lines: Whether a value with a line end has no defined result.
+        may_be_empty: Whether the expression may match an empty string.
     """
 
     re2: str
@@ -46,7 +46,7 @@ class JavaPattern:
 
 
 def java_pattern(text: str, group: int = 0) -> JavaPattern:
-    """Return a Java expression in the form of RE2, for the text of a group; group 0 is the whole match.
+    """Return a Java expression in RE2 syntax that captures a group; group 0 is the whole match.
 
     Raises UserError for a group that does not exist, and for an expression with other elements.
     """
@@ -67,7 +67,7 @@ def java_pattern(text: str, group: int = 0) -> JavaPattern:
 
 
 class _Parser:
-    """Recursive descent; `is_optional` says of the part that was read last whether it may match an empty text."""
+    """Recursive descent; `is_optional` tells whether the part that was read last may match an empty string."""
 
     def __init__(self, text: str, group: int) -> None:
         self._text, self._group = text, group

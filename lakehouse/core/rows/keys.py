@@ -27,7 +27,7 @@ NULL_PLACEHOLDER = "__null__"
 EMPTY_PLACEHOLDER = "__empty__"
 #: `%` is escaped first, because the other escapes contain it.
 _ESCAPES = (("%", "%25"), (",", "%2C"), (":", "%3A"))
-#: The number of characters of a value or key that an error shows.
+#: The number of characters that an error shows per value or key.
 _SHOWN = 200
 #: Java's reader of marker files ends a line at a carriage return, too.
 _SUSPICIOUS = r"\x00|\n|\r|(^|/)\.hoodie(/|$)"
@@ -51,12 +51,12 @@ def record_keys(data: Rows, config: KeyConfig) -> Column:
 
 
 def refuse_ambiguous_keys(data: Rows, config: KeyConfig) -> None:
-    """Raise UserError for rows whose key could be that of other values, if `config` requires the check.
+    """Raise UserError for rows whose key could stand for other values, if `config` requires the check.
 
     Keys have the form `f1:v1,f2:v2`, with a placeholder for null and empty values. Column names contain no comma. Two
     different rows can therefore have one key in two cases only: a value of each contains `,f2:` (comma, a key column
     other than the first, colon), or a value of one reads like a placeholder. Rows without such values are never
-    refused, even if they contain commas and colons. Columns that are not text cannot have such values.
+    refused, even if they contain commas and colons. Only string columns can have such values.
     """
     fields = config.record_key_fields
     if config.encoding is not KeyEncoding.CHECKED or len(fields) < 2:
@@ -128,7 +128,7 @@ def _short(value: object) -> object:
 
 
 def _escaped(text: Column) -> Column:
-    """Return values with `%`, `,` and `:` as `%25`, `%2C` and `%3A`, and with placeholders as other texts."""
+    """Return values with `%`, `,` and `:` as `%25`, `%2C` and `%3A`, and with placeholders for null and empty."""
     for character, escaped in _ESCAPES:
         if pc.any(pc.match_substring(text, character)).as_py():
             text = pc.replace_substring(text, character, escaped)
@@ -247,7 +247,7 @@ def _segments(data: Rows, config: KeyConfig, index: int) -> pa.DictionaryArray:
         segments = [text and segment(text, field, config) for text in encoded.dictionary.to_pylist()]
     else:
         if pa.types.is_floating(values.type):
-            # Arrow counts 0.0 and -0.0 as one distinct value, but their texts differ.
+            # Arrow counts 0.0 and -0.0 as one distinct value, but they are printed differently.
             values = value_text(values, name=field)
         encoded = _encode(values)
         texts = value_text(encoded.dictionary, name=field, consistent_timestamps=config.consistent_timestamps)
@@ -280,7 +280,7 @@ def _never(_: str) -> bool:
     return False
 
 
-# parameters: those of `partition_paths`, and the mask of the rows with the first such path
+# parameters: the parameters of `partition_paths`, and the mask of the rows with the first such path
 def _refuse_path(
     data: Rows, config: KeyConfig, encoded: list[pa.DictionaryArray], bad: pa.Array, limits: PathLimits
 ) -> NoReturn:
@@ -321,7 +321,7 @@ def _refuse(data: Rows, config: KeyConfig, bad: Column, what: str) -> NoReturn:
 
 
 def _shown_row(data: Rows, config: KeyConfig, row: int) -> dict[str, object]:
-    """Return the start of the values of one row's key and partition columns."""
+    """Return the shortened values of one row's key and partition columns."""
     names = dict.fromkeys((*config.record_key_fields, *config.partition_fields))
     return {name: _short(column(data, name)[row].as_py()) for name in names}
 

@@ -34,7 +34,7 @@ from lakehouse.model.statistics import PartitionLife, PartitionStatistics
 
 _Numbers = np.ndarray[Any, Any]
 
-#: Files of newest slices with the parts of their names, and what `TRACKED_FILES` adds.
+#: Files of the current slices with the parts of their names, and the additional columns of `TRACKED_FILES`.
 _PARSED = pa.schema([*DATA_FILES, *list(TRACKED_FILES)[3:]])
 _NEVER = np.iinfo(np.int64).max
 _LAYOUT = table_layout(9)
@@ -144,8 +144,8 @@ class _Lives:
 
     Attributes:
         partitions: The partition of each file.
-        commit: The number of the commit of each file; -1 for a file that was there before.
-        group: The number of the group of each file.
+        commit: The commit number for each file; -1 for a file that existed before.
+        group: The group number for each file.
         replaced_at: The number of the commit that replaced each group; `_NEVER` if none did.
     """
 
@@ -242,7 +242,7 @@ def _parsed(listing: pa.Table) -> tuple[pa.Table, _Numbers]:
 
 
 def _written(commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[pa.Table, _Numbers]:
-    """Return the files of commits as `_PARSED`, and the number of the commit of each."""
+    """Return the files of commits as `_PARSED`, and the commit number for each."""
     stats = [stat for _, metadata in commits for stat in metadata.stats]
     counts = [len(metadata.stats) for _, metadata in commits]
     listing = pa.table(
@@ -280,7 +280,7 @@ def _is_known(
 ) -> _Numbers:
     """Return for each file whether its group had files before, or the file does not come from a compaction."""
     compacts = np.array([metadata.operation in COMPACTIONS for _, metadata in commits] + [False], bool)
-    # The last entry is that of files which were there before.
+    # The last entry belongs to files that existed before.
     first = np.full(count, _NEVER, np.int64)
     begins = ~compacts[commit]
     np.minimum.at(first, group[begins], commit[begins])
@@ -289,7 +289,7 @@ def _is_known(
 
 
 def _newest(files: pa.Table) -> pa.Table:
-    """Return the files of the newest slice of each group."""
+    """Return the files in the current slice of each group."""
     if not files.num_rows:
         return files
     pairs = files.group_by(["instant", "completed"], use_threads=False).aggregate([])

@@ -61,7 +61,7 @@ _tokens = itertools.count(1)
 # Attempts: the temporary name may exist, or another process may remove the directory with its last file.
 _MOST_NAMES = 100
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-# Longest wait for the kernel lock of a file, and the pause between two tries.
+# Maximum wait for the kernel lock of a file, and the pause between two tries.
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.002
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -332,7 +332,7 @@ class LocalStorage:
             yield entry
 
     def _create_empty(self, path: str) -> bool:
-        """Create an empty file, as most pending instants have one; it is complete at once and needs no other name."""
+        """Create an empty file, as for pending instants; it is complete immediately and needs no other name."""
         try:
             descriptor = self._open_new(path)
         except FileExistsError:

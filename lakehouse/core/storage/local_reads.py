@@ -23,7 +23,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 def open_file(root: str, path: str, *, follow_links: bool) -> tuple[int, int]:
     """Return a descriptor of the regular file `path` below `root`, and its size; the caller closes it.
 
-    Raises CorruptTableError if the file is not regular or `path` has a link (also if no file is there), and OSError.
+    Raises CorruptTableError if the file is not regular or `path` has a link (even if no file is there), and OSError.
     """
     try:
         descriptor = os.open(_join(root, path), _FLAGS)

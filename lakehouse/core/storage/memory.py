@@ -1,7 +1,7 @@
 """A store in the memory of one process, for tests and simulation.
 
 Stores have names: all handles of `memory://name` in one process see the same files, unpickled handles included.
-`modified_ms` is a counter of writes instead of a clock value, so that runs are repeatable.
+`modified_ms` is a write counter instead of a clock value, so that runs are repeatable.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Files:
             return str(self.writes)
 
     def write_guarded(self, key: str, data: bytes, watched: str, tag: str) -> bool | None:
-        """Create a file if `tag` is the number of the last write of `watched`; return None if it is not."""
+        """Create a file if `tag` is the current write number of `watched`; return None if it is not."""
         with self.lock:
             entry = self.content.get(watched)
             if entry is None or str(entry[1]) != tag:

@@ -104,7 +104,7 @@ def _this_process(pid: int) -> ProcessId:
 
 
 def _started(pid: str) -> str:
-    """Return when a process started, in clock ticks since the boot; an empty text if it is unknown."""
+    """Return when a process started, in clock ticks since the boot; an empty string if it is unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

@@ -44,7 +44,7 @@ _READERS = 8
 _VERSION_DIGITS = 18
 #: How often a reader starts again because files were deleted while it was reading.
 _TRIES = 5
-#: Manifests that stay for active readers, in addition to those of the merges of one run.
+#: Manifests that stay for active readers, in addition to the manifests that one run merges.
 _MANIFESTS_KEPT = 3
 _MERGED_BYTES = 1024 * 1024 * 1024
 
@@ -85,7 +85,7 @@ class ArchivedTimeline:
         ]
 
     def actions(self, requested: Iterable[str], containing: bytes = b"") -> dict[str, ArchivedAction]:
-        """Return requested time -> action with its metadata and plan, for those of `requested` that are archived.
+        """Return requested time -> action with its metadata and plan, for the archived instants in `requested`.
 
         Actions whose metadata does not contain the bytes `containing` are skipped.
         """

@@ -61,7 +61,7 @@ def change_publication(env: Env, target: str, change: Callable[[Publication], Pu
 
 
 def manifest_path(target: str, partition: str, instant: str) -> str:
-    """Return the path of the manifest of one version of a partition. Its folder contains nothing else."""
+    """Return the manifest path for one version of a partition. Its folder contains nothing else."""
     return (
         f"{DIRECTORY}/{target}/{partition}/{instant}/manifest"
         if partition
@@ -80,7 +80,7 @@ def put_manifests(env: Env, files: dict[str, tuple[str, ...]]) -> None:
 
 
 def read_manifest(env: Env, path: str) -> tuple[str, ...] | None:
-    """Return the paths in the table of the files of a manifest; None if it does not exist.
+    """Return the paths in the table that a manifest lists; None if it does not exist.
 
     Lines with other locations are skipped: they are left from a table that was copied without its published partitions.
     """
@@ -128,7 +128,7 @@ def pin_id(manifest: str) -> str:
 
 
 def url_of(storage: Storage, path: str) -> str:
-    """Return the URL of a file of a storage for Hadoop's file systems; `""` stands for the root."""
+    """Return the URL of a stored file for Hadoop's file systems; `""` stands for the root."""
     native = storage.native(path)
     return native if "://" in native else f"file://{native}"
 

@@ -22,7 +22,8 @@ DIRECTORY = ".hoodie/.lakehouse/services"
 class LastRun:
     """The end of the last run in UTC milliseconds, and whether it failed.
 
-    `state` is what a service compares to find out whether it is due; empty for services that time makes due.
+    `state` contains the values that a service compares to determine whether it is due; empty for services that time
+    makes due.
     """
 
     at_ms: int

@@ -26,14 +26,14 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
-#: First and longest pause between two tries to acquire the lock. Local disks are polled more often: a try on an object
-#: store or a server is a request.
+#: Minimum and maximum pause between two tries to acquire the lock. Local disks are polled more often: a try on an
+#: object store or a server is a request.
 _NEAR_POLL_SECONDS = (0.02, 0.06)
 _FAR_POLL_SECONDS = (0.05, 0.5)
 _POLL_GROWTH = 1.1
 #: A renewal may change the lock between reading its version and using it. This is rare.
 _GUARDED_TRIES = 3
-#: Time between two comparisons of the clock with that of the lock provider.
+#: Time between two comparisons with the clock of the lock provider.
 _MEASURED_MS = 600_000
 
 
@@ -87,7 +87,7 @@ class TableLock:
     def acquire(self, deadline_ms: int | None = None) -> None:
         """Wait for the lock until the deadline (default: one wait time from now) and acquire it.
 
-        An expired lock is taken over. An error of the provider, such as a full disk, is raised at once.
+        An expired lock is taken over. An error of the provider, such as a full disk, is raised immediately.
         """
         deadline = deadline_ms or self._env.clock.now_ms() + self._policy.lock.wait_ms
         is_near = self._policy.lock.registered.in_table_storage and "://" not in self._env.storage.root
@@ -146,7 +146,7 @@ class TableLock:
     def confirm(self) -> None:
         """Raise RetryableError if another process may have held the lock since this acquisition.
 
-        An expired lease that was not taken over is renewed: the next holder then sees everything done before.
+        An expired lease that was not taken over is renewed: the next holder then gets everything done before.
         """
         try:
             self._lock.check()
@@ -215,9 +215,9 @@ def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
 
     One host writes the expiry time of a lease, and another host compares it with its own clock. A holder renews its
     lease early, so at least `lease - renewal interval` of it is left at any moment. A host whose clock is ahead by more
-    than that sees active leases as expired. Two hosts may be wrong in opposite directions, so each may be wrong by half
-    of it. A wrong clock loses no commit, because a writer that lost the lock detects it (`late_commit`). But active
-    writers would take over each other's locks and roll each other back.
+    than that treats active leases as expired. Two hosts may be wrong in opposite directions, so each may be wrong by
+    half of it. A wrong clock loses no commit, because a writer that lost the lock detects it (`late_commit`). But
+    active writers would take over each other's locks and roll each other back.
 
         object store   Last-Modified of the lock after it was written, in whole seconds
         PostgreSQL     clock_timestamp()

@@ -37,7 +37,7 @@ T = TypeVar("T")
 _READERS = 8
 #: Archived writes that are decoded at a time, and characters of their extra metadata that are cached.
 _EXTRAS_AT_ONCE, _EXTRAS_KEPT = 64, 32 * 1024 * 1024
-#: The largest metadata of a commit that is decoded to be cached although only later operations may need it.
+#: The maximum size of commit metadata that is decoded to be cached although only later operations may need it.
 _REMEMBERED_BYTES = 1024 * 1024
 #: The files of several commits.
 FILES_OF_COMMITS = COMMIT_FILES.append(pa.field("instant", pa.string()))
@@ -58,8 +58,8 @@ class TimelineStore:
         self._archived: set[str] = set()
         self._extras: dict[tuple[str, str], str] = {}
         self._extras_size = 0
-        # File name -> instant of the last listing, of which the next one has most names again, and its timeline. Both
-        # are replaced at once, because threads share a store.
+        # File name -> instant of the last listing, which usually shares its names with the next one, and its timeline.
+        # Both are replaced together, because threads share a store.
         self._listed: tuple[dict[str, Instant | None], Timeline] = ({}, Timeline())
         history = config.raw.get("hoodie.timeline.history.path", "history")
         #: The archived timeline. None without completion times: that archive is not read.
@@ -177,7 +177,7 @@ class TimelineStore:
         return files_of(self.commit(instant).stats)
 
     def _each(self, read: Callable[[Instant], T], instants: Sequence[Instant]) -> list[T]:
-        """Return what `read` returns for each instant; requests for several of them are sent at once."""
+        """Return the result of `read` for each instant; requests for several of them are concurrent."""
         missing = [i for i in instants if self.path_of(i) not in self._commits and i.requested not in self._archived]
         if len(missing) > 1:
             with ThreadPoolExecutor(_READERS) as pool:
@@ -194,7 +194,7 @@ class TimelineStore:
         return None if cached is None else cached.extra
 
     def remember(self, instant: Instant, data: bytes) -> None:
-        """Cache the metadata of a commit of this process, so that its next operation need not read it."""
+        """Cache the metadata of this process's commit, so that its next operation need not read it."""
         if len(data) <= _REMEMBERED_BYTES:
             self._commits[self.path_of(instant)] = decode_commit(data)
 
@@ -212,7 +212,7 @@ class TimelineStore:
         self._commits[path] = self._named(path, partial(decode_commit, data))
 
     def _named(self, path: str, decode: Callable[[], T]) -> T:
-        """Return what `decode` returns; its error gets the name of the file."""
+        """Return the result of `decode`; its error gets the name of the file."""
         try:
             return decode()
         except CorruptTableError as error:
@@ -242,7 +242,7 @@ class TimelineStore:
     def archived_commits(
         self, instants: Sequence[Instant], containing: str = ""
     ) -> list[tuple[Instant, CommitMetadata]]:
-        """Return archived writes whose metadata contains the text `containing`, with it, in the order of `instants`.
+        """Return archived writes whose metadata contains the string `containing`, with it, in the order of `instants`.
 
         They are read again by each call, because an archive may be too large to cache.
         """
@@ -298,7 +298,7 @@ class TimelineStore:
         return sorted((file for file in files if not file.is_completed), key=lambda file: file.state)
 
     def planned_actions(self) -> dict[tuple[str, Action], Action]:
-        """Return the action of the plan of each compaction, log compaction and clustering, as of the last load.
+        """Return the plan's action for each compaction, log compaction and clustering, as of the last load.
 
         The keys are identities of instants (`Instant.key`). A completed plan keeps its pending files until it is
         archived, so its action is known without a read of its metadata.
@@ -310,7 +310,7 @@ class TimelineStore:
         """Delete the files of archived completed instants, the oldest first; call under the lock.
 
         Pending files are deleted first: without its completed file, an action with pending files would look pending.
-        Completed files are deleted one by one, so that no reader sees an older instant without a newer one.
+        Completed files are deleted one by one, so that no reader gets an older instant without a newer one.
         """
         gone = sorted(instants, key=lambda instant: instant.requested)
         check()
@@ -321,7 +321,7 @@ class TimelineStore:
             self._env.storage.delete(self.path_of(instant))
 
     def read(self, instant: Instant, state: State) -> bytes | None:
-        """Return the content of the file of an instant in one state, or None if it does not exist."""
+        """Return the content of an instant's file in one state, or None if it does not exist."""
         try:
             return self._env.storage.get(self.path_of(replace(instant, state=state)))
         except NotFoundError:
@@ -445,7 +445,7 @@ class TimelineStore:
         self._env.storage.delete_many([self.path_of(instant)])
 
     def completions(self, instant: Instant) -> list[Instant]:
-        """Return an instant for each of its completed files as of the last load; several exist after a lost lock."""
+        """Return an instant for each of its completed files in the last load; several exist after a lost lock."""
         listed = self._listed[0].values()
         return [other for other in listed if other and other.key == instant.key and other.is_completed]
 
@@ -507,7 +507,7 @@ class TimelineStore:
         return content == data or not instant.is_completed
 
     def path_of(self, instant: Instant) -> str:
-        """Return the path of the file of an instant in its state."""
+        """Return the path of an instant's file in its state."""
         return f"{self._directory}/{self._config.layout.instant_name(instant)}"
 
 
@@ -529,7 +529,7 @@ def _furthest(before: Timeline, new: Collection[Instant | None]) -> Timeline:
 
 
 def _is_first(instant: Instant, other: Instant) -> bool:
-    """Return whether an instant is the one of two in the same state that counts, whichever was found first."""
+    """Return whether an instant is the first of two in the same state, in any order of listing."""
     return (instant.completion, instant.action) < (other.completion, other.action)
 
 

@@ -1,4 +1,4 @@
-"""Lock provider `filesystem`: a lease in `holder.json`, and the file `lock` beside it that Hudi's writers respect.
+"""Lock provider `filesystem`: a lease in `holder.json`, and the file `lock` that Hudi's writers respect.
 
 Writers of this project compete by compare-and-swap on `holder.json`. Hudi's FileSystemBasedLockProvider uses `lock`,
 which exists while the lock is held and is created if absent. Both kinds of writers exclude each other:

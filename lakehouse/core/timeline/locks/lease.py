@@ -205,7 +205,7 @@ class LeaseLock:
     def release(self) -> None:
         """Record in the register that the lock is free, if this acquisition still holds it.
 
-        If that fails, for example on a full disk, the lease expires by time, and for this process at once.
+        If that fails, for example on a full disk, the lease expires by time, and for this process immediately.
         """
         try:
             self._release()
