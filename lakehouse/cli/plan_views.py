@@ -19,7 +19,7 @@ from lakehouse.model.ttl import Expiry, TtlPlan
 from lakehouse.model.upkeep import ValidationPlan
 from lakehouse.platform.publish.sync import report_of
 from lakehouse.platform.publish.sync_plan import SyncPlan, TablePlan
-from lakehouse.spec.contracts.document import encode
+from lakehouse.spec.contracts.document import encode, mirror
 from lakehouse.spec.contracts.services import (
     ArchivedInstant,
     ArchivePlanDocument,
@@ -143,8 +143,8 @@ def _(plan: TtlPlan, service: str) -> ServicePlan:
         service=service,
         bytes=sum(expiry.size_bytes for expiry in plan.expired),
         untimed=plan.untimed,
-        expired=tuple(map(_expired, plan.expired)),
-        kept=tuple(map(_expired, plan.kept)),
+        expired=tuple(map(expired_view, plan.expired)),
+        kept=tuple(map(expired_view, plan.kept)),
     )
 
 
@@ -155,13 +155,7 @@ def _(plan: OrphanPlan, service: str) -> ServicePlan:
 
 @plan_document.register
 def _(plan: ValidationPlan, service: str) -> ServicePlan:
-    return ValidationPlanDocument(
-        service=service,
-        file_groups=plan.file_groups,
-        footers=plan.footers,
-        metadata_table=plan.metadata_table,
-        deep=plan.deep,
-    )
+    return mirror(ValidationPlanDocument, plan, service=service, code=None, reason="")
 
 
 @plan_document.register
@@ -185,15 +179,9 @@ def orphan_view(orphan: Orphan) -> OrphanFile:
     )
 
 
-def _expired(expiry: Expiry) -> ExpiredPartition:
-    return ExpiredPartition(
-        partition=expiry.partition,
-        rule=expiry.rule,
-        reason=expiry.reason,
-        bytes=expiry.size_bytes,
-        rows=expiry.rows,
-        files=expiry.files,
-    )
+def expired_view(expiry: Expiry) -> ExpiredPartition:
+    """Return the contract of an expired partition."""
+    return mirror(ExpiredPartition, expiry, bytes=expiry.size_bytes)
 
 
 def _synced_partitions(plan: TablePlan) -> list[SyncedPartition]:
