@@ -21,7 +21,6 @@ from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.metadata.partitions.file_statistics import FileBounds, column_values
 from lakehouse.core.metadata.partitions.protocol import MetadataCommit
 from lakehouse.core.state.data_files import one_array
-from lakehouse.model.commit import REWRITES, Operation
 
 #: Rows of files and columns that one commit reads at most.
 _MOST_ROWS = 50_000
@@ -41,20 +40,6 @@ class LiveStatistics:
     empty: tuple[str, ...] = ()
 
 
-def superseded_partitions(commit: MetadataCommit) -> list[str]:
-    """Return the partitions in which the action supersedes or replaces files; a log compaction changes no value."""
-    change = commit.change
-    if change.operation == Operation.LOG_COMPACT:
-        return []
-    found = set(change.replaced.column("partition").to_pylist())
-    rewrites = change.operation in REWRITES
-    for stat in change.stats:
-        is_base = bool(stat.path) and not stat.path.rpartition("/")[2].startswith(".")
-        if is_base and (rewrites or stat.prev_commit is not None):
-            found.add(stat.partition)
-    return sorted(found)
-
-
 def live_statistics(
     commit: MetadataCommit, columns: Sequence[str], kinds: Mapping[str, pa.DataType], added: Sequence[FileBounds]
 ) -> LiveStatistics:
@@ -62,7 +47,7 @@ def live_statistics(
 
     `added` are the bounds of the files that the action writes.
     """
-    wanted = superseded_partitions(commit)
+    wanted = commit.change.superseded_partitions()
     live = commit.live_files(wanted) if wanted else None
     if live is None:
         return LiveStatistics()

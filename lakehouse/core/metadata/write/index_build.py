@@ -25,8 +25,8 @@ from lakehouse.core.metadata.place import (
     PARTITIONS_KEY,
     listed_partitions,
 )
-from lakehouse.core.metadata.read.record_schema import use_stored_schema
 from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.metadata.write.commit import use_stored_schema
 from lakehouse.core.metadata.write.files import new_token
 from lakehouse.core.metadata.write.initialise import (
     base_files,

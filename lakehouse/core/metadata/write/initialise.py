@@ -29,9 +29,9 @@ from lakehouse.core.metadata.place import (
     listed_partitions,
     metadata_properties,
 )
-from lakehouse.core.metadata.read.record_schema import use_stored_schema
 from lakehouse.core.metadata.record_kinds import in_schema, record_kind, written_schema
 from lakehouse.core.metadata.store import MetadataStore
+from lakehouse.core.metadata.write.commit import use_stored_schema
 from lakehouse.core.metadata.write.files import (
     INIT_TOKEN,
     base_bytes,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
-from lakehouse.core.metadata.place import INIT_PREFIX, METADATA, listed_partitions
+from lakehouse.core.metadata.place import METADATA, listed_partitions
 from lakehouse.core.metadata.store import MetadataStore
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.core.timeline.table_properties import read_properties
@@ -84,19 +84,6 @@ def remove_recorded(store: MetadataStore, target: str) -> None:
     """Remove a delta commit whose action is gone from the data timeline; call under the table lock."""
     usable, building = listed_partitions(read_properties(store.env.storage) or {})
     remove_instant(store, target, dict.fromkeys((*usable, *building)))
-
-
-def stale_instants(timeline: Timeline, data: Timeline) -> list[str]:
-    """Return the pending delta commits whose action another process rolled back before they were created.
-
-    A process that loses the lock removes its own. It cannot if it is killed.
-    """
-    pending = timeline.where(action=Action.DELTACOMMIT, pending=True)
-    return [
-        instant.requested
-        for instant in pending
-        if not instant.requested.startswith(INIT_PREFIX) and data.find(instant.requested) is None
-    ]
 
 
 def _recorded(timeline: Timeline, target: str) -> Instant | None:

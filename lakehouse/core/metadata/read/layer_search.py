@@ -1,13 +1,13 @@
-"""Look record keys up in the layers of a record index (MDT-4, MDT-5.3).
+"""Look keys up in the layers of a file group, from the newest layer to the oldest one (MDT-4, MDT-5).
 
-Layers are searched from the newest one to the oldest one, and only found entries are decoded. Large log files of this
+Only found entries are decoded. Large log files of this
 release are not compressed, so a look-up reads the blocks that can have its keys. Those of Apache Hudi are compressed,
 and the keys of a batch are in all of their blocks; a process keeps their entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 from lakehouse.core.format.hfile.reader import OpenedEntries
 from lakehouse.core.format.metadata.locations import LOCATION_ROWS, decode_locations
 from lakehouse.core.format.metadata.merge import Layer
+from lakehouse.core.format.metadata.statistics import STAT_ROWS
 from lakehouse.core.metadata.read.cache import MetadataCache
 from lakehouse.core.metadata.read.layers import FileLayer, Select
+from lakehouse.core.state.data_files import one_array
 from lakehouse.errors import CorruptTableError
 
 #: Files with more entries are searched in their blocks each time.
@@ -129,3 +131,33 @@ def _schema(file: FileLayer) -> str:
 def _one(column: Any) -> Any:
     found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+
+def newest_statistics(
+    tasks: Iterable[tuple[Sequence[FileLayer], pa.Array | None]], decoded: Callable[[FileLayer, pa.Array], Layer]
+) -> pa.Table | None:
+    """Return the records of keys as `STAT_ROWS`; None if records have to be united with older ones.
+
+    A commit repeats the rows of its partitions with tight bounds, which replace older rows. So most keys are in the
+    newest layers, and the older ones are neither searched nor decoded.
+
+    Args:
+        tasks: The layers of file slices, oldest first, each with sorted binary keys.
+        decoded: Returns the rows of a layer with some of the keys, or its deleted keys.
+    """
+    found = [STAT_ROWS.empty_table()]
+    for layers, wanted in tasks:
+        rest: Any = wanted
+        for file in reversed(layers):
+            if not len(rest):
+                break
+            layer = decoded(file, rest)
+            rows = layer.rows
+            is_final = pc.and_(rows.column("tight"), pc.invert(rows.column("deleted")))
+            if not pc.all(is_final, min_count=0).as_py():
+                return None
+            found.append(rows)
+            for keys in (rows.column("key"), layer.deletes):
+                if keys is not None and len(keys):
+                    rest = rest.filter(pc.invert(pc.is_in(rest, value_set=one_array(keys.cast(pa.binary())))))
+    return pa.concat_tables(found)
