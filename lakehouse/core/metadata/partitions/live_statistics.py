@@ -54,8 +54,8 @@ def live_statistics(
     places = one_array(pc.binary_join_element_wise(live.column("partition"), live.column("name"), "\0"))
     is_new = _flags(pc.is_in(places, value_set=pa.array([f"{f.partition}\0{f.name}" for f in added], pa.string())))
     old = live.filter(pa.array(~is_new))
-    known = {f"{file.partition}\0{file.name}": file for file in added}
-    new = [known[place] for place in places.filter(pa.array(is_new)).to_pylist()]
+    by_place = {f"{file.partition}\0{file.name}": file for file in added}
+    new = [by_place[place] for place in places.filter(pa.array(is_new)).to_pylist()]
     if (old.num_rows + len(new)) * len(columns) > _MOST_ROWS:
         return LiveStatistics()
     stored = commit.stored_ranges(columns, old) if old.num_rows else None
@@ -99,10 +99,10 @@ def _column_rows(
         partitions = np.array([number[path] for path in old.column("partition").to_pylist()], np.int64)
         at = pc.index_in(keys, value_set=one_array(stored.column("key")))
         is_complete[partitions[_flags(at.is_null())]] = False
-        held, found = partitions[_flags(at.is_valid())], stored.take(at.drop_null())
-        typed = typed_statistics(found, kind)
+        held, rows = partitions[_flags(at.is_valid())], stored.take(at.drop_null())
+        typed = typed_statistics(rows, kind)
         for name in ("size_bytes", "uncompressed_bytes"):
-            typed = typed.append_column(name, found.column(name))
+            typed = typed.append_column(name, rows.column(name))
         is_complete[held[~_flags(typed.column("known"))]] = False
         parts.append(part_rows(typed, kind, held))
     return pa.concat_tables(parts), is_complete

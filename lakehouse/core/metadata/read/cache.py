@@ -82,14 +82,14 @@ def kept_filters(
         schema: The columns of rows: partition, name, values, and as the last one the text of the filter.
     """
     places = list(zip(*(files.column(name).to_pylist() for name in ("partition", "name")), strict=True))
-    found = {place: held for place in places if (held := cache.peek(place)) is not None}
-    missing = files.filter(pa.array([place not in found for place in places], pa.bool_()))
+    filters = {place: held for place in places if (held := cache.peek(place)) is not None}
+    missing = files.filter(pa.array([place not in filters for place in places], pa.bool_()))
     if missing.num_rows:
         columns = (column.to_pylist() for column in read(missing).columns)
         for partition, name, *values in zip(*columns, strict=True):
-            found[partition, name] = values
-    for place, held in found.items():
+            filters[partition, name] = values
+    for place, held in filters.items():
         # Filters that were kept before become the newest ones.
         cache.put(place, held, len(held[-1] or b""))
-    rows = [(*place, *found[place]) for place in places if place in found]
+    rows = [(*place, *filters[place]) for place in places if place in filters]
     return pa.table([pa.array([row[at] for row in rows], field.type) for at, field in enumerate(schema)], schema)

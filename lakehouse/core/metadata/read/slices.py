@@ -95,12 +95,12 @@ def _slice(
 
 def slices_by_partition(groups: Sequence[MetadataSlice]) -> dict[str, list[MetadataSlice]]:
     """Return data partition -> its file groups in a partitioned record index; {} for a global one."""
-    found: dict[str, list[MetadataSlice]] = {}
+    by_partition: dict[str, list[MetadataSlice]] = {}
     for slice_ in groups:
         path = data_partition_of(PartitionKind.RECORD_INDEX, slice_.file_id)
         if path is not None:
-            found.setdefault(path, []).append(slice_)
-    return found
+            by_partition.setdefault(path, []).append(slice_)
+    return by_partition
 
 
 def require_bases(

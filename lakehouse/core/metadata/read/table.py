@@ -140,9 +140,9 @@ class MetadataTable:
         def read() -> tuple[pa.Array, int]:
             rows = self._find(FILES, sorted_keys([keys.ALL_PARTITIONS]))
             live = rows.filter(pc.invert(rows.column("deleted"))).column("name")
-            found = keys.paths(live.combine_chunks())
-            found = found.take(pc.sort_indices(found))
-            return found, found.nbytes
+            paths = keys.paths(live.combine_chunks())
+            paths = paths.take(pc.sort_indices(paths))
+            return paths, paths.nbytes
 
         with reading():
             identity = self.identity(FILES)
@@ -298,8 +298,8 @@ class MetadataTable:
     def layers(self, partition: str, file_id: str) -> list[FileLayer]:
         """Return the layers of a file group, oldest first."""
         with reading():
-            (found,) = [slice_ for slice_ in self.slices(partition) if slice_.file_id == file_id]
-            return self._layers.layers(found, self._validity.is_valid)
+            (group,) = [slice_ for slice_ in self.slices(partition) if slice_.file_id == file_id]
+            return self._layers.layers(group, self._validity.is_valid)
 
     def slices(self, partition: str) -> tuple[MetadataSlice, ...]:
         """Return the file slices of an index partition, sorted by file id; its folder is listed when it changed."""
@@ -310,18 +310,18 @@ class MetadataTable:
     def identity(self, partition: str) -> tuple[Any, ...] | None:
         """Return a value that changes with the content of an index partition; None in version 6."""
         with reading():
-            found = [self._files_key(slice_) for slice_ in self.slices(partition)]
-        return None if None in found else (partition, *found)
+            parts = [self._files_key(slice_) for slice_ in self.slices(partition)]
+        return None if None in parts else (partition, *parts)
 
     def _listed(self, partition: str) -> tuple[MetadataSlice, ...]:
         with reading():
             (files,) = self._store.folders([partition], frozenset(self._validity.completions.items()))
-            found = metadata_slices(
+            slices = metadata_slices(
                 files, partition, self._validity, layout=self._store.config.layout, archived=self._archived
             )
-        definition = None if found else self.definitions.get(partition)
+        definition = None if slices else self.definitions.get(partition)
         # A record index with one index for each data partition has no file groups before the first write.
-        if not found and not is_partitioned_by(definition):
+        if not slices and not is_partitioned_by(definition):
             raise MetadataUnusableError(
                 f"{self._store.inner.storage.root}/{partition} has no file groups, but the table's properties list it"
             )
@@ -329,10 +329,10 @@ class MetadataTable:
             with reading():
                 place = f"{self._store.inner.storage.root}/{partition}"
                 commit = self._store.timeline_store.commit
-                require_bases(place, found, self._validity, lambda instant: commit(instant).stats)
+                require_bases(place, slices, self._validity, lambda instant: commit(instant).stats)
             if partition == FILES:
-                require_logs(place, found, self._validity)
-        return found
+                require_logs(place, slices, self._validity)
+        return slices
 
     def _archived(self, instants: list[str]) -> dict[str, str]:
         archive = self._store.timeline_store.archived_timeline
@@ -358,12 +358,12 @@ class MetadataTable:
         return self._layers.layers(slice_, self._validity.is_valid)
 
     def _single(self, partition: str) -> tuple[MetadataSlice, ...]:
-        found = self.slices(partition)
-        if len(found) != 1:
+        slices = self.slices(partition)
+        if len(slices) != 1:
             raise MetadataUnusableError(
-                f"{self._store.inner.storage.root}/{partition} has {len(found)} file groups; readers expect one"
+                f"{self._store.inner.storage.root}/{partition} has {len(slices)} file groups; readers expect one"
             )
-        return found
+        return slices
 
     def _files_key(self, slice_: MetadataSlice) -> tuple[Any, ...] | None:
         """Return what identifies the merged rows of a slice; None in version 6, where names do not tell instants."""
@@ -379,8 +379,8 @@ class MetadataTable:
             return rows, rows.nbytes
 
         key = self._files_key(slice_)
-        found: pa.Table = made()[0] if key is None else self._store.cache.get(key, made)
-        return found
+        all_rows: pa.Table = made()[0] if key is None else self._store.cache.get(key, made)
+        return all_rows
 
     def found(self, partition: str, wanted: pa.Array) -> pa.Table:
         """Return the merged records of these keys, which are sorted binary values."""
@@ -468,9 +468,9 @@ class MetadataTable:
         kind = self._kind(partition)
         schema = kind.rows
         if partition == RECORD_INDEX and len(tasks) > 1 and all(select.keys is not None for _, select in tasks):
-            found = self._joint_locations(tasks)
-            if found is not None:
-                return found
+            locations = self._joint_locations(tasks)
+            if locations is not None:
+                return locations
         numbers = {slice_.file_id: number for number, slice_ in enumerate(self.slices(partition))} if check else {}
 
         def merged(task: tuple[MetadataSlice, Select]) -> pa.Table:
@@ -507,8 +507,8 @@ class MetadataTable:
 
         try:
             with ThreadPoolExecutor(min(_READERS, len(tasks))) as pool:
-                found = list(pool.map(selected, tasks))
-            layers = decoded_together([one for of_task in found for one in of_task])
+                located = list(pool.map(selected, tasks))
+            layers = decoded_together([one for of_task in located for one in of_task])
         except CorruptTableError:
             return None
         return pa.concat_tables([LOCATION_ROWS.empty_table(), *(layer.rows for layer in layers)])
@@ -516,13 +516,13 @@ class MetadataTable:
     def _check_shards(self, partition: str, slice_: MetadataSlice, rows: pa.Table, number: int, count: int) -> None:
         if slices_by_partition((slice_,)) and partition == RECORD_INDEX:
             return
-        found = partition_shards(partition, rows.column("key"), count, self._version(partition))
-        if (found != number).any():
-            key = rows.column("key")[int(np.flatnonzero(found != number)[0])].as_py()
+        shards = partition_shards(partition, rows.column("key"), count, self._version(partition))
+        if (shards != number).any():
+            key = rows.column("key")[int(np.flatnonzero(shards != number)[0])].as_py()
             place = slice_.base.path if slice_.base else slice_.logs[0].path
             raise MetadataUnusableError(
                 f"{self._store.inner.storage.root}/{place}: key {key!r} is in file group {number}, but its hash selects"
-                f" {found[found != number][0]} of {count}"
+                f" {shards[shards != number][0]} of {count}"
             )
 
     def _kind(self, partition: str) -> RecordKind:

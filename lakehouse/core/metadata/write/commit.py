@@ -148,7 +148,7 @@ def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Time
         # The action that needs the files reports the damage.
         return
     schemas = [layer.hfile.schema for layer in layers if layer.hfile is not None and layer.hfile.schema]
-    store.records = next((known for known in map(schema_of_form, schemas) if known is not None), store.records)
+    store.records = next((form for form in map(schema_of_form, schemas) if form is not None), store.records)
 
 
 # parameters: the action with its change, and the state of both tables

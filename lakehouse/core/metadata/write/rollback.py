@@ -87,8 +87,8 @@ def remove_recorded(store: MetadataStore, target: str) -> None:
 
 
 def _recorded(timeline: Timeline, target: str) -> Instant | None:
-    found = (instant for instant in timeline if instant.key == (target, Action.DELTACOMMIT))
-    return next(found, None)
+    matches = (instant for instant in timeline if instant.key == (target, Action.DELTACOMMIT))
+    return next(matches, None)
 
 
 def _is_compacted(store: MetadataStore, timeline: Timeline, recorded: Instant) -> bool:
@@ -115,8 +115,8 @@ def _log_files(store: MetadataStore, recorded: Instant, names: Iterable[str]) ->
             return {name: tuple(sorted(paths)) for name, paths in of.items()}
     marked = f"_{recorded.requested}.log."
     list_names = store.inner.storage.list_names
-    found = {name: tuple(f"{name}/{file}" for file in list_names(name) if marked in file) for name in names}
-    return {name: paths for name, paths in found.items() if paths}
+    files = {name: tuple(f"{name}/{file}" for file in list_names(name) if marked in file) for name in names}
+    return {name: paths for name, paths in files.items() if paths}
 
 
 def _remove(store: MetadataStore, recorded: Instant, files: Mapping[str, Iterable[str]], names: Iterable[str]) -> None:
