@@ -36,12 +36,6 @@ def test_refusal_of_the_fast_path_is_raised_and_caught_in_one_module() -> None:
     assert places == {f"{SMALL}/records.py": 3}
 
 
-def test_only_the_writer_of_hfiles_chooses_the_file_of_one_block() -> None:
-    name = "lakehouse.core.format.hfile.one_block."
-    users = [m.path for m in modules("lakehouse") if any(found.startswith(name) for found in imported(m.tree))]
-    assert users == ["lakehouse/core/format/hfile/writer.py"]
-
-
 #: The only module that finds the kind of a partition by a prefix of its name.
 KINDS = "lakehouse/model/partition_kind.py"
 PREFIXES = frozenset(kind.value for kind in PartitionKind if kind.is_named_by_users)

@@ -28,8 +28,8 @@ from lakehouse.core.metadata.partitions.file_statistics import META, bounds_tabl
 from lakehouse.core.metadata.partitions.files import FilesPartition
 from lakehouse.core.metadata.partitions.partition_stats import PartitionStatsPartition
 from lakehouse.core.metadata.partitions.protocol import Definition, MetadataCommit, Update
+from lakehouse.core.metadata.read.layer_search import newest_statistics
 from lakehouse.core.metadata.read.layers import FileLayer
-from lakehouse.core.metadata.read.newest import newest_statistics
 from lakehouse.core.metadata.small.look_up import small_listing, small_statistics
 from lakehouse.core.metadata.small.records import (
     Statistic,
@@ -42,8 +42,7 @@ from lakehouse.core.metadata.small.records import (
     hash64_of,
     partition_key,
 )
-from lakehouse.core.metadata.small.statistics import form_of, statistic_of
-from lakehouse.core.metadata.small.update import small_update
+from lakehouse.core.metadata.small.update import form_of, small_update, statistic_of
 from lakehouse.core.state.data_files import LISTING
 from lakehouse.core.state.table_config import parse_table_config
 from lakehouse.core.storage.protocol import NotFoundError

@@ -178,12 +178,12 @@ class MetadataStore:
         Files of the timeline are created under the lock, so one that is older than its lease is abandoned.
         """
         now_ms = self.env.clock.now_ms()
-        found = self.timeline_store.unfinished
-        delete_leftovers(self.inner.storage, [file.path for file in found if now_ms > file.modified_ms + lease_ms])
+        unfinished = self.timeline_store.unfinished
+        delete_leftovers(self.inner.storage, [file.path for file in unfinished if now_ms > file.modified_ms + lease_ms])
 
     def is_log_compaction(self, delta: Instant) -> bool:
         """Return whether a delta commit of the last load is a completed log compaction, by its requested file."""
-        return any(known.action is Action.LOGCOMPACTION for known in self.timeline_store.pending_files(delta))
+        return any(pending.action is Action.LOGCOMPACTION for pending in self.timeline_store.pending_files(delta))
 
     def _listed(self, name: str) -> tuple[str, ...]:
         # Temporary files of crashed writes and checksum files of Hudi are no file groups.

@@ -27,9 +27,9 @@ _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 def shards(keys: Any, groups: int) -> NDArray[np.int64]:
     """Return the position of the file group of each key among the sorted file groups of its partition."""
     if len(keys) <= _FEW_KEYS:
-        found = [key if isinstance(key, bytes) else key.encode() for key in keys.to_pylist()]
-        if all(map(bytes.isascii, found)):
-            return np.array([shard_of(key, groups) for key in found], np.int64)
+        plain = [key if isinstance(key, bytes) else key.encode() for key in keys.to_pylist()]
+        if all(map(bytes.isascii, plain)):
+            return np.array([shard_of(key, groups) for key in plain], np.int64)
     texts = as_text(keys)
     if groups == 1:
         return np.zeros(len(texts), np.int64)
@@ -41,10 +41,10 @@ def shard_of(key: bytes, groups: int) -> int:
     """Return the position of the file group of one ASCII key, as `shards` does."""
     if groups == 1:
         return 0
-    found = 0
+    code = 0
     for unit in key:
-        found = (31 * found + unit) & 0xFFFFFFFF
-    return abs(found - (1 << 32) if found >= 1 << 31 else found) % groups
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return abs(code - (1 << 32) if code >= 1 << 31 else code) % groups
 
 
 def secondary_shards(keys: Any, groups: int, version: str) -> NDArray[np.int64]:

@@ -21,7 +21,6 @@ from lakehouse.core.format.metadata.statistics import typed_statistics
 from lakehouse.core.metadata.partitions.file_statistics import FileBounds, column_values
 from lakehouse.core.metadata.partitions.protocol import MetadataCommit
 from lakehouse.core.state.data_files import one_array
-from lakehouse.model.commit import REWRITES, Operation
 
 #: Rows of files and columns that one commit reads at most.
 _MOST_ROWS = 50_000
@@ -41,20 +40,6 @@ class LiveStatistics:
     empty: tuple[str, ...] = ()
 
 
-def superseded_partitions(commit: MetadataCommit) -> list[str]:
-    """Return the partitions in which the action supersedes or replaces files; a log compaction changes no value."""
-    change = commit.change
-    if change.operation == Operation.LOG_COMPACT:
-        return []
-    found = set(change.replaced.column("partition").to_pylist())
-    rewrites = change.operation in REWRITES
-    for stat in change.stats:
-        is_base = bool(stat.path) and not stat.path.rpartition("/")[2].startswith(".")
-        if is_base and (rewrites or stat.prev_commit is not None):
-            found.add(stat.partition)
-    return sorted(found)
-
-
 def live_statistics(
     commit: MetadataCommit, columns: Sequence[str], kinds: Mapping[str, pa.DataType], added: Sequence[FileBounds]
 ) -> LiveStatistics:
@@ -62,15 +47,15 @@ def live_statistics(
 
     `added` are the bounds of the files that the action writes.
     """
-    wanted = superseded_partitions(commit)
+    wanted = commit.change.superseded_partitions()
     live = commit.live_files(wanted) if wanted else None
     if live is None:
         return LiveStatistics()
     places = one_array(pc.binary_join_element_wise(live.column("partition"), live.column("name"), "\0"))
     is_new = _flags(pc.is_in(places, value_set=pa.array([f"{f.partition}\0{f.name}" for f in added], pa.string())))
     old = live.filter(pa.array(~is_new))
-    known = {f"{file.partition}\0{file.name}": file for file in added}
-    new = [known[place] for place in places.filter(pa.array(is_new)).to_pylist()]
+    by_place = {f"{file.partition}\0{file.name}": file for file in added}
+    new = [by_place[place] for place in places.filter(pa.array(is_new)).to_pylist()]
     if (old.num_rows + len(new)) * len(columns) > _MOST_ROWS:
         return LiveStatistics()
     stored = commit.stored_ranges(columns, old) if old.num_rows else None
@@ -114,10 +99,10 @@ def _column_rows(
         partitions = np.array([number[path] for path in old.column("partition").to_pylist()], np.int64)
         at = pc.index_in(keys, value_set=one_array(stored.column("key")))
         is_complete[partitions[_flags(at.is_null())]] = False
-        held, found = partitions[_flags(at.is_valid())], stored.take(at.drop_null())
-        typed = typed_statistics(found, kind)
+        held, rows = partitions[_flags(at.is_valid())], stored.take(at.drop_null())
+        typed = typed_statistics(rows, kind)
         for name in ("size_bytes", "uncompressed_bytes"):
-            typed = typed.append_column(name, found.column(name))
+            typed = typed.append_column(name, rows.column(name))
         is_complete[held[~_flags(typed.column("known"))]] = False
         parts.append(part_rows(typed, kind, held))
     return pa.concat_tables(parts), is_complete

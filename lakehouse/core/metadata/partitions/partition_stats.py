@@ -95,15 +95,15 @@ class PartitionStatsPartition:
     def _updated(self, commit: MetadataCommit) -> Update:
         definition = indexed_columns(commit)
         gone = emptied_partitions(commit)
-        found = bounds_of_commit(commit, definition.source_fields)
+        bounds = bounds_of_commit(commit, definition.source_fields)
         if not commit.is_last:
-            files = [file for file in found if file.partition not in gone]
+            files = [file for file in bounds if file.partition not in gone]
             entries = encode_statistics(_rows(files, definition, commit.schema, tight=False))
             return Update(entries=entries, deletes=_keys(definition.source_fields, sorted(gone)))
-        live = live_statistics(commit, definition.source_fields, indexed_types(commit.schema), found)
+        live = live_statistics(commit, definition.source_fields, indexed_types(commit.schema), bounds)
         gone |= set(live.empty)
         computed = {column: {*gone, *_names(live.columns.get(column))} for column in definition.source_fields}
-        widened = _rows(found, definition, commit.schema, tight=False, computed=computed)
+        widened = _rows(bounds, definition, commit.schema, tight=False, computed=computed)
         if widened.num_rows:
             keys = widened.column("key").combine_chunks().cast(pa.binary())
             stored = commit.reader().found(PARTITION_STATS, keys.take(pc.sort_indices(keys)))
@@ -153,8 +153,8 @@ def _rows(
         wanted = [
             (column, name) for column in columns for name in partitions if name not in (computed or {}).get(column, ())
         ]
-        found = [bounds_of_column(of_partition[name], column) for column, name in wanted]
-        values = bounds_table([name for _, name in wanted], found, kind, tight=tight)
+        bounds = [bounds_of_column(of_partition[name], column) for column, name in wanted]
+        values = bounds_table([name for _, name in wanted], bounds, kind, tight=tight)
         tables.append(_stat_rows(values, pa.array([column for column, _ in wanted], pa.string()), definition))
     return pa.concat_tables(tables) if tables else STAT_ROWS.empty_table()
 
@@ -191,8 +191,8 @@ def _widened(stored: pa.Table, loose: pa.Table, schema: pa.Schema | None) -> pa.
     is_mistyped = pc.and_(is_null_type, pc.not_equal(merged.column("min_wrapper"), 0)).fill_null(False)
     for number, name in ((0, "type_ordinal"), (1, "type_info")):
         field = merged.schema.field(name)
-        known = pa.array([None if kind is None else kind[number] for kind in kinds.values()], field.type).take(place)
-        chosen = pc.if_else(is_mistyped, known, merged.column(name))
+        typed = pa.array([None if kind is None else kind[number] for kind in kinds.values()], field.type).take(place)
+        chosen = pc.if_else(is_mistyped, typed, merged.column(name))
         merged = merged.set_column(merged.schema.get_field_index(name), field, chosen)
     return merged
 
@@ -245,16 +245,16 @@ def _from_files(commit: MetadataCommit, definition: Definition, doubtful: pa.Tab
             replace(definition, source_fields=(column,)),
             commit.schema,
             tight=True,
-            computed={column: partitions - kept},
+            computed={column: partitions - paths},
         )
-        for column, kept in wanted.items()
+        for column, paths in wanted.items()
     ]
     return pa.concat_tables(tables)
 
 
 def bounds_of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:
     """Return the bounds of a column in all files of a partition; raise UnsupportedError if one is not known."""
-    found: ColumnBounds | None = None
+    total: ColumnBounds | None = None
     for file in files:
         bounds = None if file.bounds is None else file.bounds.get(column)
         if file.bounds is None or (bounds is not None and not bounds.known):
@@ -265,8 +265,8 @@ def bounds_of_column(files: Sequence[FileBounds], column: str) -> ColumnBounds:
             )
         # In a column that a row lacks, a stored row keeps its value, and a new row has a null.
         added = bounds or absent(file)
-        found = added if found is None else united(found, added)
-    return found or ColumnBounds(low=None, high=None, nulls=0, values=0)
+        total = added if total is None else united(total, added)
+    return total or ColumnBounds(low=None, high=None, nulls=0, values=0)
 
 
 def _keys(columns: Sequence[str], partitions: Sequence[str]) -> pa.Array:

@@ -83,8 +83,8 @@ class SecondaryIndexPartition:
             return _encoded(pa.array([], pa.string()))
         column = _column(table.definitions[name], table.read, "", 1)
         engine = table.engine or LocalEngine(_THREADS)
-        found = engine.run(partial(keys_of_slice, column), list(table.slices))
-        return _encoded(pc.unique(pa.chunked_array([*found, pa.array([], pa.string())])))
+        keys = engine.run(partial(keys_of_slice, column), list(table.slices))
+        return _encoded(pc.unique(pa.chunked_array([*keys, pa.array([], pa.string())])))
 
     def build_groups(self, name: str, table: TableFiles, groups: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
         """Yield file groups with their records. Tasks divide the keys in files first, so one group is in memory."""
@@ -140,8 +140,8 @@ def stage_secondary(name: str, definition: Definition, staging: Staging) -> Stag
     encoding = _Encoding(files=tuple(files), logs=staging.logs(name))
     numbers = sorted({number for file in files for number in file.batches})
     logs = staging.run(partial(_encode_group, encoding), numbers) if numbers else []
-    found = tuple(log for log in logs if log is not None)
-    return StagedUpdate(groups=staging.groups, logs=found, source=_source(definition))
+    staged = tuple(log for log in logs if log is not None)
+    return StagedUpdate(groups=staging.groups, logs=staged, source=_source(definition))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +182,8 @@ def _column(definition: Definition, read: SliceContext, directory: str, groups: 
 
 def _found_keys(column: IndexedColumn, groups: Sequence[IndexedGroup], run: Run) -> list[ChangedKeysFile]:
     tasks = [groups[start : start + _GROUPS_AT_ONCE] for start in range(0, len(groups), _GROUPS_AT_ONCE)]
-    found = run(partial(find_changed_values, column), tasks) if tasks else []
-    return [file for file in found if file is not None]
+    files = run(partial(find_changed_values, column), tasks) if tasks else []
+    return [file for file in files if file is not None]
 
 
 def _source(definition: Definition) -> str:

@@ -347,11 +347,11 @@ def _decoded_in_parts(decode: Decode, entries: pa.Table, schema: str) -> pa.Tabl
         return decode(entries, schema)
     parts = [decode(entries.slice(at, at_once), schema) for at in range(0, rows, at_once)]
     del entries
-    found = pa.concat_tables(parts).combine_chunks()
+    decoded = pa.concat_tables(parts).combine_chunks()
     parts.clear()
     # The allocator of Arrow keeps the memory that the parts took.
-    release_unused(after=found)
-    return found
+    release_unused(after=decoded)
+    return decoded
 
 
 def _decoded_rows(layer: FileLayer | None) -> int:

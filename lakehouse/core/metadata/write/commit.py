@@ -21,16 +21,16 @@ import pyarrow as pa
 from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.format.hfile.entries import Entries, entry_count
 from lakehouse.core.format.metadata.groups import shard_of
+from lakehouse.core.format.metadata.schema import CURRENT, schema_of_form
 from lakehouse.core.metadata.change import MetadataChange
 from lakehouse.core.metadata.definitions import read_definitions, write_definitions
 from lakehouse.core.metadata.partitions.protocol import KEYS, Definition, IndexPartition, MetadataCommit, Update
 from lakehouse.core.metadata.partitions.record_index import is_partitioned_by
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.place import METADATA, listed_partitions
-from lakehouse.core.metadata.read.record_schema import use_stored_schema
-from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.metadata.read.table import FILES, MetadataTable
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError
-from lakehouse.core.metadata.read.validity import missing_instants, validity
+from lakehouse.core.metadata.read.validity import missing_instants, stale_instants, validity
 from lakehouse.core.metadata.record_kinds import in_schema, record_kind, written_schema
 from lakehouse.core.metadata.services.run import run_services
 from lakehouse.core.metadata.small.update import small_update
@@ -48,7 +48,7 @@ from lakehouse.core.metadata.write.files import (
     new_token,
 )
 from lakehouse.core.metadata.write.live_files import live_files
-from lakehouse.core.metadata.write.rollback import remove_instant, stale_instants
+from lakehouse.core.metadata.write.rollback import remove_instant
 from lakehouse.core.state.file_system_view import Replaced
 from lakehouse.core.storage.concurrent_requests import send_all
 from lakehouse.core.timeline.table_lock import TableLock
@@ -123,6 +123,32 @@ def open_metadata(store: MetadataStore, data: Timeline) -> Opened:
     return Opened(
         names=names, building=tuple(building), timeline=timeline, definitions=store.definitions, groups=groups
     )
+
+
+def use_stored_schema(store: MetadataStore, names: Sequence[str], timeline: Timeline, data: Timeline) -> None:
+    """Let new files have the record schema of the stored ones.
+
+    New metadata tables have the schema of the first release of Hudi with the table version. A table of version 8 may
+    have been written by Hudi 1.0 or by a newer release, so the newest base file of `files` is read, which readers keep:
+    all files of a slice have one schema. Tables of version 9 have one schema.
+
+    Args:
+        store: The metadata table; its `records` is set.
+        names: The index partitions that the properties list; without `files` there is no metadata table.
+        timeline: The timeline of the metadata table.
+        data: The timeline of the data table.
+    """
+    store.records = store.config.layout.metadata_schema
+    if store.records is CURRENT or FILES not in names:
+        return
+    table = MetadataTable(store, names, validity(timeline, data))
+    try:
+        layers = [layer for slice_ in table.slices(FILES) for layer in table.layers(FILES, slice_.file_id)]
+    except MetadataUnusableError:
+        # The action that needs the files reports the damage.
+        return
+    schemas = [layer.hfile.schema for layer in layers if layer.hfile is not None and layer.hfile.schema]
+    store.records = next((form for form in map(schema_of_form, schemas) if form is not None), store.records)
 
 
 # parameters: the action with its change, and the state of both tables

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from lakehouse.core.metadata.read.open import open_for_reading
-from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.metadata.read.table import MetadataTable, open_for_reading
 from lakehouse.core.metadata.read.unusable import MetadataUnusableError, Unusable
 from lakehouse.core.operations.load.table import LoadedTable
 

@@ -55,8 +55,7 @@ from lakehouse.core.metadata.partitions.file_statistics import indexed_types
 from lakehouse.core.metadata.partitions.protocol import ENTRIES, TableFiles
 from lakehouse.core.metadata.partitions.registry import partition_named
 from lakehouse.core.metadata.read.known_definitions import known_definitions
-from lakehouse.core.metadata.read.open import open_for_reading
-from lakehouse.core.metadata.read.table import MetadataTable
+from lakehouse.core.metadata.read.table import MetadataTable, open_for_reading
 from lakehouse.core.metadata.read.unusable import Unusable
 from lakehouse.core.metadata.record_kinds import record_kind
 from lakehouse.core.operations.load.stage import stage_of

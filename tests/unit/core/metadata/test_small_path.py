@@ -30,7 +30,7 @@ def test_small_commit_records_and_compacts_without_tables(kind: str, monkeypatch
     monkeypatch.setattr(compaction, "small_merge", lambda *args: merged.append(small_merge(*args)) or merged[-1])
     for partition in (FilesPartition, ColumnStatsPartition, PartitionStatsPartition):
         monkeypatch.setattr(partition, "update", general)
-    monkeypatch.setattr(reading, "listing_of_rows", general)
+    monkeypatch.setattr(reading, "_listing_of_rows", general)
     monkeypatch.setattr(compaction, "_rewrite_many", general)
     for number in range(4):
         table.upsert(batch([row("k1", ts=9 + number), row(f"n{number}", p="c")]))
