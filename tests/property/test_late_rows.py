@@ -20,8 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.env import Env
-from lakehouse.core.operations.commit.checks import CommitCheck, TimelineCheck
-from lakehouse.core.operations.commit.complete import PreparedCommit
+from lakehouse.core.operations.commit.complete import CommitCheck, PreparedCommit, TimelineCheck
 from lakehouse.core.operations.commit.results import Committed, Conflict
 from lakehouse.core.operations.placement.by_hash import new_bucket_conflict
 from lakehouse.core.operations.write import write

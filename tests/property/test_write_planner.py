@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.index.file_lookups import plan_groups, plan_tags
+from lakehouse.core.index.file_index import plan_groups, plan_tags
 from lakehouse.core.index.hash.bucket import bucket_file_id, bucket_of
 from lakehouse.core.index.hash.bucket_index import BucketIndex
 from lakehouse.core.index.protocol import IndexSetup

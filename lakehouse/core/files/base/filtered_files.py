@@ -12,8 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lakehouse.core.files.keys.candidate_keys import CandidateKeys
-from lakehouse.core.files.keys.key_lookup import Entries, key_parts, staged_keys
+from lakehouse.core.files.keys.key_lookup import CandidateKeys, Entries, key_parts, staged_keys
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.model.attempt import Attempt

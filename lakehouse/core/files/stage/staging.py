@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.files.base.base_reader import align
-from lakehouse.core.files.stage.memory_budget import give_back
-from lakehouse.core.files.stage.write_context import Batches, WriteContext
+from lakehouse.core.files.stage.write_context import Batches, WriteContext, give_back
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.index.hash.bucket import bucket_ids
 from lakehouse.core.index.hash.consistent_hashing import key_hashes

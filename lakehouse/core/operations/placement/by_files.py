@@ -33,7 +33,7 @@ from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.staging_layout import StagingLayout
 from lakehouse.core.index.write_tasks import StagedEntry, StagedRun, TagResult, TagTask
 from lakehouse.core.metadata.read.table import BLOOM_FILTERS, MetadataTable
-from lakehouse.core.operations.commit.checks import CommitCheck, Others
+from lakehouse.core.operations.commit.complete import CommitCheck, Others
 from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.commits import recent_files
 from lakehouse.core.operations.load.metadata import from_metadata

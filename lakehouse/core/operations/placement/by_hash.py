@@ -23,7 +23,7 @@ from lakehouse.core.index.hash.resizes import PendingResize, RingResize
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.staging_layout import StagingLayout
 from lakehouse.core.index.write_tasks import GroupTask, StagedRun, TagResult
-from lakehouse.core.operations.commit.checks import CommitCheck, Others, TimelineCheck
+from lakehouse.core.operations.commit.complete import CommitCheck, Others, TimelineCheck
 from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.slices import load_slices, load_visible
 from lakehouse.core.operations.load.table import LoadedTable

@@ -23,7 +23,7 @@ from lakehouse.core.index.hash.resizes import PendingResize
 from lakehouse.core.index.protocol import Groups, Index, IndexSetup
 from lakehouse.core.index.staging_layout import StagingLayout
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedRun, TagResult
-from lakehouse.core.operations.commit.checks import CommitCheck
+from lakehouse.core.operations.commit.complete import CommitCheck
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.load.slices import Listing, load_listing
 from lakehouse.core.operations.load.table import LoadedTable
@@ -115,6 +115,13 @@ class PreparedWrite:
     def non_blocking(self) -> bool:
         """Whether the write uses non-blocking concurrency control."""
         return self.policies.transaction.non_blocking
+
+    @property
+    def detects_early(self) -> bool:
+        """Whether this write checks for conflicts before it writes data, see `write.early_conflict`."""
+        policy = self.policies.transaction
+        optimistic = policy.many_writers and not policy.non_blocking
+        return policy.early_detection and optimistic and not self.context.incoming.keeps
 
     @property
     def is_local(self) -> bool:

@@ -20,8 +20,8 @@ from lakehouse.core.files.log.cdc_reader import SIDES, ChangeContext, read_chang
 from lakehouse.core.format.json_rows import json_objects
 from lakehouse.core.format.log.cdc import AFTER, BEFORE, change_schema, image_type
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
-from lakehouse.core.operations.load.known_files import known_files
 from lakehouse.core.operations.load.listing import supported_data_files
+from lakehouse.core.operations.load.metadata import known_files
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import groups_of, load_visible
 from lakehouse.core.operations.load.table import LoadedTable

@@ -38,12 +38,11 @@ from lakehouse.core.operations.commit.cleanup import delete_expired_tombstones
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.pins import read_pins
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
-from lakehouse.core.operations.load.known_files import known_files
 from lakehouse.core.operations.load.listing import list_columns, supported_data_files
+from lakehouse.core.operations.load.metadata import known_files
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.slices import groups_of, load_visible
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
     execute_plan,

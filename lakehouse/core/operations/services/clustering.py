@@ -35,8 +35,7 @@ from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.pending import planned_groups
 from lakehouse.core.operations.load.schema import table_schema
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.load.write_settings import maintenance_context
 from lakehouse.core.operations.placement.bucket_resize import (
     mark_resized_rings,

@@ -23,8 +23,7 @@ from lakehouse.core.operations.commit.clustering_conflicts import groups_of_acti
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.pending import planned_groups
 from lakehouse.core.operations.load.slices import load_slices
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import clustering
 from lakehouse.core.planning.clustering import LAYOUT_KEY, metrics_of

@@ -32,8 +32,7 @@ from lakehouse.core.operations.commit.cleanup import (
     read_rollback_plan,
 )
 from lakehouse.core.operations.commit.clustering_conflicts import clustering_plan
-from lakehouse.core.operations.commit.completion import Completion, complete_action
-from lakehouse.core.operations.commit.metadata_rebuild import drop_for_rebuild, rebuild_dropped
+from lakehouse.core.operations.commit.completion import Completion, complete_action, drop_for_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.metadata import from_metadata
 from lakehouse.core.operations.load.pending import pending_writes

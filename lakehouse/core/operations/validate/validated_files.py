@@ -19,8 +19,7 @@ from lakehouse.core.index.hash.places import KeyPlaces
 from lakehouse.core.operations.load.archive_checks import read_archive
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_visible, slices_of
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
 from lakehouse.core.operations.validate.bounds import check_bounds

@@ -51,13 +51,6 @@ class AnnouncedWrite:
     touched: frozenset[tuple[str, str]]
 
 
-def uses_early_detection(write: PreparedWrite) -> bool:
-    """Return whether this write checks for conflicts before it writes data."""
-    policy = write.policies.transaction
-    optimistic = policy.many_writers and not policy.non_blocking
-    return policy.early_detection and optimistic and not write.context.incoming.keeps
-
-
 def early_conflict(ours: AnnouncedWrite) -> Conflict | None:
     """Return the conflict for which this write must abort, None if it may write; call after its markers exist."""
     conflicts = _conflicts(ours)

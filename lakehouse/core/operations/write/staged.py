@@ -31,7 +31,7 @@ from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_
 from lakehouse.core.operations.commit.results import Conflict, NothingToDo
 from lakehouse.core.operations.load.pending import pending_clustering
 from lakehouse.core.operations.load.slices import Listing
-from lakehouse.core.operations.load.stage import stage_of
+from lakehouse.core.operations.load.table import stage_of
 from lakehouse.core.operations.placement.protocol import (
     ROWS_HERE,
     THREADS,
@@ -43,7 +43,7 @@ from lakehouse.core.operations.placement.protocol import (
 from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
-from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict, uses_early_detection
+from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict
 from lakehouse.core.operations.write.prepare import refuse_if_clustered
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.model.attempt import Attempt
@@ -174,9 +174,8 @@ def _announce(attempt: WriteAttempt, tasks: Sequence[GroupTask], touched: frozen
     write = attempt.write
     planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
     names = [name for try_, task in planned for name in group_markers(write.context, try_, task)]
-    detects = uses_early_detection(write)
-    attempt.markers.announce(names, each=detects)
-    if not detects:
+    attempt.markers.announce(names, each=write.detects_early)
+    if not write.detects_early:
         return None
     return early_conflict(AnnouncedWrite(write=write, instant=attempt.instant, markers=names, touched=touched))
 

@@ -34,11 +34,12 @@ from lakehouse.core.files.keys.tombstones import (
 from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.format.log.delete_values import written_as
 from lakehouse.core.index.write_tasks import StagedRun, TagTask
-from lakehouse.core.operations.commit.checks import CommitCheck, Others
+from lakehouse.core.operations.commit.complete import CommitCheck, Others
 from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.protocol import PreparedWrite
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.planning.tombstones import (
     LATE_ROWS_KEY,
@@ -56,7 +57,6 @@ from lakehouse.core.planning.tombstones import (
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options.deletes import DeletePolicy
 
 logger = logging.getLogger(__name__)
 
@@ -236,22 +236,19 @@ def _action(operation: Operation) -> Action:
     return Action.REPLACECOMMIT if operation in replaces else Action.COMMIT
 
 
-def remembered_deletes(
-    table: LoadedTable, engine: Engine, policy: DeletePolicy, context: WriteContext, operation: Operation
-) -> RememberedDeletes | None:
-    """Return the tombstones for a write, None if the table keeps no tombstones."""
-    if not policy.retention_ms:
-        return None
+def remembered_deletes(write: PreparedWrite) -> RememberedDeletes:
+    """Return the tombstones for a write to a table that keeps tombstones."""
+    table, retention_ms = write.table, write.policies.deletes.retention_ms
     now_ms = table.env.clock.now_ms()
     return RememberedDeletes(
         table=table,
-        engine=engine,
-        context=context,
-        operation=operation,
-        known=load_tombstones(table, now_ms, policy.retention_ms),
+        engine=write.engine,
+        context=write.context,
+        operation=write.request.operation,
+        known=load_tombstones(table, now_ms, retention_ms),
         now_ms=now_ms,
-        retention_ms=policy.retention_ms,
-        orders_deletes=orders_deletes(table, context.schema),
+        retention_ms=retention_ms,
+        orders_deletes=orders_deletes(table, write.context.schema),
     )
 
 

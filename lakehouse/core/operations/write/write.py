@@ -22,12 +22,17 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base.bulk_writer import write_shard
 from lakehouse.core.format.timeline.commit_metadata import encode_requested_replace
 from lakehouse.core.index.write_tasks import StagedRun
-from lakehouse.core.operations.commit.checks import CommitCheck, FileGroupCheck, precondition_check
 from lakehouse.core.operations.commit.cleanup import clean_up, delete_unreported
-from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
+from lakehouse.core.operations.commit.complete import (
+    CommitCheck,
+    FileGroupCheck,
+    PreparedCommit,
+    complete_commit,
+    precondition_check,
+)
+from lakehouse.core.operations.commit.completion import needs_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.index_staging import IndexStaging
 from lakehouse.core.operations.commit.markers import WriteMarkers
-from lakehouse.core.operations.commit.metadata_rebuild import needs_rebuild, rebuild_dropped
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.pending import pending_writes
@@ -36,12 +41,10 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.placement.protocol import PreparedWrite, WriteRequest, WrittenRows
 from lakehouse.core.operations.read.event_time import event_time_extra
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
-from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt, abandon, start_writing
-from lakehouse.core.operations.write.early_conflict import uses_early_detection
+from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt, WriterPriority, abandon, start_writing
 from lakehouse.core.operations.write.prepare import commit_extra, prepare, shared_columns
 from lakehouse.core.operations.write.staged import stage, write_staged
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, RememberedDeletes, remembered_deletes
-from lakehouse.core.operations.write.writer_priority import WriterPriority
 from lakehouse.core.planning.conflict import CONFLICTS_KEY, write_summary
 from lakehouse.core.planning.spread_history import SPREAD_KEY
 from lakehouse.core.storage.protocol import NotFoundError
@@ -239,7 +242,7 @@ def _run(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     if isinstance(outcome, NothingToDo):
         abandon(attempt, AbandonReason.NOTHING_TO_DO)
     elif isinstance(outcome, Conflict):
-        if uses_early_detection(attempt.write):
+        if attempt.write.detects_early:
             attempt.markers.give_up()
     else:
         _clean_up_committed(attempt, outcome)
@@ -257,7 +260,7 @@ class _Written:
 
 def _write(attempt: WriteAttempt) -> Committed | NothingToDo | Conflict:
     write, request, table = attempt.write, attempt.write.request, attempt.table
-    deletes = remembered_deletes(table, write.engine, write.policies.deletes, write.context, request.operation)
+    deletes = remembered_deletes(write) if write.policies.deletes.retention_ms else None
     written = _write_rows(attempt, deletes)
     if not isinstance(written, _Written):
         return written
@@ -328,7 +331,9 @@ def _commit_metadata(
     write, request, stats = attempt.write, attempt.write.request, written.stats
     rows = sum(run.rows for run in attempt.staged) if attempt.staged else sum(stat.num_writes for stat in stats)
     extra = commit_extra(write, stats, rows, request.cut_times.drift(write.context.schema))
-    event_times = event_time_extra(write.table, write.policies.event_time, stats)
+    event_times = {}
+    if write.policies.event_time.column:
+        event_times = event_time_extra(write.table, write.policies.event_time, stats)
     return CommitMetadata(
         operation=request.operation.value,
         stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),

@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.files.keys import key_lookup
-from lakehouse.core.files.keys.candidate_keys import CandidateKeys
+from lakehouse.core.files.keys.key_lookup import CandidateKeys
 from lakehouse.core.metadata.read.table import MetadataTable
 from lakehouse.core.operations.write import staged
 from lakehouse.core.table.table import Table
