@@ -35,7 +35,7 @@ def resize_group(context: ClusteringContext, attempt: Attempt, group: Clustering
     A new bucket without rows gets no file.
 
     Raises:
-        CorruptTableError: The plan names no new buckets, or names that are not those of data files.
+        CorruptTableError: The plan contains no new buckets, or invalid names of data files.
     """
     children = children_of(group)
     if children is None:

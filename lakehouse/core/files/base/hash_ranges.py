@@ -28,7 +28,7 @@ def divide_run(
 
     Args:
         context: The settings of the write.
-        cuts: The last values of ranges by partition, ascending; a last range up to the largest hash is added.
+        cuts: The last values of ranges by partition, ascending; a last range up to the maximum hash is added.
         run: A run whose entries are ordered by hash, and have either only upserts or only deletes.
     """
     entries = []
