@@ -5,8 +5,8 @@ writers look at the rows for these two. Bounds are in physical form, which repre
 integers, decimals as unscaled integers, strings as bytes.
 
 Bounds of two types are never united, because the same physical value is another number in another type. A file may have
-been written before the type of a column changed. So bounds that are read
-from files are converted to the type that the caller names, as a reader converts the values.
+been written before the type of a column changed. So bounds that are read from files are converted to the type that the
+caller names, as a reader converts the values.
 """
 
 from __future__ import annotations
