@@ -33,7 +33,8 @@ class IndexType:
         has_ring: The buckets are ranges of hash values, which split and merge (consistent hashing). Otherwise each
             partition has a number of buckets, and file ids begin with the number of the bucket.
         allows_non_blocking: Writers may append to one file group at the same time, without conflict.
-        moves_option: The option that says whether a row moves to the partition of its update; global indexes have one.
+        moves_option: The option that determines whether a row moves to the partition of its update; global indexes have
+            one.
     """
 
     name: str
