@@ -34,7 +34,7 @@ class ClusteredSlice:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all files of the slice."""
+        """The names of all files in the slice."""
         return frozenset(self.log_files if self.data_file is None else (self.data_file, *self.log_files))
 
 

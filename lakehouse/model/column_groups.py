@@ -1,6 +1,6 @@
 """Column groups: sets of columns that several writers fill, each with its own ordering column.
 
-The text form, which a table stores, is `ordering=column,column;ordering=column`.
+The string form, which a table stores, is `ordering=column,column;ordering=column`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SEPARATORS = frozenset(",;=")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnGroup:
-    """Columns whose values come from one version of a record: that with the greatest value of `ordering`."""
+    """Columns whose values come from one version of a record: the version with the highest value in `ordering`."""
 
     ordering: str
     columns: tuple[str, ...]
@@ -62,12 +62,12 @@ def declared_groups(groups: Mapping[str, str | Sequence[str]], reserved: Sequenc
 
 
 def groups_text(groups: ColumnGroups) -> str:
-    """Return groups as text."""
+    """Return groups as a string."""
     return ";".join(f"{group.ordering}={','.join(group.columns)}" for group in groups)
 
 
 def parse_groups(text: str) -> ColumnGroups:
-    """Return the groups of a text; raise CorruptTableError if it is not the text of groups."""
+    """Return the groups in a string; raise CorruptTableError if it does not describe groups."""
     try:
         pairs = [part.split("=") for part in text.split(";")]
         return declared_groups({ordering: names.split(",") for ordering, names in pairs})

@@ -32,11 +32,11 @@ REWRITES = (*COMPACTIONS, Operation.CLUSTER)
 
 
 class ColumnBounds(NamedTuple):
-    """Bounds of one column of a file in physical form: dates and times as integers, decimals unscaled, texts as bytes.
+    """Bounds of one column in a file in physical form: dates and times as integers, strings as bytes.
 
-    `known` is False if the file has values and their bounds are not known. Without values the bounds are None. `kind`
-    is the Arrow type of the values in bounds that a writer measures: another writer may change the type of the column
-    before the commit. None says that it is the type at the commit.
+    Decimals are unscaled integers. `known` is False if the file has values and their bounds are not known. Without
+    values the bounds are None. `kind` is the Arrow type of the values in bounds that a writer measures: another writer
+    may change the type of the column before the commit. None means that it is the type at the commit.
     """
 
     low: Any
@@ -54,20 +54,20 @@ class WriteStat:
     """A data file that a commit wrote. Sizes are in bytes, counts in rows.
 
     Attributes:
-        prev_commit: The commit of the previous file of the file group; None for a new file group.
+        prev_commit: The commit of the previous file in the file group; None for a new file group.
         ranges: (min, max, nulls) of columns, min and max as JSON values. Hudi's write statistics have no such field.
         bounds: Exact bounds of the columns that the metadata table indexes; None if they are not known. They are not
             part of the stored commit.
         is_partial: Rows of a log file lack columns, in which stored rows keep their values; `bounds` may lack them.
         log_records, log_blocks: Of a compaction, the number of rows and deletes in the merged logs, and of blocks.
         log_files_compacted, log_bytes_compacted: Of a compaction, the number and size of the merged log files.
-        updated_compacted: Of a compaction, the number of rows of the base file that a log record changed.
+        updated_compacted: For a compaction, the number of base file rows that a log record changed.
         corrupt_blocks: Of a compaction, the number of unreadable blocks, which are not in `log_blocks`.
-        cdc_files: The sizes of the change logs beside the file, by path.
-        log_version, base_file, log_files: Of a log file, its version and the names of the other files of its slice.
-            They are set only where `path` does not imply them, as in version 6.
-        event_time: The smallest and the largest event time of the rows in milliseconds.
-        revived: The number of rows of a log whose keys an earlier log had deleted; it is not stored in the commit.
+        cdc_files: The sizes of the change logs beside the file, by path. log_version, base_file, log_files: For a log
+        file, its version and the names of the other files in its slice. They are set only where `path` does not imply
+        them, as in version 6.
+        event_time: The minimum and the maximum event time of the rows in milliseconds.
+        revived: The number of log rows whose keys an earlier log had deleted; it is not stored in the commit.
         nulled: The number of new rows that lack a column, by column; the commit contains only the sums of all files.
     """
 
@@ -104,7 +104,7 @@ class WriteStat:
 class CommitMetadata(Readable):
     """The content of a completed commit: written files, replaced file groups and extra metadata.
 
-    `operation` keeps unknown spellings of other writers as text. `replaced` maps a partition to the file ids that
+    `operation` keeps unknown spellings of other writers as strings. `replaced` maps a partition to the file ids that
     this commit replaces. In commits of this package, `extra` always has `schema` (Avro JSON of the data columns).
     """
 
@@ -116,7 +116,7 @@ class CommitMetadata(Readable):
 
     @property
     def summary(self) -> str:
-        """The changes as text for people: `3 inserted, 1 updated, 2 files, 1.2 MB`."""
+        """The changes as a string for people: `3 inserted, 1 updated, 2 files, 1.2 MB`."""
         stats = self.stats
         replaced = sum(map(len, self.replaced.values()))
         if self.operation in REWRITES:
@@ -155,7 +155,7 @@ class RollbackRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPlan(Readable):
-    """The plan of a rollback of the instant with the requested time `target` and the action `action`."""
+    """The rollback plan for the instant with the requested time `target` and the action `action`."""
 
     target: str
     action: str

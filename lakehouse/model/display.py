@@ -1,8 +1,8 @@
-"""Short texts for people: sizes, counts, and the representation of values in a shell and in a notebook.
+"""Short strings for people: sizes, counts, and the representation of values in a shell and in a notebook.
 
 A class that inherits `Readable` describes itself by one line and by named facts. `repr(value)` is the line. A notebook
 shows both as a small HTML table without colours, scripts or external resources, so it is readable on every background.
-Programs read the attributes of a value, never these texts.
+Programs read the attributes of a value, never these strings.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 from lakehouse.model.texts import printable
 
-#: Characters of the representation of a value, which is one line.
+#: Characters in the representation of a value, which is one line.
 LONGEST_LINE = 200
 _LONGEST_CELL = 60
 _MOST_FACTS, _MOST_ROWS, _MOST_COLUMNS = 20, 10, 8
-#: Characters of one text that are read at most. A longer rest cannot be part of the result.
+#: Maximum number of characters that are read per string. A longer rest cannot be part of the result.
 _READ = 4 * LONGEST_LINE
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _CELL = "text-align:left;vertical-align:top;padding:0.1em 0.8em"
@@ -37,7 +37,7 @@ def size_text(size: float) -> str:
 
 
 def time_text(ms: int, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Return a time in UTC milliseconds as text; a time before year 1 or after year 9999 as its number."""
+    """Return a time in UTC milliseconds as a string; a time before year 1 or after year 9999 as its number."""
     try:
         return f"{datetime.fromtimestamp(ms / 1000, UTC):{pattern}}"
     except (OverflowError, ValueError, OSError):
@@ -60,7 +60,7 @@ def count_text(count: int, unit: str) -> str:
 
 
 def some(texts: Iterable[object], most: int = 3) -> str:
-    """Return the first `most` texts, separated by commas, and the number of the others: `a, b, c and 12 more`."""
+    """Return the first `most` strings, separated by commas, and the number of the others: `a, b, c and 12 more`."""
     listed = [str(text) for text in texts]
     rest = len(listed) - most
     shown = ", ".join(listed[:most])
@@ -73,7 +73,7 @@ def sentence(*parts: str) -> str:
 
 
 def one_line(text: str, longest: int = LONGEST_LINE) -> str:
-    """Return a text as one line of at most `longest` characters; `...` marks a shortened text."""
+    """Return a string as one line of at most `longest` characters; `...` marks a shortened string."""
     is_cut = len(text) > _READ
     line = printable(" ".join(text[:_READ].split()))
     return line if len(line) <= longest and not is_cut else f"{line[: longest - 3]}..."
@@ -81,10 +81,10 @@ def one_line(text: str, longest: int = LONGEST_LINE) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The short texts of a value.
+    """The short description of a value.
 
     Attributes:
-        line: One line with the most important facts.
+        line: One line with the main facts.
         facts: Named facts, for notebooks.
         rows: The parts of the value as rows with the same names, for notebooks.
     """
@@ -122,7 +122,7 @@ class Readable:
 
 
 class Condition(Readable):
-    """Base class of the trigger conditions of services, which have the fields `due` and `reason`, and numbers."""
+    """Base class for the trigger conditions of services, which have the fields `due` and `reason`, and numbers."""
 
     __slots__ = ()
 
@@ -133,7 +133,7 @@ class Condition(Readable):
 
 
 def shown(value: Readable) -> Shown:
-    """Return the short texts of a value. If its fields have wrong types, they are only the name of its class."""
+    """Return the short description of a value. If its fields have wrong types, they are only the name of its class."""
     try:
         return value._shown()
     except Exception as error:
@@ -168,7 +168,7 @@ def _table(rows: Iterable[str]) -> str:
 
 
 def _fields_of(value: object) -> dict[str, object]:
-    """Return the fields of a dataclass that differ from nothing: empty texts, lists and None are left out."""
+    """Return the fields of a dataclass without empty strings, empty lists and None."""
     if not is_dataclass(value):
         return {}
     values = {item.name: getattr(value, item.name) for item in fields(value) if item.repr}
@@ -176,7 +176,7 @@ def _fields_of(value: object) -> dict[str, object]:
 
 
 def _value(value: object) -> str:
-    """Return a value as text; only the first parts of a collection are read."""
+    """Return a value as a string; only the first parts of a collection are read."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Parse JSON of other programs: every invalid text raises ValueError."""
+"""Parse JSON from other programs: every invalid document raises ValueError."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text; raise ValueError if the text is not valid.
+    """Return the value of a JSON document; raise ValueError if the document is not valid.
 
     Values that are nested deeper than Python's recursion limit are refused, and so are numbers that are not finite
     (NaN, Infinity, 1e999): their conversion to an integer would fail later with another error.

@@ -1,4 +1,4 @@
-"""Column drift: differences between the columns of a batch and those of the table, and how the write treated them."""
+"""Column drift: differences between the columns of a batch and of the table, and how the write treated them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Drift(StrEnum):
     #: The type of the column in the table changed, and large numbers may have lost digits. Or the batch has times in
     #: nanoseconds, which a table cannot store: the rows are those whose digits below the microsecond were cut off.
     ROUNDED = "rounded"
-    #: The column of the table became text.
+    #: The table column became a string.
     WIDENED = "widened_to_text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDrift:
-    """A column that differed, and the number of affected rows of the batch.
+    """A column that differed, and the number of affected rows in the batch.
 
     Attributes:
         column: Name of the column.

@@ -31,8 +31,8 @@ class BaseFile:
 class LogFile:
     """A log file of a merge-on-read file group, identified by its name; `suffix` is ".cdc" for a change log.
 
-    `instant` is the time in the name. It is that of the delta commit that wrote the file; in table version 6 it is that
-    of the slice's base file, or of the first delta commit of a file group without base file.
+    `instant` is the time in the name. It belongs to the delta commit that wrote the file; in table version 6 it belongs
+    to the slice's base file, or to the first delta commit in a file group without base file.
     """
 
     partition: str
@@ -79,5 +79,5 @@ class FileSlice:
 
     @property
     def latest_instant(self) -> str:
-        """The largest instant in the names of the files."""
+        """The latest instant in the names of the files."""
         return max(self.base_instant, *(log.instant for log in self.logs)) if self.logs else self.base_instant

@@ -32,7 +32,8 @@ class IndexType:
         hashes_keys: The hash of the key determines the file group (bucket).
         has_ring: The buckets are ranges of hash values, which split and merge (consistent hashing). Otherwise each
             partition has a number of buckets, and file ids begin with the number of the bucket.
-        moves_option: The option that says whether a row moves to the partition of its update; global indexes have one.
+        moves_option: The option that determines whether a row moves to the partition of its update; global indexes have
+            one.
     """
 
     name: str

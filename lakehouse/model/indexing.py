@@ -17,7 +17,7 @@ class IndexedPartition:
         partition: Name of the partition, such as `record_index` or `secondary_index_city`.
         up_to: Requested time of the newest write that was completed, without a pending write before it, when the
             indexing was planned. Empty for a table without writes.
-        extra: Texts that the plan stores.
+        extra: Strings that the plan stores.
     """
 
     partition: str
@@ -43,7 +43,7 @@ class IndexPlan(Readable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexMetadata:
-    """The result of an indexing. `operation` is what Hudi calls the operation type; Hudi 1.2 leaves it out."""
+    """The result of an indexing. `operation` is Hudi's operation type; Hudi 1.2 leaves it out."""
 
     partitions: tuple[IndexedPartition, ...]
     operation: str | None = None
@@ -71,7 +71,7 @@ class DeclaredIndex(Readable):
 
     Attributes:
         name: Name of the index, without the prefix of its partition.
-        kind: What it stores: `secondary_index`, or for an expression `column_stats` or `bloom_filters`.
+        kind: The stored content: `secondary_index`, or for an expression `column_stats` or `bloom_filters`.
         column: The indexed column.
         function: The function of the column; `identity` for a secondary index.
         options: Arguments of the function by name, such as `format`.

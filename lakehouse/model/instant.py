@@ -155,7 +155,7 @@ class Timeline(Readable):
     def current(self, instant: Instant) -> Instant | None:
         """Return the instant with the same identity in its present state; None if the timeline does not have it."""
         key = instant.key
-        # Most instants have another time, so the time is compared first.
+        # Usually instants have another time, so the time is compared first.
         return next((other for other in self.instants if other.requested == key[0] and other.key == key), None)
 
     def savepoints(self) -> frozenset[str]:
@@ -167,7 +167,7 @@ class Timeline(Readable):
         return next(iter(self.where(action=Action.RESTORE, pending=True)), None)
 
     def latest_time(self) -> str:
-        """Return the largest requested or completion time on the timeline; empty if it has no instants."""
+        """Return the latest requested or completion time on the timeline; empty if it has no instants."""
         return max((t for i in self.instants for t in (i.requested, i.completed or "")), default="")
 
     def transition(self, instant: Instant, state: State, completed: str | None = None) -> Timeline:

@@ -18,7 +18,7 @@ class KeyGeneratorType(StrEnum):
     NON_PARTITION = "NON_PARTITION"
 
 
-#: The option and table property for the encoding of keys of several columns.
+#: The option and table property for encoding keys of several columns.
 KEY_ENCODING = "lakehouse.record_key.encoding"
 
 
@@ -27,7 +27,7 @@ BY_COLUMN = ""
 
 
 class KeyEncoding(StrEnum):
-    """The encoding of several key columns as one text `f1:v1,f2:v2`; values of `lakehouse.record_key.encoding`.
+    """The encoding of several key columns as one string `f1:v1,f2:v2`; values of `lakehouse.record_key.encoding`.
 
     CHECKED: Hudi's encoding; a write refuses rows whose key could also be the key of other values.
     ESCAPED: `%`, `,` and `:` in values are written as `%25`, `%2C` and `%3A`, and values that equal a placeholder begin

@@ -24,7 +24,7 @@ class MergeMode(StrEnum):
 
 
 class PartialMode(StrEnum):
-    """The values of the newer version that are replaced by those of the older one (DATA-5.3)."""
+    """The values in the newer version that the older version's values replace (DATA-5.3)."""
 
     NONE = "NONE"
     IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
@@ -46,7 +46,7 @@ class MergeRule:
         merger_allowed: Whether the caller or the deployment allows the merger. A table may name any function, so it is
             not called otherwise.
         groups: The column groups, which `GROUP_MERGER` merges.
-        by_parts: Whether the ordering column has texts `<file>.<position>`, whose two numbers are compared.
+        by_parts: Whether the ordering column has strings `<file>.<position>`, whose two numbers are compared.
         foreign: A description of the table's merger if it cannot run here; the rule then merges nothing (see
             `require_runnable`).
     """
@@ -74,7 +74,7 @@ class MergeRule:
         return self.partial is not PartialMode.NONE or self.merger is not None
 
     def columns(self) -> tuple[str, ...]:
-        """Return the columns that a merge needs beside those of the query (see `needs_all_columns`)."""
+        """Return the columns that a merge needs in addition to the query's columns (see `needs_all_columns`)."""
         deletes = (self.delete_field,) if self.delete_field else ()
         return tuple(dict.fromkeys((*self.compared, *deletes, *(group.ordering for group in self.groups))))
 

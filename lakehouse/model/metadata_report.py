@@ -9,7 +9,7 @@ from lakehouse.model.display import Readable, Shown, count_text, size_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataCheck(Readable):
-    """The comparison of one partition of the metadata table with the files of the table.
+    """The comparison of one metadata table partition with the files of the table.
 
     Attributes:
         partition: The partition of the metadata table.
@@ -48,8 +48,8 @@ class MetadataCheck(Readable):
 class MetadataReport(Readable):
     """The differences between a metadata table and the files of its table.
 
-    `usable` says whether readers use the metadata table, and `reason` why not. `is_fault` distinguishes a damaged
-    metadata table from a table that has none. `is_absent` says that the properties list a metadata table whose files
+    `usable` tells whether readers use the metadata table, and `reason` why not. `is_fault` distinguishes a damaged
+    metadata table from a table that has none. `is_absent` means that the properties list a metadata table whose files
     are gone: readers list the files of the table instead, and the next write takes it out of the properties.
     """
 
@@ -85,7 +85,7 @@ class MetadataPartition(Readable):
         base_files: The number of current base files.
         log_files: The number of log files above them.
         bytes: The size of these files.
-        indexes: What it indexes: columns, and the function of an expression.
+        indexes: The indexed columns, and the function of an expression.
         reason: Why readers do not use it; empty if they do.
     """
 
@@ -106,7 +106,7 @@ class MetadataPartition(Readable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataSummary(Readable):
-    """The content of a metadata table. `usable` says whether readers use it, and `reason` why not.
+    """The content of a metadata table. `usable` tells whether readers use it, and `reason` why not.
 
     `compacted` is the instant of its newest compaction, None if there was none; `delta_commits` are those since then.
     `pending` are the pending plans of index builds.

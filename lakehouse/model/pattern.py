@@ -1,8 +1,8 @@
-"""Regular expressions of users, policies and tables; a search takes time that is linear in the text.
+"""Regular expressions in policies and tables of users; a search takes time that is linear in the length of the input.
 
 The engine is RE2 (https://github.com/google/re2/wiki/Syntax). It has no look-around, back-references, possessive
 quantifiers and atomic groups; such a pattern is refused where it is declared. Classes such as `\\d` and `\\w` are
-ASCII, as in Java. The remaining differences from Java: `$` matches only at the end of the text, `.` matches every
+ASCII, as in Java. The remaining differences from Java: `$` matches only at the end of the string, `.` matches every
 character except `\\n`, `\\s` does not match `\\x0b`, and `(?i)` ignores the case of all Unicode letters.
 
 No other module of the model needs more than the standard library.
@@ -16,7 +16,7 @@ import re2
 
 from lakehouse.errors import UserError
 
-#: The largest length of a pattern. It limits the cost of a search, together with the size of the compiled program.
+#: The maximum length of a pattern. It limits the cost of a search, together with the size of the compiled program.
 MAX_PATTERN = 4_096
 _MAX_PROGRAM_BYTES = 1 << 20
 _SHOWN = 200
@@ -45,11 +45,11 @@ class Pattern:
             ) from error
 
     def found_in(self, text: str) -> bool:
-        """Return whether the pattern matches some part of a text, as Java's `find` does."""
+        """Return whether the pattern matches some part of a string, as Java's `find` does."""
         return self._compiled.search(_bytes(text)) is not None
 
     def matches(self, text: str) -> bool:
-        """Return whether the pattern matches a whole text, as Java's `matches` does."""
+        """Return whether the pattern matches a whole string, as Java's `matches` does."""
         return self._compiled.fullmatch(_bytes(text)) is not None
 
 
@@ -64,7 +64,7 @@ def compile_pattern(text: str, what: str) -> Pattern:
 
 
 def escaped(text: str) -> str:
-    """Return the pattern that matches exactly this text."""
+    """Return the pattern that matches exactly this string."""
     pattern: str = re2.escape(text)
     return pattern
 

@@ -49,7 +49,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class StartsWith:
-    """The text of `column` starts with `prefix`."""
+    """The string in `column` starts with `prefix`."""
 
     column: str
     prefix: str

@@ -44,7 +44,7 @@ class PublishedPartition:
         ready_ms: When it became ready.
         published_ms: When it was published.
         files, size_bytes: The number and the size of its files.
-        needs_copy: Whether its logs have to be merged, so that it is published as a copy at once.
+        needs_copy: Whether its logs have to be merged, so that it is published as a copy immediately.
         reason: Why it is lost.
     """
 

@@ -18,7 +18,7 @@ class PartitionLife:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatistics:
-    """Statistics of one partition. Sizes are those of the newest slices, without older versions.
+    """Statistics of one partition. Sizes count the current slices, without older versions.
 
     `created` and `modified` are instant times (see PartitionLife). `rows` is exact without logs; for a log it counts
     the inserts and deletes of its commit.

@@ -42,7 +42,7 @@ class TableIdentity:
 
 
 def is_name_of(declared: str, stored: str) -> bool:
-    """Return whether a stored table name can be that of a declared table, `namespace.table` or `table`.
+    """Return whether a stored table name can belong to a declared table, `namespace.table` or `table`.
 
     Upper and lower case are equal, because Spark SQL stores names in lower case. A missing namespace matches any.
     """

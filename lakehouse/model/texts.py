@@ -1,4 +1,4 @@
-"""Convert arguments to tuples of texts, and make texts safe for terminals."""
+"""Convert arguments to tuples of strings, and make strings safe for terminals."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from lakehouse.errors import UserError
 
 
 def text_list(value: Any, argument: str, *, ordered: bool = False, allow_empty: bool = False) -> tuple[str, ...]:
-    """Return the texts of an argument: a single text is a tuple of one, None is an empty tuple.
+    """Return an argument as strings: a single string is a tuple of one, None is an empty tuple.
 
     Args:
-        value: A text, or a list, tuple, set or other iterable of texts.
+        value: A string, or a list, tuple, set or other iterable of strings.
         argument: The name of the argument, for the error.
-        ordered: Whether the order of the texts matters: a set of several is refused then.
-        allow_empty: Whether a text may be empty.
+        ordered: Whether the order of the strings matters: a set of several is refused then.
+        allow_empty: Whether a string may be empty.
 
     Raises:
-        UserError: The value is bytes, a number or a mapping, or an item is not a text or is empty.
+        UserError: The value is bytes, a number or a mapping, or an item is not a string or is empty.
     """
     if value is None:
         return ()
@@ -51,12 +51,12 @@ def _kind(value: object) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """Return an error with its class as text that every database stores: control characters are escaped."""
+    """Return an error with its class as a string that every database stores: control characters are escaped."""
     return printable(f"{type(error).__name__}: {error}", keep="\n\t")
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Return a text with control characters replaced by escapes, except those in `keep`.
+    """Return a string with control characters replaced by escapes, except those in `keep`.
 
     Names of tables, partitions and columns come from other writers, and terminals execute control characters.
     """

@@ -9,14 +9,14 @@ from enum import StrEnum
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Action
 
-#: Extra metadata of a commit of partition TTL: which rule expired how many partitions.
+#: Extra metadata of a partition TTL commit: how many partitions expired by which rule.
 TTL_RULES_KEY = "lakehouse.ttl.rules"
-#: Extra metadata of a commit of an ingestion: its run. A commit of several inputs has a key for each, with a suffix.
+#: Extra metadata of an ingestion commit: its run. A commit of several inputs has a key for each, with a suffix.
 RUN_ID_KEY = "lakehouse.ingest.run_id"
 
 
 class TimelineService(StrEnum):
-    """What an instant belongs to, in the spelling of JSON and of flags; services have their own names."""
+    """The kind of writer of an instant, in the spelling of JSON and flags; services have their own names."""
 
     WRITE = "write"
     COMPACTION = "compaction"
@@ -70,7 +70,7 @@ def timeline_service(
     Args:
         action: Action of the instant; of a completed plan, the action of its requested file if that is known.
         operation: Operation in the metadata of the commit; empty if it was not read.
-        extra: Keys of the extra metadata of the commit.
+        extra: Keys in the extra metadata of the commit.
         merge_on_read: Whether the table is merge-on-read, whose commits without known operation are compactions.
 
     Returns:
@@ -91,11 +91,11 @@ def timeline_service(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitWriter:
-    """The writer of a commit, as its metadata identifies it; empty texts for what it does not contain.
+    """The writer of a commit, as its metadata identifies it; empty strings for missing parts.
 
     Attributes:
         engine: The program, such as `lakehouse` or `Hudi Streamer`.
-        run: Id of the run of an ingestion; `dag/run/task` if Airflow started it.
+        run: Id of the ingestion run; `dag/run/task` if Airflow started it.
     """
 
     engine: str = ""

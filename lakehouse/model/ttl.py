@@ -1,14 +1,15 @@
 """Rules by which partitions expire, and plans of the service ttl.
 
-A rule covers the partitions that match its pattern. If several rules match, only the most specific one applies:
+A rule covers the partitions that match its pattern. If several rules match, only the rule with the most literal pattern
+applies:
 
     region=eu/day=2026-01-31      *              the rule of the table
                                   region=*       literal prefix "region=", 7 characters
                                   region=eu      literal prefix "region=eu", 9 characters: this rule applies
 
-The pattern with the longest literal prefix is the most specific one; of equal ones the rule that was set last applies.
-A partition expires if at least one limit of the rule is exceeded. A rule without limits keeps its partitions. Regular
-expressions have the syntax of `model.pattern`.
+The pattern with the longest literal prefix wins; of equal ones the rule that was set last applies. A partition expires
+if at least one limit of the rule is exceeded. A rule without limits keeps its partitions. Regular expressions have the
+syntax of `model.pattern`.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class TtlRule:
         id: The name of the rule.
         pattern: A glob of whole path levels: `*` and `?` match within a level, and partitions below a match are
             covered too. After `re:`, a regular expression that matches some part of the path.
-        partition_age_s: The largest age in seconds from the end of the time in the partition's value.
-        creation_age_s: The largest age in seconds from the first commit to the partition.
-        modification_age_s: The largest age in seconds from the last commit that wrote rows to it.
+        partition_age_s: The maximum age in seconds from the end of the time in the partition's value.
+        creation_age_s: The maximum age in seconds from the first commit to the partition.
+        modification_age_s: The maximum age in seconds from the last commit that wrote rows to it.
         max_partitions: The number of newest partitions that are kept below each parent.
         max_bytes: The size of the newest partitions that are kept; the newest one is always kept.
         format: The format of times in values, in Joda's letters; empty for the table's format.
@@ -78,7 +79,7 @@ class TtlRule:
 
     @property
     def specificity(self) -> int:
-        """The length of the literal prefix of all paths that match."""
+        """The length of the literal prefix that all matching paths share."""
         return _compiled(self.pattern)[1]
 
     def covers(self, partition: str) -> bool:
@@ -107,7 +108,7 @@ LIMITS = ("partition_age_s", "creation_age_s", "modification_age_s", "max_partit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """An expired partition with its rule and the reason; its size is that of the newest slices."""
+    """An expired partition with its rule and the reason; its size counts the current slices."""
 
     partition: str
     rule: str

@@ -20,7 +20,7 @@ class UpkeepDue(Condition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationPlan(Readable):
-    """What a validation would read: the listing, the metadata table, `footers` base files, and with `deep` all rows."""
+    """The amount that a validation would read: listing, metadata table, `footers` base files, with `deep` all rows."""
 
     file_groups: int
     footers: int

@@ -211,7 +211,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationReport(Readable):
-    """The result of a validation, most severe findings first.
+    """The result of a validation, findings by descending severity.
 
     `rows` is the number of rows that were read, with deletes in logs; 0 unless `deep`.
     """

@@ -83,7 +83,7 @@ def rows_with_key(frame: Frame, key_fields: Sequence[str]) -> Frame:
 
 
 def _lacks_key(key_fields: Sequence[str]) -> str:
-    """Return the condition that no key field has a value. Its text takes fewer calls to the JVM than columns."""
+    """Return the condition that no key field has a value. Its SQL takes fewer calls to the JVM than columns."""
     return " AND ".join(_is_empty(name) for name in key_fields) if key_fields else "false"
 
 
@@ -98,7 +98,7 @@ def unpin(frame: Frame) -> None:
 
 
 def count_records(marked: Frame, sets: int) -> tuple[tuple[int, int], ...]:
-    """Return the numbers of all records and of bad records of each set of files; `sets` is the number of sets.
+    """Return the numbers of all records and of bad records per set of files; `sets` is the number of sets.
 
     Raises UserError for files that cannot be read.
     """
@@ -161,7 +161,7 @@ def key_inputs(session: Session, schema: Schema, select: Sequence[str], key: Seq
 
 
 def first_bad_record(marked: Frame) -> tuple[str, str, str]:
-    """Return reason, file and text of one bad record; at least one must exist."""
+    """Return reason, file and content of one bad record; at least one must exist."""
     row = _dead_letters(marked).head()
     assert row is not None, "there is no bad record"
     return row["reason"], row["source_file"], row["record"]
@@ -170,9 +170,9 @@ def first_bad_record(marked: Frame) -> tuple[str, str, str]:
 def write_dead_letters(marked: Frame, storage: Storage, folder: str) -> int:
     """Write every bad record as a JSON line `{reason, source_file, record}` below `folder` and return their number.
 
-    The record is its text if it could not be parsed, otherwise its columns as JSON. A text that is not in the declared
-    encoding is also written as `value`, its bytes in base64. A message has `partition`, `offset`, `time`, and the bytes
-    `key` and `value` in base64.
+    The record is the raw string if it could not be parsed, otherwise its columns as JSON. A string that is not in the
+    declared encoding is also written as `value`, its bytes in base64. A message has `partition`, `offset`, `time`, and
+    the bytes `key` and `value` in base64.
     """
     lines = _dead_letters(marked).select(F.to_json(F.struct("*")).alias("line"))
     with spark_failures("writing dead letters"):
@@ -197,7 +197,7 @@ def _dead_letters(marked: DataFrame) -> DataFrame:
 
 
 def _undecoded(text: Column) -> Column:
-    """Return the bytes of a text that is not UTF-8 in base64, else null; as text they would be replaced."""
+    """Return the bytes of a string that is not UTF-8 in base64, else null; as a string they would be replaced."""
     return F.when(~F.is_valid_utf8(text), F.base64(text.cast("binary")))
 
 

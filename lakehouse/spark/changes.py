@@ -84,7 +84,7 @@ def _read(
     schema: pa.Schema,
     function: Callable[[FileGroupChange], Iterable[pa.RecordBatch]],
 ) -> DataFrame:
-    """Return what the function yields for each change; one task reads one commit in one file group."""
+    """Return the results of the function for each change; one task reads one commit in one file group."""
     fields = spark_schema(schema)
     if not scan.changes:
         return spark.createDataFrame([], fields)

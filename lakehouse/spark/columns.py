@@ -55,7 +55,7 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
     options = text_options(files)
     parsed = F.from_json("value", _NAMES, options).alias("one")
     records = records_of(session, files).where("whole").select("file", "value", parsed)
-    # An expression beside `explode` would be evaluated for each of its rows.
+    # An expression next to `explode` would be evaluated for each of its rows.
     repeats = has_repeated_key(F.col("value"), options, F.col("one")).alias("repeats")
     single = records.select("file", "one", repeats)
     # Each record gets one pair without a name, so that records are counted too.
@@ -128,7 +128,7 @@ def typed_columns(files: FileSet) -> tuple[ColumnSet, ...]:
 
 
 def common_schema(sets: Sequence[ColumnSet], schemas: Sequence[Schema], policy: SchemaPolicy) -> Schema:
-    """Return the columns of all files of a typed format, in types that can hold the values of every file.
+    """Return the columns in all files of a typed format, in types that can hold the values of every file.
 
     `schemas` has one schema for each set. Raises UserError with the column whose types differ more than the policy
     allows.

@@ -59,7 +59,7 @@ def condition(predicate: Predicate, schema: pa.Schema) -> Column:
 def is_evaluated_by_workers(predicate: Predicate, schema: pa.Schema) -> bool:
     """Return whether Arrow evaluates a condition: one with a function of a column, or on a time of day.
 
-    Spark evaluates functions of times in the zone of its session, and Spark 4.1 has no type for times of day.
+    Spark evaluates functions on times in the zone of its session, and Spark 4.1 has no type for times of day.
     """
     has_calls = any(True for _ in calls_of(predicate))
     return has_calls or any(pa.types.is_time(type_of(name, schema)) for name in columns_of(predicate))

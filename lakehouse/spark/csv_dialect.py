@@ -1,4 +1,4 @@
-r"""The dialect of CSV files, by the options of Spark's reader; the defaults are those of RFC 4180.
+r"""The dialect of CSV files, by the options of Spark's reader; the defaults follow RFC 4180.
 
 A value that begins with the quote ends with the next quote, may contain line breaks, and contains a quote as two quotes
 (or, with `escape: "\\"`, as `\"`). After the closing quote only a separator or the end of the record may follow. Quotes
@@ -21,13 +21,13 @@ class CsvDialect:
     r"""How a file of CSV is divided into records and values.
 
     Attributes:
-        separator: The text between two values.
+        separator: The separator between two values.
         quote: The quote, empty if values are not quoted.
         escape: The character before a quote inside of a quoted value; the quote itself for doubled quotes.
         comment: The first character of records that are comments; empty for none.
-        line_break: The text between two records; empty for any of the usual line breaks.
+        line_break: The separator between two records; empty for any of the usual line breaks.
         spans_lines: Whether a quoted value may contain line breaks; otherwise each line is one record.
-        is_strict: Whether a value with text after its closing quote, or without a closing quote, is bad.
+        is_strict: Whether a value with characters after its closing quote, or without a closing quote, is bad.
         trims: Whether space before and after quoted values is ignored.
     """
 
@@ -60,7 +60,7 @@ class CsvDialect:
 
     @property
     def row(self) -> str:
-        """The pattern, for Java, of a text that is one record whose quotes are all closed."""
+        """The pattern, for Java, of a string that is one record whose quotes are all closed."""
         separator = re.escape(self.separator)
         field = rf"(?:{self._quoted}(?={separator}|\z)|{self._unquoted})"
         return rf"(?s)\A{field}(?:{separator}{field})*+\z"
@@ -69,13 +69,13 @@ class CsvDialect:
     def record(self) -> re.Pattern[bytes]:
         """The pattern of a record with the line break after it; a record whose quote is not closed does not match.
 
-        Text after a closing quote belongs to the record, which ends with its line.
+        Characters after a closing quote belong to the record, which ends with its line.
         """
         return re.compile(self._record.encode(), re.DOTALL)
 
     @cached_property
     def records(self) -> re.Pattern[bytes]:
-        """The pattern of a record, or of all remaining text if it does not begin with one."""
+        """The pattern of a record, or of the whole rest if it does not begin with one."""
         return re.compile(f"{self._record}|.++".encode(), re.DOTALL)
 
     @property
@@ -102,7 +102,7 @@ class CsvDialect:
 
     @property
     def _rest(self) -> str:
-        """The pattern of text up to a separator or line break."""
+        """The pattern of characters up to a separator or line break."""
         return _none_of(self.separator, *self._line_breaks)
 
     @property
@@ -122,7 +122,7 @@ def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def encoding_of(options: Mapping[str, str]) -> str:
-    """Return the encoding of text files."""
+    """Return the encoding of CSV files."""
     return option(options, "UTF-8", "encoding", "charset")
 
 
@@ -132,7 +132,7 @@ def is_utf8(encoding: str) -> bool:
 
 
 def _none_of(*texts: str) -> str:
-    """Return the pattern of the longest text without any of these texts; bytes have no classes of other characters."""
+    """Return the pattern of the longest run without these strings; bytes have no classes of other characters."""
     if all(len(text) <= 1 and text.isascii() for text in texts):
         return f"[^{''.join(map(re.escape, texts))}]*+"
     return f"(?:(?!{'|'.join(re.escape(text) for text in texts if text)}).)*+"

@@ -21,18 +21,18 @@ from lakehouse.spark.workers import map_in_arrow
 _VALUE_BYTES = 8
 _PREFIX = "_lakehouse_key_"
 _VALUE = "_lakehouse_value_"
-#: Tasks for each core: the least number that keeps all cores busy to the end, and the one for many reads. Between them,
-#: a task takes at least so many reads.
+#: Tasks for each core: the minimum that keeps all cores busy to the end, and the number for many reads. Between them, a
+#: task takes at least so many reads.
 _LEAST_TASKS, _MOST_TASKS, _READS_PER_TASK = 2, 4, 10
-#: The unavailable columns of rows whose key was changed: the value is that of the row of the old key.
+#: The unavailable columns in rows whose key was changed: the row of the old key has the value.
 MOVED = "_moved"
-#: The number of the part of a window that rows are in.
+#: The number of the window part that rows are in.
 PART = "_part"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeColumns:
-    """The names of the columns that changes have beside those of their rows, and of those that are stored.
+    """The names of additional columns in changes and in stored changes.
 
     Attributes:
         change: The kind of the change.
@@ -56,14 +56,14 @@ class ChangeColumns:
 
     @property
     def control(self) -> tuple[str, ...]:
-        """The names of the columns of changes that are not those of their rows."""
+        """The names of the columns in changes that do not belong to their rows."""
         return (self.change, self.position, self.committed, *((self.unavailable, MOVED, PART) if self.unsent else ()))
 
 
 def run_tasks(
     session: Session, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], count: int
 ) -> list[str]:
-    """Run a function on the numbers from 0 to `count` - 1 in tasks, and return the texts of its output.
+    """Run a function on the numbers from 0 to `count` - 1 in tasks, and return the strings in its output.
 
     A task takes several adjacent numbers if there are many. To start one takes 37 ms of CPU time, as 20,000 rows do.
     """
@@ -111,9 +111,9 @@ def newest_changes(changes: Frame, key: Sequence[str], marks: ChangeColumns, aft
 
 
 def _with_earlier_values(changes: Frame, key: Sequence[str], marks: ChangeColumns) -> Frame:
-    """Return changes in which values that were not sent are those of the last change of the key that has one.
+    """Return changes in which values that were not sent come from the last change of the key that has one.
 
-    A row that gets its key by a change of the key does not have the values of an earlier row of this key.
+    A row that gets its key by a change of the key does not have the values of an earlier row with this key.
     """
     before = Window.partitionBy(*_columns(key)).orderBy(F.col(marks.position)).rowsBetween(Window.unboundedPreceding, 0)
     lacking = F.coalesce(F.col(marks.unavailable), F.array().cast("array<string>"))
@@ -238,7 +238,7 @@ def last_parts(rows: Frame, key: Sequence[str]) -> Frame:
 
 
 def key_texts(rows: Frame, key: Sequence[str], most: int) -> list[tuple[str, ...]]:
-    """Return at most `most` keys of rows as texts."""
+    """Return at most `most` keys of rows as strings."""
     keys = rows.select(*[F.col(_quoted(name)).cast("string") for name in key]).limit(most).collect()
     return [tuple(str(part) for part in row) for row in keys]
 

@@ -1,7 +1,7 @@
 """Turns change events of Debezium into rows: the row after the change, or before it for a delete.
 
 An event is `{before, after, op, ts_ms, source}`, or the same below `payload` with a description below `schema`. Facts
-about the change become columns if the table's schema names them; their names are those of Hudi's payloads:
+about the change become columns if the table's schema contains them; they have the names in Hudi's payloads:
 
     _change_operation_type              op: c, r, u, d
     _upstream_event_processed_ts_ms     ts_ms
@@ -13,7 +13,7 @@ about the change become columns if the table's schema names them; their names ar
     _event_lsn, _event_tx_id, _event_xmin   source.lsn, source.txId, source.xmin, of PostgreSQL
 
 Debezium writes dates as days since 1970, and times as numbers whose unit only `schema` states. A time that is a number
-without `schema`, and a decimal that is not a number or its text, make a message a bad record.
+without `schema`, and a decimal that is neither a number nor its string, make a message a bad record.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def facts_among(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of columns that state facts about a change instead of values of the row."""
+    """Return the names of columns with facts about a change instead of values of the row."""
     return tuple(name for name in names if name in _PATHS or name == _SEQUENCE)
 
 
 def row_type(schema: Schema) -> StructType:
-    """Return the columns of a row before or after a change: those of `schema` that are not facts about the change."""
+    """Return the columns of a row before or after a change: the columns in `schema` without facts about the change."""
     own = set(facts_among(schema.names))
     return StructType([column for column in schema if column.name not in own])
 
@@ -117,7 +117,7 @@ def image_of(event: Column) -> Column:
 
 
 def event_columns(event: Column, image: Column, schema: Schema) -> list[Column]:
-    """Return the columns of `schema` of an event of `event_type`; `image` is its row."""
+    """Return the columns in `schema` for an event of `event_type`; `image` is its row."""
     own = set(facts_among(schema.names))
     return [
         (_fact(event, column.name).cast(column.dataType) if column.name in own else image[column.name]).alias(
@@ -128,7 +128,7 @@ def event_columns(event: Column, image: Column, schema: Schema) -> list[Column]:
 
 
 def json_type(schema: Schema, rules: FieldRules) -> StructType:
-    """Return the type by which the text of an event is parsed: values that need a conversion stay text."""
+    """Return the type by which the string of an event is parsed: values that need a conversion stay strings."""
     event = event_type(schema)
     texts = [StructField(one.name, rules.text_kind(one.dataType)) for one in event]
     wrapped = [StructField("payload", StructType(texts))]
@@ -138,15 +138,15 @@ def json_type(schema: Schema, rules: FieldRules) -> StructType:
 
 
 def json_event(parsed: Column, schema: Schema) -> Column:
-    """Return the event of a text that was parsed by `json_type`, as texts."""
+    """Return the event that was parsed by `json_type`, as strings."""
     bare = F.struct(*(parsed[field.name].alias(field.name) for field in event_type(schema)))
     return F.when(parsed["payload"].isNotNull(), parsed["payload"]).otherwise(bare)
 
 
 def json_columns(parsed: Column, event: Column, schema: Schema, rules: FieldRules) -> list[Column]:
-    """Return the columns of `schema` of an event in JSON, whose row is the column `image` of texts.
+    """Return the columns in `schema` for a JSON event, whose row is the string column `image`.
 
-    A value is null if its text has no conversion.
+    A value is null if its string has no conversion.
     """
     columns, own = [], set(facts_among(schema.names))
     for column in schema:
@@ -163,10 +163,10 @@ def json_columns(parsed: Column, event: Column, schema: Schema, rules: FieldRule
 
 
 def json_rows(events: Frame, schema: Schema, options: Mapping[str, str]) -> tuple[Frame, list[Column], Column]:
-    """Parse events in JSON, the column `text` of a DataFrame; `whole` says whether the text is one object.
+    """Parse events in JSON, the column `text` of a DataFrame; `whole` tells whether the string is one object.
 
-    Returns the DataFrame with further columns, the columns of `schema` and `PROBLEM` over it, and the text of an event
-    that does not parse, else null. `options` are those of Spark's parser.
+    Returns the DataFrame with further columns, the columns of `schema` and `PROBLEM` over it, and the string of an
+    event that does not parse, else null. `options` are passed to Spark's parser.
     """
     rules = FieldRules(options=options, is_json=True, declared={name.lower() for name in schema.names})
     parsed = StructType([*json_type(schema, rules).fields, StructField(CORRUPT, _TEXT)])
@@ -209,7 +209,7 @@ def _type_name(parsed: Column, name: str) -> Column:
 
 
 def _temporal(text: Column, kind: DataType, type_name: Column) -> Column:
-    """Convert a number by Debezium's representation of dates and times; null for other texts, and without a unit.
+    """Convert a number by Debezium's representation of dates and times; null for other strings, and without a unit.
 
     Null too for nanoseconds that are not whole microseconds, and for a year that clients cannot print.
     """

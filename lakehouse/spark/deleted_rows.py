@@ -12,7 +12,7 @@ from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.spark.sources import Frame
 
 
-# parameters: the marks of deletes are those of the table spec, the others are columns of the rows
+# parameters: the marks of deletes from the table spec, and columns of the rows
 def clear_deleted(
     frame: Frame,
     *,
@@ -30,9 +30,9 @@ def clear_deleted(
     Args:
         frame: The rows.
         keep: The columns whose values stay.
-        absent: Columns that no row provides. The marked rows provide null for them; the others lack them, as the
-            column `core.rows.absent_columns.LACKS` says.
-        group: The number of the group of `absent` in that column.
+        absent: Columns that no row provides. The marked rows provide null for them; the others lack them, as marked in
+            the column `core.rows.absent_columns.LACKS`.
+        group: The number of the group for `absent` in that column.
         delete_field: The column that marks deletes; None for none.
         delete_marker: Its value in deletes.
     """

@@ -1,8 +1,8 @@
 """Drops rows of events that were delivered more than once.
 
-Of the rows of one key, in the order of their times, a row is dropped if a row of the table lies within the window
-around it, or if the last row of the batch that was kept lies within the window before it. A row without a time or
-without a part of its key is kept.
+Among the rows of one key, in time order, a row is dropped if a row of the table lies within the window around it, or if
+the last kept row of the batch lies within the window before it. A row without a time or without a part of its key is
+kept.
 """
 
 from __future__ import annotations

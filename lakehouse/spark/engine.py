@@ -41,7 +41,7 @@ SMALL_BYTES = 8 * 1024 * 1024
 # Compressed bytes of Parquet input that fill at least one base file.
 _PARQUET_BYTES = _SHARD_BYTES // 4
 # Spark measures the Arrow batch after each row, which takes about a third of the conversion, unless this option has its
-# greatest value.
+# maximum.
 _BATCH_BYTES, _UNMEASURED = "spark.sql.execution.arrow.maxBytesPerBatch", str((1 << 31) - 1)
 # Rows of a batch that is not measured: 64 MB, the default of that option, if rows take 16 KB.
 _BATCH_ROWS_OPTION, _UNMEASURED_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch", 4_096
@@ -62,7 +62,7 @@ _UNKNOWN_BYTES = 1 << 50
 _BLOCK_SHARE, _FREE_SHARE = 256, 16
 _MIN_BLOCK_BYTES, _MIN_FREE_BYTES = 256 << 10, 4 << 20
 _WRAPPING = threading.Lock()
-# Types whose values are short in most tables. Others, as images and documents, may take megabytes.
+# Types whose values are usually short. Others, as images and documents, may take megabytes.
 _SHORT = (NumericType, StringType, BooleanType, DateType, TimestampType, TimestampNTZType)
 _RESULT = pa.schema([pa.field("result", pa.binary())])
 #: Tasks or results, each with the number of its task.
@@ -77,7 +77,7 @@ class SparkEngine:
 
     @property
     def parallelism(self) -> int:
-        """Number of cores of the session."""
+        """Number of cores in the session."""
         return int(self._spark.sparkContext.defaultParallelism)
 
     def repeats(self, frame: Any) -> bool:
@@ -151,7 +151,7 @@ class SparkEngine:
             return self._with_options(frame, options).coalesce(max(_SHARDS_PER_CORE * self.parallelism, most))
         if not columns and self.parallelism * _LEAST_BYTES <= size < _UNKNOWN_BYTES:
             # No columns determine the shard, and there are enough rows for every core, so a shuffle is not needed. It
-            # would take a third of the CPU time of the whole write.
+            # would take a third of the write's whole CPU time.
             return self._with_options(frame, options).coalesce(max(self.parallelism, -(-size // _PARQUET_BYTES)))
         options[_SHARD_OPTION] = str(_shard_bytes(size, self.parallelism, least_bytes))
         return self._with_options(frame, options).hint("rebalance", *columns)
@@ -250,8 +250,8 @@ def _is_short(kind: DataType) -> bool:
 def _shard_bytes(size: int, parallelism: int, least_bytes: int) -> int:
     """Return the size above which Spark divides the rows of equal columns: of a hot partition over several tasks.
 
-    Shuffled rows are compressed, so half of the mean of the estimated bytes is about the mean of a task. With
-    `least_bytes` of 0 rows are divided only if they fill more than one file.
+    Shuffled rows are compressed, so half of the mean estimate in bytes is about the mean of a task. With `least_bytes`
+    of 0 rows are divided only if they fill more than one file.
     """
     if not least_bytes or size >= _UNKNOWN_BYTES:
         return _SHARD_BYTES

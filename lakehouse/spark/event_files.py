@@ -48,7 +48,7 @@ class Collector(Protocol):
         """Return whether records of a type have such fields."""
 
     def __call__(self, records: Iterable[pa.StructArray]) -> str | None:
-        """Return the fields of all records as text for the driver; None if there are none."""
+        """Return the fields of all records as strings for the driver; None if there are none."""
 
 
 def read_events(session: Session, sets: Sequence[FileSet], schema: Schema) -> Frame:
@@ -82,7 +82,7 @@ def _events(lines: Frame, files: FileSet) -> Frame:
 
 
 def unread_of_records(session: Session, files: FileSet, collector: Collector) -> tuple[str, ...]:
-    """Return what tasks found about the fields of records in files of Avro; only files with such fields are read."""
+    """Return the findings of tasks about record fields in Avro files; only files with such fields are read."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         kinds = pool.map(partial(avro_columns, files.storage), files.paths)
         paths = tuple(path for path, kind in zip(files.paths, kinds, strict=True) if collector.is_needed(kind))

@@ -1,4 +1,4 @@
-"""Translates failures of Spark to the exceptions of this package."""
+"""Translates Spark's failures to the exceptions of this package."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ _USER_CONDITIONS = frozenset(
         "ARITHMETIC_OVERFLOW",
     }
 )
-#: What Spark says about a process that ended or a connection that it lost: a worker in its task or at its start (Spark
-#: shows either its end or the socket that it closed), an executor, files of a shuffle, or the context of the session.
+#: Messages of Spark about a process that ended or a connection that it lost: a worker in its task or at its start
+#: (Spark shows either its end or the socket that it closed), an executor, files of a shuffle, or the context of the
+#: session.
 _ENDED = re.compile(
     r"Python worker (exited unexpectedly|failed to connect back)|ExecutorLostFailure|SocketAuthHelper\.authToServer"
     r"|java\.net\.(SocketException|SocketTimeoutException|ConnectException)|java\.nio\.channels\.ClosedChannelException"
@@ -43,7 +44,7 @@ _ENDED = re.compile(
     r"|MetadataFetchFailedException|Missing an output location for shuffle|FetchFailed\("
     r"|SparkContext (was|has been) shut ?down|[Ss]topped SparkContext"
 )
-#: What py4j says if the Java process does not answer; an answer that is an exception has its text, too.
+#: Messages of py4j if the Java process does not answer; an answer that is an exception contains its message, too.
 _NO_ANSWER = re.compile(r"^An error occurred while calling [\w.$]+$")
 _MISSING_FILE_CONDITIONS = frozenset({"FILE_NOT_EXIST", "PATH_NOT_FOUND"})
 
@@ -98,7 +99,7 @@ def _translate(error: PySparkException | Py4JJavaError, doing: str) -> None:
 
 
 def _raised_in_worker(trace: str) -> LakehouseError | None:
-    """Return the last exception of this package in the text of a worker's traceback."""
+    """Return the last exception of this package in a worker's traceback."""
     for name, message in reversed(_LAKEHOUSE_ERROR.findall(trace)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, LakehouseError):
@@ -111,7 +112,7 @@ def _java_text(error: Py4JJavaError) -> str:
 
 
 def _causes(error: BaseException) -> list[str]:
-    """Return the Java causes of an error as texts `class: message`, the deepest one last."""
+    """Return the Java causes of an error as strings `class: message`, the deepest one last."""
     java, texts = getattr(error, "java_exception", None) or getattr(error, "_origin", None), list[str]()
     while java is not None and hasattr(java, "getCause"):
         java = java.getCause()

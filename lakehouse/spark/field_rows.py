@@ -1,4 +1,4 @@
-"""Converts DataFrames of parsed texts into rows with typed columns, and finds the first bad value of each record."""
+"""Converts DataFrames of parsed strings into rows with typed columns, and finds the first bad value of each record."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ _TEXT = "_lakehouse_text_"
 
 
 def typed_rows(frame: DataFrame, layout: StructType, rules: FieldRules, *, problem: str) -> DataFrame:
-    """Return the rows of a DataFrame whose columns `layout` are parsed texts, with values of the types of `layout`.
+    """Return the rows of a DataFrame whose columns `layout` are parsed strings, with the types in `layout`.
 
     Args:
-        frame: The texts, and further columns that stay as they are.
-        layout: The columns of texts, with the types of their values.
-        rules: How texts become values.
+        frame: The strings, and further columns that stay as they are.
+        layout: The string columns, with the types of their values.
+        rules: How strings become values.
         problem: The name of a new column: the message about the first bad value of a record, else null.
 
-    Returns:
-        The rows, with the texts of all columns as `_lakehouse_text_<position>`.
+    Returns: The rows, with the strings of all columns as `_lakehouse_text_<position>`.
     """
     names = set(layout.names)
     others = [quoted(name) for name in frame.columns if name not in names]
@@ -43,7 +42,7 @@ def typed_rows(frame: DataFrame, layout: StructType, rules: FieldRules, *, probl
 
 
 def csv_text(layout: StructType, options: Mapping[str, str]) -> Column:
-    """Return the record of CSV that has the texts of a row of `typed_rows`."""
+    """Return the CSV record for the strings in a row of `typed_rows`."""
     keeps_space = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
     texts = (F.col(f"{_TEXT}{number}") for number in range(len(layout)))
     return F.to_csv(F.struct(*texts), {**options, **keeps_space})

@@ -1,9 +1,10 @@
-"""Converts the texts of fields into values, with expressions of Spark.
+"""Converts field strings into values, with Spark expressions.
 
-A text is bad if its value does not account for it. Spark's parsers accept more than a type says: `12,50` is a decimal
-of 1250.00, `12D` a double, `2026-1` a date, `12:30` a time of the current day, and digits beyond a scale are rounded.
-Fields are therefore parsed as texts, and each type has a grammar. A text is bad if it is outside of the grammar, if the
-type does not hold its value exactly, or if clients cannot print the value (years before 1 and after 9999).
+A string is bad if its value does not account for it. Spark's parsers accept more than the grammar of a type: `12,50` is
+a decimal of 1250.00, `12D` a double, `2026-1` a date, `12:30` a time of the current day, and digits beyond a scale are
+rounded. Fields are therefore parsed as strings, and each type has a grammar. A string is bad if it is outside of the
+grammar, if the type does not hold its value exactly, or if clients cannot print the value (years before 1 and after
+9999).
 
     boolean                 true, false
     integers                digits with a sign
@@ -16,7 +17,7 @@ type does not hold its value exactly, or if clients cannot print the value (year
 A pattern in the options of the reader (`dateFormat`, `timestampFormat`) replaces the grammar of its type. The option
 `locale` adds the separators of its numbers, of integers too: `1.000` is 1000 in `de-DE`.
 
-Numbers, true and false of JSON are texts with the prefix `MARK`. So their digits are kept, and the string "1" is not
+Numbers, true and false in JSON are strings with the prefix `MARK`. So their digits are kept, and the string "1" is not
 the number 1.
 """
 
@@ -45,7 +46,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-#: The prefix of the text of a JSON number, true or false. It is no character of text.
+#: The prefix of the string for a JSON number, true or false. It is not a printable character.
 MARK = "\ufdd0"
 _PATTERNS: dict[type[DataType], str] = {
     DateType: "dateformat",
@@ -74,7 +75,7 @@ _RANGES: dict[type[DataType], tuple[str, str]] = {
     TimestampType: ("TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'9999-12-31 23:59:59.999999Z'"),
     TimestampNTZType: ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"),
 }
-#: Texts of true and false in other systems.
+#: Strings for true and false in other systems.
 _FLAGS = r"^\s*(t|f|y|n|yes|no|on|off|0|1)\s*\z"
 #: Integers and numbers whose zeros a number would lose, such as postal codes and article numbers.
 _LEADING_ZERO = r"^\s*[+-]?0[0-9]"
@@ -85,16 +86,16 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldRules:
-    """How texts become values.
+    """How strings become values.
 
     Attributes:
         options: The options of the reader.
         is_json: Whether numbers, true and false have the prefix `MARK`.
         declared: The names, in lower case, of the columns whose types the spec declares.
-        exact: The names, in lower case, of columns whose numbers have to give the same text again: keys of an inferred
-            type, because `007` and `7` are different keys.
+        exact: The names, in lower case, of columns whose numbers have to give the same string again: keys of an
+            inferred type, because `007` and `7` are different keys.
         separators: The grouping and the decimal separator of the option `locale`; empty without it.
-        is_strict: Whether fields are parsed as texts, which their values must account for. Otherwise Spark's parsers
+        is_strict: Whether fields are parsed as strings, which their values must account for. Otherwise Spark's parsers
             decide about values.
     """
 
@@ -126,11 +127,11 @@ class FieldRules:
         return not self.is_strict or (not self.is_json and isinstance(kind, StringType))
 
     def parsed_text(self, text: str) -> str:
-        """Return the SQL of the text that Spark's parser gets for a record."""
+        """Return the SQL of the string that Spark's parser gets for a record."""
         return marked_json(text) if self.is_json and self.is_strict else text
 
     def value(self, text: str, kind: DataType) -> str:
-        """Return the SQL of the value for the SQL of a parsed text of `text_kind`; null if the text is bad."""
+        """Return the SQL of the value for the SQL of a parsed string of `text_kind`; null if the string is bad."""
         if isinstance(kind, StructType):
             fields = ", ".join(
                 f"{literal(one.name)}, {self.value(f'{text}.{quoted(one.name)}', one.dataType)}" for one in kind
@@ -151,7 +152,7 @@ class FieldRules:
         return self._converted(text, kind)
 
     def is_bad(self, text: str, value: str, kind: DataType) -> str:
-        """Return the SQL of the condition that `value` of a text does not account for it; "false" if it always does."""
+        """Return the SQL of the condition that `value` does not account for its string; "false" if it always does."""
         if isinstance(kind, StructType):
             parts = [
                 self.is_bad(f"{text}.{quoted(one.name)}", f"{value}.{quoted(one.name)}", one.dataType) for one in kind
@@ -176,7 +177,7 @@ class FieldRules:
 
         Args:
             columns: The names and types of the columns.
-            text: Returns the SQL of the parsed text of the column at a position.
+            text: Returns the SQL of the parsed string in the column at a position.
             value: Returns the SQL of its value.
         """
         cases: list[str] = []
@@ -212,7 +213,7 @@ class FieldRules:
         return f"concat({', '.join(parts)})"
 
     def _no_value(self, shown: str) -> str:
-        """Return the SQL of the advice for a text that stands for no value; JSON has null for it."""
+        """Return the SQL of the advice for a string that stands for no value; JSON has null for it."""
         return "''" if self.is_json else f"concat(', or options: {{nullValue: ', {shown}, '}} if it means no value')"
 
     def _zeros(self, name: str, kind: DataType, text: str) -> str:
@@ -220,7 +221,7 @@ class FieldRules:
         return f"concat({literal(f'column {name!r}: ')}, {self._shown(text)}, {literal(end)})"
 
     def _shown(self, text: str) -> str:
-        """Return the start of a text in quotes."""
+        """Return the start of a string in quotes."""
         return f"concat(\"'\", left(replace(CAST({text} AS STRING), '{MARK}', ''), {_SHOWN}), \"'\")"
 
     def _converted(self, text: str, kind: DataType) -> str:
@@ -260,11 +261,11 @@ class FieldRules:
         return name is not None and bool(self.option(name))
 
     def number(self, text: str) -> str:
-        """Return the SQL of a number in the notation of SQL; null for a text that is no number of this format."""
+        """Return the SQL of a number in SQL notation; null for a string that is no number of this format."""
         return self._number(text) if self.is_json else self._localized(text)
 
     def special(self, text: str) -> str:
-        """Return the SQL of the condition that a text is NaN or infinite."""
+        """Return the SQL of the condition that a string is NaN or infinite."""
         names = ", ".join(literal(name) for name in {**_SPECIAL, **self._own_special()})
         return f"{self._plain(text)} IN ({names})"
 
@@ -272,7 +273,7 @@ class FieldRules:
         return f"ltrim('{MARK}', {text})" if self.is_json else text
 
     def _number(self, text: str) -> str:
-        """Return the text of a number, null for the string of JSON."""
+        """Return the string of a number, null for a JSON string."""
         return f"IF(startswith({text}, '{MARK}'), substr({text}, 2), NULL)" if self.is_json else text
 
     def _localized(self, text: str) -> str:
@@ -287,10 +288,10 @@ class FieldRules:
 
 
 def marked_json(text: str) -> str:
-    r"""Return the SQL of a text of JSON in which numbers, NaN, true and false are strings with the prefix `MARK`.
+    r"""Return the SQL of a JSON string in which numbers, NaN, true and false are strings with the prefix `MARK`.
 
     Escapes are hidden first, so that a string ends at its next quote. The replacement puts a pair of control characters
-    after each string and around each literal; the empty pairs are removed. A text with these characters is not JSON.
+    after each string and around each literal; the empty pairs are removed. A string with these characters is not JSON.
     """
     hidden = text
     escapes = {r"\\": "\x01\x01", r"\"": "\x02\x02", r"\'": "\x05\x05"}
@@ -306,12 +307,12 @@ def marked_json(text: str) -> str:
 
 
 def matches(text: str, pattern: str) -> str:
-    """Return the SQL of the condition that a text matches a regular expression."""
+    """Return the SQL of the condition that a string matches a regular expression."""
     return f"({text} RLIKE {literal(pattern)})"
 
 
 def is_exact(text: str, kind: DataType) -> str:
-    """Return the condition that a text is a number which a float or double holds; a whole one exactly."""
+    """Return the condition that a string is a number which a float or double holds; a whole one exactly."""
     value = f"try_cast({text} AS {kind.simpleString()})"
     same = ", ".join(f"try_cast({value} AS {one}) = try_cast({text} AS {one})" for one in ("BIGINT", "DECIMAL(38,0)"))
     is_short = f"length({text}) <= {_EXACT_DIGITS[type(kind)]}"
@@ -321,7 +322,7 @@ def is_exact(text: str, kind: DataType) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a text as a literal of SQL."""
+    """Return a string as an SQL literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -340,7 +341,7 @@ def _unmarked(text: str) -> str:
 
 
 def _variable(text: str) -> str:
-    """Return a name of a lambda variable that the text around it does not use."""
+    """Return a name for a lambda variable that the SQL around it does not use."""
     return f"v{text.count('v')}_"
 
 

@@ -65,7 +65,7 @@ def file_source(options: Mapping[str, str]) -> FileSource | None:
 
 @dataclass(frozen=True)
 class _FileTask(InputPartition):
-    """Some files of one partition, read by one task; `values` are those of its partition columns."""
+    """Some files of one partition, read by one task; `values` belong to its partition columns."""
 
     files: tuple[str, ...]
     values: Mapping[str, str]

@@ -1,7 +1,7 @@
-"""Infers the types of columns of text: the narrowest type of which every text is the usual notation of a value.
+"""Infers the types of string columns: the narrowest type in which every string is the usual notation of a value.
 
-A text such as `007`, `+5` or `12D` is not the usual notation of a number, so its column stays a string: as a number it
-would be the same value as `7`. So does an integer that a double would round, in a column that also has fractions.
+A string such as `007`, `+5` or `12D` is not the usual notation of a number, so its column stays a string: as a number
+it would be the same value as `7`. So does an integer that a double would round, in a column that also has fractions.
 
     12 | 3000000000 | 20 to 38 digits | 0.5    int | bigint | decimal | double
     2026-01-31 | 2026-01-31 10:00              date | timestamp
@@ -36,7 +36,7 @@ _MOST_DIGITS = 38
 _WHOLE = r"^\s*(0|-?[1-9][0-9]*)\s*\z"
 _FRACTION = r"^\s*-?((0|[1-9][0-9]*)([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?\s*\z"
 _DAY = r"^\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}\s*\z"
-#: Types in the order in which they are tried, by the bit of a text that is one of their values.
+#: Types in the order in which they are tried, by the bit of a string that is one of their values.
 _TYPES: Mapping[int, DataType] = {
     _INT: IntegerType(),
     _LONG: LongType(),
@@ -50,17 +50,17 @@ _TYPES: Mapping[int, DataType] = {
 
 
 def inferred_types(texts: DataFrame, rules: FieldRules) -> StructType:
-    """Return the columns of a DataFrame of strings with the types of their texts, found in one pass."""
+    """Return the columns of a DataFrame of strings with their inferred types, found in one pass."""
     return _inferred(texts, {name: _kinds(quoted(name), rules) for name in texts.columns}, rules)
 
 
 def number_types(texts: DataFrame, columns: Collection[str], rules: FieldRules) -> StructType:
-    """Return the types of the numbers in columns of texts; texts that are no numbers count for nothing."""
+    """Return the types of the numbers in string columns; strings that are no numbers do not count."""
     return _inferred(texts, {name: f"CASE {_numbers(quoted(name), rules)} END" for name in columns}, rules)
 
 
 def with_key_types(schema: StructType, keys: Collection[str], *, is_json: bool) -> StructType:
-    """Return columns whose record keys keep their text: strings, or integers of JSON, which have one notation.
+    """Return columns whose record keys keep their string: strings, or JSON integers, which have one notation.
 
     `keys` are dotted names in lower case.
     """
@@ -95,7 +95,7 @@ def _inferred(texts: DataFrame, kinds: Mapping[str, str], rules: FieldRules) -> 
 
 
 def _kinds(text: str, rules: FieldRules) -> str:
-    """Return the SQL of the bits of all types of which a text is a value."""
+    """Return the SQL for the bits of all types of which a string is a value."""
     is_date = matches(text, _DAY) if not rules.option("dateformat") else "true"
     dates = _DATE | _TIMESTAMP | _STRING if rules.option("preferdate", "true").lower() == "true" else 0
     timestamp = _parsed(text, TimestampType(), rules)
@@ -114,7 +114,7 @@ def _parsed(text: str, kind: DataType, rules: FieldRules) -> str:
 
 
 def _numbers(text: str, rules: FieldRules) -> str:
-    """Return the SQL of the cases of texts that are numbers."""
+    """Return the SQL for the cases of strings that are numbers."""
     number = rules.number(text)
     whole, exact = matches(number, _WHOLE), is_exact(number, DoubleType())
     also = f"IF({exact}, {_DOUBLE}, 0)"

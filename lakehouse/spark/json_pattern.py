@@ -1,8 +1,8 @@
-"""The pattern of an object of JSON, for the regular expressions of Java and of Python.
+"""The pattern of a JSON object, for the regular expressions of Java and of Python.
 
 It matches balanced braces outside of strings, down to `_DEPTH` levels. It does not check the syntax of an object: a
-text that parses and matches the pattern is exactly one object. All quantifiers are possessive, so a match takes linear
-time and no stack. This module runs in Spark workers and does not import pyspark.
+string that parses and matches the pattern is exactly one object. All quantifiers are possessive, so a match takes
+linear time and no stack. This module runs in Spark workers and does not import pyspark.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ def object_pattern(options: Mapping[str, str]) -> str:
 
 
 def has_comments(options: Mapping[str, str]) -> bool:
-    """Return whether texts of JSON may have comments."""
+    """Return whether JSON strings may have comments."""
     return flag(options, "allowComments", default=False)

@@ -1,7 +1,7 @@
-"""Divides texts into JSON objects with expressions of Spark, so that every character of a text is accounted for.
+"""Divides strings into JSON objects with Spark expressions, so that every character is accounted for.
 
-Spark's parsers of JSON read the first value of a text and ignore the rest: of `{"id":1}{"id":2}` they return one row,
-and of `{"id":1} and more` too. A text is therefore divided before it is parsed:
+Spark's JSON parsers read the first value of a string and ignore the rest: for `{"id":1}{"id":2}` they return one row,
+and for `{"id":1} and more` too. A string is therefore divided before it is parsed:
 
     {"id":1}                one object
     {"id":1}{"id":2}        several objects, with or without space between them, as Amazon Data Firehose writes them
@@ -30,9 +30,9 @@ _ARRAY = r"\A\s*+\[\s*+(?:\{\}\s*+(?:,\s*+\{\}\s*+)*+)?+\]\s*+\z"
 
 
 def json_objects(text: Column, options: Mapping[str, str]) -> Column:
-    """Return the texts of the objects in a text as an array; null if the text has anything else, or is not UTF-8.
+    """Return the objects in a string as an array of strings; null if it has anything else, or is not UTF-8.
 
-    `options` are those of Spark's parser. The objects may have an invalid syntax inside of their braces.
+    `options` are passed to Spark's parser. The objects may have an invalid syntax inside of their braces.
     """
     rest = F.regexp_replace(text, F.lit(object_pattern(options)), F.lit("{}"))
     is_divided = F.regexp_like(rest, F.lit(_SEQUENCE)) | F.regexp_like(rest, F.lit(_ARRAY))
@@ -46,7 +46,7 @@ def json_objects(text: Column, options: Mapping[str, str]) -> Column:
 
 
 def is_json_object(text: Column, options: Mapping[str, str]) -> Column:
-    """Return whether a text is UTF-8 and exactly one object, if it parses."""
+    """Return whether a string is UTF-8 and exactly one object, if it parses."""
     is_object = F.is_valid_utf8(text) & (_is_simple(text, options) | _is_one_value(text, options))
     return F.when(text.isNotNull(), F.coalesce(is_object, F.lit(False)))
 
@@ -54,8 +54,8 @@ def is_json_object(text: Column, options: Mapping[str, str]) -> Column:
 def has_repeated_key(text: Column, options: Mapping[str, str], pairs: Column | None = None) -> Column:
     """Return whether an object, or an object inside of it, has a key twice; Spark's parser keeps the last value.
 
-    `pairs` is the text as a `map<string,string>`, if it is parsed already. Objects inside of an object take a parse as
-    a variant, which refuses repeated keys if the session has the setting `REFUSES_REPEATED_KEYS`.
+    `pairs` is the string as a `map<string,string>`, if it is parsed already. Objects inside of an object take a parse
+    as a variant, which refuses repeated keys if the session has the setting `REFUSES_REPEATED_KEYS`.
     """
     parsed = F.from_json(text, "map<string,string>", dict(options)) if pairs is None else pairs
     keys = F.map_keys(parsed)
@@ -71,16 +71,16 @@ def repeated_key_problem(text: Column, options: Mapping[str, str]) -> Column:
 
 
 def _is_simple(text: Column, options: Mapping[str, str]) -> Column:
-    """Return whether the braces of a text are balanced and the first one is closed at its end."""
+    """Return whether the braces in a string are balanced and the first one is closed at its end."""
     own = F.regexp_like(text, F.lit(rf"\A\s*+{object_pattern(options)}\s*+\z"))
-    # Without further braces the text ends with the object. A comment could have the last brace.
+    # Without further braces the string ends with the object. A comment could have the last brace.
     return own if has_comments(options) else F.regexp_like(text, F.lit(_FLAT)) | own
 
 
 def _is_one_value(text: Column, options: Mapping[str, str]) -> Column:
-    """Return whether a text that begins with a brace is one value: it is then one element of an array.
+    """Return whether a string that begins with a brace is one value: it is then one element of an array.
 
-    A text that closes the array itself does not have the further element of the second array.
+    A string that closes the array itself does not have the further element of the second array.
     """
     alone, followed = (
         F.size(F.from_json(F.concat(F.lit("["), text, F.lit(end)), "array<string>", dict(options)))

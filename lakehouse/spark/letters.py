@@ -74,7 +74,7 @@ def decoded_messages(
 
 
 def letter_records(letters: Frame, sets: Sequence[FileSet], schema: Schema, select: Sequence[str]) -> Frame:
-    """Return the records of letters of files, parsed again by the formats and headers of `sets`.
+    """Return the records in letters of files, parsed again by the formats and headers of `sets`.
 
     A letter without a key has the columns of its row, after `select`.
     """
@@ -102,7 +102,7 @@ def letter_records(letters: Frame, sets: Sequence[FileSet], schema: Schema, sele
 
 
 def _texts(letters: Frame, encoding: str) -> Frame:
-    """Return the texts of letters; bytes that were not text in the encoding of their run are decoded by this one."""
+    """Return letters as strings; bytes that were invalid in the encoding of their run are decoded by this one."""
     whole = letters.where(F.col("value").isNull()).select(F.col("record").alias("value"), "source_file")
     damaged = letters.where(F.col("value").isNotNull()).select(F.unbase64("value").alias("value"), "source_file")
     texts = map_in_arrow(damaged, partial(_decoded_batches, encoding), "value string, source_file string")
@@ -117,12 +117,12 @@ def _decoded_batches(encoding: str, batches: Iterable[pa.RecordBatch]) -> Iterat
 
 
 def letter_lines(letters: Frame) -> Frame:
-    """Return the texts of the letters that did not parse."""
+    """Return the letters that did not parse, as strings."""
     return letters.where(F.col("reason").startswith(NOT_PARSED)).select("record")
 
 
 def unread_texts(lines: Frame, read: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]) -> tuple[str, ...]:
-    """Return what tasks found about the fields of lines, the first column of a DataFrame."""
+    """Return the findings of tasks about the fields of lines, the first column of a DataFrame."""
     with spark_failures("reading the fields of records"):
         rows = map_in_arrow(lines, read, "unread string").where(F.col("unread").isNotNull()).collect()
     return tuple(row["unread"] for row in rows)
@@ -137,7 +137,7 @@ def replay_counts(marked: Frame) -> Mapping[str, int]:
 
 
 def split_ends(marked: Frame) -> tuple[Frame, tuple[str, ...]]:
-    """Return messages without the rows that end a range, and the texts in these rows about fields."""
+    """Return messages without the rows that end a range, and the reports about fields in these rows."""
     raw = F.col(RAW)
     with spark_failures("parsing the dead letters"):
         rows = marked.where(raw["is_end"]).select(raw["unread"].alias("unread")).collect()

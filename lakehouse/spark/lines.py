@@ -1,7 +1,7 @@
-"""Reads the records of text files through lakehouse.core.storage; it runs in Spark workers without pyspark.
+"""Reads the records of source files through lakehouse.core.storage; it runs in Spark workers without pyspark.
 
-All texts become UTF-8. Bytes that are not text in the declared encoding are kept: a record that contains such bytes is
-not valid UTF-8 either, so Spark can find it. A byte that another encoding than UTF-8 does not define becomes a lone
+All content becomes UTF-8. Bytes that are invalid in the declared encoding are kept: a record that contains such bytes
+is not valid UTF-8 either, so Spark can find it. A byte that another encoding than UTF-8 does not define becomes a lone
 surrogate, as in Python's error handler `surrogateescape`.
 """
 
@@ -23,7 +23,8 @@ from lakehouse.errors import UserError
 from lakehouse.spark.csv_dialect import CsvDialect, is_utf8
 
 BLOCK_BYTES = 8 << 20
-#: The largest record of CSV that spans lines. A quote that is never closed would take the rest of the file into memory.
+#: The maximum size of a CSV record that spans lines. A quote that is never closed would take the rest of the file into
+#: memory.
 MOST_RECORD_BYTES = 64 << 20
 _MOST_BYTES = (1 << 31) - 1
 _BOM = b"\xef\xbb\xbf"
@@ -31,15 +32,15 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextLayout:
-    """How text files are divided into records.
+    """How files are divided into records.
 
     Attributes:
         encoding: The encoding of the files.
         skip: The number of header records of every file.
-        separator: The text between two lines; empty for any of the usual line breaks.
-        dialect: The dialect of files of CSV; None for other formats, whose records are lines.
-        is_whole: Whether each file is one text.
-        object: The pattern of an object of JSON; empty for other formats. A line that is longer than a block is divided
+        separator: The separator between two lines; empty for any of the usual line breaks.
+        dialect: The dialect of CSV files; None for other formats, whose records are lines.
+        is_whole: Whether each file is one record.
+        object: The pattern of a JSON object; empty for other formats. A line that is longer than a block is divided
             between two objects.
     """
 
@@ -54,7 +55,7 @@ class TextLayout:
 def line_batches(
     storage: Storage, paths: tuple[str, ...], layout: TextLayout, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `(value, file)` with the records of files, without blank ones; memory holds a block of a file.
+    """Yield batches of `(value, file)` with the records in files, without blank ones; memory holds a block of a file.
 
     Args:
         storage: Where the files are.
@@ -77,7 +78,7 @@ def line_batches(
 
 
 def decoded(value: bytes, encoding: str) -> bytes:
-    """Return bytes that were not UTF-8 as UTF-8, unchanged if they are not text in this encoding either."""
+    """Return bytes that were not UTF-8 as UTF-8, unchanged if they are invalid in this encoding too."""
     try:
         # Bytes of another encoding that did not decode: the surrogates replace them.
         value.decode("utf-8", "surrogatepass")
@@ -123,7 +124,7 @@ def _records(blocks: Iterator[bytes], layout: TextLayout, url: str) -> Iterator[
 
 
 def _lines(text: bytes, layout: TextLayout) -> tuple[pa.Array, bytes]:
-    """Return the complete lines of a text, and the text after them."""
+    """Return the complete lines of a string, and the rest after them."""
     separator = layout.separator.encode()
     if not separator:
         separator = b"\n"
@@ -138,7 +139,7 @@ def _lines(text: bytes, layout: TextLayout) -> tuple[pa.Array, bytes]:
 
 
 def _quoted_records(text: bytes, layout: TextLayout) -> tuple[pa.Array, bytes]:
-    """Return the complete records of CSV in a text, and the text after them."""
+    """Return the complete CSV records in a string, and the rest after them."""
     dialect = layout.dialect
     assert dialect is not None, "only CSV has quotes"
     if dialect.quote.encode() not in text:
@@ -155,7 +156,7 @@ def _texts(records: list[bytes], layout: TextLayout) -> pa.Array:
 
 
 def _filtered(records: pa.Array, layout: TextLayout) -> pa.Array:
-    """Return records as texts without their line breaks, without blank records and comments."""
+    """Return records as strings without their line breaks, without blank records and comments."""
     # Arrow would refuse to cast bytes that are not UTF-8; Spark has to find them.
     texts = records.cast(pa.binary()).view(pa.string())
     if layout.is_whole:
@@ -171,7 +172,7 @@ def _filtered(records: pa.Array, layout: TextLayout) -> pa.Array:
 
 
 def utf8_blocks(storage: Storage, path: str, encoding: str) -> Iterator[bytes]:
-    """Yield the text of a file in UTF-8, without a byte order mark."""
+    """Yield the content of a file in UTF-8, without a byte order mark."""
     blocks = _blocks(storage, path)
     if not is_utf8(encoding):
         blocks = _transcoded(blocks, encoding, f"{storage.root}/{path}")

@@ -40,7 +40,7 @@ DECODED = (pa.field("problem", pa.string()), pa.field("unread", pa.string()))
 #: The estimated size of a row with all columns of a message. Spark estimates that the columns of a record, which
 #: remain of it, are about a fifth of it.
 _MESSAGE_BYTES = 400
-#: The fields of `RAW`, and those of them that are only kept of bad messages.
+#: The fields of `RAW`, and the subset that is only kept for bad messages.
 _RAW_FIELDS, _BYTES = ("partition", "offset", "time", "key", "value", "is_end", "unread"), ("key", "value")
 _PREFIX = "_kafka_"
 _JSON_OPTIONS = {"timeZone": "UTC", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -51,7 +51,7 @@ RangeFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFacts:
-    """What a run read of one partition.
+    """The counts of a run for one partition.
 
     Attributes:
         records: The number of messages that belong to the run.
@@ -59,7 +59,7 @@ class PartitionFacts:
         late: The number of messages that are older than the run's bound.
         newest_ms: The time of the newest message; None if there are no messages.
         ends: The offset up to which each range was read, in ascending order.
-        unread: Texts of tasks about fields that were not read.
+        unread: Reports of tasks about fields that were not read.
     """
 
     records: int
@@ -72,11 +72,11 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBounds:
-    """The times of the messages of a run, in milliseconds since 1970.
+    """The times of a run's messages, in milliseconds since 1970.
 
     Attributes:
         interval: The messages to keep are at or after the first time and before the second; None to keep all.
-        watermarks: By partition, the time of the newest message of earlier runs: older messages are late.
+        watermarks: By partition, the latest time in earlier runs: older messages are late.
     """
 
     interval: tuple[int, int] | None = None
@@ -92,7 +92,7 @@ def read_messages(
         session: The session.
         read: Reads ranges.
         ranges: The number of ranges.
-        most: The largest number of messages. Their estimated size decides how many tasks write them.
+        most: The maximum number of messages. Their estimated size decides how many tasks write them.
         record: The type of the values if `read` decodes them; there are then the columns `record`, `problem` and
             `unread`.
     """
@@ -193,7 +193,7 @@ def keep_bytes_of_bad(marked: Frame) -> Frame:
         f"'{name}', " + (f"IF({REASON} IS NULL, NULL, {RAW}.`{name}`)" if name in _BYTES else f"{RAW}.`{name}`")
         for name in _RAW_FIELDS
     )
-    # Texts of expressions take fewer calls to the JVM than columns.
+    # SQL expressions take fewer calls to the JVM than columns.
     place = F.expr(f"IF({REASON} IS NULL, NULL, {SOURCE_FILE})")
     return marked.withColumns({SOURCE_FILE: place, RAW: F.expr(f"named_struct({fields})")})
 
@@ -220,13 +220,13 @@ def release(marked: Frame) -> None:
 
 
 def materialised(marked: Frame) -> Frame:
-    """Read all messages once; what a limit of time has ended must not be read again with another end."""
+    """Read all messages once; messages that a time limit has ended must not be read again with another end."""
     with spark_failures("reading the messages"):
         return marked.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
 
 
 def facts_of(marked: Frame, bounds: TimeBounds) -> dict[int, PartitionFacts]:
-    """Return what was read of each partition."""
+    """Return the counts for each partition."""
     is_message = f"NOT {RAW}.`is_end`"
     is_inside = f"{is_message} AND {_inside(bounds)}"
     aggregates = {

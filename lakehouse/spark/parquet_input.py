@@ -1,8 +1,8 @@
 """Reads the Parquet files of a DataFrame with Arrow, so that its rows do not pass the JVM.
 
 Spark decodes Parquet files to rows and converts the rows to Arrow batches for Python workers; this takes longer than
-everything that a bulk_insert without partitions does. A DataFrame that is only a selection of columns of Parquet files
-is therefore read by the workers themselves:
+everything that a bulk_insert without partitions does. A DataFrame that is only a selection of Parquet columns is
+therefore read by the workers themselves:
 
     driver   plan of the DataFrame -> paths; footers -> row groups of each task
     task     row groups -> Arrow batches in the types of the DataFrame
@@ -105,7 +105,7 @@ def parquet_input(frame: DataFrame) -> ParquetInput | None:
 
 
 def read_parts(schema: pa.Schema, parts: Sequence[FilePart], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the parts as batches of at most about `batch_bytes`."""
+    """Yield the rows in the parts as batches of at most about `batch_bytes`."""
     for part in parts:
         rows = int(batch_bytes / max(part.row_bytes, 1))
         with _open(part.path) as file:
@@ -228,7 +228,7 @@ def _reads_as(stored: pa.DataType, wanted: pa.DataType, *, is_int96: bool) -> bo
     if pa.types.is_dictionary(stored):
         stored = stored.value_type
     if pa.types.is_timestamp(wanted):
-        # Times of Spark that are not local are stored in UTC; those in 96 bits have no mark that says so.
+        # Spark's times that are not local are stored in UTC; times in 96 bits are not marked as such.
         is_known = pa.types.is_timestamp(stored) and stored.unit in ("ms", "us")
         is_utc = is_int96 or (pa.types.is_timestamp(stored) and stored.tz is not None)
         return is_known and is_utc == (wanted.tz is not None)

@@ -1,4 +1,4 @@
-"""Column lineage of an analysed logical plan of Spark, read from the JSON of the plan.
+"""Column lineage of an analysed Spark plan, read from the JSON of the plan.
 
 Spark gives each column of a plan an expression id. A walk from the views at the leaves to the root keeps, for each id,
 the view columns that it depends on. Expressions are safe to generalise: a value depends on at most the columns that
@@ -97,7 +97,7 @@ _Scope = Mapping[int, PlanColumn]
 
 
 def _tree(nodes: Sequence[Any]) -> _Node:
-    """Return the tree of a list of nodes in preorder; each node has the number of its children."""
+    """Return the tree for a list of nodes in preorder; each node has the number of its children."""
     rest = iter(nodes)
 
     def following() -> _Node:
@@ -329,7 +329,7 @@ class _Walk:
         columns = self._subquery(node, scope)
         if node.name == "ScalarSubquery":
             return _known_origins(columns[0])
-        # EXISTS asks for rows; its conditions are influences.
+        # EXISTS only tests for rows; its conditions are influences.
         return _NONE if node.name == "Exists" else _merged(map(_known_origins, columns))
 
     def _subquery(self, node: _Node, scope: _Scope) -> _Columns:
@@ -361,7 +361,7 @@ def _kinds_of(node: _Node) -> Iterator[LineageKind]:
         elif node.name in _RANKS or (node.name == "WindowExpression" and number):
             yield LineageKind.WINDOW
         elif node.name == "WindowExpression":
-            # The function itself, which says what it does with its arguments.
+            # The function itself, which determines the result for its arguments.
             yield LineageKind.IDENTITY
         elif node.name == "AggregateExpression":
             yield LineageKind.FILTER if number else LineageKind.AGGREGATION

@@ -85,7 +85,7 @@ def _shares(slices: FileSlices, cores: int) -> list[FileSlices]:
     tasks = max(_TASKS_PER_CORE * cores, -(-int(sizes.sum()) // _TASK_BYTES))
     loads = [(0, number) for number in range(min(tasks, len(slices)))]
     shares: list[list[int]] = [[] for _ in loads]
-    # Assign the largest slice first, each to the task with the smallest load.
+    # Assign slices by descending size, each to the task with the smallest load.
     for row in np.argsort(-sizes, kind="stable").tolist():
         load, number = loads[0]
         shares[number].append(row)
@@ -99,7 +99,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def _stored(scan: Scan, instant: str, schema: pa.Schema) -> pa.Schema:
-    """Return the columns in the types of the files of a commit; columns that they lack keep the table's type."""
+    """Return the columns in the types of a commit's files; columns that they lack keep the table's type."""
     declared = stored_data_schema(scan, instant)
     if declared is None:
         return schema

@@ -25,7 +25,7 @@ _CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     # The JVM interprets methods of more than 8,000 bytes of bytecode and never compiles them. Spark's default of 65,535
-    # generates such methods for the checks of many columns of JSON and CSV.
+    # generates such methods for the checks on many columns of JSON and CSV.
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 #: Settings of a session that spark-submit did not start.
@@ -66,7 +66,7 @@ def unix_sockets(settings: Mapping[str, str], environ: Mapping[str, str]) -> dic
     """Return settings that turn Unix sockets on for a session on this machine; empty where they cannot be used.
 
     Over TCP a short task takes 40 to 50 ms more, about the time for which Linux delays the acknowledgement of a packet.
-    The sockets are in a new folder that only this user can open, because Spark then asks for no secret. It is removed
+    The sockets are in a new folder that only this user can open, because Spark then requires no secret. It is removed
     when the process ends. Other machines do not have the folder, so sessions on a cluster keep their settings.
 
     Args:

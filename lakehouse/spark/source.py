@@ -9,7 +9,7 @@ Python data source either. List them in `.option("columns", "a,b")` or in `.sche
 All queries of one DataFrame read the version that the table had at `load()`. Workers read the planned files with Arrow.
 
 `.option("hoodie.datasource.query.incremental.format", "cdc")` makes an incremental read or a stream return changes: op,
-ts_ms, and the rows before and after as JSON text. `Table.incremental(..., format="cdc")` returns them as structs.
+ts_ms, and the rows before and after as JSON strings. `Table.incremental(..., format="cdc")` returns them as structs.
 
 `.option("published", "database.table")` reads a published table of a metastore (see `file_sources`); no path is needed.
 """

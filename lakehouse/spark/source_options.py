@@ -66,7 +66,7 @@ class SourceOptions:
 
     Attributes:
         location: URL or path of the table.
-        query: What a batch read returns; a stream reads the commits since its offset.
+        query: The result of a batch read; a stream reads the commits since its offset.
         columns: Columns of the result; None for all.
         where: Condition on the rows; it excludes partitions and files.
         storage: Options of the table's storage.
@@ -125,7 +125,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
 
 
 def check_options(options: Mapping[str, str], names: Collection[str]) -> None:
-    """Raise UserError for an option that is neither one of `names` nor of the storage, and for a permanent table."""
+    """Raise UserError for an option that neither `names` nor the storage has, and for a permanent table."""
     keys = {key.lower() for key in options}
     if _OF_PERMANENT_TABLES in keys:
         raise UserError(f"CREATE TABLE ... USING {NAME} is not supported: {_NO_PERMANENT_TABLES}")

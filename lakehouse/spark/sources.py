@@ -1,10 +1,10 @@
-"""Reads source files as DataFrames; records that cannot be parsed are kept with text and file.
+"""Reads source files as DataFrames; records that cannot be parsed are kept with content and file.
 
 Spark's own readers read local files. The JVM cannot open files of object stores without Hadoop's connectors, nor local
 files with a colon in their names. Python workers read these through lakehouse.core.storage: Spark's parsers parse their
 lines, and rows of the other formats arrive as Arrow batches. ORC and Avro are always read in this way.
 
-A text is divided into records before it is parsed, so that every character belongs to a record that is read or bad:
+A string is divided into records before it is parsed, so that every character belongs to a record that is read or bad:
 JSON by `lakehouse.spark.json_text`, CSV by `lakehouse.spark.csv_dialect`. Spark's own readers get only files whose
 lines are records (see `with_simple_lines`).
 """
@@ -51,8 +51,8 @@ Session = SparkSession
 Frame = DataFrame
 Schema = StructType
 
-#: Internal columns: the text of a record that could not be parsed, a message about its bad value, its file, and the
-#: number of its set of files. Records of messages also have their position, time and bytes.
+#: Internal columns: the string of a record that could not be parsed, a message about its bad value, its file, and the
+#: number of its file set. Records of messages also have their position, time and bytes.
 CORRUPT = "_lakehouse_corrupt"
 PROBLEM = "_lakehouse_problem"
 SOURCE_FILE = "_lakehouse_source_file"
@@ -82,11 +82,11 @@ class FileSet:
 
     `header` has the column names; it is empty for other formats and for CSV without a header. `paths` are relative to
     the storage. `bytes` is about the size of all files, 0 if it is unknown: it decides how many tasks write their rows.
-    `has_simple_lines` says that each line of the files, JSON or CSV, is one record in UTF-8. `has_long_lines` says that
-    files of JSON have a line that is longer than a block; workers read them block by block. `checks_keys` says that
-    objects in the files of JSON may have a key twice, so each record is checked.
-    `declared` and `keys` have, in lower case, the columns whose types the spec declares, and the record key.
-    `checks_values` says that values must account for their texts; see `FieldRules.is_strict`.
+    `has_simple_lines` means that each line of the files, JSON or CSV, is one record in UTF-8. `has_long_lines` means
+    that JSON files have a line that is longer than a block; workers read them block by block. `checks_keys` means that
+    objects in the JSON files may have a key twice, so each record is checked. `declared` and `keys` have, in lower
+    case, the columns whose types the spec declares, and the record key. `checks_values` means that values must account
+    for their strings; see `FieldRules.is_strict`.
     """
 
     storage: Storage
@@ -154,12 +154,12 @@ def to_arrow(schema: Schema) -> pa.Schema:
 
 
 def schema_to_json(schema: Schema) -> str:
-    """Return the schema as text that `schema_from_json` reads back."""
+    """Return the schema as a string that `schema_from_json` reads back."""
     return schema.json()
 
 
 def schema_from_json(text: str) -> Schema:
-    """Parse the text of `schema_to_json`."""
+    """Parse the result of `schema_to_json`."""
     return StructType.fromJson(json.loads(text))
 
 
@@ -175,7 +175,7 @@ def column_of(schema: Schema, name: str, kind: DataType | None = None) -> Struct
 
 
 def lines_of(session: Session, files: FileSet) -> Frame:
-    """Return the lines of text files as `value` with their file as `file`; blank lines may be omitted.
+    """Return the lines of files as `value` with their file as `file`; blank lines may be omitted.
 
     Records of CSV that span lines are one value. With the option multiLine a file of JSON is one value.
     """
@@ -186,7 +186,7 @@ def lines_of(session: Session, files: FileSet) -> Frame:
 
 
 def records_of(session: Session, files: FileSet) -> Frame:
-    """Return the records of text files as `value` with `file`, and whether the record is `whole` (see `divided`)."""
+    """Return the records of files as `value` with `file`, and whether the record is `whole` (see `divided`)."""
     if files.has_simple_lines and files.format == "json":
         return lines_of(session, files).where(F.trim("value") != "").withColumn("whole", F.lit(True))
     return divided(lines_of(session, files), files)
@@ -195,7 +195,7 @@ def records_of(session: Session, files: FileSet) -> Frame:
 def divided(lines: Frame, files: FileSet) -> Frame:
     """Divide lines (`value`, `file`) into records, by the format and the options of files.
 
-    The column `whole` says whether every character of a record is part of its values, if it parses. A line that cannot
+    The column `whole` tells whether every character of a record is part of its values, if it parses. A line that cannot
     be divided is one record that is not whole.
     """
     if files.format == "csv":
@@ -203,7 +203,7 @@ def divided(lines: Frame, files: FileSet) -> Frame:
     options = text_options(files)
     objects = lines.where(F.trim("value") != "").withColumn("objects", json_objects(F.col("value"), options))
     values = F.coalesce("objects", F.array("value")).alias("values")
-    # Each row of `explode` has the columns beside it, so the list of all objects must not be one of them.
+    # Each row of `explode` also contains the other columns, so the list of all objects must not be one of them.
     lists = objects.select("file", F.col("objects").isNotNull().alias("whole"), values)
     records = lists.select(F.explode("values").alias("value"), "file", "whole")
     if not files.checks_keys:
@@ -212,7 +212,7 @@ def divided(lines: Frame, files: FileSet) -> Frame:
 
 
 def is_csv_row(text: Column, options: Mapping[str, str]) -> Column:
-    """Return whether a text is UTF-8 and one record of CSV whose quotes are all closed before a separator."""
+    """Return whether a string is UTF-8 and one CSV record whose quotes are all closed before a separator."""
     dialect = CsvDialect.of(options)
     is_text = F.is_valid_utf8(text)
     if not dialect.quote or not dialect.is_strict:
@@ -223,8 +223,8 @@ def is_csv_row(text: Column, options: Mapping[str, str]) -> Column:
 def with_simple_lines(session: Session, sets: Sequence[FileSet]) -> tuple[FileSet, ...]:
     """Divide sets of JSON and CSV files so that those which Spark's readers read correctly are marked.
 
-    These readers take each line for a record, ignore text after its first object, read on after an open quote, and
-    replace bytes that are not UTF-8. A pass over the lines finds the files in which nothing is lost.
+    These readers take each line for a record, ignore characters after its first object, read on after an open quote,
+    and replace bytes that are not UTF-8. A pass over the lines finds the files in which nothing is lost.
     """
     return tuple(part for one in sets for part in _by_lines(session, one))
 
@@ -253,7 +253,7 @@ def _by_lines(session: Session, files: FileSet) -> tuple[FileSet, ...]:
 
 
 def text_options(files: FileSet) -> dict[str, str]:
-    """Return the options of the parser for texts in UTF-8 that are divided already."""
+    """Return the options of the parser for UTF-8 strings that are divided already."""
     own = ("encoding", "charset", "linesep", "multiline", "comment")
     return {name: text for name, text in _parser_options(files).items() if name.lower() not in own}
 
@@ -272,7 +272,7 @@ def _native_lines(session: Session, files: FileSet) -> Frame:
 
 
 def _is_whole(files: FileSet) -> bool:
-    """Return whether each file is one text."""
+    """Return whether each file is one record."""
     return files.format == "json" and flag(files.options, "multiLine", default=False)
 
 
@@ -284,14 +284,14 @@ def describe(schema: Schema) -> str:
 def storage_options_of(session: Session) -> dict[str, str]:
     """Return the session's file system settings `spark.hadoop.fs.*`, which core.storage supports too."""
     prefix = "spark.hadoop.fs."
-    # Each value is a call to the JVM, so those of all other settings would take 0.03 s.
+    # Each value is a call to the JVM, so reading all other settings would take 0.03 s.
     settings = session.sparkContext._jsc.sc().getConf().getAllWithPrefix(prefix)
     return {f"{prefix}{pair._1()}": str(pair._2()) for pair in settings}
 
 
 @contextmanager
 def ingest_settings(session: Session) -> Iterator[None]:
-    """Set what the values of rows depend on in a `with` block, so that they do not depend on the session.
+    """Set the options that values of rows depend on in a `with` block, so that they do not depend on the session.
 
     Times without a zone are read as UTC: otherwise the partition of a row would depend on the machine that ingests it.
     JSON with repeated keys is refused.
@@ -310,7 +310,7 @@ def ingest_settings(session: Session) -> Iterator[None]:
 def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:
     """Read all files once and return columns and types that fit every record that can be parsed.
 
-    The columns of the record key have types that keep their text (see `with_key_types`).
+    The columns of the record key have types that keep their string (see `with_key_types`).
     """
     with spark_failures("reading the files to infer their columns"):
         union = _untyped(session, sets)
@@ -336,7 +336,7 @@ def infer_numbers(session: Session, sets: Sequence[FileSet], names: Collection[s
 
 
 def _untyped(session: Session, sets: Sequence[FileSet]) -> Frame:
-    """Return the records of files: those of CSV as texts, others with types of their own."""
+    """Return the records of files: CSV records as strings, others with types of their own."""
     frames = [_inferred(session, files) for files in sets]
     union = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
     return union.drop(*INTERNAL)
@@ -417,9 +417,9 @@ def _parsed(layout: Schema, rules: FieldRules) -> Schema:
 
 
 def _with_columns(frame: Frame, layout: Schema, schema: Schema, rules: FieldRules) -> Frame:
-    """Return exactly the columns of `schema`, and `CORRUPT`, `PROBLEM` and `SOURCE_FILE`; `layout` are those of a file.
+    """Return exactly the columns of `schema`, and `CORRUPT`, `PROBLEM` and `SOURCE_FILE`; `layout` describes one file.
 
-    Columns that the files lack are null. The text of a record of CSV that Spark's reader parsed is written again.
+    Columns that the files lack are null. A CSV record that Spark's reader parsed is written again.
     """
     rows = typed_rows(frame, layout, rules, problem=PROBLEM)
     record = F.col(_RECORD) if _RECORD in frame.columns else csv_text(layout, rules.options)
@@ -435,7 +435,7 @@ def _with_columns(frame: Frame, layout: Schema, schema: Schema, rules: FieldRule
 
 
 def _layout(files: FileSet, schema: Schema) -> Schema:
-    """Return the columns in the order of the file: for CSV that of its header; other formats match by name."""
+    """Return the columns in the order of the file: for CSV as in its header; other formats match by name."""
     if not files.header:
         return schema
     types = {column.name.lower(): column.dataType for column in schema}

@@ -23,13 +23,13 @@ from lakehouse.errors import ConflictError, UserError, nearest
 
 log = logging.getLogger(__name__)
 
-#: Start of the key of a commit's extra metadata; the id of the query follows. The value is the number of the batch.
+#: Start of the key in a commit's extra metadata; the id of the query follows. The value is the number of the batch.
 STREAM = "lakehouse.stream."
 OPERATIONS = ("upsert", "insert", "bulk_insert")
 _QUERY_ID = "sql.streaming.queryId"
 _MAX_TRIES = 3
 
-#: What `foreachBatch` calls with the rows and the number of a batch.
+#: The function that `foreachBatch` calls with the rows and the number of a batch.
 BatchFunction: TypeAlias = Callable[[DataFrame, int], None]
 
 

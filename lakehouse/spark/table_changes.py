@@ -28,7 +28,7 @@ from lakehouse.spark.scan import scan_to_spark, spark_schema
 from lakehouse.spark.sources import Frame, Schema, Session
 from lakehouse.spec.sources.table_source import CHANGE_TYPE, COMMIT_TIME
 
-#: The largest number of groups that become a condition on the files to read.
+#: The maximum number of groups that become a condition on the files to read.
 _MOST_GROUPS = 1_000
 #: Bytes of files whose rows this process reads in less time than Spark plans a read.
 _STORED_HERE = 256 * 1024
@@ -148,12 +148,12 @@ def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns
     parts = []
     for name, column in zip(columns, few.columns, strict=True):
         values = set(column.to_pylist())
-        # Other types need not compare as their text does.
+        # Other types need not compare as their strings do.
         if values and all(type(value) in (str, int, date) for value in values):
             parts.append(In(name, tuple(sorted(values))))
     return RowGroups(
         columns=tuple(columns),
-        # Spark knows the size of rows that it gets from Arrow, so it joins with them without a shuffle.
+        # Spark gets the size of rows from Arrow, so it joins with them without a shuffle.
         rows=session.createDataFrame(few, groups.schema),
         where=And(tuple(parts)) if parts else None,
         is_exact=len(columns) == len(parts) == 1,
@@ -161,7 +161,7 @@ def groups_of_rows(session: Session, images: Sequence[Frame | pa.Table], columns
 
 
 def _distinct_here(images: Sequence[Frame | pa.Table]) -> pa.Table | None:
-    """Return the distinct rows of Arrow data of equal types; None if Spark has to compare them."""
+    """Return the distinct rows of Arrow data with equal types; None if Spark has to compare them."""
     tables = [one for one in images if isinstance(one, pa.Table)]
     if len(tables) < len(images) or any(one.schema != tables[0].schema for one in tables):
         return None
@@ -183,7 +183,7 @@ def in_groups(rows: Frame, groups: RowGroups) -> Frame:
 
 
 def stored_in_groups(session: Session, loaded: LoadedTable, columns: Sequence[str], groups: RowGroups) -> Frame:
-    """Return columns of those rows of a table whose values of the group columns are in `groups`."""
+    """Return columns of table rows whose values in the group columns are in `groups`."""
     # Values of another type than the column's are compared by Spark.
     same = all(groups.rows.schema[name] == schema_of(loaded, columns)[name] for name in groups.columns)
     request = ScanRequest(query=SNAPSHOT, columns=tuple(columns), where=groups.where if same else None)
@@ -203,7 +203,7 @@ def schema_of(loaded: LoadedTable, columns: Sequence[str]) -> Schema:
 
 
 def not_among(rows: Frame, others: Frame, columns: Sequence[str]) -> Frame:
-    """Return the rows whose values of the columns no row of `others` has; null equals null."""
+    """Return the rows whose values in the columns no row of `others` has; null equals null."""
     return _joined(rows, others, columns, "left_anti")
 
 
@@ -215,7 +215,7 @@ def with_deletes(rows: Frame, gone: Frame | None) -> Frame:
     if gone is None:
         return marked
     names = [name for name in gone.columns if name in rows.columns and name != DELETED_COLUMN]
-    # Spark analyzes the whole query again at each call. Text of a column takes fewer calls than a column.
+    # Spark analyzes the whole query again at each call. The string of a column takes fewer calls than a column.
     deletes = gone.selectExpr(*_quoted(names), f"true AS {DELETED_COLUMN}")
     return marked.unionByName(deletes, allowMissingColumns=True)
 

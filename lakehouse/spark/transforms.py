@@ -79,7 +79,7 @@ def run_query(sql: str, views: Mapping[str, Frame]) -> Frame:
 
 @contextmanager
 def _views_only(session: SparkSession, texts: Sequence[str], what: str) -> Iterator[None]:
-    """Check SQL texts, and let Spark neither open files as relations nor replace variables in a block.
+    """Check SQL strings, and let Spark neither open files as relations nor replace variables in a block.
 
     The settings of the session are restored. Blocks of several threads follow each other, because they share them.
     """
@@ -145,7 +145,7 @@ def marked_rows(frame: Frame, key_fields: tuple[str, ...], origin: str) -> Frame
     Args:
         frame: The rows that a transform made.
         key_fields: The key columns; a row without a value in any of them is a bad record.
-        origin: What stands for the file of a bad record.
+        origin: The placeholder for the file of a bad record.
     """
     reserved = next((name for name in frame.columns if name in INTERNAL), None)
     if reserved is not None:

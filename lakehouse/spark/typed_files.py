@@ -51,7 +51,7 @@ def typed_batches(storage: Storage, path: str, format: str) -> Iterator[pa.Recor
 
 
 def event_batches(storage: Storage, path: str, target: pa.StructType) -> Iterator[pa.StructArray]:
-    """Yield the records of a file of Avro as values of `target`, by the names of their fields."""
+    """Yield the records of an Avro file as values of `target`, by the names of their fields."""
     with _opened(storage, path, "avro") as file:
         container = AvroContainer(file)
         declared = parse_json(container.schema)
@@ -62,13 +62,13 @@ def event_batches(storage: Storage, path: str, target: pa.StructType) -> Iterato
 
 
 def avro_columns(storage: Storage, path: str) -> pa.StructType:
-    """Return the columns of a file of Avro in its own types."""
+    """Return the columns of an Avro file in its own types."""
     with _opened(storage, path, "avro") as file:
         return pa.struct(list(AvroContainer(file).columns))
 
 
 def avro_records(storage: Storage, path: str) -> Iterator[pa.StructArray]:
-    """Yield the records of a file of Avro in its own types."""
+    """Yield the records of an Avro file in its own types."""
     with _opened(storage, path, "avro") as file:
         for rows in AvroContainer(file).batches():
             yield from (batch.to_struct_array() for batch in rows.to_batches())

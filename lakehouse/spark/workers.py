@@ -14,16 +14,16 @@ from pyspark.sql.types import StructType
 
 from lakehouse.core.rows.list_offsets import with_offsets
 
-#: Spark's size of a number of a range.
+#: Spark's size for a number in a range.
 _NUMBER_BYTES = 8
-#: The largest estimate for the result of a number. A larger one would change nothing but the time of the filter.
+#: The maximum estimate for the result of a number. A larger one would change nothing but the time of the filter.
 _MOST_BYTES = 64 << 20
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
 def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType | str) -> DataFrame:
-    """Return the rows of the batches that `function` yields for those of each partition, with the columns of `schema`.
+    """Return the rows in the batches that `function` yields for each partition, with the columns of `schema`.
 
     Use it instead of `DataFrame.mapInArrow`: it completes the batches, and prepares the worker for its next task.
     """
@@ -33,9 +33,9 @@ def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType |
 def task_numbers(spark: SparkSession, numbers: int, result_bytes: int, *, tasks: int | None = None) -> DataFrame:
     """Return the numbers from 0 to `numbers` - 1, divided among tasks in order, as input of `map_in_arrow`.
 
-    Spark takes the size of the input of `mapInArrow` for the size of its result. For a few numbers that is a few bytes:
-    Spark would broadcast a whole table in a join, and one task would write it. The numbers are therefore multiples that
-    a filter takes from a longer range, because Spark takes the size of the range for the size of the filtered numbers.
+    Spark uses the input size of `mapInArrow` as the size of its result. For a few numbers that is a few bytes: Spark
+    would broadcast a whole table in a join, and one task would write it. The numbers are therefore multiples that a
+    filter takes from a longer range, because Spark takes the size of the range for the size of the filtered numbers.
 
     Args:
         spark: The session.

@@ -15,7 +15,7 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.document import parse_json
 
 HASHING_CONFIGS = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
-#: The instant of the first configuration of a table.
+#: The instant of the first configuration.
 INITIAL_INSTANT = "00000000000000"
 _SUFFIX = ".hashing_config"
 _VERSION = 1
@@ -32,7 +32,7 @@ class HashingConfig:
 
 
 def hashing_config_path(instant: str) -> str:
-    """Return the path of the configuration of `instant`, relative to the table."""
+    """Return the path of the configuration for `instant`, relative to the table."""
     return f"{HASHING_CONFIGS}/{instant}{_SUFFIX}"
 
 

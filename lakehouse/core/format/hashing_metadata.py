@@ -29,7 +29,7 @@ _VERSION = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashingNode:
-    """A node of the ring: the largest hash of its range, and the prefix of the id of its file group."""
+    """A node of the ring: the maximum hash in its range, and the prefix of its file group's id."""
 
     value: int
     prefix: str
@@ -53,12 +53,12 @@ class HashingMetadata:
 
 
 def metadata_folder(partition: str) -> str:
-    """Return the folder of the hashing metadata of a partition."""
+    """Return the folder of a partition's hashing metadata."""
     return f"{HASHING_METADATA}/{partition}" if partition else HASHING_METADATA
 
 
 def metadata_path(partition: str, instant: str) -> str:
-    """Return the path of the hashing metadata of `instant`, relative to the table."""
+    """Return the path of the hashing metadata for `instant`, relative to the table."""
     return f"{metadata_folder(partition)}/{instant}{_META}"
 
 
@@ -133,12 +133,12 @@ def decode_hashing_metadata(data: bytes, path: str) -> HashingMetadata:
 
 
 def encode_nodes(nodes: Iterable[HashingNode]) -> str:
-    """Return the text of nodes as clustering plans contain it."""
+    """Return nodes as the string that clustering plans contain."""
     return _nodes_text(tuple(nodes), "")
 
 
 def decode_nodes(text: str) -> tuple[HashingNode, ...]:
-    """Return the nodes in a clustering plan; raise CorruptTableError if the text is invalid."""
+    """Return the nodes in a clustering plan; raise CorruptTableError if the string is invalid."""
     try:
         return tuple(_node(node) for node in parse_json(text.encode()))
     except (ValueError, KeyError, TypeError) as error:

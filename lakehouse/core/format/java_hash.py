@@ -5,7 +5,7 @@ The hash of a string is a polynomial over its UTF-16 units, in 32-bit arithmetic
     h(u0 .. un-1) = u0 * 31^(n-1) + ... + un-1 * 31^0
 
 Strings of equal length form a matrix of units, which is evaluated column by column. The work is therefore a few numpy
-passes per distinct length. Text that is not ASCII is converted to UTF-16 first.
+passes per distinct length. A string that is not ASCII is converted to UTF-16 first.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Units: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 Positions: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _BASE = np.uint32(31)
-# Rows that are hashed at once. Their units and hashes stay in the cache of the processor.
+# Rows that are hashed together. Their units and hashes stay in the cache of the processor.
 _BLOCK = 16_384
-# Rows that are converted to UTF-16 at once. The conversion takes about ten bytes of memory per byte of text.
+# Rows that are converted to UTF-16 together. The conversion takes about ten bytes of memory per byte of the string.
 _UTF16_ROWS = 131_072
 
 
@@ -61,7 +61,7 @@ def _hash_chunk(strings: pa.Array) -> Hashes:
 
 
 def _hash_mixed(strings: pa.Array) -> npt.NDArray[np.uint32]:
-    """Return the hashes of strings of which some are not ASCII."""
+    """Return the hashes of strings, some of which are not ASCII."""
     result = np.zeros(len(strings), np.uint32)
     is_ascii = pc.fill_null(pc.string_is_ascii(strings), True).to_numpy(zero_copy_only=False)
     plain, other = np.flatnonzero(is_ascii), np.flatnonzero(~is_ascii)

@@ -1,10 +1,10 @@
-"""Encode rows as JSON texts, column by column.
+"""Encode rows as JSON strings, column by column.
 
     {"id":"a","n":1,"price":2.50,"at":1714979289123456,"raw":"AP8=","tags":["x",null],"by":{"k":{"x":1}}}
 
-Hudi writes images of changed rows in two ways, from Avro records and from Spark rows. What both have in common is the
-same here: dates are days and timestamps microseconds since 1970, times of day are microseconds since midnight, NaN and
-infinities are texts. Null fields are included (as with Avro), bytes are base64 (as with Spark), keys of maps are texts.
+Hudi writes images of changed rows in two ways, from Avro records and from Spark rows. Their common format is used here:
+dates are days and timestamps microseconds since 1970, times of day are microseconds since midnight, NaN and infinities
+are strings. Null fields are included (as with Avro), bytes are base64 (as with Spark), keys of maps are strings.
 Decimals are numbers; both ways of Hudi lose them.
 """
 
@@ -28,7 +28,7 @@ def json_objects(rows: pa.StructArray) -> pa.StringArray:
 
 
 def _texts(array: Any) -> Any:
-    """Return every value as JSON text; a null is `null`."""
+    """Return every value as JSON; a null is `null`."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _texts(array.dictionary_decode())
@@ -53,7 +53,7 @@ def _struct(array: Any) -> Any:
 
 
 def _lists(array: Any, items: Any, offsets: Any) -> Any:
-    """Return the joined items of each list; `items` and `offsets` are those of the parent of the slice `array`."""
+    """Return the joined items of each list; `items` and `offsets` belong to the parent of the slice `array`."""
     starts = offsets.cast(pa.int32())
     if array.null_count:
         # The range of a null list may contain items that belong to no list.

@@ -9,7 +9,7 @@ _SMALL_ROWS = 20_000
 
 
 def release_unused(*, after: pa.Table) -> None:
-    """Return the memory that the allocators of Arrow and of C keep for later, after a large table was made.
+    """Return the memory that the allocators in Arrow and C keep for later, after a large table was made.
 
     NumPy allocates with the allocator of C, which Arrow's system pool can trim.
     """

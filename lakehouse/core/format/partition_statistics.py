@@ -15,8 +15,8 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.document import parse_json
 from lakehouse.model.statistics import PartitionLife
 
-#: Columns of the files of newest slices. `completed` is the completion time of the commit of a file, `rows` the number
-#: of rows that the file adds to its slice.
+#: Columns of the files in current slices. `completed` is the completion time of a file's commit, `rows` the number of
+#: rows that the file adds to its slice.
 TRACKED_FILES = pa.schema(
     [
         ("partition", pa.string()),
@@ -46,13 +46,13 @@ class TableStatistics:
     """The newest slices of all file groups and the times of their partitions, at one completion time.
 
     Attributes:
-        files: The files of the newest slice of each file group, as `TRACKED_FILES`.
+        files: The files in the current slice of each file group, as `TRACKED_FILES`.
         lives: The times of each partition that has files.
         instants: The writes on the active timeline that are included: requested time -> completion time.
         folded_up_to: The completion time of the statistics.
         anchor: While the instant with this requested time is not archived, every archived instant before it is
             included.
-        latest: The largest time on the timeline.
+        latest: The latest time on the timeline.
     """
 
     files: pa.Table = field(default_factory=TRACKED_FILES.empty_table)
@@ -64,7 +64,7 @@ class TableStatistics:
 
 
 def encode_statistics(statistics: TableStatistics, fresh_id: str) -> bytes:
-    """Return the bytes of the file; `fresh_id` makes them different from those of any other writer."""
+    """Return the bytes of the file; `fresh_id` makes them different from any other writer's bytes."""
     files = statistics.files.combine_chunks()
     partitions = files.column("partition").combine_chunks().dictionary_encode()
     lives = [statistics.lives[partition] for partition in partitions.dictionary.to_pylist()]

@@ -25,7 +25,7 @@ _COPIED = re.compile(r"part-\d{5}-\d{5}\.parquet", re.ASCII)
 
 
 def encode_publications(publications: Mapping[str, Publication], fresh_id: str) -> bytes:
-    """Encode publications by `database.table`; `fresh_id` makes the bytes different from those of any other writer."""
+    """Encode publications by `database.table`; `fresh_id` makes the bytes different from any other writer's bytes."""
     tables = {name: _publication(publication) for name, publication in sorted(publications.items())}
     return json.dumps({"id": fresh_id, "version": _VERSION, "tables": tables}, ensure_ascii=False).encode()
 

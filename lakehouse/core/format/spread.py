@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 
 def spread(values: Any, has_value: NDArray[np.bool_], *, nullable: bool) -> Any:
-    """Return an array with the next of `values` at each True of `has_value`, and null or an empty value elsewhere.
+    """Return an array with the next item of `values` at each True in `has_value`, and null or an empty value elsewhere.
 
     Args:
         values: Arrow array with as many entries as `has_value` has True.

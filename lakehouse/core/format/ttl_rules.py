@@ -38,7 +38,7 @@ def apply_edit(rules: tuple[TtlRule, ...], edit: TtlEdit) -> tuple[TtlRule, ...]
 
 
 def encode_edit(edit: TtlEdit) -> bytes:
-    """Encode an edit; its id makes the bytes different from those of any other edit."""
+    """Encode an edit; its id makes the bytes different from any other edit's bytes."""
     what = {"remove": edit.removed} if edit.rule is None else {"set": edit.rule.to_mapping()}
     return json.dumps({"id": edit.edit_id, "at_ms": edit.at_ms, **what}, ensure_ascii=False).encode()
 
@@ -56,7 +56,7 @@ def decode_edit(data: bytes, path: str) -> TtlEdit:
 
 
 def encode_base(base: TtlBase, fresh_id: str) -> bytes:
-    """Encode the base; `fresh_id` makes the bytes different from those of any other writer."""
+    """Encode the base; `fresh_id` makes the bytes different from any other writer's bytes."""
     rules = [rule.to_mapping() for rule in base.rules]
     return json.dumps({"id": fresh_id, "up_to": base.up_to, "rules": rules}, ensure_ascii=False).encode()
 

@@ -1,4 +1,4 @@
-"""Read numbers and records of fixed size at any positions of a buffer, for all positions at once."""
+"""Read numbers and fixed-size records at any positions in a buffer, for all positions together."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Compute XXH64 and XXH32 of whole columns of strings or bytes (MDT-3, MDT-12).
+"""Compute XXH64 and XXH32 for whole columns of strings or bytes (MDT-3, MDT-12).
 
-The algorithms are those of the public xxHash specification. All values of a block advance together: step `i` of the
-algorithm is one numpy operation over every value that has such a step. The work is therefore proportional to the bytes,
-with a number of numpy calls that depends on the longest value only. Words at any byte offset are read through an
-overlapping view of the buffer, without a copy.
+The algorithms follow the public xxHash specification. All values of a block advance together: step `i` of the algorithm
+is one numpy operation over every value that has such a step. The work is therefore proportional to the bytes, with a
+number of numpy calls that depends only on the maximum length. Words at any byte offset are read through an overlapping
+view of the buffer, without a copy.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _P32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 _P64 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 _A1, _A2, _A3, _A4, _A5 = (np.uint32(prime) for prime in _P32)
 _B1, _B2, _B3, _B4, _B5 = (np.uint64(prime) for prime in _P64)
-# Values that are hashed at once. Their accumulators stay in the cache of the processor.
+# Values that are hashed together. Their accumulators stay in the cache of the processor.
 _BLOCK = 16_384
 
 
 def xxh64(values: Values, seed: int = 0) -> Words64:
-    """Return the XXH64 hash of the bytes of each value.
+    """Return the XXH64 hash for the bytes of each value.
 
     Args:
-        values: Strings (their UTF-8 bytes) or binary values, of any width of offsets. Nulls are refused.
-        seed: The seed; its lowest 64 bits are used.
+        values: Strings (their UTF-8 bytes) or binary values, with offsets of any width. Nulls are refused.
+        seed: The seed; its low 64 bits are used.
 
     Raises:
         ValueError: A value is null, or the type is neither string nor binary.
@@ -44,11 +44,11 @@ def xxh64(values: Values, seed: int = 0) -> Words64:
 
 
 def xxh32(values: Values, seed: int = 0) -> Words32:
-    """Return the XXH32 hash of the bytes of each value.
+    """Return the XXH32 hash for the bytes of each value.
 
     Args:
-        values: Strings (their UTF-8 bytes) or binary values, of any width of offsets. Nulls are refused.
-        seed: The seed; its lowest 32 bits are used.
+        values: Strings (their UTF-8 bytes) or binary values, with offsets of any width. Nulls are refused.
+        seed: The seed; its low 32 bits are used.
 
     Raises:
         ValueError: A value is null, or the type is neither string nor binary.
@@ -99,7 +99,7 @@ def _rotate64(words: Words64, bits: int) -> Words64:
 
 
 def _by_stripes(stripes: Positions) -> tuple[Positions, list[int]]:
-    """Return the values that have stripes, most stripes first, and how many of them have a stripe 0, 1, ..."""
+    """Return the values that have stripes, by descending number of them, and the number of values per stripe."""
     rows = np.flatnonzero(stripes)
     if not len(rows):
         return rows, []
@@ -149,7 +149,7 @@ def _xxh64_block(data: npt.NDArray[np.uint8], starts: Positions, lengths: Positi
 
 
 def _xxh64_stripes(longs: Words64, starts: Positions, active: list[int], seed: int) -> Words64:
-    """Return the merged accumulators of values of at least 32 bytes. `active[s]` values have a stripe `s`."""
+    """Return the merged accumulators for values with at least 32 bytes. `active[s]` values have a stripe `s`."""
     initial = (seed + _P64[0] + _P64[1], seed + _P64[1], seed, seed - _P64[0])
     lanes: list[Words64] = [np.full(len(starts), start & _MASK64, np.uint64) for start in initial]
     for stripe, count in enumerate(active):
@@ -194,7 +194,7 @@ def _xxh32_block(data: npt.NDArray[np.uint8], starts: Positions, lengths: Positi
 
 
 def _xxh32_stripes(ints: Words32, starts: Positions, active: list[int], seed: int) -> Words32:
-    """Return the merged accumulators of values of at least 16 bytes. `active[s]` values have a stripe `s`."""
+    """Return the merged accumulators for values with at least 16 bytes. `active[s]` values have a stripe `s`."""
     initial = (seed + _P32[0] + _P32[1], seed + _P32[1], seed, seed - _P32[0])
     lanes: list[Words32] = [np.full(len(starts), start & _MASK32, np.uint32) for start in initial]
     for stripe, count in enumerate(active):

@@ -18,7 +18,7 @@ from lakehouse.core.rows.key_values import value_text
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError, UserError
 
-#: The footer keys of the bloom filter and of its type.
+#: The footer keys for the bloom filter and its type.
 BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
 _BATCH_ROWS = 131_072
 _MICROS = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
@@ -47,7 +47,7 @@ class BaseFileReader:
         self._small: dict[bytes, bytes] | None = None
 
     def footer(self, key: str) -> str | None:
-        """Return a footer value; None if it is absent. Raises CorruptTableError for a value that is not text."""
+        """Return a footer value; None if it is absent. Raises CorruptTableError for a value that is not a string."""
         wanted = key.encode()
         if self._small is None or (wanted in self._small and not self._small[wanted]):
             # Each access of `metadata` copies all values, so small values are cached. For large values only the
@@ -206,7 +206,8 @@ def _convert(array: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array:
         return pc.cast(value_text(array, name=""), kind)
     if is_nanos(source) and kind in _MICROS:
         return to_micros(array, kind)
-    # Long integers of files become the nearest double, as in Spark. Other casts must be exact, except those of times.
+    # Long integers in files become the closest double, as in Spark. Other casts must be exact, except casts between
+    # times.
     return pc.cast(array, options=pc.CastOptions(kind, allow_time_truncate=True, allow_float_truncate=not exact))
 
 

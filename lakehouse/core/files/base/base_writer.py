@@ -39,7 +39,7 @@ _CODECS = {"none": "NONE"}
 
 
 class BaseFileWriter:
-    """Write the rows of the new base file of one file group, batch by batch; use as a context manager.
+    """Write the rows of a file group's new base file, batch by batch; use as a context manager.
 
     If the block ends normally the file is completed. After an exception no file exists under its name. Callers add the
     incoming rows to `events` themselves, because not all incoming rows are written.
@@ -240,7 +240,7 @@ class BaseFileWriter:
 
 
 def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:
-    """Return min, max and null count of the first flat columns of a file as JSON values, if the bounds are exact."""
+    """Return min, max and null count of a file's first flat columns as JSON values, if the bounds are exact."""
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     ranges: dict[str, Range] = {}
     for number in range(footer.num_columns):

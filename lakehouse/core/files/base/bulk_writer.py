@@ -112,7 +112,7 @@ class _NewFiles:
         self._opened: dict[str, int] = {}
 
     def expect(self, partitions: Iterable[str]) -> None:
-        """Create the marker of the next file of each of these partitions."""
+        """Create the marker of the next file for each partition."""
         wanted = {name: self._opened.get(name, 0) for name in partitions}
         # Partitions that have files fill up at a similar rate, so as many files again are marked for each.
         ahead = (
@@ -166,7 +166,7 @@ def _relieve(context: WriteContext, writers: dict[str, BaseFileWriter]) -> Itera
 
 
 def _largest(names: Iterable[str], size: Callable[[str], int], allowed: int) -> list[str]:
-    """Return the names with the greatest sizes, as many as needed so that the others have at most `allowed` in sum."""
+    """Return the names with the largest sizes, so that the others have at most `allowed` in sum."""
     ordered = sorted(names, key=size, reverse=True)
     rest = sum(map(size, ordered))
     chosen = []

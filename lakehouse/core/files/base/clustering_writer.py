@@ -54,7 +54,7 @@ def cluster_group(context: ClusteringContext, attempt: Attempt, group: Clusterin
     If no order is requested and no slice has logs, row groups are copied without decoding if one file may contain them.
 
     Raises:
-        CorruptTableError: The plan has names that are not those of data files.
+        CorruptTableError: The plan contains invalid names of data files.
     """
     slices = [slice_of(piece) for piece in group.slices]
     schema = kept_schema(context.write.schema)
@@ -73,7 +73,7 @@ def cluster_group(context: ClusteringContext, attempt: Attempt, group: Clusterin
 
 
 def slice_of(piece: ClusteredSlice) -> FileSlice:
-    """Return the file slice that a plan names. Raises CorruptTableError if its names are not those of data files."""
+    """Return the file slice that a plan names. Raises CorruptTableError for invalid names of data files."""
     partition, file_id = piece.partition, piece.file_id
     base = None if piece.data_file is None else parse_base_file(piece.data_file, partition, 0)
     sizes = piece.log_sizes or (0,) * len(piece.log_files)
@@ -121,7 +121,7 @@ def _placer(context: ClusteringContext, slices: list[FileSlice]) -> Callable[[pa
 
 
 def _sample(context: ClusteringContext, slices: list[FileSlice]) -> pa.Table:
-    """Return the sort columns of an even sample of the base files' rows; of logs if there is no base file."""
+    """Return the sort columns from an even sample of the base files' rows; from logs if there is no base file."""
     wanted = pa.schema([context.read.table.field(name) for name in context.layout.columns])
     total = sum(_stored_rows(context, piece) for piece in slices)
     step = max(total // _SAMPLED_ROWS, 1)
@@ -162,7 +162,7 @@ def _joined(
 
 
 def _share(context: ClusteringContext, group: ClusteringGroup, total: int | None) -> int:
-    """Return the maximum rows of a file: its share of `total` if known, at most what a bloom filter can take."""
+    """Return the maximum rows of a file: its share of `total` if known, limited by the capacity of a bloom filter."""
     write = context.write
     most = write.budget.keys_per_file(write.policy.bloom_fpp) if write.policy.bloom_enabled else 1 << 62
     return most if total is None else min(max(-(-total // group.outputs), 1), most)

@@ -1,12 +1,12 @@
-"""Exact bounds of the columns of a file, for the statistics of the metadata table (MDT-14).
+"""Exact bounds of a file's columns, for the column statistics in the metadata table (MDT-14).
 
-Bounds come from the footer of the Parquet data where these are exact. Footers omit long texts and ignore NaN, so
+Bounds come from the footer of the Parquet data where these are exact. Footers omit long strings and ignore NaN, so
 writers look at the rows for these two. Bounds are in physical form, which represents every value: dates and times as
-integers, decimals as unscaled integers, texts as bytes.
+integers, decimals as unscaled integers, strings as bytes.
 
 Bounds of two types are never united, because the same physical value is another number in another type. A file may have
-been written before the type of a column changed. So all bounds that are read from files are those of its values in the
-type that the caller names: the values are converted as a reader converts them.
+been written before the type of a column changed. So bounds that are read from files are converted to the type that the
+caller names, as a reader converts the values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lakehouse.core.format.metadata.bounds import has_statistics
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.commit import ColumnBounds
 
-#: Parquet writers omit bounds of texts that are longer than a few thousand bytes.
+#: Parquet writers omit bounds of strings that are longer than a few thousand bytes.
 _LONG_BYTES = 512
 #: Row groups with more rows are larger than that; their bytes are not counted.
 _FEW_ROWS = 64
@@ -55,7 +55,7 @@ def _add_leaves(types: dict[str, pa.DataType], path: str, kind: pa.DataType) -> 
 
 
 class RowBounds:
-    """What footers do not state about the rows of one file: columns with NaN, and bounds of long texts."""
+    """Facts about a file's rows that footers omit: columns with NaN, and bounds of long strings."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         kinds = leaf_types(schema)
@@ -93,7 +93,7 @@ class RowBounds:
         self._long[name] = (low, high) if bounds is None else (min(low, bounds[0]), max(high, bounds[1]))
 
     def finish(self, footers: Iterable[pq.FileMetaData], *, sizes: bool = True) -> dict[str, ColumnBounds]:
-        """Return the bounds of the columns of a file with their types; `sizes` says whether sizes are reported."""
+        """Return the bounds of a file's columns with their types; `sizes` tells whether sizes are reported."""
         bounds_by_column = footer_bounds(footers, self.columns)
         for name, (low, high) in self._long.items():
             if name in bounds_by_column:
@@ -155,7 +155,7 @@ def _chunk_bounds(chunk: Any, *, is_decimal: bool) -> ColumnBounds:
 
 
 def united(first: ColumnBounds, second: ColumnBounds) -> ColumnBounds:
-    """Return the bounds of the rows of both; NaN is greater than all numbers."""
+    """Return the bounds of the rows in both; NaN is greater than all numbers."""
     return ColumnBounds(
         low=_least(first.low, second.low),
         high=_greatest(first.high, second.high),
@@ -171,7 +171,7 @@ def united(first: ColumnBounds, second: ColumnBounds) -> ColumnBounds:
 def file_bounds(storage: Storage, path: str, kinds: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:
     """Return the bounds of a base file that any program wrote: from its footer, and from its rows where needed.
 
-    Foreign footers ignore NaN and omit long texts, so columns of these types are read. `kinds` are the columns, by
+    Foreign footers ignore NaN and omit long strings, so columns of these types are read. `kinds` are the columns, by
     dotted path, with their types in the table.
     """
     with storage.open_input(path) as source, pq.ParquetFile(source) as file:
@@ -195,7 +195,7 @@ def row_group_bounds(file: pq.ParquetFile, kinds: Mapping[str, pa.DataType]) -> 
 def measured_bounds(
     file: pq.ParquetFile, kinds: Mapping[str, pa.DataType], sizes: Mapping[str, ColumnBounds]
 ) -> dict[str, ColumnBounds]:
-    """Return the bounds of the rows of columns that an open Parquet file has; `sizes` has the sizes of its columns."""
+    """Return the bounds of the columns that an open Parquet file has; `sizes` has the sizes of its columns."""
     exact = dict[str, ColumnBounds]()
     for batch in file.iter_batches(_BATCH_ROWS, columns=[*kinds], use_threads=False) if kinds else ():
         rows = pa.Table.from_batches([batch])
@@ -215,7 +215,7 @@ def table_bounds(rows: pa.Table, kinds: Mapping[str, pa.DataType]) -> dict[str, 
 
 
 def values_bounds(values: pa.ChunkedArray, kind: pa.DataType) -> ColumnBounds:
-    """Return the bounds of stored values of a column that has the type `kind` in the table.
+    """Return the bounds of stored values in a column that has the type `kind` in the table.
 
     They are not known if a value is none of this type, which a read reports.
     """
@@ -226,16 +226,16 @@ def values_bounds(values: pa.ChunkedArray, kind: pa.DataType) -> ColumnBounds:
 
 
 def converted_bounds(bounds: ColumnBounds, stored: pa.DataType | None, kind: pa.DataType) -> ColumnBounds | None:
-    """Return bounds of values of the type `stored` after the values were converted to the type `kind`.
+    """Return bounds for values of the type `stored` after their conversion to the type `kind`.
 
-    None if the bounds do not tell, as those of numbers that become texts.
+    None if the bounds do not determine this, as for numbers that become strings.
     """
     if stored is None:
         return None
     if _has_same_form(stored, kind) or bounds.low is None:
         return bounds
     if _is_text(kind):
-        # The order of numbers is not that of their texts.
+        # Numbers and their strings have different orders.
         return None
     try:
         pair = convert(pa.chunked_array([bounds_array([bounds.low, bounds.high], stored)]), kind)
@@ -283,7 +283,7 @@ def array_bounds(values: Any) -> ColumnBounds:
 
 
 def bounds_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return bounds in physical form as an array of the type of their column."""
+    """Return bounds in physical form as an array with the type of their column."""
     if pa.types.is_decimal(kind):
         return _decimals(values, kind)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -354,7 +354,7 @@ def _greatest(first: Any, second: Any) -> Any:
 
 
 def merged_bounds(parts: Iterable[Mapping[str, ColumnBounds]]) -> dict[str, ColumnBounds]:
-    """Return the bounds of the rows of several parts of a file; a part may lack columns."""
+    """Return the bounds of the rows in several parts of a file; a part may lack columns."""
     merged: dict[str, ColumnBounds] = {}
     for part in parts:
         for name, bounds in part.items():

@@ -1,6 +1,6 @@
-"""Tasks of indexes on expressions: what `function(column)` gives for the rows of a file (MDT-4.8).
+"""Tasks of expression indexes: results of `function(column)` for the rows of a file (MDT-4.8).
 
-A task reads one column of base files and of the data blocks of log files. Statistics of a file are one row; bloom
+A task reads one column from base files and from the data blocks in log files. Statistics of a file are one row; bloom
 filters are larger, so tasks encode them.
 """
 
@@ -28,7 +28,7 @@ from lakehouse.model.commit import ColumnBounds
 
 _BATCH_ROWS = 131_072
 _DATA = (BlockType.PARQUET_DATA, BlockType.AVRO_DATA, BlockType.HFILE_DATA)
-#: Bounds of all texts that occur.
+#: Bounds of all strings that occur.
 _LEAST_TEXT, _GREATEST_TEXT = b"", 4 * chr(0x10FFFF).encode()
 
 
@@ -93,7 +93,7 @@ def _all_values(expression: Expression, values: pa.ChunkedArray) -> ColumnBounds
     bounds: tuple[Any, Any] = (_LEAST_TEXT, _GREATEST_TEXT)
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         bounds = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
-    # The count says that there may be a null, and a value that is none.
+    # The count means that there may be a null, and a value that is none.
     nulls = min(len(values), max(1, values.null_count))
     return ColumnBounds(low=bounds[0], high=bounds[1], nulls=nulls, values=len(values) + 1, known=True)
 

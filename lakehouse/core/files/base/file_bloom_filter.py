@@ -59,7 +59,7 @@ class FileBloom:
             self.hash_held()
 
     def hash_held(self) -> None:
-        """Hash the waiting keys to free their memory. The filter gets fewer rows if more keys are hashed at once."""
+        """Hash the waiting keys to free their memory. The filter gets fewer rows if more keys are hashed together."""
         if self._held:
             self._hash(complete=False)
 

@@ -222,7 +222,7 @@ class _MatchWindow:
 class _Inserts:
     """The rows that a group inserts: the range of the task among the upserts of the partition without a match.
 
-    One bit per staged row says whether it has a match. The rows themselves are read window by window.
+    One bit per staged row marks whether it has a match. The rows themselves are read window by window.
     """
 
     def __init__(self, context: WriteContext, task: GroupTask, matches: Pieces) -> None:

@@ -1,4 +1,4 @@
-"""Ask bloom filters that are stored beside the base files which of these may contain staged keys (MDT-13).
+"""Query the bloom filters that are stored in base files for files that may contain staged keys (MDT-13).
 
 The filters of a metadata table are read by a few requests, and no file without a key of the batch is opened. A file
 whose filter is not stored, or cannot be used, may contain every key.
@@ -17,7 +17,7 @@ from lakehouse.core.files.stage.write_context import WriteContext
 from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.model.attempt import Attempt
 
-#: Filters that a task has in memory at once; one takes about 150 KB, or more for a large file.
+#: Filters that a task has in memory; one takes about 150 KB, or more for a large file.
 _FILTERS = 128
 #: Each task reads all files of the index, so few filters are asked by one task.
 _LEAST_FILTERS = 64
@@ -27,7 +27,7 @@ class StoredFilters(Protocol):
     """The bloom filters of a metadata table."""
 
     def bloom_filters(self, files: pa.Table) -> pa.Table:
-        """Return partition, name, type and filter (its text) of the files that have a filter."""
+        """Return partition, name, type and encoded filter of the files that have a filter."""
         ...
 
 
@@ -50,7 +50,7 @@ class FilteredFiles:
 def plan_filters(
     entries: Sequence[StagedEntry], files: Sequence[tuple[str, str]], *, parallelism: int
 ) -> tuple[FilterTask, ...]:
-    """Return tasks that ask the filters of `files`; each call of the metadata table returns those of many files."""
+    """Return tasks that query the filters of `files`; each call of the metadata table returns many filters."""
     staged = tuple(sorted(entries, key=lambda e: (e.partition, e.run, e.offset)))
     ordered = sorted(files)
     size = min(_FILTERS, max(_LEAST_FILTERS, -(-len(ordered) // parallelism)))

@@ -74,7 +74,7 @@ def copy_slices(context: CopyContext, attempt: Attempt, task: CopyTask) -> list[
 
 
 def _wanted(context: CopyContext) -> pa.Schema:
-    """Return the columns to read: those of the files, and those that the rows are sorted by."""
+    """Return the columns to read: the file columns, and the columns that the rows are sorted by."""
     extra = [name for name in context.sort_by if name not in context.columns.names]
     return pa.schema([*context.columns, *(context.read.table.field(name) for name in extra)])
 

@@ -27,8 +27,8 @@ _LENGTH = struct.Struct("<I")
 _MAGIC = b"PAR1"
 # Arrow writes a page header, a page or a part of the footer at a time. Small writes are passed on together.
 _BUFFER_BYTES = 128 * 1024
-# Ids of fields of the footer: row groups, their column chunks, the metadata, path and statistics of a chunk, and the
-# bounds, of which two are deprecated.
+# Ids of footer fields: row groups, their column chunks, metadata, path and statistics of a chunk, and the bounds, of
+# which two are deprecated.
 _GROUPS, _COLUMNS, _CHUNK, _PATH, _STATISTICS, _BOUNDS = 4, 1, 3, 3, 12, (1, 2, 5, 6, 7, 8)
 
 
@@ -122,7 +122,7 @@ def without_bounds(footer: Struct, columns: Collection[str]) -> Struct:
 
 
 def _string_head(size: int) -> bytes:
-    """Return the length of a string in Thrift's compact protocol: seven bits per byte, least significant first."""
+    """Return the length of a string in Thrift's compact protocol: seven bits per byte, low bits first."""
     head = bytearray()
     while size > 0x7F:
         head.append(size & 0x7F | 0x80)

@@ -19,7 +19,7 @@ from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.model.attempt import Attempt
 
 RANGES = pa.schema([("file", pa.int64()), ("partition", pa.string()), ("low", pa.string()), ("high", pa.string())])
-#: Characters from U+E000 on: the order of these and of surrogates differs between UTF-16 and UTF-8.
+#: Characters from U+E000 on: they and surrogates have a different order in UTF-16 and UTF-8.
 _ORDERED_DIFFERENTLY = r"[\x{E000}-\x{10FFFF}]"
 #: Keys that are compared first: if each file has one of them in its range, the others need not be sorted.
 _SAMPLE = 1_000
@@ -34,7 +34,7 @@ class RangeTask:
 
 
 def plan_range_tasks(entries: Sequence[StagedEntry], ranges: pa.Table, *, is_global: bool) -> tuple[RangeTask, ...]:
-    """Return tasks that compare all files with all keys, or those of each partition with its keys.
+    """Return tasks that compare all files with all keys, or the files of each partition with its keys.
 
     Args:
         entries: The staged entries of the batch.

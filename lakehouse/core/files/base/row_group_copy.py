@@ -39,7 +39,7 @@ _PIECE = 8 << 20
 MIN_GROUP_BYTES = 1 << 20
 #: The time of a look-up in a filter is proportional to its rows.
 _FILTER_ROWS = 16
-# Ids of the fields of the Parquet footer.
+# Ids of the fields in the Parquet footer.
 _SCHEMA, _ROWS, _GROUPS, _VALUES, _CREATED_BY, _ORDERS = 2, 3, 4, 5, 6, 7
 _COLUMNS, _GROUP_BYTES, _GROUP_ROWS, _GROUP_OFFSET, _GROUP_COMPRESSED, _ORDINAL = 1, 2, 3, 5, 6, 7
 _CHUNK_OFFSET, _CHUNK, _PAGE_INDEXES = 2, 3, (4, 5, 6, 7)
@@ -218,7 +218,7 @@ def _move(chunk: Struct, by: int) -> None:
         if meta.get(number):
             meta.set(number, meta.get(number) + by, I64)
     if chunk.get(_CHUNK_OFFSET):
-        # Deprecated; most writers set it to 0.
+        # Deprecated; usually writers set it to 0.
         chunk.set(_CHUNK_OFFSET, chunk.get(_CHUNK_OFFSET) + by, I64)
 
 
@@ -264,7 +264,7 @@ def _values(context: WriteContext, groups: Sequence[StoredGroup]) -> Iterable[St
 
 
 def _stored_filter(context: WriteContext, groups: Sequence[StoredGroup]) -> BloomFilter | None:
-    """Return the filter of the keys of all files; None if there is none or it has to be built from the keys.
+    """Return the filter for the keys of all files; None if there is none or it has to be built from the keys.
 
     It also has keys of row groups that are in another output file, which costs false positives only.
     """
@@ -284,7 +284,7 @@ def _stored_filter(context: WriteContext, groups: Sequence[StoredGroup]) -> Bloo
 
 
 def _stored_bounds(groups: Sequence[StoredGroup]) -> tuple[bytes, bytes] | None:
-    """Return the smallest and the largest key by the statistics of row groups; None if these are not exact."""
+    """Return the minimum and the maximum key by the statistics of row groups; None if these are not exact."""
     bounds: list[bytes | None] = []
     for stored in groups:
         for chunk in stored.group.structs(_COLUMNS):

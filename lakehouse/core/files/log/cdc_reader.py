@@ -78,13 +78,13 @@ class ChangeContext:
 
     @property
     def stored(self) -> pa.Schema:
-        """The columns to read of slices: key and version of each row, then those of its image."""
+        """The columns to read of slices: key and version of each row, then the columns of its image."""
         table = self.slices.table
         return pa.schema([*(table.field(name) for name in (KEY, *_VERSION)), *self.images])
 
     @property
     def rows_at_once(self) -> int:
-        """The number of rows of a result table, within a share of the budget."""
+        """The number of rows per result table, within a share of the budget."""
         width = 2 * len(self.images) * _BYTES_PER_VALUE
         return min(max(self.slices.budget_bytes // 16 // width, _MIN_ROWS), _MAX_ROWS)
 
@@ -92,7 +92,7 @@ class ChangeContext:
 def read_changes(context: ChangeContext, change: FileGroupChange, sides: Collection[str] = SIDES) -> Iterator[pa.Table]:
     """Yield the changes as tables of `change_schema(context.images)`, within the memory budget.
 
-    Only those of `change.part` are returned. Of a key that has several, deletes come first.
+    Only rows of `change.part` are returned. Of a key that has several, deletes come first.
 
     Args:
         context: The settings.
@@ -156,7 +156,7 @@ def _ordered(records: pa.Table, part: ChangePart) -> pa.Table:
     deletes = pc.fill_null(pc.equal(records.column(OP), Op.DELETE.value), False)
     pieces = [records.filter(deletes)] if part.has_deletes else []
     if pieces and not pieces[0].num_rows:
-        # Most logs have updates only, which need no copy.
+        # Usually logs have updates only, which need no copy.
         return records if part.has_upserts else pieces[0]
     if part.has_upserts:
         pieces.append(records.filter(pc.invert(deletes)))

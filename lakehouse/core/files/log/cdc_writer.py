@@ -1,4 +1,4 @@
-"""Write the change log beside the next base file of a file group (DATA-6, DATA-4.4).
+"""Write the change log that belongs to the next base file of a file group (DATA-6, DATA-4.4).
 
     <fileId>_<token>_<t>.parquet    the rows as of instant t
     .<fileId>_<t>.log.1_<token>.cdc    the changes since the previous file: CDC_DATA blocks of limited size
@@ -66,7 +66,7 @@ class ChangeLog:
     def merged(
         self, stored: pa.Table, position: np.ndarray, replaced: np.ndarray, dropped: np.ndarray, fresh: pa.Table
     ) -> None:
-        """Log the changes of stored rows with matches: updates in the order of the rows of `fresh`, and deletes.
+        """Log the changes to stored rows with matches: updates in the row order of `fresh`, and deletes.
 
         Args:
             stored: The stored rows.

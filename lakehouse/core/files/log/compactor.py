@@ -33,7 +33,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
     The new file has the instant of the compaction; rows keep the commit that wrote them.
 
     Raises:
-        CorruptTableError: The plan has names that are not those of data files.
+        CorruptTableError: The plan contains invalid names of data files.
     """
     file_slice, counts = slice_of(operation), SliceCounts()
     markers = TaskMarkers(context.write, attempt, compaction_markers(context.write, attempt, operation, logs=False))

@@ -18,7 +18,7 @@ from lakehouse.model.commit import ColumnBounds
 def log_bounds(
     storage: Storage, path: str, kinds: Mapping[str, pa.DataType]
 ) -> tuple[dict[str, ColumnBounds] | None, bool]:
-    """Return the bounds of the rows of a log file, and whether rows lack columns, as those of partial updates do.
+    """Return the bounds of a log file's rows, and whether rows lack columns, as after partial updates.
 
     `kinds` are the columns, by dotted path, with their types in the table. Blocks may have other types.
     A file with deletes only has null bounds. The bounds are None for a file with blocks that cannot be examined.
@@ -51,7 +51,7 @@ def _with_absent(bounds: dict[str, ColumnBounds], columns: Iterable[str], rows: 
 
 
 def deletes_only(columns: Iterable[str]) -> dict[str, ColumnBounds]:
-    """Return the bounds of a log file that contains only deletes: no row that a predicate can select, as Hudi says."""
+    """Return the bounds for a log file that contains only deletes: no predicate can select a row in it, as in Hudi."""
     return {name: ColumnBounds(low=None, high=None, nulls=0, values=0) for name in columns}
 
 

@@ -53,7 +53,7 @@ class VisibleBlocks:
     log file has blocks of several instants.
 
     Attributes:
-        instants: The completed writes that the reader sees.
+        instants: The completed writes that are visible to the reader.
         archived_before: Writes requested before this time are visible, too.
         copies_only: Only blocks of another instant than that in the file name are checked. Such files are named after a
             resize of buckets, and their blocks have the instants of the writes (version 8 and later). Or they were
@@ -131,7 +131,7 @@ def read_entries(
     sets: ColumnSets,
     seen: list[LogBlock] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield the contents of the log files of one slice, oldest first, as entries of `columns` (see `rows.log_entries`).
+    """Yield the contents of a slice's log files, oldest first, as entries of `columns` (see `rows.log_entries`).
 
     Args:
         context: The settings for reading.
@@ -304,7 +304,7 @@ def _data_rows(source: InputFile, block: LogBlock, columns: Sequence[str], rows:
 
 
 def _stored_columns(context: SliceContext, columns: pa.Schema) -> list[str]:
-    """Return the columns to read of a data block: the requested ones, and those of the record key if it has no keys."""
+    """Return the columns to read from a data block: the requested ones, and the key columns if it has no keys."""
     of_keys = [name for name in required_columns(context.keys) if name in context.table.names]
     return list(dict.fromkeys([*columns.names, *of_keys]))
 

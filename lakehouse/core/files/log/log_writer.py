@@ -117,7 +117,7 @@ class LogWriter:
     Call `finish` at the end, and `discard` in any case.
     """
 
-    # parameters: the file group, and what its log begins with
+    # parameters: the file group, and the header of its log
     def __init__(
         self,
         markers: TaskMarkers,
@@ -162,7 +162,7 @@ class LogWriter:
         self._stats: list[WriteStat] = []
 
     def replace_blocks(self, instants: Sequence[str]) -> None:
-        """Declare that the new blocks replace those of `instants` (log compaction). Call it before rows are added."""
+        """Declare that the new blocks replace the blocks of `instants` (log compaction), before rows are added."""
         if instants:
             self._headers[BlockHeader.COMPACTED_BLOCK_TIMES] = ",".join(instants)
 
@@ -315,7 +315,7 @@ class LogWriter:
         self._blocks = {}
 
     def _bounds(self) -> dict[str, ColumnBounds] | None:
-        """Return the bounds of the rows of the file; a column that no row provides is left out."""
+        """Return the bounds of the rows in the file; a column that no row provides is left out."""
         if self._context.indexed is None:
             return None
         if not self._blocks:
@@ -324,7 +324,7 @@ class LogWriter:
 
     def _ranges(self, footers: Sequence[pq.FileMetaData]) -> dict[str, Range]:
         """Return the ranges for the commit, which states none of columns that the metadata table indexes."""
-        # With deletes or several blocks, the bounds of one block are not those of the file.
+        # With deletes or several blocks, the bounds of one block do not cover the file.
         is_exact = len(footers) == 1 and len(self._blocks) == 1
         return column_ranges(footers[0]) if is_exact and self._context.indexed is None else {}
 

@@ -43,10 +43,10 @@ _EXPANSION = 8
 
 @dataclass(frozen=True, slots=True)
 class KeyVersions:
-    """The entries of keys with several of them, which a base row must be merged with one after another.
+    """The entries of keys with several entries, which a base row must be merged with one after another.
 
     Attributes:
-        entries: The entries. Those of one key are adjacent, oldest first.
+        entries: The entries. Entries of one key are adjacent, oldest first.
         starts: By merged entry, the position of its first version; `starts[n + 1] - starts[n]` is the number of
             versions, 0 if the merged entry is enough.
     """
@@ -56,11 +56,11 @@ class KeyVersions:
 
     @property
     def most(self) -> int:
-        """The greatest number of versions of a key."""
+        """The maximum number of versions per key."""
         return int(np.diff(self.starts).max(initial=0))
 
     def counts(self, entry: np.ndarray) -> np.ndarray:
-        """Return the number of versions of each merged entry."""
+        """Return the number of versions per merged entry."""
         numbers: np.ndarray = self.starts[entry + 1] - self.starts[entry]
         return numbers
 
@@ -81,7 +81,7 @@ class KeyVersions:
 class LogPart:
     """Merged entries of some keys and their matches: `base_row`, ascending, and the matching positions in `entries`.
 
-    `versions` are those of keys whose merged entry is not enough to merge them with a base row; None without such keys.
+    `versions` belong to keys whose merged entry is not enough to merge them with a base row; None without such keys.
     """
 
     entries: pa.Table
@@ -105,7 +105,7 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class LogMerge:
-    """The merge of the logs of one slice.
+    """The merge of a slice's logs.
 
     Attributes:
         context: The settings for reading the slice.

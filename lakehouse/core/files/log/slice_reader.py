@@ -31,7 +31,7 @@ _Merge: TypeAlias = Callable[[pa.Table, np.ndarray, pa.Table, np.ndarray], tuple
 
 
 class RowOrigin(Enum):
-    """The origin of a row of a slice: unchanged in the base file, changed by a log, or in a log only."""
+    """The origin of a merged row: unchanged in the base file, changed by a log, or in a log only."""
 
     KEPT = "kept"
     UPDATED = "updated"
@@ -40,7 +40,7 @@ class RowOrigin(Enum):
 
 @dataclass(slots=True)
 class SliceCounts:
-    """The numbers of rows of a merge; complete after all rows were read.
+    """The row counts of a merge; complete after all rows were read.
 
     Attributes:
         updated: Rows of the base file that a log updated.
@@ -76,8 +76,8 @@ def read_slice(
     Args:
         context: The settings for reading.
         file_slice: The base file, the logs, or both.
-        columns: Columns of the table. Those of `base_reader.REPEATING` may be dictionary-encoded, as in files.
-        counts: Gets the numbers of rows and blocks, and the deleted keys if it asks for them.
+        columns: Columns of the table. Columns in `base_reader.REPEATING` may be dictionary-encoded, as in files.
+        counts: Gets the numbers of rows and blocks, and the deleted keys if it requests them.
         base: The open base file of the slice, if the caller has one. It stays open.
     """
     counts = counts if counts is not None else SliceCounts()
@@ -123,7 +123,7 @@ def _ordered_deletes(entries: pa.Table) -> pa.ChunkedArray:
 def _merging_keys(context: SliceContext, reader: BaseFileReader, sets: ColumnSets) -> Iterator[pa.Array]:
     """Yield the keys of the base rows that are merged with logs; null for rows that are not.
 
-    The logs have been read when the first key is requested, so `sets` says whether there are partial rows.
+    The logs have been read when the first key is requested, so `sets` contains the sets of partial rows.
     """
     if context.commit_times is None or context.mixes_versions or len(sets.sets) > 1:
         yield from stored_keys(context, reader)
@@ -230,7 +230,7 @@ class _BaseMerge:
 def _with_ordering(context: SliceContext, columns: pa.Schema) -> pa.Schema:
     """Return the columns that a base row needs if the row of an entry replaces it completely or not at all.
 
-    Meta columns with few values stay dictionary-encoded, because indices are faster to filter than texts.
+    Meta columns with few values stay dictionary-encoded, because indices are faster to filter than strings.
     """
     wanted = {*columns.names, *context.rule.compared}
     fields = [field for field in context.table if field.name in wanted]

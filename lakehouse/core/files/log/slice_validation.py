@@ -106,7 +106,7 @@ class _Count:
 
 
 def _findings(checks: Iterator[Finding], path: str, unreadable: str) -> list[Finding]:
-    """Return findings; the last one says why the file could not be read further."""
+    """Return findings; the last one explains why the file could not be read further."""
     findings: list[Finding] = []
     try:
         for finding in checks:
@@ -116,7 +116,7 @@ def _findings(checks: Iterator[Finding], path: str, unreadable: str) -> list[Fin
     except (CorruptTableError, UnsupportedError) as error:
         kind = unreadable if isinstance(error, CorruptTableError) else "unchecked"
         if isinstance(error.__cause__, pa.ArrowNotImplementedError):
-            # The bytes are valid, but their type cannot be converted to that of the table.
+            # The bytes are valid, but their type cannot be converted to the type in the table.
             kind = "file.schema"
         findings.append(Finding(invariant=kind, problem=error.message, path=path))
     return findings
@@ -257,7 +257,7 @@ def _parses(schema: str) -> bool:
 
 
 def _below(first: str, second: str) -> bool:
-    """Return whether a key precedes another one in the order of Java strings and in that of bytes. Writers differ."""
+    """Return whether a key precedes another one both as Java strings and as bytes. Writers differ."""
     return first < second and first.encode("utf-16-be", "surrogatepass") < second.encode("utf-16-be", "surrogatepass")
 
 

@@ -21,14 +21,14 @@ def check_schema(schema: Any) -> None:
 
 
 class _Checker:
-    """Walks a schema and stores, for each named type, the smallest size of a value and the number of fields."""
+    """Walks a schema and stores, for each named type, the minimum size of a value and the number of fields."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[int, int] | None] = {}
         self._fields = 0
 
     def visit(self, schema: Any, namespace: str, depth: int) -> int:
-        """Return the smallest size of a value in bytes."""
+        """Return the minimum size of a value in bytes."""
         if depth > MAX_DEPTH:
             raise ValueError(f"the schema has more than {MAX_DEPTH} levels")
         self._count(1)

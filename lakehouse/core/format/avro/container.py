@@ -4,7 +4,7 @@
     block    count | size | records, compressed by the codec | sync marker
 
 The records of a block have no lengths. Their ends are found by skipping each record with the schema; all records of
-several blocks are then decoded at once (see `lakehouse.core.format.avro.decode`).
+several blocks are then decoded together (see `lakehouse.core.format.avro.decode`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from lakehouse.core.format.avro.record_writer import write_bytes, write_long
 from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
 from lakehouse.model.document import parse_json
 
-#: Uncompressed bytes of blocks that are decoded at once.
+#: Uncompressed bytes of blocks that are decoded together.
 _BATCH_BYTES = 8 << 20
 _SYNC_BYTES = 16
-#: The largest header, and the largest compressed block, in bytes.
+#: The maximum sizes of a header and of a compressed block, in bytes.
 _MOST_BYTES = 1 << 30
 _CHECKSUM_BYTES = 4
 _MOST_SHIFT = 63
@@ -211,7 +211,7 @@ def _from_zstd(packed: bytes) -> bytes:
     return _limited(pa.CompressedInputStream(pa.BufferReader(packed), "zstd").read(MAX_INFLATED + 1))
 
 
-#: What decompresses a block, by the name of its codec.
+#: The function that decompresses a block, by the name of its codec.
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {
     "null": bytes,
     "deflate": _inflated,

@@ -1,4 +1,4 @@
-"""Decode the Avro records of a log block into Arrow columns, all records of a batch at once (DATA-4.4).
+"""Decode the Avro records of a log block into Arrow columns, all records of a batch together (DATA-4.4).
 
     content   int32 version | int32 count | int32 length, datum | int32 length, datum | ...
                                                          ^                     ^
@@ -9,7 +9,7 @@ values as one array and the cursors of the next field. Rows without a value (nul
 step.
 
 Two things are not vectorized over records: the chain of lengths is followed record by record, and lists and maps take
-one step per item. While many lists have items left, a step reads one item of each of them.
+one step per item. While many lists have items left, a step reads one item from each list.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def decode_avro_rows(
         schema: Avro JSON, the block's SCHEMA header.
         columns: Names of the columns to return, in the order of the schema; None means all. Other columns are parsed
             but not built.
-        fields: Names of the fields to return of columns that are records; None means all. Each has at least one field.
+        fields: Names of the fields to return for columns that are records; None means all. Each has at least one field.
 
     Raises:
         CorruptTableError: The lengths do not add up, or a record is shorter or longer than its length; the message
@@ -167,7 +167,7 @@ def _batches(starts: I64, ends: I64) -> Iterator[tuple[int, int]]:
 
 
 class _Reader:
-    """Reads the fields of a batch of records.
+    """Reads the fields from a batch of records.
 
     `at` are cursors and `end` the ends of their records, one item per row. Cursors increase strictly from row to row
     and never pass their `end`; every step checks that before it loads. `build` is false for columns that are skipped.
@@ -307,11 +307,11 @@ class _Reader:
     def _items(
         self, node: AvroNode, parts: Sequence[AvroNode], at: I64, end: I64, build: bool
     ) -> tuple[Any, list[Any], I64]:
-        """Read lists: return their offsets, the values of each node of `parts`, and the cursors after the lists.
+        """Read lists: return their offsets, the values for each node in `parts`, and the cursors after the lists.
 
-        An item consists of one value per node of `parts`. First the start of each item is found. Each round skips the
+        An item consists of one value per node in `parts`. First the start of each item is found. Each round skips the
         next item of every list that has items left. If items have a constant width, or if few lists are left, a round
-        finds the whole rest of their blocks. Then all items are read at once.
+        finds the whole rest of their blocks. Then all items are read together.
         """
         width = parts[0].width if len(parts) == 1 else None
         at = at.copy()
@@ -333,7 +333,7 @@ class _Reader:
             else:
                 cursors = at[owners] + width * _ranks(left[reading])
                 after = at[reading] + width * left[reading]
-                # Reading checks the branch bytes of values in a union of one type, and that no list passes its end.
+                # Reading checks the branch bytes of values in a union with one type, and that no list passes its end.
                 self._forward(node, after, 0, end[reading])
             rounds.append(np.stack([cursors, owners]))
             at[reading], left[reading] = after, 0
@@ -351,7 +351,7 @@ class _Reader:
         return pa.array(offsets), items, at
 
     def _walk(self, node: AvroNode, parts: Sequence[AvroNode], at: I64, end: I64, counts: I64) -> tuple[I64, I64]:
-        """Return the start of each item of a few lists, and the end of the last item of each list."""
+        """Return the start of each item in a few lists, and the end of the last item in each list."""
         starts: list[I64] = []
         for start, limit, count in zip(at.tolist(), end.tolist(), counts.tolist(), strict=True):
             try:

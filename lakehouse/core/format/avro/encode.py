@@ -52,10 +52,10 @@ def encode_avro_rows(rows: pa.Table, schema: str) -> bytes:
 
 
 def encode_avro_values(values: pa.Array, node: AvroNode) -> pa.Array:
-    """Return the encoded form of each value of an array, as a large binary array.
+    """Return the encoded form of each array value, as a large binary array.
 
     The array has the Arrow type of the node, which may contain unions of several types. A value of such a union is a
-    struct in which at most one field has a value; the branch is the one of this field.
+    struct in which at most one field has a value; this field determines the branch.
     """
     return _concatenation(_value(node, values))
 
@@ -84,7 +84,7 @@ def _records(root: AvroNode, rows: pa.Table) -> memoryview:
 def _typed(column: pa.ChunkedArray, node: AvroNode) -> Any:
     """Return the column as one array of the Arrow type that corresponds to its Avro type."""
     stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    # Casts that Arrow allows but that change values: parsing text and rounding doubles.
+    # Casts that Arrow allows but that change values: parsing strings and rounding doubles.
     if _is_text(stored) != _is_text(node.arrow) or (pa.types.is_float64(stored) and pa.types.is_float32(node.arrow)):
         raise UserError(
             f"column {node.path!r} has type {stored}, but its Avro schema needs {node.arrow}; cast it", column=node.path

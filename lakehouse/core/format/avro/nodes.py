@@ -19,7 +19,7 @@ from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.model.document import parse_json
 
-#: The largest record in bytes. Java's arrays hold no more, and all positions in it plus a margin fit 32 bits.
+#: The maximum record size in bytes. Java's arrays hold no more, and all positions in it plus a margin fit 32 bits.
 MAX_RECORD_BYTES = 2**31 - 64
 _MAX_DECIMAL_BYTES = 16
 _SIZES = {"boolean": 1, "float": 4, "double": 8}
@@ -32,10 +32,10 @@ class AvroNode:
     `path` is the dotted name of the column or nested field, `kind` Avro's name of its type without the union around it.
     A union of one type and null has `value_branch` and `null_branch`. A union of one type has only `value_branch`. A
     value without a union has neither. `children` are the fields of a record, the item of an array, or key and value of
-    a map. `size` is the number of bytes of each value without its union, 0 if it varies. A union of several types has
-    the kind "union": `children` are its types, `branches` their branches, and `arrow` is a struct with one nullable
-    field for each of them. `avro_nodes` does not return such nodes; the schema of metadata records has them. A field of
-    a record that `is_skipped` is parsed but not built (see `with_fields`).
+    a map. `size` is the number of bytes per value without its union, 0 if it varies. A union of several types has the
+    kind "union": `children` are its types, `branches` their branches, and `arrow` is a struct with one nullable field
+    for each of them. `avro_nodes` does not return such nodes; the schema of metadata records has them. A field of a
+    record that `is_skipped` is parsed but not built (see `with_fields`).
     """
 
     path: str
@@ -51,7 +51,7 @@ class AvroNode:
 
     @property
     def width(self) -> int | None:
-        """The number of bytes of each value with its union, None if it varies."""
+        """The number of bytes per value with its union, None if it varies."""
         if self.value_branch is not None:
             return None
         if self.kind == "record":
@@ -61,7 +61,7 @@ class AvroNode:
 
     @property
     def least_width(self) -> int:
-        """The number of bytes of the shortest value with its union, at least 1."""
+        """The minimum number of bytes per value with its union, at least 1."""
         if self.null_branch is not None:
             return 1
         value = sum(child.least_width for child in self.children) if self.kind == "record" else self.size or 1

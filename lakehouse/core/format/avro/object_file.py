@@ -23,7 +23,7 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.document import parse_json
 
 MAGIC = b"Obj\x01"
-#: The largest uncompressed size of a block in bytes. Deflate can expand a small block more than a thousand times.
+#: The maximum uncompressed size of a block in bytes. Deflate can expand a small block more than a thousand times.
 MAX_INFLATED = 1 << 28
 
 _SYNC = {"type": "fixed", "name": "Sync", "size": 16}
@@ -51,9 +51,9 @@ _BLOCK = fastavro.parse_schema(
 )
 
 
-#: Cache of this package's schemas by `id`: the schema (so that its id stays valid), parsed, and as JSON text.
+#: Cache of this package's schemas by `id`: the schema (so that its id stays valid), parsed, and as JSON.
 _schemas: dict[int, tuple[Schema, Any, bytes]] = {}
-#: The same for writers: the schema, what encodes records, and the bytes before the sync marker.
+#: The same for writers: the schema, the encoder for records, and the bytes before the sync marker.
 _writers: dict[int, tuple[Schema, Callable[[Any], bytes], bytes]] = {}
 #: The number 1 as an Avro varint.
 _ONE_RECORD = b"\2"
@@ -85,7 +85,7 @@ def _sync_marker(datum: bytes) -> bytes:
 
 
 def read_datum(data: bytes, *schemas: Schema) -> tuple[bytes, bytes]:
-    """Return the schema (JSON text) and the encoded record of a container file; `read_record` states the errors."""
+    """Return the schema (JSON) and the encoded record of a container file; `read_record` states the errors."""
     text, _, datum = _only_record(data, schemas)
     return text, datum
 

@@ -1,7 +1,8 @@
 """Convert between Arrow schemas and Avro JSON, the form in which a table stores its schema (DATA-1, DATA-3.2, DATA-11).
 
-Names are those of Spark's schema converter, which Hudi uses. A nested record has its field's name, in the namespace of
-the enclosing record, also inside lists and maps. A decimal is a fixed type named `fixed` in the namespace of its field.
+Names are chosen as in Spark's schema converter, which Hudi uses. A nested record has its field's name, in the namespace
+of the enclosing record, also inside lists and maps. A decimal is a fixed type named `fixed` in the namespace of its
+field.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ META_COLUMNS: tuple[str, ...] = (
     "_hoodie_file_name",
 )
 
-#: Bounds of a schema. Each reference to a named type counts its fields again, because a short text with references can
-#: declare 2^1000 fields.
+#: Bounds of a schema. Each reference to a named type counts its fields again, because a short schema with references
+#: can declare 2^1000 fields.
 MAX_DEPTH, MAX_FIELDS = 64, 200_000
 
 _LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -97,13 +98,13 @@ def arrow_to_avro(schema: pa.Schema, *, table: str) -> str:
 
 @lru_cache(maxsize=64)
 def avro_to_arrow(schema_json: str) -> pa.Schema:
-    """Return the Arrow schema of a table's Avro JSON, of this package or of another writer.
+    """Return the Arrow schema for a table's Avro JSON from this package or another writer.
 
     Enums and uuids become strings; fixed types become fixed-size binary.
 
     Raises:
         UserError: A column has no Arrow type, for example a union of several types; the message names it.
-        CorruptTableError: The text is not the schema of a record.
+        CorruptTableError: The JSON is not the schema of a record.
         UnsupportedError: The schema has more than MAX_DEPTH levels or MAX_FIELDS fields.
     """
     try:
@@ -198,7 +199,7 @@ def _fixed(name: str, namespace: str, size: int) -> dict[str, Any]:
 
 
 def _bytes_for_precision(precision: int) -> int:
-    """Return the smallest number of bytes whose signed integers have at least `precision` digits."""
+    """Return the minimum number of bytes whose signed integers have at least `precision` digits."""
     return next(size for size in range(1, 17) if 2 ** (8 * size - 1) >= 10**precision)
 
 
@@ -224,7 +225,7 @@ class _AvroReader:
         return self.arrow_type(kinds[0], namespace, column), len(declared) > 1
 
     def arrow_type(self, declared: Any, namespace: str, column: str) -> pa.DataType:
-        """Return the Arrow type of a schema that is not a union; `namespace` is that of the enclosing record."""
+        """Return the Arrow type of a schema that is not a union; `namespace` belongs to the enclosing record."""
         self._count(1)
         if isinstance(declared, str):
             return self._by_name(declared, namespace, column)

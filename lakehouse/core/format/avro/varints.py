@@ -1,4 +1,4 @@
-"""Decode and encode Avro's integers, zigzag varints, for many positions or values at once.
+"""Decode and encode Avro's integers, zigzag varints, for many positions or values together.
 
     value   zigzag   bytes
         0        0   00
@@ -40,7 +40,7 @@ _ONE = np.uint64(1)
 
 
 class Window:
-    """Content that is read at many positions at once; its first byte has the position MARGIN."""
+    """Content that is read at many positions together; its first byte has the position MARGIN."""
 
     def __init__(self, content: U8) -> None:
         self.data: U8 = np.zeros(len(content) + 2 * MARGIN, np.uint8)

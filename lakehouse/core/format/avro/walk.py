@@ -1,7 +1,7 @@
-"""Find the byte positions of the items of one long Avro list, item by item.
+"""Find the byte positions of the items in one long Avro list, item by item.
 
 The columnar reader reads one item of every list per round. A round costs about the same for one list as for many. If
-only a few lists have items left, it is cheaper to find the positions of their items here and to read them at once.
+only a few lists have items left, it is cheaper to find the positions of their items here and to read them together.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from lakehouse.core.format.avro.nodes import AvroNode
 
 
 def item_starts(parts: Sequence[AvroNode], data: memoryview, at: int, end: int, count: int) -> list[int]:
-    """Return the start of each of `count` items, of which the first starts at `at`, and the end of the last one.
+    """Return the start of each of `count` items, with the first at `at`, and the end of the last one.
 
-    An item consists of one value per node of `parts`. Values are skipped, not decoded. Raises ValueError if an item
+    An item consists of one value per node in `parts`. Values are skipped, not decoded. Raises ValueError if an item
     extends past `end`.
     """
     leaves = _leaves(parts)
@@ -39,7 +39,7 @@ def _leaves(parts: Sequence[AvroNode]) -> list[AvroNode]:
 
 
 def _file_starts(data: memoryview, at: int, end: int, count: int) -> list[int]:
-    """Return what `item_starts` returns, for items of a text, a number and a flag.
+    """Return the same as `item_starts` for items with a string, a number and a flag.
 
     The records of files in the metadata table are such items, and a table may have 200,000 files in one list. This
     loop takes 0.3 us for each item.

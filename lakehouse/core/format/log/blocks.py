@@ -3,7 +3,7 @@
     magic #HUDI# | int64 size | int32 1 | int32 kind | headers | int64 length | content | footers | int64 size + 6
                               |<------------------------- size: the rest of the block -------------------------->|
 
-Headers and footers are maps: int32 count, then per entry int32 key, int32 bytes, UTF-8 text. All integers are
+Headers and footers are maps: int32 count, then per entry int32 key, int32 bytes, UTF-8 string. All integers are
 big-endian. The format defines no footers. A file may contain several blocks. A block is incomplete if its writer
 crashed.
 """

@@ -4,8 +4,8 @@
     DATA_BEFORE         op, record_key, before
     DATA_BEFORE_AFTER   op, ts_ms, before, after
 
-`before` and `after` are *images*: complete rows without meta columns. `ts_ms` is the requested time of the commit, as
-text.
+`before` and `after` are *images*: complete rows without meta columns. `ts_ms` is the requested time of the commit, as a
+string.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def image_type(images: pa.Schema) -> pa.StructType:
 
 
 def image(rows: pa.Table, kind: pa.StructType, position: pa.Array | None = None) -> pa.StructArray:
-    """Return rows as one array of images of type `kind`.
+    """Return rows as one array of images with the type `kind`.
 
     With `position` the array has the rows at these row numbers, and null where `position` is null.
     """

@@ -1,8 +1,8 @@
 """Find the entries of a delete block without a loop over entries (DATA-4.4).
 
-Entries vary in size, so the start of an entry is only known after the previous entry. To read all entries at once, the
-reader tries *every* byte that can start an entry. It then keeps the chain of entries of which each starts where the
-previous one ends:
+Entries vary in size, so the start of an entry is only known after the previous entry. To read all entries together, the
+reader tries *every* byte that can start an entry. It then keeps the chain in which each entry starts at the end of the
+previous one:
 
     02 0e TXN-002 02 12 region=us 04 00 02 0e TXN-003 02 ...
     ^ entry ─────────────────────────── ^ entry ────────
@@ -26,14 +26,14 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 #: Inside an array, branch 12 is a date (LocalDate), because arrays do not contain arrays.
 LOCAL_DATE = 12
-#: The largest number of ordering columns that is read.
+#: The maximum number of ordering columns that is read.
 MOST_COLUMNS = 64
-#: The first byte of an entry: the union branch of a text that is not null. Keys are never null.
+#: The first byte of an entry: the union branch of a string that is not null. Keys are never null.
 _TEXT = 2
 
 
 class Wrapper(IntEnum):
-    """Branches of the union of ordering values."""
+    """Branches of the union for ordering values."""
 
     NULL = 0
     BOOLEAN = 1
@@ -63,9 +63,9 @@ _FIXED_BYTES = np.array([_FIXED.get(wrapper, 0) for wrapper in Wrapper])
 class Entries:
     """Entries as parallel arrays with one item per entry. All positions are positions in the window.
 
-    `start` is the start of the entry, `key` and `partition` the starts of their texts. A length is -1 if the text is
-    null. `wrapper` is the branch of the union, `value` the start of its value. `after` is the end of the entry, or 0 if
-    the bytes are not an entry.
+    `start` is the start of the entry, `key` and `partition` the starts of their strings. A length is -1 for null.
+    `wrapper` is the branch of the union, `value` the start of its value. `after` is the end of the entry, or 0 if the
+    bytes are not an entry.
     """
 
     start: I64
@@ -79,7 +79,7 @@ class Entries:
 
     @classmethod
     def read(cls, window: Window, starts: I64, stop: int) -> Entries:
-        """Read an entry at each start, also if the bytes there are not an entry; `stop` is the end of the content."""
+        """Read an entry at each start, even if the bytes there are not an entry; `stop` is the end of the content."""
         cursor = Cursor(window, starts, stop)
         key, key_length = cursor.optional_text()
         # About half of the starts are not entries, and the key already excludes almost all of them.
@@ -117,7 +117,7 @@ class Cursor:
         return values
 
     def optional_text(self) -> tuple[I64, I64]:
-        """Read a [null, string] at each position; return the starts of the texts and their lengths, -1 for null."""
+        """Read a [null, string] at each position; return the starts and lengths of the strings, -1 for null."""
         branch = self.varint()
         self.is_sound &= (branch == 0) | (branch == 1)
         return self._text(branch == 1)
@@ -172,7 +172,7 @@ class Cursor:
         self._text(_IS_TEXT[valid])
 
     def _text(self, here: Flags) -> tuple[I64, I64]:
-        """Read a text for each entry with the flag `here`; return the starts and lengths, -1 for other entries."""
+        """Read a string for each entry with the flag `here`; return the starts and lengths, -1 for other entries."""
         if not here.any():
             return self.position.copy(), np.full(len(here), -1)
         lengths = np.where(here, self._varint_where(here), -1)
@@ -193,7 +193,7 @@ class Cursor:
         return np.where(here, values, 0)
 
     def _move(self, by: I64, where: Flags) -> None:
-        # Compare before the addition, because an invalid length near the largest integer would overflow.
+        # Compare before the addition, because an invalid length near the maximum integer would overflow.
         self.is_sound = where & (by <= self._stop - self.position)
         self.position += np.where(self.is_sound, by, 0)
 

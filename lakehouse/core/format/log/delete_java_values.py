@@ -8,7 +8,7 @@
     java.sql.Timestamp (milliseconds); Instant       TimestampMicros
     null                                             Null
 
-As in `delete_values.py`, a value of another class than that of the column is treated as no ordering value.
+As in `delete_values.py`, a value with another class than the column is treated as no ordering value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_ORDERING: Value = (Wrapper.INT, 0)
 _EPOCH = date(1970, 1, 1).toordinal()
 _MILLIS_OF_DAY = 86_400_000
 _NANOS = 1_000_000_000
-#: Limits of a decimal; those of tables are smaller.
+#: Limits of a decimal; tables have smaller ones.
 _DECIMAL_BYTES = 32
 _DECIMAL_SCALE = 76
 

@@ -4,7 +4,8 @@
     1         up to 0.10          HoodieKey[]: partitionPath, recordKey
     2         0.11 to 0.13        DeleteRecord[]: hoodieKey, orderingVal
 
-Ordering values are those of `delete_java_values.py`, or an ArrayComparable of them for several ordering columns.
+Ordering values are described in `delete_java_values.py`; several ordering columns have an ArrayComparable of such
+values.
 
 Avro's class Utf8 has three forms. Since Hudi 0.12.2 it has a registered number and its value is an array of bytes.
 Earlier, Kryo wrote the fields of the class: `bytes, length, string` with Avro 1.8 and `bytes, hash, length, string`
@@ -35,8 +36,8 @@ _BYTES = "[B"
 _FIELDED_UTF8 = frozenset(("org.apache.avro.util.Utf8", "org.apache.hudi.org.apache.avro.util.Utf8"))
 #: The numbers with which Hudi 0.12 and 0.13 register Utf8.
 _REGISTERED = {10: UTF8, 27: UTF8}
-#: Bound of the text that objects share. A shared text is copied for each object in the columns, so a small damaged
-#: block could otherwise need much memory.
+#: Bound for the strings that objects share. A shared string is copied for each object in the columns, so a small
+#: damaged block could otherwise need much memory.
 _MOST_SHARED_CHARACTERS = 1 << 28
 
 
@@ -50,7 +51,7 @@ class ObjectDeletes:
 
 
 def decode_objects(content: bytes, version: int) -> ObjectDeletes:
-    """Return the entries of a delete block of version 1 or 2.
+    """Return the entries of a delete block with version 1 or 2.
 
     Raises CorruptTableError if the content is too short, too long or invalid, or if an entry has no key. Raises
     UnsupportedError for an object of an unknown class. Both messages name the byte and, if possible, the class.
@@ -76,7 +77,7 @@ def decode_objects(content: bytes, version: int) -> ObjectDeletes:
 
 
 class _Objects:
-    """Reads the objects of one block; `has_hash` says whether Utf8 has the field `hash`."""
+    """Reads the objects of one block; `has_hash` tells whether Utf8 has the field `hash`."""
 
     def __init__(self, reader: KryoReader, has_hash: bool) -> None:
         self.has_fielded_utf8 = False

@@ -133,7 +133,7 @@ def joined(*pieces: pa.Array | pa.Scalar) -> pa.Array:
 
 
 def texts(window: Window, begin: I64, length: I64) -> pa.Array:
-    """Return the texts at ascending positions, null where the length is -1; CorruptTableError if one is not UTF-8."""
+    """Return the strings at ascending positions, null where the length is -1; CorruptTableError if one is not UTF-8."""
     try:
         return _slices(window, begin, length).cast(pa.string())
     except pa.ArrowInvalid as error:

@@ -1,4 +1,4 @@
-"""Read Java objects that Kryo 4 serialized: numbers, texts, class names and references to earlier objects.
+"""Read Java objects that Kryo 4 serialized: numbers, strings, class names and references to earlier objects.
 
     value      bytes
     number     seven bits per byte, low bits first; all bytes but the last have the high bit set. The ninth byte of a
@@ -13,7 +13,7 @@
                    new object 0; 2 is 1 + its length                   object 1    class 1 again
 
 An object gets its number before its fields are read. Objects of the wrapper classes (Integer, Long, Boolean, ...) have
-no such first byte and no number; texts have both. Objects do not contain their length, so they are read in sequence.
+no such first byte and no number; strings have both. Objects do not contain their length, so they are read in sequence.
 
 See Kryo 4.0.2: https://github.com/EsotericSoftware/kryo/tree/kryo-parent-4.0.2/src/com/esotericsoftware/kryo
 """
@@ -75,7 +75,7 @@ class KryoReader:
     def unsigned(self) -> int:
         """Read a non-negative int, such as a length."""
         at = self.position
-        # Fast path: most numbers have one byte, because they are class and object references.
+        # Fast path: usually numbers have one byte, because they are class and object references.
         if at < len(self._data) and self._data[at] < 0x80:
             self.position = at + 1
             return self._data[at]
@@ -139,7 +139,7 @@ class KryoReader:
         return self.take(count - 1)
 
     def text(self) -> str | None:
-        """Read a text; None for null."""
+        """Read a string; None for null."""
         begin = self.position
         if self.byte() < 0x80:
             end = _ENDS_ASCII.search(self._data, begin)
@@ -214,7 +214,7 @@ class KryoReader:
             raise self.corrupt("the stream ends inside a number") from None
 
     def _text_length(self, begin: int) -> int:
-        """Read the length of a text, of which the first byte, already read, has six bits."""
+        """Read the length of a string, of which the first byte, already read, has six bits."""
         first = self._data[begin]
         if not first & 0x40:
             return first & 0x3F
@@ -225,7 +225,7 @@ class KryoReader:
         return length
 
     def _wide_text(self, units: int) -> str:
-        """Read a text of this many UTF-16 units, some of which have several bytes."""
+        """Read a string with this many UTF-16 units, some of which have several bytes."""
         begin = end = self.position
         for _ in range(units):
             if end >= len(self._data):

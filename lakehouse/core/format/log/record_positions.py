@@ -1,6 +1,6 @@
 """Read and write the block header RECORD_POSITIONS: the row numbers of records in a base file (DATA-4.2).
 
-The text is Base64 of a 64-bit Roaring bitmap in its portable format, little-endian:
+The string is Base64 of a 64-bit Roaring bitmap in its portable format, little-endian:
 
     uint64 buckets | per bucket: uint32 high half of its numbers | 32-bit Roaring bitmap of the low halves
     bitmap = cookie | containers: uint16 key, uint16 count - 1 | uint32 offsets | contents of the containers
@@ -22,7 +22,7 @@ from lakehouse.errors import CorruptTableError, UserError
 
 I64: TypeAlias = NDArray[np.int64]
 
-#: The largest number of rows that is decoded. Without it, a few bytes of runs could declare 4 billion rows of 8 bytes.
+#: The maximum number of rows that is decoded. Without it, a few bytes of runs could declare 4 billion rows of 8 bytes.
 MOST_ROWS = 1 << 26
 _COOKIE = 12_346
 _COOKIE_WITH_RUNS = 12_347
@@ -36,7 +36,7 @@ _RUNS = np.dtype("<u2")
 def decode_positions(text: str) -> I64:
     """Return the row numbers in ascending order.
 
-    Raises CorruptTableError if the text is not a bitmap or has more than MOST_ROWS rows.
+    Raises CorruptTableError if the string is not a bitmap or has more than MOST_ROWS rows.
     """
     try:
         data = base64.b64decode(text, validate=True)
@@ -59,7 +59,7 @@ def decode_positions(text: str) -> I64:
 
 
 def encode_positions(rows: I64) -> str:
-    """Return the header text for row numbers in any order; UserError if one is negative or occurs twice."""
+    """Return the header string for row numbers in any order; UserError if one is negative or occurs twice."""
     ordered = np.sort(rows).astype(np.int64)
     if (ordered[:1] < 0).any() or (np.diff(ordered) == 0).any():
         raise UserError("record positions must be unique and not negative")
@@ -104,7 +104,7 @@ class _Reader:
 
 
 def _containers(reader: _Reader) -> list[I64]:
-    """Return the numbers of each container of a 32-bit bitmap."""
+    """Return the numbers per container of a 32-bit bitmap."""
     cookie = reader.number("<u4")
     if cookie == _COOKIE:
         count = reader.number("<u4")
@@ -165,7 +165,7 @@ def _bitmap(low: I64) -> bytes:
 
 
 def _container(numbers: I64) -> tuple[bytes, bool]:
-    """Return the shortest container for numbers below 65536, and whether it is a run container."""
+    """Return the container with the fewest bytes for numbers below 65536, and whether it is a run container."""
     firsts = np.flatnonzero(np.diff(np.append(-2, numbers)) != 1)
     if _RUNS.itemsize + 2 * _RUNS.itemsize * len(firsts) < _plain_bytes(len(numbers)):
         counts = np.diff(np.append(firsts, len(numbers)))

@@ -25,10 +25,10 @@ def settle_blocks(blocks: Sequence[Placed], visible: Callable[[str], bool]) -> l
     """Return the data and delete blocks that readers merge, oldest first.
 
     Corrupt blocks are dropped. Without log compactions the order does not change. With them, the blocks of each instant
-    are adjacent, at the position of the first of them.
+    are adjacent, at the position of its first block.
 
     Args:
-        blocks: The blocks of all log files of one slice in file order, each with the number of its file.
+        blocks: The blocks of all log files in one slice in file order, each with the number of its file.
         visible: Returns whether the commit with a requested time is visible.
 
     Raises:
@@ -83,7 +83,7 @@ def _rolled_back(command: LogBlock) -> str:
 
 
 def _compacted(blocks: Sequence[Placed]) -> list[Placed]:
-    """Return the blocks with those of log compactions in place of the blocks that they replace.
+    """Return the blocks, with the results of log compactions in place of the blocks that they replace.
 
     The loop goes from the newest instant to the oldest, so it reaches a compaction before the instants it replaces. If
     compactions replace compactions, the newest one is used. A compaction whose replaced instants are all absent is

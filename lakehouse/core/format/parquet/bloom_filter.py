@@ -1,8 +1,8 @@
 """Bloom filters of record keys in base file footers (DATA-3.3, DATA-3.4).
 
-A filter is a list of equal rows of bits. A SIMPLE filter has one row. A DYNAMIC_V0 filter, which this package writes,
-adds a row for every `entries` keys up to `dynamic_max` keys, then adds keys to its rows in turn. A key may be contained
-if one row has all its bits.
+A filter is a list of equally long bit rows. A SIMPLE filter has one row. A DYNAMIC_V0 filter, which this package
+writes, adds a row for every `entries` keys up to `dynamic_max` keys, then adds keys to its rows in turn. A key may be
+contained if one row has all its bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIMPLE = "SIMPLE"
 DYNAMIC = "DYNAMIC_V0"
 
 _VERSION = -1
-# Number of hashes for the smallest false-positive rate of a double; each lookup needs that many steps.
+# Number of hashes for the minimum false-positive rate that a double holds; each lookup needs that many steps.
 _MOST_HASHES = 1_100
 _MURMUR = 1
 _HEADER = struct.Struct(">iibi")  # version, number of hashes, type of hash, number of bits
@@ -40,7 +40,7 @@ _TEXT_STEP = 3 << 18
 _DYNAMIC_MAX = 100_000  # default of hoodie.bloom.index.filter.dynamic.max.entries
 #: Below one position per this many bits it is faster to set single bits than to expand the row to a byte per bit.
 _SPARSE = 16
-#: Rounds after which most keys that are not in a full row are excluded; 1 in 16 remains.
+#: Rounds after which usually 15 of 16 keys outside of a full row are excluded.
 _FIRST_ROUNDS = 4
 
 
@@ -105,14 +105,14 @@ class BloomFilter:
 
     @property
     def text_bytes(self) -> int:
-        """Length of the text in bytes."""
+        """Length of the encoded filter in bytes."""
         size = len(self.rows) * (_HEADER.size + _bytes_for(self.num_bits))
         if self.type_code == DYNAMIC:
             size += _HEADER.size + _DYNAMIC.size
         return -(-size // 3) * 4
 
     def text_pieces(self) -> Iterator[bytes]:
-        """Yield the text in pieces, so that memory never holds the whole text."""
+        """Yield the encoded filter in pieces, so that memory never holds all of it."""
         rest = b""
         for part in self._parts():
             for start in range(0, len(part), _TEXT_STEP):
@@ -218,10 +218,10 @@ def joined(filters: Sequence[BloomFilter], max_rows: int) -> BloomFilter | None:
 
 
 def small_filters(keys: pa.Array, bounds: Sequence[int], builder: BloomBuilder) -> list[BloomFilter]:
-    """Return the filters of many small sets of keys, as `builder`, which stays empty, would build each of them.
+    """Return the filters for many small sets of keys, as `builder`, which stays empty, would build each filter.
 
     Set n has the keys from `bounds[n]` up to `bounds[n + 1]`, at most as many as one row of a filter holds. All keys
-    are hashed together, because the hashing of a few keys takes as long as that of a few thousand.
+    are hashed together, because hashing takes as long for a few keys as for a few thousand.
     """
     sets = len(bounds) - 1
     row_bytes = _bytes_for(builder._num_bits)
@@ -246,7 +246,7 @@ class BloomBuilder:
     """Collects the keys of one file, batch by batch.
 
     While keys are added, the current row needs one byte per bit (43 bytes per key at a rate of 1e-9, 29 at 1e-6), later
-    one bit. Therefore callers should add many keys at once.
+    one bit. Therefore callers should add many keys together.
     """
 
     def __init__(self, entries: int, fpp: float, dynamic_max: int = _DYNAMIC_MAX) -> None:
@@ -352,7 +352,7 @@ def _has_all(row: Bits, block: KeyBlock, num_hashes: int, num_bits: int) -> NDAr
     if len(left) * 2 > block.size:
         _clear_misses(hits, row, positions)
     elif len(left):
-        # Most keys are excluded after a few rounds. Continue with the others only.
+        # Usually a key is excluded after a few rounds. Continue with the others only.
         of_left = np.ones(len(left), np.uint8)
         _clear_misses(of_left, row, block.take(left).positions(num_hashes, num_bits))
         hits[left] = of_left
@@ -374,7 +374,7 @@ def _clear_misses(hits: Bits, row: Bits, positions: Iterable[I64]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FilterLayout:
-    """The shape of a stored filter of one row: the position of its bits in the bytes, and the number of all bytes.
+    """The shape of a stored filter with one row: the position of its bits in the bytes, and the number of all bytes.
 
     A SIMPLE filter may be followed by other bytes.
     """

@@ -1,9 +1,9 @@
-"""Ask the stored texts of many bloom filters for the same keys, without decoding the texts (DATA-3.4).
+"""Test the same keys against many stored bloom filters, without decoding the filters (DATA-3.4).
 
 The hashes of a key do not depend on the filter, so the first ones are computed once for all filters. A filter then
 costs a division and one look at a character per key and round; rounds continue only for keys that no round excluded.
 
-    hash modulo bits --> bit of the stored bytes --> character of the text (6 bits each), and the bit in it
+    hash modulo bits --> bit of the stored bytes --> Base64 character (6 bits each), and the bit in it
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lakehouse.errors import CorruptTableError
 
 U32 = NDArray[np.uint32]
 Bits = NDArray[np.uint8]
-#: Rounds that are computed. A filter that is as full as intended lets 1 of 65,536 other keys pass.
+#: Rounds that are computed. A filter that is as full as intended passes 1 of 65,536 other keys.
 ROUNDS = 16
 #: Rounds after which excluded keys are dropped.
 _STEP = 4
-#: Keys that one filter is asked at once; the steps take 200 bytes for each.
+#: Keys that are tested together per filter; the steps take 200 bytes for each.
 _AT_ONCE = 4_096
 _BITS_PER_CHARACTER = 6
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -51,7 +51,7 @@ class BloomProbe:
         Returns None for a filter that has to be decoded: one of several rows, or with another hash function.
 
         Raises:
-            CorruptTableError: The text is not that of a filter.
+            CorruptTableError: The bytes are not a filter.
         """
         if type_code not in (None, SIMPLE, DYNAMIC):
             return None
@@ -88,7 +88,7 @@ def _passing(stored: Bits, layout: FilterLayout, hashes: Sequence[U32]) -> NDArr
     for first in range(0, len(hashes), _STEP):
         rounds = np.stack([of_round if left is None else of_round[left] for of_round in hashes[first : first + _STEP]])
         index = (rounds % modulus).astype(np.int64)
-        # Bits of a byte are numbered from the least significant one, those of a character from the most significant.
+        # Bits in a byte are numbered from its low bit, bits in a character from its high bit.
         bit = (index | 7) - (index & 7) + 8 * layout.start
         character = bit // _BITS_PER_CHARACTER
         values = _VALUES.take(stored.take(character))

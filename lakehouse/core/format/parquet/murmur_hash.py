@@ -1,9 +1,8 @@
-"""Murmur2 hashes of columns of keys, equal to Hadoop's `MurmurHash` (DATA-3.4).
+"""Murmur2 hashes of key columns, equal to Hadoop's `MurmurHash` (DATA-3.4).
 
-A bloom filter hashes each key dozens of times, with the last hash as the next seed. The mixing of a word of the key
-does not depend on the seed, so it is computed once per block. A round then needs two operations per word, on arrays
-that stay in the cache. Keys of a block are ordered by their number of words, so that word j belongs to a prefix of the
-keys.
+A bloom filter hashes each key dozens of times, with the last hash as the next seed. Mixing a word does not depend on
+the seed, so it is computed once per block. A round then needs two operations per word, on arrays that stay in the
+cache. Keys of a block are ordered by their number of words, so that word j belongs to a prefix of the keys.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ I64 = NDArray[np.int64]
 
 _M = np.uint32(0x5BD1E995)
 _BLOCK_KEYS = 32_768
-#: Size of the mixed words of a block; with the working arrays they fit into a second-level cache of 1 MiB.
+#: Size of a block's mixed words; with the working arrays they fit into a second-level cache of 1 MiB.
 _BLOCK_BYTES = 512 * 1024
 
 
@@ -61,7 +60,7 @@ class KeyBlock:
         scratch, rest = np.empty_like(value), np.empty_like(value)
         for _ in range(rounds):
             self._hash(value, scratch)
-            # Java's abs of the signed value. For the least integer it overflows to itself, which is correct unsigned.
+            # Java's abs of the signed value. For the minimum integer it overflows to itself, which is correct unsigned.
             np.abs(value.view(np.int32), out=rest.view(np.int32))
             yield rest
 
@@ -106,7 +105,7 @@ def _blocks_of_chunk(chunk: pa.Array) -> Iterator[KeyBlock]:
     width = np.int64 if pat.is_large_string(chunk.type) else np.int32
     offsets = np.frombuffer(offset_buffer, width)[chunk.offset : chunk.offset + len(chunk) + 1].astype(np.int64)
     data = np.frombuffer(data_buffer if data_buffer is not None else b"", np.uint8)
-    # A view of all unaligned groups of four bytes: word j of a key is the element at its start + 4j.
+    # A view of all unaligned groups with four bytes: word j of a key is the element at its start + 4j.
     sliding: U32 = np.ndarray((max(len(data) - 3, 0),), "<u4", buffer=data, strides=(1,))
     mean = max(1, int(offsets[-1] - offsets[0]) // len(chunk))
     step = min(_BLOCK_KEYS, max(1024, _BLOCK_BYTES // mean))

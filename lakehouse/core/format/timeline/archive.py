@@ -95,7 +95,7 @@ def decode_manifest(data: bytes) -> tuple[HistoryFile, ...]:
 
 
 def parse_history_file(name: str, size_bytes: int) -> HistoryFile | None:
-    """Return the archive file with this name, or None if the name is not that of an archive file."""
+    """Return the archive file with this name, or None for a name that no archive file has."""
     match = _FILE.fullmatch(name)
     if match is None:
         return None
@@ -195,8 +195,8 @@ def read_actions(
         source: The file or file object.
         requested_times: Only actions with these requested times are yielded; None means all. Row groups without such
             an action are not read.
-        containing: Only actions whose metadata contains these bytes are yielded. Avro stores text as plain UTF-8, so a
-            search for bytes finds it.
+        containing: Only actions whose metadata contains these bytes are yielded. Avro stores strings as plain UTF-8, so
+            a search for bytes finds them.
 
     Raises:
         CorruptTableError: The file cannot be parsed, or it declares more rows than an archive can have.

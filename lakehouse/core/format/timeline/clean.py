@@ -16,7 +16,8 @@ from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.model.clean import CleanedPartition, CleanMetadata, CleanPlan
 from lakehouse.model.instant import Action, Instant, State
 
-# The version of plans and of metadata. In version 1 plans have file names and metadata has paths, the other way round.
+# The format version of plans and metadata. In version 1 plans have file names and metadata has paths, the other way
+# round.
 _VERSION = 2
 
 
@@ -75,7 +76,7 @@ def decode_clean_plan(data: bytes, *, base_path: str) -> CleanPlan:
 
 
 def encode_clean_metadata(metadata: CleanMetadata) -> bytes:
-    """Return the content of the completed file of a clean."""
+    """Return the content of a clean's completed file."""
     partitions = {
         partition: {
             "partitionPath": partition,

@@ -20,7 +20,7 @@ SORT_AND_SIZE = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSize
 #: Hudi's strategy for resizes of consistent hashing.
 RESIZE_RING = "org.apache.hudi.client.clustering.run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
 
-#: The strategy of this package for resizes of numbered buckets. Hudi has none and does not execute such plans.
+#: The strategy of this package for resizes of the bucket index. Hudi has none and does not execute such plans.
 RESIZE_BUCKETS = "lakehouse.clustering.ResizeBuckets"
 
 

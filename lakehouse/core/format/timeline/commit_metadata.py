@@ -26,7 +26,7 @@ _WITHOUT_STATS = tuple(
     {**schema, "fields": [field for field in schema["fields"] if field["name"] != "partitionToWriteStats"]}
     for schema in (COMMIT_METADATA, REPLACE_COMMIT_METADATA)
 )
-#: The text that Hudi writes as the previous commit of a new file group.
+#: The value that Hudi writes as the previous commit of a new file group.
 _NO_PREVIOUS = "null"
 #: Counters that this package does not fill in: 0, never null.
 _ZEROES = ("totalWriteErrors", "totalRollbackBlocks", "totalLogReadTimeMs")
@@ -72,8 +72,9 @@ def _record(metadata: CommitMetadata, newer: dict[str, int], replace: bool) -> d
 def decode_commit(data: bytes) -> CommitMetadata:
     """Return the metadata in a completed or inflight file of a commit, deltacommit or replacecommit.
 
-    Reads Avro and the JSON of version 6. Unknown operations are kept as text. Raises CorruptTableError for content that
-    cannot be parsed and for an empty file. An empty file is valid for some pending instants; the caller checks that.
+    Reads Avro and the JSON of version 6. Unknown operations are kept as strings. Raises CorruptTableError for content
+    that cannot be parsed and for an empty file. An empty file is valid for some pending instants; the caller checks
+    that.
     """
     record = read_record(data, COMMIT_METADATA, REPLACE_COMMIT_METADATA) if data[:4] == MAGIC else _read_json(data)
     return _metadata(record)

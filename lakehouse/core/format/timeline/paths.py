@@ -24,7 +24,7 @@ def absolute_paths(base_path: str, paths: Iterable[str]) -> list[str]:
 def relative_paths(base_path: str, partition: str, paths: Iterable[str], *, what: str) -> tuple[str, ...]:
     """Return absolute paths of files in `partition` as paths relative to `base_path`.
 
-    Raises CorruptTableError for a file outside the partition; `what` says in the message which plan names the file.
+    Raises CorruptTableError for a file outside the partition; `what` is the kind of plan in the message.
     """
     base = _canonical(base_path).rstrip("/")
     expected = f"{base}/{partition}".rstrip("/")
@@ -43,7 +43,7 @@ def relative_paths(base_path: str, partition: str, paths: Iterable[str], *, what
 def require_inside(path: str, *, what: str) -> str:
     """Return `path` unchanged; raise CorruptTableError if it has a segment `..`.
 
-    `what` says in the message where the path comes from.
+    `what` is the origin of the path in the message.
     """
     if ".." in path and ".." in path.split("/"):
         raise CorruptTableError(

@@ -52,7 +52,7 @@ def decode_rollback_plan(data: bytes, *, base_path: str) -> RollbackPlan:
 
 
 def logs_to_roll_back(data: bytes, *, base_path: str) -> tuple[str, ...]:
-    """Return the log files of a rollback plan of version 6 that get a rollback block and are not deleted."""
+    """Return the log files in a version 6 rollback plan that get a rollback block and are not deleted."""
     requests = read_record(data, ROLLBACK_PLAN)["RollbackRequests"] or ()
     return tuple(
         log
@@ -62,7 +62,7 @@ def logs_to_roll_back(data: bytes, *, base_path: str) -> tuple[str, ...]:
 
 
 def _logs_of(keys: Iterable[str], base_path: str, partition: str) -> Iterator[str]:
-    """Yield the paths of the log files of a request.
+    """Yield the log file paths in a request.
 
     A table that was upgraded keeps plans of version 6. Their keys are names of log files without folder, or the path of
     the table itself (V6-6.2).
@@ -72,7 +72,7 @@ def _logs_of(keys: Iterable[str], base_path: str, partition: str) -> Iterator[st
         if "/" not in key:
             yield f"{folder}/{key}"
         elif key.rpartition("/")[2].startswith("."):
-            # Names of log files begin with a dot, that of the folder of a table does not.
+            # Names of log files begin with a dot, names of table folders do not.
             yield key
 
 

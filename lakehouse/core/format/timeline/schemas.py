@@ -1,7 +1,7 @@
 """Avro schemas of timeline files, with fields in Hudi's order (TL-4.1 to TL-4.9).
 
 Hudi's Java reader resolves a file against its own classes. Therefore full names, field order and the `avro.java.string`
-properties equal those of Hudi's files; tests compare them with the schemas in files that Hudi wrote.
+properties equal Hudi's; tests compare them with the schemas in files that Hudi wrote.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _rollback_fields() -> tuple[Schema, ...]:
     )
 
 
-#: Content of completed commits and deltacommits, and of the inflight files of all writes.
+#: Content of completed commits and deltacommits, and of all inflight writes.
 COMMIT_METADATA = _top("HoodieCommitMetadata", *_commit_fields())
 
 #: Content of completed replacecommits.
@@ -354,7 +354,7 @@ def _index_partition_infos() -> Schema:
 #: Content of `indexing.requested`.
 INDEX_PLAN = _top("HoodieIndexPlan", _VERSION, _optional("indexPartitionInfos", _index_partition_infos()))
 
-#: Content of completed indexing instants. Hudi's documentation of the first two fields is that of another schema.
+#: Content of completed indexing instants. Hudi's documentation of the first two fields describes another schema.
 INDEX_METADATA = _top(
     "HoodieIndexCommitMetadata",
     {**_VERSION, "doc": "This field replaces the field filesToBeDeletedPerPartition"},
