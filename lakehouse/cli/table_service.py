@@ -20,6 +20,7 @@ from lakehouse.core.table.services import TableService
 from lakehouse.errors import UserError
 from lakehouse.platform.services.registry import table_service
 from lakehouse.spec.contracts.services import ScheduledPlan, ServiceCondition
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.job_flags import JOB_FLAGS
 from lakehouse.spec.options.clustering import LAYOUT, PARTITIONS, SORT_COLUMNS
 from lakehouse.spec.table.services import ServiceSpec, service_spec
@@ -61,7 +62,7 @@ def run(given: Given) -> int:
     if not given.dry_run:
         if given.pin:
             raise UserError("--pin works with --dry-run only: a run keeps what the table's options and readers pin")
-        return run_service_job(job_command(given, _short_options(given)))
+        return run_service_job(job_command(given, ServiceCommand, _short_options(given)))
     useless = [flag.flag for flag in JOB_FLAGS if flag.field not in _OF_PLANS and getattr(given, flag.field)]
     if useless or len(given.tables) > 1:
         wrong = f"{useless[0]} has no effect" if useless else "it takes one --table"

@@ -229,15 +229,15 @@ def check_parameters(spec: ActionSpec, parameters: Mapping[str, Any]) -> None:
 def command_words(words: Sequence[str], table: str, parameters: Mapping[str, Any], *, namespace: str = "") -> list[str]:
     """Return the words of a command with the values of parameters; flags without a value are left out."""
     values = {**parameters, "table": table, "namespace": namespace}
-    words_of_command: list[str] = []
+    arguments: list[str] = []
     for word in words:
         if not word.startswith("{"):
-            words_of_command.append(word)
+            arguments.append(word)
             continue
-        flag, given = words_of_command.pop(), _texts(values.get(word.strip("{}")))
+        flag, given = arguments.pop(), _texts(values.get(word.strip("{}")))
         # One argument of the form --flag=value: a value that begins with a dash is no flag.
-        words_of_command += [f"{flag}={text}" for text in given]
-    return words_of_command
+        arguments += [f"{flag}={text}" for text in given]
+    return arguments
 
 
 def _texts(value: Any) -> list[str]:

@@ -113,6 +113,16 @@ def test_table_service_touches_at_most_six_files_of_the_product() -> None:
     assert len(files) <= 6, sorted(files)
 
 
+def test_recipe_of_an_index_changes_three_files_of_the_package_and_one_of_the_tests() -> None:
+    files = [block.file for block in read_page("CONTRIBUTING.md", RECIPES["Add an index"]).blocks if block.file]
+    assert [name for name in files if name.startswith("lakehouse/")] == [
+        "lakehouse/model/index_type.py",
+        "lakehouse/core/index/whole_partition_index.py",
+        "lakehouse/core/operations/placement/registry.py",
+    ]
+    assert [name for name in files if name.startswith("tests/")] == ["tests/contract/test_index.py"]
+
+
 def test_a_change_that_matches_no_place_is_refused() -> None:
     with pytest.raises(ValueError, match="0 places"):
         changed("a = 1\n", "-b = 1\n+b = 2\n")

@@ -21,7 +21,6 @@ from lakehouse.core.operations.services import (
     index,
     log_compaction,
     orphan_removal,
-    ttl,
 )
 from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.services.clean import Cleaned
@@ -37,6 +36,8 @@ from lakehouse.core.operations.services.service import (
     ServiceOutcome,
     ServiceRequest,
 )
+from lakehouse.core.operations.services.ttl import PartitionTtl, set_ttl
+from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.archive import ArchiveDue
 from lakehouse.core.planning.clean import CleanDue
 from lakehouse.core.planning.clustering import ClusteringDue
@@ -234,7 +235,7 @@ class TableServices(Readable):
     @property
     def ttl(self) -> TableService[TtlDue, TtlPlan, Committed]:
         """Expired partitions are deleted, in one commit."""
-        return self._service("ttl", ttl)
+        return self._service("ttl", PartitionTtl(write))
 
     @property
     def orphan_removal(self) -> TableService[UpkeepDue, OrphanPlan, RemovedOrphans]:
@@ -289,7 +290,7 @@ class TableServices(Readable):
                 as "5TB"), and format and timezone of partition values. Without any limit the partitions are kept.
         """
         rule = ttl_rule(pattern, rule_id=rule_id, **limits)
-        ttl.set_ttl(self.table, rule)
+        set_ttl(self.table, rule)
         return rule
 
     def remove_ttl(self, rule_id: str) -> None:

@@ -49,10 +49,10 @@ def _check_history(options: Mapping[str, str]) -> None:
     policies = parse_options(
         {key: value for key, value in options.items() if key.startswith(("hoodie.keep.", "hoodie.clean."))}
     )
-    kept, cleaned = policies.archive.min_commits, policies.clean.commits_retained
-    if policies.clean.policy == "KEEP_LATEST_COMMITS" and kept <= cleaned:
+    archived, cleaned = policies.archive.min_commits, policies.clean.commits_retained
+    if policies.clean.policy == "KEEP_LATEST_COMMITS" and archived <= cleaned:
         raise SettingError(
-            f"services.archive leaves {_COMMITS_KEPT}={kept} commits on the timeline, but services.clean needs "
+            f"services.archive leaves {_COMMITS_KEPT}={archived} commits on the timeline, but services.clean needs "
             f"{_COMMITS_CLEANED}={cleaned} of them and one more: the first must be greater than the second",
             service="archive",
             setting=_COMMITS_KEPT,

@@ -19,7 +19,8 @@ from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.services.assess import assess
 from lakehouse.platform.services.registry import PLATFORM_IMPLEMENTATIONS, table_service
 from lakehouse.platform.services.service_run import run_service
-from lakehouse.spec.contracts.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import ServiceReport
+from lakehouse.spec.job_command import ServiceCommand
 from lakehouse.spec.options.policies import POLICIES
 from lakehouse.spec.table.service_settings import service_settings
 from lakehouse.spec.table.services import BY_PARTITION, SERVICE_SPECS, SERVICES, ServiceSpec, service_spec
@@ -101,8 +102,8 @@ def test_service_has_four_methods_and_plan_writes_nothing(spec: ServiceSpec, tab
 @pytest.mark.parametrize("spec", SERVICE_SPECS, ids=lambda spec: spec.name)
 def test_service_is_assessed_and_run_as_a_job(spec: ServiceSpec, table: Table) -> None:
     assert assess(table.services, spec.name, force=True).reason
-    report = run_service(spec.name, table, JobCommand(verb=spec.name, action="run", table="t", force=True))
-    assert isinstance(report, JobReport) and report.error is None
+    report = run_service(spec.name, table, ServiceCommand(service=spec.name, table="t", force=True))
+    assert isinstance(report, ServiceReport) and report.error is None
 
 
 @pytest.mark.parametrize("spec", SERVICE_SPECS, ids=lambda spec: spec.name)
