@@ -48,13 +48,26 @@ class ActionSpec:
 
     @property
     def is_of_service(self) -> bool:
-        """Whether the action is about a service, so that the permission is that of the DAG of the service."""
+        """Whether the action is about a service, so that it needs the permission for the DAG of the service."""
         return "service" in self.required
 
     @property
     def by_dag(self) -> bool:
         """Whether a DAG run does the action."""
         return bool(self.preview)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """What an action would do, in sentences; `nothing_to_do` if it would change nothing."""
+
+    sentences: _Words
+    nothing_to_do: bool = False
+
+    @classmethod
+    def none(cls, reason: str) -> Effects:
+        """Return the effects of an action that would change nothing, for a reason without a full stop."""
+        return cls(sentences=(f"Nothing to do: {reason}.",), nothing_to_do=True)
 
 
 _TABLE = ("--table", "{table}")

@@ -34,7 +34,7 @@ class _Count(int):
 
 
 def work_text(service: str, predicted: Mapping[str, Any]) -> str:
-    """Return what a run would do, and its benefit; an empty text without a prediction.
+    """Return the work of a run and its benefit as a sentence; an empty string without a prediction.
 
     Args:
         service: Name of the service.
@@ -57,7 +57,7 @@ def work_text(service: str, predicted: Mapping[str, Any]) -> str:
 
 
 def about(seconds: float) -> str:
-    """Return a predicted or elapsed time, rounded as people say it: ` in about 10 s`; empty for an unknown time."""
+    """Return a predicted or elapsed time, rounded: ` in about 10 s`; empty for an unknown time."""
     return f" in about {elapsed_text(seconds)}" if seconds > 0 else ""
 
 

@@ -116,10 +116,7 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
     """
     check_conf(context)
     params = context.get("params") or {}
-    # A DAG of a user may have an interval for another service. The DAG of this service has none to ignore.
-    own_dag = getattr(context.get("dag"), "dag_id", "") == f"services.{service}"
-    if own_dag and (params.get("partitions") or params_interval(context)):
-        require_by_partition(service_spec(service))
+    _check_partitions(service, context, params)
     tables = text_list(params.get("tables"), "the run's params: tables")
     named = [word for name in tables for word in ("--table", name)]
     forced = params.get("force") or params.get("partitions") or service_interval(service, context) is not None
@@ -130,16 +127,32 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
         state = "runs now" if decision.runs_now else "waits"
         log.info("%s: %s: %s: %s", decision.table, state, decision.code, decision.reason)
     batches = [list(batch) for batch in due.batches.get(service, ())]
-    waiting = [decision for decision in due.decisions if forced and decision.requested and not decision.runs_now]
-    if not params.get("dry_run"):
-        if waiting:
-            # Another run may work on this table for another day of the same backfill, so this request must wait.
-            reasons = "; ".join(f"{decision.table}: {decision.reason}" for decision in waiting)
-            raise reschedule(context, f"a requested run has to wait: {reasons}")
-        return batches
-    for name in (name for batch in batches for name in batch):
-        log.info("%s would do:\n%s", name, run_command([service, "plan", "--dry-run", "--table", name]))
-    return []
+    if params.get("dry_run"):
+        for name in (name for batch in batches for name in batch):
+            log.info("%s would do:\n%s", name, run_command([service, "plan", "--dry-run", "--table", name]))
+        return []
+    if forced:
+        _wait_for_requested(due, context)
+    return batches
+
+
+def _check_partitions(service: str, context: Context, params: Mapping[str, Any]) -> None:
+    """Raise UserError if the params of a run limit a service to partitions that works on whole tables."""
+    # A DAG of a user may have an interval for another service. The DAG of this service has none to ignore.
+    own_dag = getattr(context.get("dag"), "dag_id", "") == f"services.{service}"
+    if own_dag and (params.get("partitions") or params_interval(context)):
+        require_by_partition(service_spec(service))
+
+
+def _wait_for_requested(due: DueServices, context: Context) -> None:
+    """Reschedule the task if a requested table has to wait.
+
+    Another run may work on this table for another day of the same backfill.
+    """
+    waiting = [decision for decision in due.decisions if decision.requested and not decision.runs_now]
+    if waiting:
+        reasons = "; ".join(f"{decision.table}: {decision.reason}" for decision in waiting)
+        raise reschedule(context, f"a requested run has to wait: {reasons}")
 
 
 @task

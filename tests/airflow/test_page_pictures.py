@@ -303,7 +303,12 @@ DIALOGS = {
     "remove_policy": View(
         path=f"/table/{REAL}?tab=policies", clicks=(("Remove policy", "button"),), then=("What would happen",)
     ),
-    "rollback": View(path=f"/table/{REAL}", clicks=(("Roll back", "td button"),), then=("a savepoint keeps",)),
+    "rollback": View(
+        path=f"/table/{REAL}",
+        clicks=(("Roll back", "td button"),),
+        then=("What would happen",),
+        stubs={"/description": _stub({**DESCRIPTION, "savepoints": []}), "actions/preview": _stub(EFFECTS)},
+    ),
     "rollback_failed": View(
         path=f"/table/{REAL}", clicks=(("Roll back failed writes", "button"),), then=("What would happen",)
     ),

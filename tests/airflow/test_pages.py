@@ -184,6 +184,11 @@ def test_overview_shows_schema_commits_savepoints_and_file_sizes(server: ApiServ
         "MERGE_ON_READ", "key order_id", "partition day", "order_id", "before the migration", "upsert", "File sizes"
     )
     tab.see("60 changed")
+    # The fixture made a savepoint of the newest commit.
+    tab.see("A savepoint keeps this commit, so it cannot be rolled back.")
+    assert "Roll back" not in tab.run(
+        "[...document.querySelectorAll('[aria-label=\"Last commits\"] button')].map((b) => b.innerText)"
+    )
     histogram = "document.querySelectorAll('svg[aria-label^=\"Sizes of base files\"]').length"
     assert until(lambda: tab.run(histogram) == 1), tab.text()
     assert tab.errors == []
@@ -274,7 +279,8 @@ def test_timeline_draws_instants_and_decodes_the_chosen_one(server: ApiServer, t
     assert int(tab.run("document.querySelector('canvas').dataset.boxes")) >= 2
     (newest, *_) = reversed(server.api("tables/sales.orders/timeline")["instants"])
     tab.click(newest)
-    tab.see(f"Instant {newest}", "updates: 60", "partitions (4)", "files (4)")
+    shown = tab.see(f"Instant {newest}", "updates: 60", "partitions (4)", "files (4)")
+    assert "A savepoint keeps this commit" in shown and "Roll back" not in shown
     tab.screenshot(picture("timeline", tmp_path), height=620)
     assert f"instant={newest}" in tab.run("location.search")
     tab.fill("service", "savepoint")
@@ -429,6 +435,26 @@ def test_rollback_names_the_files_and_starts_a_dag_run(server: ApiServer, tab: P
         "[...document.querySelectorAll('a')].find(a => a.innerText === 'Open the DAG run').getAttribute('href')"
     )
     assert href.startswith("/dags/lakehouse.actions/runs/lakehouse_action_")
+
+
+def test_action_with_nothing_to_do_cannot_be_confirmed(server: ApiServer, tab: Page) -> None:
+    open_table(server, tab)
+    tab.see("before the migration")
+    tab.click("Savepoint")
+    tab.click("Show what would happen")
+    tab.see("What would happen", "Nothing to do: ")
+    (shown,) = tab.run(
+        "[...document.querySelectorAll('[role=dialog] button')].filter((b) => b.innerText === 'Confirm')"
+        ".map((b) => [b.disabled, b.title])"
+    )
+    assert shown == [True, "The action would change nothing, so there is nothing to confirm."]
+    tab.click("Cancel")
+    tab.click("Roll back failed writes")
+    tab.see("0 failed writes would be rolled back")
+    enabled = (
+        "[...document.querySelectorAll('[role=dialog] button')].some((b) => b.innerText === 'Confirm' && !b.disabled)"
+    )
+    assert tab.run(enabled)
 
 
 def test_table_that_cannot_be_read_still_shows_its_services_and_policies(server: ApiServer, tab: Page) -> None:

@@ -190,7 +190,7 @@ def test_table_and_policy_change_are_described_and_wrong_names_refused(catalog: 
         page = table_page(session, "n0.t0000", NOW)
         assert [line.service for line in page.services] == list(SERVICES)
         assert page.services[0].run is not None and page.services[0].run.state == "running"
-        (change,) = policy_change(session, "n0.t0000", "clean", {"commits_retained": 77})
+        (change,) = policy_change(session, "n0.t0000", "clean", {"commits_retained": 77}).sentences
         assert change.startswith("clean.commits_retained of n0.t0000 becomes 77; it is ")
         with pytest.raises(UserError, match="commits_retained"):
             policy_change(session, "n0.t0000", "clean", {"commits_retaind": 7})
@@ -250,7 +250,9 @@ def test_stop_names_the_other_tables_of_the_job_and_refuses_runs_without_airflow
         found = active_run(session, tables[0], "clustering", rows[0].run_id)
         assert found.task == AirflowTask(dag="services.schedule", run="r", task="run", map_index=2)
         assert found.tables == tables
-        text = " ".join(stop_effects(found, tables[0], is_finished=False))
+        text = " ".join(stop_effects(found, tables[0], is_finished=False).sentences)
+        ended = stop_effects(found, tables[0], is_finished=True)
+        assert ended.nothing_to_do and ended.sentences[0].startswith("Nothing to do: the task")
         assert "run[2] of the DAG services.schedule" in text
         assert "works on n1.t0005" in text and "3 of 8 file groups" in text
         with pytest.raises(UserError, match="'other' of clustering is active"):
@@ -267,14 +269,16 @@ def test_policy_of_a_namespace_names_the_tables_that_keep_their_values(catalog: 
         session.add(PolicyRow(namespace="n3", name="t0003", settings={"commits_retained": 5}, **fixed))
         session.flush()
         changes = namespace_policy_change(session, "n3", "clean", {"commits_retained": 30})
-        assert changes == (
+        assert not changes.nothing_to_do
+        assert changes.sentences == (
             "clean.commits_retained of all tables of n3 becomes 30; it is 20.",
             "Tables with a value of their own keep it: n3.t0003.",
         )
         removed = policy_removal(session, PolicyScope(namespace="n3", name="t0003"), "clean")
-        assert removed[0] == "The policy of clean for n3.t0003 is removed: commits_retained=5."
-        (nothing,) = policy_removal(session, PolicyScope(namespace="n3"), "ttl")
-        assert nothing.startswith("Nothing to do")
+        assert removed.sentences[0] == "The policy of clean for n3.t0003 is removed: commits_retained=5."
+        nothing = policy_removal(session, PolicyScope(namespace="n3"), "ttl")
+        assert nothing.nothing_to_do
+        assert nothing.sentences == ("Nothing to do: there is no policy of ttl for all tables of n3.",)
         with pytest.raises(UserError, match="no namespace 'n33'"):
             namespace_policy_change(session, "n33", "clean", {"commits_retained": 30})
         session.rollback()

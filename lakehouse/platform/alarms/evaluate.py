@@ -21,8 +21,10 @@ def evaluate(rules: AlarmRules, facts: TableFacts, *, by_time_only: bool = False
         facts: Facts about the table.
         by_time_only: Evaluate only rules whose measures change without a commit.
     """
-    found = [problem for rule in active(rules, facts, by_time_only=by_time_only) for problem in _problems(rule, facts)]
-    return tuple(sorted(found, key=lambda problem: -problem.severity))
+    problems = [
+        problem for rule in active(rules, facts, by_time_only=by_time_only) for problem in _problems(rule, facts)
+    ]
+    return tuple(sorted(problems, key=lambda problem: -problem.severity))
 
 
 def active(rules: AlarmRules, facts: TableFacts, *, by_time_only: bool = False) -> Sequence[AlarmRule]:

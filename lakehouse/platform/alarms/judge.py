@@ -55,23 +55,23 @@ def judge(
     if not entries:
         return Judgement(problems={}, changes=AlarmChanges())
     facts = {
-        table: replace(found, service_errors=service_errors.get(table, {}))
-        for table, found in _facts(catalog, rules, entries, states).items()
+        table: replace(measured, service_errors=service_errors.get(table, {}))
+        for table, measured in _facts(catalog, rules, entries, states).items()
     }
-    found = {entry.id: evaluate(rules, facts[entry.id]) for entry in entries}
+    problems = {entry.id: evaluate(rules, facts[entry.id]) for entry in entries}
     # Rules that read numbers cannot be resolved on a table that cannot be read.
     evaluated = {
         entry.id: Evaluated(
-            problems=found[entry.id], rules=None if facts[entry.id].error is None else _names(rules, facts[entry.id])
+            problems=problems[entry.id], rules=None if facts[entry.id].error is None else _names(rules, facts[entry.id])
         )
         for entry in entries
     }
-    kept = {
-        entry.id: _kept(states[entry.id], found[entry.id], evaluated[entry.id].rules)
+    all_problems = {
+        entry.id: _kept(states[entry.id], problems[entry.id], evaluated[entry.id].rules)
         for entry in entries
         if entry.id in states
     }
-    return Judgement(problems=kept, changes=catalog.alarms.record(evaluated))
+    return Judgement(problems=all_problems, changes=catalog.alarms.record(evaluated))
 
 
 def judge_by_time(catalog: Catalog, rules: AlarmRules) -> Judgement:
@@ -82,15 +82,19 @@ def judge_by_time(catalog: Catalog, rules: AlarmRules) -> Judgement:
     now = catalog.clock.now_ms()
     runs, leases = catalog.history.runs_since(now - _window_ms(rules, of_runs=True)), _leases(catalog)
     by_time = frozenset(names_of(rule for rule in rules.rules if MEASURES[rule.measure].by_time))
-    found: dict[int, tuple[Problem, ...]] = {}
+    new_problems: dict[int, tuple[Problem, ...]] = {}
     for table, watched in tables.items():
         state = states.get(table, TableState())
         facts = _of(watched, state, now, runs.get(table, {}), leases.get(watched.identifier, {}))
-        found[table] = evaluate(rules, facts, by_time_only=True)
-    changes = catalog.alarms.record({table: Evaluated(problems=p, rules=by_time) for table, p in found.items()})
-    kept = {table: _kept(states[table], problems, by_time) for table, problems in found.items() if table in states}
-    catalog.states.record_problems({t: problems for t, problems in kept.items() if problems != states[t].problems})
-    return Judgement(problems=kept, changes=changes)
+        new_problems[table] = evaluate(rules, facts, by_time_only=True)
+    changes = catalog.alarms.record({table: Evaluated(problems=p, rules=by_time) for table, p in new_problems.items()})
+    all_problems = {
+        table: _kept(states[table], problems, by_time) for table, problems in new_problems.items() if table in states
+    }
+    catalog.states.record_problems(
+        {t: problems for t, problems in all_problems.items() if problems != states[t].problems}
+    )
+    return Judgement(problems=all_problems, changes=changes)
 
 
 def _facts(
@@ -141,23 +145,25 @@ def _watched(entry: TableEntry | InvalidEntry) -> WatchedTable:
 
 def _leases(catalog: Catalog) -> dict[str, dict[str, int]]:
     """Return the expiry times of unreleased leases by table and service."""
-    found: dict[str, dict[str, int]] = {}
+    leases: dict[str, dict[str, int]] = {}
     for key, expired_ms in catalog.leases.expired().items():
         table, _, service = key.partition("/")
-        found.setdefault(table, {})[service] = expired_ms
-    return found
+        leases.setdefault(table, {})[service] = expired_ms
+    return leases
 
 
 def _names(rules: AlarmRules, facts: TableFacts) -> frozenset[str]:
     """Return the rules that can be evaluated on a table that cannot be read."""
-    known = active(rules, facts)
-    return frozenset(names_of(rule for rule in known if MEASURES[rule.measure].by_time or rule.measure == "unreadable"))
+    rules_of_table = active(rules, facts)
+    return frozenset(
+        names_of(rule for rule in rules_of_table if MEASURES[rule.measure].by_time or rule.measure == "unreadable")
+    )
 
 
-def _kept(state: TableState, found: Sequence[Problem], rules: frozenset[str] | None) -> tuple[Problem, ...]:
+def _kept(state: TableState, problems: Sequence[Problem], rules: frozenset[str] | None) -> tuple[Problem, ...]:
     """Return the problems of a table: new ones, and stored ones of rules that were not evaluated."""
     stored = () if rules is None else tuple(one for one in state.problems if one.rule not in rules)
-    return tuple(sorted((*found, *stored), key=lambda problem: -problem.severity))
+    return tuple(sorted((*problems, *stored), key=lambda problem: -problem.severity))
 
 
 def _window_ms(rules: AlarmRules, *, of_runs: bool) -> int:

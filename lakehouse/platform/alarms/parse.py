@@ -70,8 +70,8 @@ def _rule(name: str, given: Section, before: AlarmRule | None) -> AlarmRule:
     unit = MEASURES[measure].unit
     changes = _changes(given, measure)
     if before is not None and measure == before.measure:
-        kept = {key: getattr(before, key) for key in AlarmRule.__slots__ if key not in ("name", "measure", "unit")}
-        changes = {**kept, **changes}
+        inherited = {key: getattr(before, key) for key in AlarmRule.__slots__ if key not in ("name", "measure", "unit")}
+        changes = {**inherited, **changes}
     changes.setdefault("above", 0.0 if unit is Unit.FLAG else None)
     for key in _REQUIRED[1:]:
         if changes.get(key) is None:
@@ -101,7 +101,7 @@ def _changes(given: Section, measure: str) -> dict[str, Any]:
 
 def _overrides(page: Section, rules: Mapping[str, AlarmRule]) -> list[RuleOverride]:
     scopes = page.section("overrides", "overrides")
-    found = []
+    overrides = []
     for scope in scopes.nodes if scopes is not None else ():
         assert scopes is not None
         section = scopes.section(scope, f"the overrides of {scope}")
@@ -112,8 +112,8 @@ def _overrides(page: Section, rules: Mapping[str, AlarmRule]) -> list[RuleOverri
             given = section.section(name, f"the override of {name}")
             assert given is not None
             given.only(tuple(key for key in _KEYS if key != "measure"))
-            found.append(RuleOverride(scope=scope, rule=name, changes=_changes(given, rules[name].measure)))
-    return found
+            overrides.append(RuleOverride(scope=scope, rule=name, changes=_changes(given, rules[name].measure)))
+    return overrides
 
 
 def _quantity(given: Section, key: str, unit: Unit) -> float:
@@ -138,7 +138,7 @@ def _quantity(given: Section, key: str, unit: Unit) -> float:
 
 
 def _template(given: Section, key: str, *, flag: bool) -> str:
-    """Return a text with fields; unless `flag`, it must have the value and the threshold."""
+    """Return a template; unless `flag`, it must contain the value and the threshold."""
     text = given.text(key)
     try:
         names = [name for _, name, _, _ in Formatter().parse(text) if name is not None]

@@ -1,4 +1,4 @@
-"""Rules of alarms as values: a measure, a limit, a severity, and the texts of the problem."""
+"""Rules of alarms as values: a measure, a limit, a severity, and the sentences about the problem."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class AlarmRules:
         for override in sorted(self.overrides, key=lambda one: "." in one.scope):
             if override.covers(table):
                 changes[override.rule] = {**changes.get(override.rule, {}), **override.changes}
-        found = [replace(rule, **changes.get(rule.name, {})) for rule in self.rules]
-        return tuple(rule for rule in found if rule.enabled)
+        changed_rules = [replace(rule, **changes.get(rule.name, {})) for rule in self.rules]
+        return tuple(rule for rule in changed_rules if rule.enabled)
 
     def window_s(self, measures: Collection[str]) -> float:
         """Return the longest window of the rules on some measures and of their overrides, at least a day."""

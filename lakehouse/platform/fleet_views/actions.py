@@ -27,7 +27,7 @@ from lakehouse.spec.contracts.pages import ActionRecord, ActionsPage
 from lakehouse.spec.quantities import LARGEST_LONG
 from lakehouse.spec.secrets import redact, redact_text
 
-#: Characters of a JSON document in a list of actions; those of a text, and the parts of a list, if it is longer.
+#: Limits of a list of actions: characters of a JSON document, and characters of a string and parts of a list in it.
 _LONGEST_SHOWN, _LONGEST_TEXT, _MOST_PARTS = 16_384, 500, 20
 #: Time after which no server still does an action that it does while the user waits.
 _LONGEST_DIRECT_MS = 600_000
@@ -80,7 +80,7 @@ def record_action(session: Session, new: NewAction, now_ms: int) -> int:
 
 
 def request_service(session: Session, action: int, now_ms: int) -> int:
-    """Write the request of a service that an action asks for, and return its number."""
+    """Write the service request of an action, and return its number."""
     row = _action(session, action)
     assert row.table_id is not None, "an action of a table that exists"
     chosen = list(row.parameters.get("partitions") or ())
@@ -106,7 +106,7 @@ def follow_run(session: Session, action: int, dag: str, run: str) -> None:
 
 
 def end_action(session: Session, action: int, state: ActionState, result: Mapping[str, Any]) -> None:
-    """Record the state and the result of an action; secrets in texts are hidden, and a long result is shortened."""
+    """Record the state and the result of an action; secrets are redacted, and a long result is shortened."""
     row = _action(session, action)
     row.state = state
     clean = {name: redact_text(part) if isinstance(part, str) else part for name, part in result.items()}

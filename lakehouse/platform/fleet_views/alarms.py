@@ -27,13 +27,15 @@ class AlarmQuery:
 def alarms_page(session: Session, query: AlarmQuery, now_ms: int) -> AlarmsPage:
     """Return one page of alarms: open ones with the most severe first, resolved ones with the newest first."""
     name = func.coalesce(full_name_column(), "")
-    found = select(AlarmRow, name).outerjoin(TableRow, TableRow.id == AlarmRow.table_id)
-    found = found.where(AlarmRow.resolved_ms.is_not(None) if query.resolved else AlarmRow.resolved_ms.is_(None))
+    statement = select(AlarmRow, name).outerjoin(TableRow, TableRow.id == AlarmRow.table_id)
+    statement = statement.where(AlarmRow.resolved_ms.is_not(None) if query.resolved else AlarmRow.resolved_ms.is_(None))
     if query.search:
-        found = found.where(func.lower(name + " " + AlarmRow.rule).contains(query.search.lower(), autoescape=True))
-    total = session.scalar(select(func.count()).select_from(found.with_only_columns(AlarmRow.id).subquery()))
+        statement = statement.where(
+            func.lower(name + " " + AlarmRow.rule).contains(query.search.lower(), autoescape=True)
+        )
+    total = session.scalar(select(func.count()).select_from(statement.with_only_columns(AlarmRow.id).subquery()))
     order = (AlarmRow.resolved_ms.desc(),) if query.resolved else (AlarmRow.severity.desc(), AlarmRow.raised_ms.desc())
-    page = found.order_by(*order, AlarmRow.id).offset(query.paging.offset).limit(query.paging.limit)
+    page = statement.order_by(*order, AlarmRow.id).offset(query.paging.offset).limit(query.paging.limit)
     silences = [silence_line(row) for row in session.scalars(select(SilenceRow).where(SilenceRow.until_ms > now_ms))]
     return AlarmsPage(
         now_ms=now_ms,

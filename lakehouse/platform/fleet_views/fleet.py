@@ -25,7 +25,7 @@ _HISTORY_MS, _STEP_MS = 7 * _DAY_MS, 6 * 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetQuery:
-    """Filter, order and page of the tables. `search` is a part of a table's full name; empty texts match all."""
+    """Filter, order and page of the tables. `search` is a part of a table's full name; an empty string matches all."""
 
     search: str = ""
     namespace: str = ""
@@ -42,8 +42,8 @@ def fleet_page(session: Session, query: FleetQuery, now_ms: int) -> FleetPage:
     matching = _filtered(columns.outerjoin(TableStateRow).outerjoin(SpecRow, of_version), query)
     total = session.scalar(select(func.count()).select_from(matching.with_only_columns(TableRow.id).subquery()))
     paged = matching.order_by(*_order(query)).offset(query.paging.offset).limit(query.paging.limit)
-    found = session.execute(paged).all()
-    ids = [table.id for table, *_ in found]
+    page_rows = session.execute(paged).all()
+    ids = [table.id for table, *_ in page_rows]
     runs, history = _newest_runs(session, ids), _history(session, ids, now_ms)
     rows = tuple(
         replace(
@@ -53,7 +53,7 @@ def fleet_page(session: Session, query: FleetQuery, now_ms: int) -> FleetPage:
             last_run=runs.get(table.id),
             history=history.get(table.id, ()),
         )
-        for table, state, author, kind in found
+        for table, state, author, kind in page_rows
     )
     namespaces = tuple(session.scalars(select(NamespaceRow.name).order_by(NamespaceRow.name)))
     return FleetPage(now_ms=now_ms, total=total or 0, offset=query.paging.offset, rows=rows, namespaces=namespaces)
@@ -77,8 +77,8 @@ def fleet_row(table: TableRow, state: TableStateRow | None) -> FleetRow:
 
 def problems_of(state: TableStateRow | None) -> tuple[TableProblem, ...]:
     """Return the problems that rules found in a table, the worst first."""
-    found = [problem_of(stored) for stored in (state.problems or ()) if isinstance(stored, Mapping)] if state else []
-    return tuple(sorted(found, key=lambda problem: -problem.severity))
+    problems = [problem_of(stored) for stored in (state.problems or ()) if isinstance(stored, Mapping)] if state else []
+    return tuple(sorted(problems, key=lambda problem: -problem.severity))
 
 
 def problem_of(stored: Mapping[str, Any]) -> TableProblem:

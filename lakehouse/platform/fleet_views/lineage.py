@@ -68,8 +68,8 @@ class _Fleet:
 
     def upstream(self, identifier: str) -> list[str]:
         """Return the tables of the catalog that a table is derived from."""
-        found = (self.table_at(location) for location in self.members[identifier].reads)
-        return [name for name in found if name is not None]
+        names = (self.table_at(location) for location in self.members[identifier].reads)
+        return [name for name in names if name is not None]
 
 
 def table_lineage(session: Session, identifier: str, now_ms: int, environ: Mapping[str, str]) -> TableLineage:

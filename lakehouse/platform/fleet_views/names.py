@@ -18,8 +18,8 @@ def table_row(session: Session, identifier: str) -> TableRow:
     namespace, _, name = identifier.rpartition(".")
     row = session.scalar(select(TableRow).filter_by(namespace=namespace, name=name))
     if row is None:
-        known = [f"{space}.{table}" for space, table in session.execute(select(TableRow.namespace, TableRow.name))]
+        names = [f"{space}.{table}" for space, table in session.execute(select(TableRow.namespace, TableRow.name))]
         raise UnknownTableError(
-            f"no table {identifier!r} in this catalog.{nearest(identifier, known)}", table=identifier
+            f"no table {identifier!r} in this catalog.{nearest(identifier, names)}", table=identifier
         )
     return row

@@ -19,6 +19,7 @@ from lakehouse.platform.catalog.models import NamespaceRow, PolicyRow, SpecRow, 
 from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
 from lakehouse.platform.catalog.policy_view import PolicyFacts, table_policies
 from lakehouse.platform.fleet_views.names import table_row
+from lakehouse.spec.actions import Effects
 from lakehouse.spec.contracts.document import mirror
 from lakehouse.spec.contracts.policies import PolicyOrigin, PolicySetting, TablePolicies
 from lakehouse.spec.secrets import redact_text
@@ -61,8 +62,8 @@ def policies_of(session: Session, namespace: str) -> ServicePolicies:
 
 def policy_change(
     session: Session, identifier: str, service: str, settings: Mapping[str, Any], pattern: str = ""
-) -> tuple[str, ...]:
-    """Return the sentences that describe what a change of a table's policy would change; check the values.
+) -> Effects:
+    """Return what a change of a table's policy would change; check the values.
 
     Raises UserError for an unknown setting and an invalid value.
     """
@@ -74,13 +75,12 @@ def policy_change(
     }
     before |= {setting.setting: setting for setting in line.settings if pattern and setting.pattern == pattern}
     where = f"partitions of {identifier} that match {pattern}" if pattern else identifier
-    return tuple(_change(f"{service}.{name} of {where}", value, before.get(name)) for name, value in settings.items())
+    changes = [_change(f"{service}.{name} of {where}", value, before.get(name)) for name, value in settings.items()]
+    return Effects(sentences=tuple(changes))
 
 
-def namespace_policy_change(
-    session: Session, namespace: str, service: str, settings: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """Return the sentences that describe what a change of a namespace's policy would change; check the values.
+def namespace_policy_change(session: Session, namespace: str, service: str, settings: Mapping[str, Any]) -> Effects:
+    """Return what a change of a namespace's policy would change; check the values.
 
     Raises UserError for an unknown namespace or setting, and an invalid value.
     """
@@ -95,27 +95,31 @@ def namespace_policy_change(
         name for name, spec in _declared(session, namespace).items() if set(spec.get(service) or {}) & {*settings}
     ]
     query = select(PolicyRow.name, PolicyRow.settings).filter_by(namespace=namespace, service=service)
-    declared += [name for name, found in session.execute(query) if name and set(found) & {*settings}]
+    declared += [name for name, own_settings in session.execute(query) if name and set(own_settings) & {*settings}]
     tables = [f"{namespace}.{name}" for name in sorted({*declared})]
-    return (*changes, *((f"Tables with a value of their own keep it: {some(tables)}.",) if tables else ()))
+    exceptions = (f"Tables with a value of their own keep it: {some(tables)}.",) if tables else ()
+    return Effects(sentences=(*changes, *exceptions))
 
 
-def policy_removal(session: Session, scope: PolicyScope, service: str) -> tuple[str, ...]:
-    """Return the sentences that describe what removing a policy would change; raise UserError for an unknown scope."""
+def policy_removal(session: Session, scope: PolicyScope, service: str) -> Effects:
+    """Return what removing a policy would change; raise UserError for an unknown scope."""
     where = f"all tables of {scope.namespace}" if not scope.name else f"{scope.namespace}.{scope.name}"
     where += f", partitions that match {scope.pattern}" if scope.pattern else ""
     own = _own_settings(session, scope.namespace, scope.name, service, scope.pattern)
     if not own:
-        return (f"Nothing to do: there is no policy of {service} for {where}.",)
+        return Effects.none(f"there is no policy of {service} for {where}")
     values = ", ".join(f"{name}={_value_text(value)}" for name, value in own.items())
-    return (f"The policy of {service} for {where} is removed: {values}.", "Settings of wider scopes apply again.")
+    removed = f"The policy of {service} for {where} is removed: {values}."
+    return Effects(sentences=(removed, "Settings of wider scopes apply again."))
 
 
 def _own_settings(session: Session, namespace: str, name: str, service: str, pattern: str) -> dict[str, Any]:
     """Return the settings of exactly one scope."""
     if session.get(NamespaceRow, namespace) is None:
-        known = list(session.scalars(select(NamespaceRow.name)))
-        raise UserError(f"no namespace {namespace!r} in this catalog.{nearest(namespace, known)}", namespace=namespace)
+        namespaces = list(session.scalars(select(NamespaceRow.name)))
+        raise UserError(
+            f"no namespace {namespace!r} in this catalog.{nearest(namespace, namespaces)}", namespace=namespace
+        )
     mine = {"namespace": namespace, "name": name, "service": service, "pattern": pattern}
     row = session.scalar(select(PolicyRow).filter_by(**mine))
     return {} if row is None else dict(row.settings)
@@ -147,7 +151,7 @@ def _declared(session: Session, namespace: str) -> dict[str, Mapping[str, Any]]:
     of_version = (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version)
     query = select(TableRow.name, SpecRow.document["services"]).join(SpecRow, of_version)
     rows = session.execute(query.where(TableRow.namespace == namespace))
-    return {name: found or {} for name, found in rows}
+    return {name: services or {} for name, services in rows}
 
 
 def _policy(row: PolicyRow) -> ServicePolicy:

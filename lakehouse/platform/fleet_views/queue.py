@@ -48,15 +48,15 @@ def _due(session: Session, query: QueueQuery) -> tuple[int, tuple[DueLine, ...]]
         RunRow.state == RunState.RUNNING,
     )
     name = full_name_column()
-    found: Any = select(DecisionRow, name, TableStateRow).join(TableRow, TableRow.id == DecisionRow.table_id)
-    found = found.outerjoin(TableStateRow, TableStateRow.table_id == TableRow.id)
+    statement: Any = select(DecisionRow, name, TableStateRow).join(TableRow, TableRow.id == DecisionRow.table_id)
+    statement = statement.outerjoin(TableStateRow, TableStateRow.table_id == TableRow.id)
     # A service that is switched off waits for nothing.
     enabled = DecisionRow.code != DecisionReason.DISABLED
-    found = found.where(DecisionRow.id.in_(newest), DecisionRow.due, enabled, ~active.exists())
-    found = _filtered(found, query, DecisionRow.service)
-    total = session.scalar(select(func.count()).select_from(found.with_only_columns(DecisionRow.id).subquery()))
+    statement = statement.where(DecisionRow.id.in_(newest), DecisionRow.due, enabled, ~active.exists())
+    statement = _filtered(statement, query, DecisionRow.service)
+    total = session.scalar(select(func.count()).select_from(statement.with_only_columns(DecisionRow.id).subquery()))
     order = (DecisionRow.deadline_ms.is_(None), DecisionRow.deadline_ms, DecisionRow.priority.desc(), DecisionRow.id)
-    page = found.order_by(*order).offset(query.paging.offset).limit(query.paging.limit)
+    page = statement.order_by(*order).offset(query.paging.offset).limit(query.paging.limit)
     lines = tuple(_line(row, table, state) for row, table, state in session.execute(page))
     return total or 0, lines
 
@@ -76,24 +76,24 @@ def _line(row: DecisionRow, table: str, state: TableStateRow | None) -> DueLine:
 def _runs(session: Session, query: QueueQuery, now_ms: int) -> tuple[int, tuple[RunRecord, ...]]:
     name = full_name_column()
     lease = (LeaseRow.key == name + "/" + RunRow.service) & (LeaseRow.owner == RunRow.run_id)
-    found: Any = select(RunRow, name, LeaseRow.expires_ms).join(TableRow, TableRow.id == RunRow.table_id)
-    found = _filtered(found.outerjoin(LeaseRow, lease), query, RunRow.service)
+    statement: Any = select(RunRow, name, LeaseRow.expires_ms).join(TableRow, TableRow.id == RunRow.table_id)
+    statement = _filtered(statement.outerjoin(LeaseRow, lease), query, RunRow.service)
     order: Any
     if query.section is QueueSection.RUNNING:
-        found, order = found.where(RunRow.state == RunState.RUNNING), RunRow.started_ms.asc()
+        statement, order = statement.where(RunRow.state == RunState.RUNNING), RunRow.started_ms.asc()
     else:
-        found, order = found.where(RunRow.ended_ms >= now_ms - _DAY_MS), RunRow.ended_ms.desc()
-    total = session.scalar(select(func.count()).select_from(found.with_only_columns(RunRow.id).subquery()))
-    page = found.order_by(order, RunRow.id).offset(query.paging.offset).limit(query.paging.limit)
+        statement, order = statement.where(RunRow.ended_ms >= now_ms - _DAY_MS), RunRow.ended_ms.desc()
+    total = session.scalar(select(func.count()).select_from(statement.with_only_columns(RunRow.id).subquery()))
+    page = statement.order_by(order, RunRow.id).offset(query.paging.offset).limit(query.paging.limit)
     rows = tuple(
         run_record(row, table, has_lease=(expires_ms or 0) > now_ms) for row, table, expires_ms in session.execute(page)
     )
     return total or 0, rows
 
 
-def _filtered(found: Any, query: QueueQuery, service: Any) -> Any:
+def _filtered(statement: Any, query: QueueQuery, service: Any) -> Any:
     if query.service:
-        found = found.where(service == query.service)
+        statement = statement.where(service == query.service)
     if query.search:
-        found = found.where(func.lower(full_name_column()).contains(query.search.lower(), autoescape=True))
-    return found
+        statement = statement.where(func.lower(full_name_column()).contains(query.search.lower(), autoescape=True))
+    return statement

@@ -31,7 +31,7 @@ class SilenceChange:
 def silence_change(
     session: Session, action: str, parameters: Mapping[str, Any], author: str, now_ms: int
 ) -> SilenceChange:
-    """Return the change that an action on silences asks for.
+    """Return the change that an action on silences requests.
 
     Raises UserError for a wrong duration, an unknown namespace and a silence that is not in force, UnknownTableError
     for an unknown table.
@@ -62,11 +62,11 @@ def apply_silence(session: Session, change: SilenceChange, now_ms: int) -> Mappi
 
 def _ending(session: Session, parameters: Mapping[str, Any], now_ms: int) -> SilenceChange:
     text, active = str(parameters["silence"]), active_silences(session, now_ms)
-    found = [silence for silence in active if str(silence.id) == text]
-    if not found:
-        known = ", ".join(str(silence.id) for silence in active) or "none"
-        raise UserError(f"no silence {text!r} is in force; in force: {known}", silence=text)
-    (silence,) = found
+    matches = [silence for silence in active if str(silence.id) == text]
+    if not matches:
+        numbers = ", ".join(str(silence.id) for silence in active) or "none"
+        raise UserError(f"no silence {text!r} is in force; in force: {numbers}", silence=text)
+    (silence,) = matches
     effects = (
         f"Alarms of {silence.rule or 'all rules'} of {silence.scope or 'all tables'} are sent again.",
         f"The silence is by {silence.author}: {silence.reason}",
@@ -81,7 +81,7 @@ def _unsent(session: Session, silence: Silence) -> tuple[str, ...]:
 
 
 def _open_alarms(session: Session, rule: str, scope: str) -> int:
-    """Return the number of open alarms of a rule and a scope; empty texts cover all."""
+    """Return the number of open alarms of a rule and a scope; an empty string matches all."""
     query = select(func.count()).select_from(AlarmRow).where(AlarmRow.resolved_ms.is_(None))
     if rule:
         query = query.where(AlarmRow.rule == rule)
@@ -97,5 +97,7 @@ def _check_scope(session: Session, scope: str) -> None:
         return
     if session.scalar(select(TableRow.id).where(full_name_column() == scope)) is not None:
         return
-    known = [*session.scalars(select(NamespaceRow.name)), *session.scalars(select(full_name_column()))]
-    raise UnknownTableError(f"no table and no namespace {scope!r} in this catalog.{nearest(scope, known)}", table=scope)
+    scopes = [*session.scalars(select(NamespaceRow.name)), *session.scalars(select(full_name_column()))]
+    raise UnknownTableError(
+        f"no table and no namespace {scope!r} in this catalog.{nearest(scope, scopes)}", table=scope
+    )

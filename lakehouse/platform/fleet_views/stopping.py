@@ -13,6 +13,7 @@ from lakehouse.platform.catalog.models import RunRow, TableRow
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.fleet_views.fleet import full_name_column
 from lakehouse.platform.fleet_views.names import table_row
+from lakehouse.spec.actions import Effects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,19 +74,20 @@ def active_run(session: Session, table: str, service: str, run: str) -> ActiveRu
     )
 
 
-def stop_effects(active: ActiveRun, table: str, is_finished: bool) -> tuple[str, ...]:
-    """Return the sentences that say what stopping a run would do."""
+def stop_effects(active: ActiveRun, table: str, is_finished: bool) -> Effects:
+    """Return what stopping a run would do."""
     if is_finished:
-        return (f"Nothing to do: the {active.task.text} has ended; the run ends when its lease expires.",)
+        return Effects.none(f"the {active.task.text} has ended; the run ends when its lease expires")
     others = [name for name in active.tables if name != table]
     shared = (f"The same job works on {some(others)}; these runs stop, too.",) if others else ()
-    return (
+    sentences = (
         f"The {active.task.text} is marked failed without a retry, and its processes end.",
         *shared,
         *((f"The run has done {active.progress}; this work is repeated.",) if active.progress else ()),
         f"Readers and writers see no change. A pending plan stays; the next run of {active.service} continues it.",
         f"The scheduler starts {active.service} again when it is due; pause it to prevent that.",
     )
+    return Effects(sentences=sentences)
 
 
 def _progress(progress: dict[str, object]) -> str:

@@ -66,8 +66,8 @@ def table_page(session: Session, identifier: str, now_ms: int) -> TablePage:
 
 def why_page(session: Session, identifier: str, service: str, now_ms: int) -> WhyPage:
     """Return the decisions and runs of a service of a table, the newest first."""
-    table, known = table_row(session, identifier), service_spec(service)
-    mine = {"table_id": table.id, "service": known.name}
+    table, spec = table_row(session, identifier), service_spec(service)
+    mine = {"table_id": table.id, "service": spec.name}
     decisions = select(DecisionRow).filter_by(**mine).order_by(DecisionRow.id.desc()).limit(_DECISIONS)
     runs = select(RunRow).filter_by(**mine).order_by(RunRow.started_ms.desc(), RunRow.id.desc()).limit(_RUNS)
     requests = select(RequestRow).filter_by(**mine, state=RequestState.OPEN).order_by(RequestRow.id)
@@ -107,8 +107,8 @@ def _services(session: Session, table: TableRow, spec: Mapping[str, Any], now_ms
         row.service: run_record(row, identifier, has_lease=active.get(row.service) == row.run_id)
         for row in session.scalars(last)
     }
-    asked = select(RequestRow.service, func.count()).filter_by(table_id=table.id, state=RequestState.OPEN)
-    requests: dict[str, int] = dict(session.execute(asked.group_by(RequestRow.service)).all())
+    open_requests = select(RequestRow.service, func.count()).filter_by(table_id=table.id, state=RequestState.OPEN)
+    requests: dict[str, int] = dict(session.execute(open_requests.group_by(RequestRow.service)).all())
     return tuple(
         ServiceLine(
             service=service,

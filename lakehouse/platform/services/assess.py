@@ -50,7 +50,7 @@ def _unfit(text: str) -> Assessment:
 
 
 def unreadable(text: str) -> Assessment:
-    """Return the assessment of a service whose state cannot be read; the text is the error."""
+    """Return the assessment of a service whose state cannot be read, with the error as its reason."""
     return Assessment(due=False, reason=f"cannot be read: {text}", unreadable=True)
 
 

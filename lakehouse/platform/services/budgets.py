@@ -28,7 +28,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a run does not start now: the code for programs, the text for people, and the end of the wait if known."""
+    """The reason why a run does not start now: its code, a sentence for people, and the end of the wait if known."""
 
     code: DecisionReason
     text: str

@@ -52,7 +52,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What is known of a service of a table from before: the stored due service, and its newest runs."""
+    """The history of a service of a table: the stored due service, and its newest runs."""
 
     stored: DueService | None = None
     runs: Sequence[Run] = ()
@@ -137,13 +137,13 @@ def decided(candidate: Candidate, choice: Choice, now_ms: int, claim: str = "") 
     """Return a due service with its new decision by the pass `claim`; None for a service that is not due."""
     if candidate.due is None:
         return None
-    known = candidate.due
+    before = candidate.due
     if candidate.started and not choice.chosen:
-        return replace(known, code=choice.code, starts_ms=None)
+        return replace(before, code=choice.code, starts_ms=None)
     return replace(
-        known,
+        before,
         code=choice.code,
-        reason=choice.reason if known.blocked is not None and choice.code is known.blocked else known.reason,
+        reason=choice.reason if before.blocked is not None and choice.code is before.blocked else before.reason,
         score=choice.assessed.score,
         starts_ms=choice.starts_ms,
         chosen_ms=now_ms if choice.chosen else None,

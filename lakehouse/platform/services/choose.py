@@ -2,7 +2,7 @@
 
 first    services that a user requested, then services past their deadline, the most overdue one first
 then     services by score: priority x benefit in objects / predicted seconds
-never    two services that hold the same file groups of a table, also if the more urgent one waits for a limit
+never    two services that hold the same file groups of a table, even if the more urgent one waits for a limit
          more runs or bytes than a budget allows; more runs than the slots finish before the next decision
 """
 
@@ -67,7 +67,7 @@ class AssessedService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The decision for one service: whether it runs now, the reason code, and the reason as text.
+    """The decision for one service: whether it runs now, the reason code, and the reason as a sentence.
 
     `starts_ms` is the time at which a wait ends, None if it is not known.
     """
@@ -80,11 +80,20 @@ class Choice:
 
 
 class RunStage(Enum):
-    """Why a run excludes others: it is active, an earlier pass chose it, or it is more urgent and waits."""
+    """Why a run excludes others: it is active, an earlier or this pass chose it, or it is more urgent and waits."""
 
     ACTIVE = "active"
     SUBMITTED = "submitted"
+    CHOSEN = "chosen"
     WAITING = "waiting"
+
+
+#: State of a run that holds file groups.
+_HOLDS = {
+    RunStage.ACTIVE: "runs on this table",
+    RunStage.SUBMITTED: "was chosen for this table by an earlier pass, and its job has not begun",
+    RunStage.CHOSEN: "is chosen for this table in this pass",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +164,7 @@ def choose_runs(services_assessed: Iterable[AssessedService], rules: Rules, *, n
             budget.take(assessed.assessment.cost.bytes, now_ms)
         if rules.slots is not None:
             rules.slots.take(assessed.seconds)
-        table_runs.append(_run(assessed, RunStage.ACTIVE))
+        table_runs.append(_run(assessed, RunStage.CHOSEN))
         code = _code(assessed, now_ms)
         chosen.append(Choice(assessed=assessed, chosen=True, code=code, reason=_why(assessed, now_ms)))
     return (*chosen, *waiting)
@@ -166,17 +175,17 @@ def batches(chosen: Sequence[AssessedService], *, max_tables: int, max_seconds: 
 
     The order is kept. A table that takes longer than `max_seconds` gets a separate batch.
     """
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     seconds = 0.0
     for assessed in chosen:
-        fits = found and len(found[-1]) < max_tables and seconds + assessed.seconds <= max_seconds
+        fits = groups and len(groups[-1]) < max_tables and seconds + assessed.seconds <= max_seconds
         if fits:
-            found[-1].append(assessed.table)
+            groups[-1].append(assessed.table)
             seconds += assessed.seconds
         else:
-            found.append([assessed.table])
+            groups.append([assessed.table])
             seconds = assessed.seconds
-    return tuple(tuple(batch) for batch in found)
+    return tuple(tuple(batch) for batch in groups)
 
 
 def urgency(assessed: AssessedService, now_ms: int) -> tuple[bool, bool, float, float, str, int]:
@@ -244,7 +253,7 @@ def _clash(assessed: AssessedService, running: Collection[RunningService]) -> Re
         if run.stage is RunStage.WAITING:
             text = f"{run.service} comes first on these file groups, and waits"
             return Refusal(code=DecisionReason.FILE_GROUPS_WANTED, text=text)
-        text = f"{run.service} runs on this table, and both hold file groups"
+        text = f"{run.service} {_HOLDS[run.stage]}, and both hold file groups"
         return Refusal(code=DecisionReason.FILE_GROUPS_HELD, text=text)
     return None
 
@@ -268,5 +277,5 @@ def _why(assessed: AssessedService, now_ms: int) -> str:
     work = work_text(assessed.service, {**assessed.assessment.cost.numbers, "seconds": assessed.seconds})
     overdue = _overdue_s(assessed, now_ms)
     late = f"{elapsed_text(overdue)} past its deadline" if overdue > 0 else ""
-    asked = "requested" if assessed.requested else ""
-    return "; ".join(part for part in (asked, assessed.assessment.reason, late, work) if part)
+    request = "requested" if assessed.requested else ""
+    return "; ".join(part for part in (request, assessed.assessment.reason, late, work) if part)

@@ -53,7 +53,7 @@ def release_claims(
     Raises:
         RetryableError: A pass holds the lease of the choice for minutes.
     """
-    found: list[ReleasedRun] = []
+    released_runs: list[ReleasedRun] = []
     decisions: dict[tuple[int, str], Decision] = {}
     with choice_lease(catalog):
         states = catalog.states.due()
@@ -62,21 +62,21 @@ def release_claims(
         runs = catalog.history.newest_runs(states.keys(), limit=1)
         due: dict[int, dict[str, DueService]] = {}
         for table, name in names.items():
-            for service, known in states[table].due.items():
-                after = released(known, claims)
-                if after == known or (name, service) in active:
+            for service, stored_due in states[table].due.items():
+                after = released(stored_due, claims)
+                if after == stored_due or (name, service) in active:
                     continue
                 if (tables and name not in tables) or (services and service not in services):
                     continue
-                if any(run.started_ms >= (known.chosen_ms or 0) for run in runs.get((table, service), ())):
+                if any(run.started_ms >= (stored_due.chosen_ms or 0) for run in runs.get((table, service), ())):
                     continue
                 due.setdefault(table, dict(states[table].due))[service] = after
-                decisions[(table, service)] = _released(known)
-                found.append(ReleasedRun(table=name, service=service, claim=known.claim))
+                decisions[(table, service)] = _released(stored_due)
+                released_runs.append(ReleasedRun(table=name, service=service, claim=stored_due.claim))
         catalog.states.record_due(due)
         if decisions:
             catalog.history.decide(decisions)
-    return tuple(found)
+    return tuple(released_runs)
 
 
 def _released(due: DueService) -> Decision:

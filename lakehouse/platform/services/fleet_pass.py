@@ -105,7 +105,7 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
         choices = choose_runs([one.assessed for one in candidates.values()], rules, now_ms=now_ms)
         jobs = _jobs(candidates, choices, settings.batch)
         choices = _within(jobs, choices, settings.batch.jobs)
-        found = Decided(
+        decided = Decided(
             services=settings.services,
             looks=looks,
             seen=seen,
@@ -115,7 +115,7 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
             now_ms=now_ms,
             claim=settings.claim,
         )
-        record_pass(catalog, found, settings.rules)
+        record_pass(catalog, decided, settings.rules)
     if measures is not None:
         for seen_table in looks.values():
             if seen_table.health is not None:
@@ -127,11 +127,11 @@ def run_pass(catalog: Catalog, settings: PassSettings, measures: Metrics | None 
 
 def _named(catalog: Catalog, settings: PassSettings) -> set[int]:
     """Return the ids of the named tables; raise UserError for an unknown one unless they are skipped."""
-    found = catalog.states.ids([full_name(table) for table in settings.tables])
-    if len(found) < len(settings.tables) and not settings.skip_unknown:
+    ids = catalog.states.ids([full_name(table) for table in settings.tables])
+    if len(ids) < len(settings.tables) and not settings.skip_unknown:
         # The error has the nearest known name.
         catalog.entries(settings.tables)
-    return set(found.values())
+    return set(ids.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +166,13 @@ def _look_at(
             )
             for entry in entries.values()
         ]
-        return {found.entry.id: found for found in (one.result() for one in started)}
+        return {seen.entry.id: seen for seen in (one.result() for one in started)}
 
 
 def _to_measure(catalog: Catalog, tables: Collection[int], now_ms: int, limits: LookLimits) -> set[int]:
     """Return the tables whose metadata table is listed to measure it: a few, and each of them once a day."""
-    known = catalog.states.of(tables)
-    measured = {table: known[table].numbers.metadata_ms or 0 if table in known else 0 for table in tables}
+    states = catalog.states.of(tables)
+    measured = {table: states[table].numbers.metadata_ms or 0 if table in states else 0 for table in tables}
     old = [table for table, at in measured.items() if at <= now_ms - limits.rotation_ms]
     return set(sorted(old, key=lambda table: (measured[table], table))[: limits.measured])
 
@@ -182,27 +182,27 @@ def _candidates(
 ) -> dict[Key, Candidate]:
     """Return the candidates of the tables that were looked at, and of the other tables with due services."""
     now_ms, looks, stored = catalog.clock.now_ms(), tables.looks, tables.stored
-    due = [table for table, found in looks.items() if any(seen.assessment.due for seen in found.services.values())]
-    asked = {table for table, _ in requested}
-    runs = catalog.history.newest_runs({*due, *(looks.keys() & asked)}, limit=_RUNS_OF_FORECAST)
-    found: dict[Key, Candidate] = {}
+    due = [table for table, seen in looks.items() if any(one.assessment.due for one in seen.services.values())]
+    requested_tables = {table for table, _ in requested}
+    runs = catalog.history.newest_runs({*due, *(looks.keys() & requested_tables)}, limit=_RUNS_OF_FORECAST)
+    candidates: dict[Key, Candidate] = {}
     for table, seen in looks.items():
         before = stored[table].due if table in stored else {}
         for service in seen.services:
-            known = before.get(service)
+            stored_due = before.get(service)
             past = Past(
-                stored=None if known is None else released(known, {settings.claim}),
+                stored=None if stored_due is None else released(stored_due, {settings.claim}),
                 runs=runs.get((table, service), ()),
                 requested=(table, service) in requested,
             )
-            found[(seen.entry.identifier, service)] = _candidate(seen, service, past, now_ms)
+            candidates[(seen.entry.identifier, service)] = _candidate(seen, service, past, now_ms)
     names = catalog.states.names(stored.keys() - looks.keys())
     for table, name in names.items():
-        for service, known in stored[table].due.items():
+        for service, stored_due in stored[table].due.items():
             if service in settings.services:
-                known = released(known, {settings.claim})
-                found[(name, service)] = _stored(table, name, service, known, now_ms)
-    return found
+                stored_due = released(stored_due, {settings.claim})
+                candidates[(name, service)] = _stored(table, name, service, stored_due, now_ms)
+    return candidates
 
 
 def _candidate(seen: Look, service: str, past: Past, now_ms: int) -> Candidate:

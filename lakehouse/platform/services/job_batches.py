@@ -15,7 +15,7 @@ from lakehouse.spec.contracts.fleet import JobResources, RunBounds, ServiceBatch
 from lakehouse.spec.table.services import service_spec
 
 _MIB, _GIB = 1 << 20, 1 << 30
-#: Bytes of a run for which one executor is enough, and those of one core.
+#: Bytes of a run for which one executor is enough, and bytes per core.
 _EXECUTOR_BYTES, _CORE_BYTES = 8 * _GIB, 2 * _GIB
 _MOST_CORES, _MOST_EXECUTORS = 4, 8
 _LEAST_MEMORY, _MOST_MEMORY = _GIB, 4 * _GIB
@@ -53,7 +53,7 @@ def job_batches(chosen: Sequence[ChosenRun], size: BatchSize) -> tuple[ServiceBa
 
     A requested run has a job of its own, so that it does not wait for others.
     """
-    found: list[list[ChosenRun]] = []
+    jobs: list[list[ChosenRun]] = []
     open_jobs: dict[tuple[str, RunBounds], list[ChosenRun]] = {}
     for run in chosen:
         key = run.assessed.service, run.bounds
@@ -63,10 +63,10 @@ def job_batches(chosen: Sequence[ChosenRun], size: BatchSize) -> tuple[ServiceBa
         if job is not None and fits and not run.assessed.requested:
             job.append(run)
             continue
-        found.append([run])
+        jobs.append([run])
         if not run.assessed.requested:
-            open_jobs[key] = found[-1]
-    return tuple(_batch(job) for job in found[: size.jobs])
+            open_jobs[key] = jobs[-1]
+    return tuple(_batch(job) for job in jobs[: size.jobs])
 
 
 def resources_of(service: str, run_bytes: int, bounds: RunBounds) -> JobResources:

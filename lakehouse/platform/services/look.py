@@ -45,7 +45,7 @@ class SeenService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a look at a table found. Times are UTC milliseconds.
+    """The state of a table at one look. Times are UTC milliseconds.
 
     Attributes:
         entry: The table.
@@ -76,7 +76,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookRequest:
-    """What a look assesses: services, those that a user requested, and whether it lists the metadata table."""
+    """The services to assess, the services that a user requested, and whether the metadata table is listed."""
 
     services: Sequence[str]
     now_ms: int
@@ -141,16 +141,18 @@ def _seen(entry: TableEntry, policies: ServicePolicies, request: LookRequest) ->
         if is_not_created(entry):
             return _without_table(entry, request)
         raise
-    found = table.services_as_loaded
-    seen = {service: _assessed(entry, policies, found, service, request.requested) for service in services}
-    active = _active(found)
-    health = table_health(found.table, small_file_bytes=found.policies.write.small_file_bytes)
-    writers = any(instant.requested in active for instant in pending_writes(found.table))
+    table_services = table.services_as_loaded
+    seen = {service: _assessed(entry, policies, table_services, service, request.requested) for service in services}
+    active = _active(table_services)
+    health = table_health(table_services.table, small_file_bytes=table_services.policies.write.small_file_bytes)
+    writers = any(instant.requested in active for instant in pending_writes(table_services.table))
     next_ms = next_writer_ms(entry, now_ms)
     after_ms = None if next_ms is None else next_writer_ms(entry, next_ms)
-    numbers = replace(_numbers(found, health, active), unpublished_since_ms=_unpublished_since_ms(entry, table))
+    numbers = replace(
+        _numbers(table_services, health, active), unpublished_since_ms=_unpublished_since_ms(entry, table)
+    )
     if request.measure_metadata:
-        numbers = replace(numbers, metadata_bytes=_metadata_bytes(found), metadata_ms=now_ms)
+        numbers = replace(numbers, metadata_bytes=_metadata_bytes(table_services), metadata_ms=now_ms)
     return Look(
         entry=entry,
         looked_ms=now_ms,
@@ -161,32 +163,36 @@ def _seen(entry: TableEntry, policies: ServicePolicies, request: LookRequest) ->
         writer_active=writers,
         next_writer_ms=next_ms,
         writer_gap_ms=None if next_ms is None or after_ms is None else after_ms - next_ms,
-        look_at_ms=_next_look_ms(found, seen, writers, now_ms),
+        look_at_ms=_next_look_ms(table_services, seen, writers, now_ms),
     )
 
 
 def _assessed(
-    entry: TableEntry, policies: ServicePolicies, found: TableServices, service: str, requested: Collection[str]
+    entry: TableEntry,
+    policies: ServicePolicies,
+    table_services: TableServices,
+    service: str,
+    requested: Collection[str],
 ) -> SeenService:
     try:
         settings = policies.scheduling_settings(entry.namespace, entry.name, entry.spec.services, service)
         if not settings.enabled and service not in requested and not service_spec(service).enabled_by_default:
-            # No policy enables the service, so the table is not asked for it.
+            # No policy enables the service, so it is not assessed.
             return SeenService(assessment=Assessment(due=False, reason="no policy enables it"), settings=settings)
-        return SeenService(assessment=assess(found, service, force=service in requested), settings=settings)
+        return SeenService(assessment=assess(table_services, service, force=service in requested), settings=settings)
     except Exception as error:
         log_fault(f"{entry.identifier}: {service}", error)
         return SeenService(assessment=unreadable(error_text(error)))
 
 
-def _active(found: TableServices) -> frozenset[str]:
-    """Return the pending instants with a heartbeat; a table without pending instants is not asked."""
-    pending = any(not instant.is_completed for instant in found.table.timeline)
-    return active_writes(found.table.env, found.policies.transaction) if pending else frozenset()
+def _active(table_services: TableServices) -> frozenset[str]:
+    """Return the pending instants with a heartbeat; heartbeats are listed only if there are pending instants."""
+    pending = any(not instant.is_completed for instant in table_services.table.timeline)
+    return active_writes(table_services.table.env, table_services.policies.transaction) if pending else frozenset()
 
 
-def _numbers(found: TableServices, health: TableHealth, active: Collection[str]) -> TableNumbers:
-    table = found.table
+def _numbers(table_services: TableServices, health: TableHealth, active: Collection[str]) -> TableNumbers:
+    table = table_services.table
     plans = table.timeline.where(action=_PLANNED, pending=True)
     return TableNumbers(
         last_commit_ms=health.newest_commit_ms,
@@ -197,18 +203,18 @@ def _numbers(found: TableServices, health: TableHealth, active: Collection[str])
         log_bytes=health.log_bytes,
         log_files=health.log_files,
         # The number of files of a bucket index follows from its buckets, and a clustering does not merge them.
-        small_files=None if found.policies.index.index_type.hashes_keys else health.small_files,
+        small_files=None if table_services.policies.index.index_type.hashes_keys else health.small_files,
         pending_plans=health.pending_plans,
         pending_writes=health.pending_writes,
         failed_plans=sum(plan.state is State.INFLIGHT and plan.requested not in active for plan in plans),
         instants=health.instants,
         rollbacks=health.rollbacks,
-        watermark_ms=_watermark_ms(table, found.policies),
+        watermark_ms=_watermark_ms(table, table_services.policies),
     )
 
 
-def _metadata_bytes(found: TableServices) -> int:
-    return sum(file.size_bytes for file in found.table.env.storage.list(_METADATA))
+def _metadata_bytes(table_services: TableServices) -> int:
+    return sum(file.size_bytes for file in table_services.table.env.storage.list(_METADATA))
 
 
 def _unpublished_since_ms(entry: TableEntry, table: Table) -> int | None:
@@ -228,10 +234,13 @@ def _watermark_ms(table: LoadedTable, policies: Policies) -> int | None:
 
 
 def _next_look_ms(
-    found: TableServices, seen: Mapping[str, SeenService], writer_active: bool, now_ms: int
+    table_services: TableServices, seen: Mapping[str, SeenService], writer_active: bool, now_ms: int
 ) -> int | None:
     pauses = [_WRITER_MS] if writer_active else []
-    by_time = "TIME" in found.policies.compaction.trigger or found.policies.clean.policy == "KEEP_LATEST_BY_HOURS"
+    by_time = (
+        "TIME" in table_services.policies.compaction.trigger
+        or table_services.policies.clean.policy == "KEEP_LATEST_BY_HOURS"
+    )
     pauses += [_TIMED_MS] if by_time else []
     pauses += [_UNREADABLE_MS] if any(service.assessment.unreadable for service in seen.values()) else []
     return now_ms + min(pauses) if pauses else None

@@ -75,7 +75,7 @@ class Synced(Readable):
 
 
 def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> SyncDue:
-    """Return whether a write, or settings, were not synced, or the last comparison is too old; asks no metastore."""
+    """Return whether a write or settings were not synced, or the last comparison is too old; queries no metastore."""
     del request
     if not policies.sync.enabled:
         return SyncDue(due=False, reason=_UNDECLARED, applies=False)

@@ -1,4 +1,4 @@
-"""Select the partitions of a service run: those that the command names, or those of its data interval."""
+"""Select the partitions of a service run: the partitions of the command, or of its data interval."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def partitions_in(
     Raises:
         UserError: No partition path contains a date.
     """
-    spans = {partition: found for partition in partitions if (found := _span(partition, keys)) is not None}
+    spans = {partition: span for partition in partitions if (span := _span(partition, keys)) is not None}
     if partitions and not spans:
         raise UserError(
             f"no partition path contains a date, for example {partitions[0]!r}; a data interval selects partitions by "

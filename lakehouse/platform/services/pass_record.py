@@ -22,7 +22,7 @@ Key = tuple[str, str]
 # parameters: what a pass knows at its end
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What a pass has found and decided.
+    """The looks and the decisions of a pass.
 
     Attributes:
         services: The services on which it decided.
@@ -45,43 +45,47 @@ class Decided:
     claim: str = ""
 
 
-def record_pass(catalog: Catalog, found: Decided, rules: AlarmRules | None) -> None:
+def record_pass(catalog: Catalog, decided_pass: Decided, rules: AlarmRules | None) -> None:
     """Store the states of the tables with their problems, and those decisions that are new."""
     # Due services on which the pass did not decide stay.
     due = {
-        table: {service: one for service, one in state.due.items() if service not in found.services}
-        for table, state in found.stored.items()
+        table: {service: one for service, one in state.due.items() if service not in decided_pass.services}
+        for table, state in decided_pass.stored.items()
     }
     changed, decisions = set[int](), dict[tuple[int, str], Decision]()
-    for choice in found.choices:
-        one = found.candidates[(choice.assessed.table, choice.assessed.service)]
-        after = decided(one, choice, found.now_ms, found.claim)
+    for choice in decided_pass.choices:
+        one = decided_pass.candidates[(choice.assessed.table, choice.assessed.service)]
+        after = decided(one, choice, decided_pass.now_ms, decided_pass.claim)
         if after is not None:
             due.setdefault(one.table_id, {})[choice.assessed.service] = after
         is_new = one.due is None or after is None or (after.code, after.chosen_ms) != (one.due.code, one.due.chosen_ms)
-        if one.table_id in found.looks or is_new:
-            decisions[(one.table_id, choice.assessed.service)] = _decision(one, choice, found.looks.get(one.table_id))
+        if one.table_id in decided_pass.looks or is_new:
+            decisions[(one.table_id, choice.assessed.service)] = _decision(
+                one, choice, decided_pass.looks.get(one.table_id)
+            )
         if is_new or after != one.due:
             changed.add(one.table_id)
-    states = _states(catalog, found, due)
+    states = _states(catalog, decided_pass, due)
     if rules is not None:
-        entries = [look.entry for look in found.looks.values()]
-        problems = judge(catalog, rules, entries, states, service_errors=_service_errors(found.looks)).problems
+        entries = [look.entry for look in decided_pass.looks.values()]
+        problems = judge(catalog, rules, entries, states, service_errors=_service_errors(decided_pass.looks)).problems
         states = {table: replace(state, problems=problems.get(table, ())) for table, state in states.items()}
-    catalog.states.record(states, found.seen)
+    catalog.states.record(states, decided_pass.seen)
     catalog.states.record_due({table: due.get(table, {}) for table in changed - states.keys()})
     if decisions:
         catalog.history.decide(decisions)
 
 
-def _states(catalog: Catalog, found: Decided, due: Mapping[int, Mapping[str, DueService]]) -> dict[int, TableState]:
+def _states(
+    catalog: Catalog, decided_pass: Decided, due: Mapping[int, Mapping[str, DueService]]
+) -> dict[int, TableState]:
     """Return the new states of the tables of the looks, with their problems from before."""
-    if not found.looks:
+    if not decided_pass.looks:
         return {}
-    conflicts = catalog.history.conflicts_since(found.now_ms - _DAY_MS, found.looks)
+    conflicts = catalog.history.conflicts_since(decided_pass.now_ms - _DAY_MS, decided_pass.looks)
     states = {}
-    for table, look in found.looks.items():
-        before = found.stored.get(table, TableState())
+    for table, look in decided_pass.looks.items():
+        before = decided_pass.stored.get(table, TableState())
         states[table] = TableState(
             numbers=_numbers(look, before.numbers, conflicts.get(table, 0)),
             problems=before.problems,
@@ -105,19 +109,19 @@ def _service_errors(looks: Mapping[int, Look]) -> dict[int, dict[str, str]]:
     }
 
 
-def _numbers(look: Look, known: TableNumbers, conflicts: int) -> TableNumbers:
+def _numbers(look: Look, before: TableNumbers, conflicts: int) -> TableNumbers:
     if look.numbers is None:
-        return known
+        return before
     numbers = replace(look.numbers, conflicts=conflicts)
     if numbers.metadata_ms is not None:
         return numbers
-    return replace(numbers, metadata_bytes=known.metadata_bytes, metadata_ms=known.metadata_ms)
+    return replace(numbers, metadata_bytes=before.metadata_bytes, metadata_ms=before.metadata_ms)
 
 
-def _decision(one: Candidate, choice: Choice, found: Look | None) -> Decision:
+def _decision(one: Candidate, choice: Choice, look: Look | None) -> Decision:
     assessed = choice.assessed
     cost = assessed.assessment.cost
-    version = {} if found is None else {"spec_version": found.entry.spec_version}
+    version = {} if look is None else {"spec_version": look.entry.spec_version}
     return Decision(
         due=assessed.assessment.due,
         chosen=choice.chosen,

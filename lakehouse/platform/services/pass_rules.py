@@ -65,8 +65,8 @@ def rules_of(catalog: Catalog, inputs: RuleInputs) -> Rules:
     for table, service in sorted(active.keys() | waiting.keys()):
         for budget in _of_scopes(budgets, table, service):
             budget.runs += 1
-        known = started.get((table, service))
-        partitions = () if known is None else known.assessment.cost.partitions
+        candidate = started.get((table, service))
+        partitions = () if candidate is None else candidate.assessment.cost.partitions
         stage = RunStage.ACTIVE if (table, service) in active else RunStage.SUBMITTED
         running.append(RunningService(table=table, service=service, partitions=partitions, stage=stage))
     left = [max(run.seconds - (now_ms - run.started_ms) / 1000, 1.0) for run in active.values()]
@@ -83,7 +83,7 @@ def _spent(catalog: Catalog, now_ms: int) -> list[tuple[str, str, int, int]]:
 
 def _budgets(catalog: Catalog, inputs: RuleInputs) -> dict[str, Budget]:
     """Return the budgets of services, of namespaces by their policies, and of tables by their candidates."""
-    found = {
+    budgets = {
         service: Budget(scope=service, limits=limits) for service, limits in inputs.limits.items() if _limits(limits)
     }
     policies = catalog.policies()
@@ -93,14 +93,14 @@ def _budgets(catalog: Catalog, inputs: RuleInputs) -> dict[str, Budget]:
             settings = policies.settings_of(namespace, "", {}, service)
             budget = _budget_of_policy(f"{what} in namespace {namespace}", service, settings)
             if _limits(budget.limits):
-                found[f"{namespace}/{service}"] = budget
+                budgets[f"{namespace}/{service}"] = budget
     for one in inputs.candidates:
         bounds = RunBounds() if one.due is None else one.due.bounds
         limits = Limits(runs=bounds.max_runs, bytes_per_hour=bounds.bytes_per_hour)
         if _limits(limits):
             table, service = one.assessed.table, one.assessed.service
-            found[f"{table}/{service}"] = Budget(scope=f"{service} of {table}", limits=limits)
-    return found
+            budgets[f"{table}/{service}"] = Budget(scope=f"{service} of {table}", limits=limits)
+    return budgets
 
 
 def _budget_of_policy(scope: str, service: str, settings: Mapping[str, Any]) -> Budget:
@@ -110,13 +110,13 @@ def _budget_of_policy(scope: str, service: str, settings: Mapping[str, Any]) -> 
     """
     try:
         if service == ALL_SERVICES:
-            found = parse_common_limits(settings)
+            limits = parse_common_limits(settings)
         else:
-            found = parse_scheduling(service, settings)
+            limits = parse_scheduling(service, settings)
     except UserError as error:
         log_fault(f"the policy of {scope}", error)
         return Budget(scope=f"{scope}, whose policy is refused ({error})", limits=Limits(runs=0))
-    return Budget(scope=scope, limits=Limits(runs=found.max_runs, bytes_per_hour=found.bytes_per_hour))
+    return Budget(scope=scope, limits=Limits(runs=limits.max_runs, bytes_per_hour=limits.bytes_per_hour))
 
 
 def _limits(limits: Limits) -> bool:

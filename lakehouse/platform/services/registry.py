@@ -1,4 +1,4 @@
-"""The services of a table by the name of their ServiceSpec: those of the core and of the platform.
+"""The services of a table by the name of their ServiceSpec: services of the core, and services of the platform.
 
 A service that needs only the table is a property of `lakehouse.core.table.services.TableServices`, so that the core
 stays usable without the platform. A service that also needs a metastore or another server is a module here, with the

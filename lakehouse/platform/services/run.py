@@ -98,8 +98,8 @@ def _predicted(catalog: Catalog, name: str, service: str) -> float | None:
         # The run is complete; only its metric is missing.
         logger.warning("%s: the prediction of the run cannot be read: %s", name, error)
         return None
-    found = runs[0].predicted.get("seconds") if runs else None
-    return None if found is None else float(found)
+    seconds = runs[0].predicted.get("seconds") if runs else None
+    return None if seconds is None else float(seconds)
 
 
 def _run_one(catalog: Catalog, name: str, command: ServiceCommand, runner: Runner) -> ServiceReport:

@@ -51,17 +51,19 @@ def decide(
     named = [catalog.registered_entry(name) for name in text_list(tables, "tables")]
     entries = {entry.id: entry for entry in named} if tables else catalog.registered()
     _end_crashed_runs(catalog, services)
-    policies, asked = catalog.policies(), catalog.history.requested_services(services)
+    policies, open_requests = catalog.policies(), catalog.history.requested_services(services)
 
-    def look(entry: TableEntry | InvalidEntry) -> dict[str, _Found]:
-        requested = [service for service in services if force or (entry.id, service) in asked]
+    def look(entry: TableEntry | InvalidEntry) -> dict[str, _SeenService]:
+        requested = [service for service in services if force or (entry.id, service) in open_requests]
         return _look(entry, policies, services, requested)
 
     with ThreadPoolExecutor(_READERS) as pool:
         seen = dict(zip(entries, pool.map(look, entries.values()), strict=True))
     memory = _remember(catalog, seen)
     services_assessed = [
-        _candidate(entry, service, seen[entry.id][service], memory, requested=force or (entry.id, service) in asked)
+        _candidate(
+            entry, service, seen[entry.id][service], memory, requested=force or (entry.id, service) in open_requests
+        )
         for entry in entries.values()
         for service in services
     ]
@@ -78,7 +80,7 @@ def decide(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _SeenService:
     """The assessment of one service of a table, and its settings; None if these cannot be read."""
 
     assessment: Assessment
@@ -96,22 +98,24 @@ class _Memory:
 
 def _look(
     entry: TableEntry | InvalidEntry, policies: ServicePolicies, services: Sequence[str], requested: Collection[str]
-) -> dict[str, _Found]:
+) -> dict[str, _SeenService]:
     """Load a table once, and assess all services; no fault of one table is raised, because it would stop the others."""
-    found: dict[str, _Found] = {}
+    seen: dict[str, _SeenService] = {}
     if isinstance(entry, InvalidEntry):
-        return dict.fromkeys(services, _Found(assessment=unreadable(entry.error)))
+        return dict.fromkeys(services, _SeenService(assessment=unreadable(entry.error)))
     try:
         table = open_table(entry, policies).services_as_loaded
     except Exception as error:
-        return dict.fromkeys(services, _Found(assessment=_unseen(entry, "services", error)))
+        return dict.fromkeys(services, _SeenService(assessment=_unseen(entry, "services", error)))
     for service in services:
         try:
             settings = policies.scheduling_settings(entry.namespace, entry.name, entry.spec.services, service)
-            found[service] = _Found(assessment=assess(table, service, force=service in requested), settings=settings)
+            seen[service] = _SeenService(
+                assessment=assess(table, service, force=service in requested), settings=settings
+            )
         except Exception as error:
-            found[service] = _Found(assessment=_unseen(entry, service, error))
-    return found
+            seen[service] = _SeenService(assessment=_unseen(entry, service, error))
+    return seen
 
 
 def _unseen(entry: TableEntry, what: str, error: Exception) -> Assessment:
@@ -119,43 +123,49 @@ def _unseen(entry: TableEntry, what: str, error: Exception) -> Assessment:
     return unreadable(error_text(error))
 
 
-def _remember(catalog: Catalog, seen: Mapping[int, Mapping[str, _Found]]) -> _Memory:
+def _remember(catalog: Catalog, seen: Mapping[int, Mapping[str, _SeenService]]) -> _Memory:
     due = {
-        table: [f for f in found.values() if f.assessment.cost.files or f.assessment.due]
-        for table, found in seen.items()
+        table: [one for one in services.values() if one.assessment.cost.files or one.assessment.due]
+        for table, services in seen.items()
     }
-    timed = [t for t, found in due.items() if any(f.settings and f.settings.deadline_s is not None for f in found)]
+    timed = [
+        table
+        for table, services in due.items()
+        if any(one.settings and one.settings.deadline_s is not None for one in services)
+    ]
     return _Memory(
-        runs=catalog.history.newest_runs([table for table, found in due.items() if found], limit=_RUNS_OF_FORECAST),
+        runs=catalog.history.newest_runs(
+            [table for table, services in due.items() if services], limit=_RUNS_OF_FORECAST
+        ),
         due_since=catalog.history.due_since(timed),
         now_ms=catalog.clock.now_ms(),
     )
 
 
-# parameters: a service of a table, and what is known of it
+# parameters: a service of a table, with its assessment and its history
 def _candidate(
-    entry: TableEntry | InvalidEntry, service: str, found: _Found, memory: _Memory, *, requested: bool
+    entry: TableEntry | InvalidEntry, service: str, seen: _SeenService, memory: _Memory, *, requested: bool
 ) -> AssessedService:
-    if found.settings is None:
-        return AssessedService(table=entry.identifier, service=service, assessment=found.assessment)
+    if seen.settings is None:
+        return AssessedService(table=entry.identifier, service=service, assessment=seen.assessment)
     runs = memory.runs.get((entry.id, service), ())
-    deadline_s = found.settings.deadline_s if found.assessment.due else None
+    deadline_s = seen.settings.deadline_s if seen.assessment.due else None
     since = due_since(runs, memory.due_since.get((entry.id, service), ()), memory.now_ms)
     return AssessedService(
         table=entry.identifier,
         service=service,
-        assessment=found.assessment,
-        seconds=predicted_seconds(found.assessment, runs),
-        priority=found.settings.priority,
+        assessment=seen.assessment,
+        seconds=predicted_seconds(seen.assessment, runs),
+        priority=seen.settings.priority,
         deadline_ms=None if deadline_s is None else since + round(deadline_s * 1000),
-        enabled=found.settings.enabled,
+        enabled=seen.settings.enabled,
         requested=requested,
     )
 
 
-def predicted_seconds(found: Assessment, runs: Sequence[Run]) -> float:
+def predicted_seconds(assessment: Assessment, runs: Sequence[Run]) -> float:
     """Predict the seconds of a run from the rate of the last runs, else from the throughput of a disk."""
-    work = found.cost.bytes / _BYTES_PER_S + found.cost.files / _FILES_PER_S
+    work = assessment.cost.bytes / _BYTES_PER_S + assessment.cost.files / _FILES_PER_S
     ratios = [
         float(run.actual["seconds"]) / float(run.predicted["seconds"])
         for run in runs
@@ -200,14 +210,14 @@ def _with_drift(choice: Choice, drift: Mapping[str, str]) -> Choice:
 
 def _decision(choice: Choice, spec_version: int) -> Decision:
     assessed = choice.assessed
-    found = assessed.assessment
+    assessment = assessed.assessment
     return Decision(
-        due=found.due,
+        due=assessment.due,
         chosen=choice.chosen,
         reason=choice.reason,
         code=choice.code,
         priority=assessed.score,
         deadline_ms=assessed.deadline_ms,
-        inputs={**found.inputs, "spec_version": spec_version},
-        predicted={**found.cost.numbers, "seconds": round(assessed.seconds, 1)} if found.cost.files else {},
+        inputs={**assessment.inputs, "spec_version": spec_version},
+        predicted={**assessment.cost.numbers, "seconds": round(assessed.seconds, 1)} if assessment.cost.files else {},
     )

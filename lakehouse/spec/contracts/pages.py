@@ -401,11 +401,15 @@ class ActionsPage(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPreview(Document):
-    """What an action would do, in sentences; `facts` has the numbers. Nothing was changed."""
+    """What an action would do, in sentences; `facts` has the numbers. Nothing was changed.
+
+    `nothing_to_do` says that the action would change nothing; the sentences have the reason.
+    """
 
     table: str
     action: str
     effects: tuple[str, ...] = ()
+    nothing_to_do: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

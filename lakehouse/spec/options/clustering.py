@@ -160,9 +160,9 @@ def _check_buckets(text: str) -> None:
 
 def _layout(name: str) -> str:
     plain = name.strip().lower().replace("-", "").replace("_", "")
-    for known in LAYOUTS:
-        if known.replace("-", "") == plain:
-            return known
+    for layout in LAYOUTS:
+        if layout.replace("-", "") == plain:
+            return layout
     raise SettingError(
         f"option {LAYOUT}={name!r}: must be one of {', '.join(LAYOUTS)}.{nearest(name, LAYOUTS)}", setting=LAYOUT
     )

@@ -105,9 +105,9 @@ class CompactionPolicy:
 
 def _strategy(name: str) -> str:
     short = name.rpartition(".")[2].removesuffix("CompactionStrategy")
-    for known in STRATEGIES:
-        if known.lower() == short.lower():
-            return known
+    for strategy in STRATEGIES:
+        if strategy.lower() == short.lower():
+            return strategy
     raise SettingError(
         f"option hoodie.compaction.strategy: {name!r} is not one of {', '.join(STRATEGIES)}."
         f"{nearest(short, STRATEGIES)}",

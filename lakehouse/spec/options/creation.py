@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateOption:
-    """An option of `Table.create`: its key, its default as text, and one sentence."""
+    """An option of `Table.create`: its key, its default as a string, and one sentence."""
 
     key: str
     default: str

@@ -66,5 +66,5 @@ class EventTimePolicy:
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """The sources whose watermarks define that of the table; empty for all known sources."""
+        """The sources whose watermarks define the watermark of the table; empty for all known sources."""
         return tuple(name.strip() for name in self.sources.split(",") if name.strip())

@@ -34,7 +34,7 @@ _ARGUMENT = re.compile(r"""\s*((?:'(?:[^']|'')*'|"[^"]*"|[^,'"])+)""")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexingPolicy:
-    """Which indexes of the metadata table a table has beside its statistics, and how long a build waits for writers."""
+    """The declared indexes of the metadata table, and how long a build waits for writers."""
 
     record_index: bool = option(
         RECORD_INDEX_ENABLE,
@@ -101,14 +101,14 @@ class IndexingPolicy:
     @property
     def declared(self) -> tuple[DeclaredIndex, ...]:
         """The declared secondary indexes and indexes on expressions, in the order of their declaration."""
-        found = (*_secondary(self.secondary), *_expressions(self.expressions))
-        names = [index.partition for index in found]
+        indexes = (*_secondary(self.secondary), *_expressions(self.expressions))
+        names = [index.partition for index in indexes]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             is_secondary = partition_kind(twice) is PartitionKind.SECONDARY_INDEX
             key = SECONDARY_KEY if is_secondary else EXPRESSIONS_KEY
             raise SettingError(f"option {key}: the index {twice} is declared twice; name each index once", setting=key)
-        return found
+        return indexes
 
 
 def secondary_index(column: str, name: str = "") -> DeclaredIndex:
@@ -118,10 +118,10 @@ def secondary_index(column: str, name: str = "") -> DeclaredIndex:
 
 def expression_index(text: str) -> DeclaredIndex:
     """Return the index of one declaration `name=function(column)`; raise SettingError if it does not parse."""
-    found = tuple(_expressions(text))
-    if len(found) != 1:
-        raise SettingError(f"{text!r} declares {len(found)} indexes; expected one", setting=EXPRESSIONS_KEY)
-    return found[0]
+    indexes = tuple(_expressions(text))
+    if len(indexes) != 1:
+        raise SettingError(f"{text!r} declares {len(indexes)} indexes; expected one", setting=EXPRESSIONS_KEY)
+    return indexes[0]
 
 
 def _secondary(text: str) -> Iterable[DeclaredIndex]:

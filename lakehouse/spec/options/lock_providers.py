@@ -178,7 +178,7 @@ class LockProvider:
     across_processes: bool = True
 
 
-#: Name -> provider. The order is that of the documentation.
+#: Name -> provider, in the order of the documentation.
 LOCK_PROVIDERS = {
     "filesystem": LockProvider(
         options=FilesystemLockOptions, hudi_class="FileSystemBasedLockProvider", in_table_storage=True

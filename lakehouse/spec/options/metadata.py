@@ -16,7 +16,7 @@ STATISTICS_LIMIT = "hoodie.metadata.index.column.stats.max.columns.to.index"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataPolicy:
-    """The metadata table: file listings, column statistics and indexes beside the data."""
+    """The metadata table: file listings, column statistics and indexes."""
 
     enable: bool = option(
         METADATA_ENABLE,

@@ -1,4 +1,4 @@
-"""Parse options: `hoodie.*` and `lakehouse.*` keys with text values become typed policies."""
+"""Parse options: `hoodie.*` and `lakehouse.*` keys with string values become typed policies."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = fr
 
 def check_known(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> None:
     """Raise UserError naming the nearest declared key if a key is not declared; values are not checked."""
-    known = declared_keys() | also_known
+    keys = declared_keys() | also_known
     for key in options:
-        if key not in known:
+        if key not in keys:
             raise SettingError(
-                f"unknown option {key!r}.{nearest(key, known)} `lakehouse options` lists all.", setting=key
+                f"unknown option {key!r}.{nearest(key, keys)} `lakehouse options` lists all.", setting=key
             )

@@ -55,7 +55,7 @@ class PartitionPolicies:
     )
 
     def __post_init__(self) -> None:
-        """Raise SettingError for a text that is not a list of rules."""
+        """Raise SettingError for a value that is not a list of rules."""
         parse_rules(self.rules)
 
     def of(self, service: str) -> tuple[PartitionRule, ...]:
@@ -76,7 +76,7 @@ class PartitionPolicies:
 
 
 def rules_text(rules: Sequence[PartitionRule]) -> str:
-    """Return rules as the text of the option; empty for none."""
+    """Return rules as the value of the option; empty for none."""
     documents = []
     for rule in rules:
         document: dict[str, Any] = {"service": rule.service, "pattern": rule.pattern}
@@ -88,7 +88,7 @@ def rules_text(rules: Sequence[PartitionRule]) -> str:
 
 @lru_cache(maxsize=1024)
 def parse_rules(text: str) -> tuple[PartitionRule, ...]:
-    """Return the rules in the text of the option; raise SettingError if it is not a list of rules."""
+    """Return the rules in the value of the option; raise SettingError if it is not a list of rules."""
     if not text.strip():
         return ()
     try:

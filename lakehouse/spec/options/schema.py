@@ -79,5 +79,5 @@ class SchemaPolicy:
 
     @property
     def makes_text(self) -> bool:
-        """Whether numbers and dates may be changed to text."""
+        """Whether numbers and dates may be changed to strings."""
         return self.type_change in ("text", "any")

@@ -132,14 +132,16 @@ def ttl_rule(pattern: str, *, rule_id: str | None = None, **limits: Unpack[TtlLi
 
     Raises UserError for an unknown limit, and for a duration or size that does not parse.
     """
-    known = TtlLimits.__annotations__
+    limit_names = TtlLimits.__annotations__
     for name in limits:
-        if name not in known:
-            raise UserError(f"unknown limit {name!r}.{nearest(name, known)} Known limits: {', '.join(known)}.")
+        if name not in limit_names:
+            raise UserError(
+                f"unknown limit {name!r}.{nearest(name, limit_names)} Known limits: {', '.join(limit_names)}."
+            )
     for name, value in (("pattern", pattern), ("rule_id", rule_id or "")):
         if not isinstance(value, str):
             raise UserError(f"{name}={value!r} of a ttl rule is of type {type(value).__name__}; give a text")
-    found = _limits(
+    parsed_limits = _limits(
         {name: str(limits.get(name, "")) for name in _AGES},
         max_partitions=limits.get("max_partitions", 0),
         max_bytes=limits.get("max_bytes", ""),
@@ -149,7 +151,7 @@ def ttl_rule(pattern: str, *, rule_id: str | None = None, **limits: Unpack[TtlLi
         pattern=pattern,
         format=limits.get("format", ""),
         timezone=limits.get("timezone", ""),
-        **found,
+        **parsed_limits,
     )
 
 

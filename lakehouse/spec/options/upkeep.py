@@ -14,7 +14,7 @@ VALIDATION_EVERY = "lakehouse.validation.every.hours"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphansPolicy:
-    """When orphan files are deleted. `lakehouse.clean.orphans.hours` says how old they have to be."""
+    """When orphan files are deleted. `lakehouse.clean.orphans.hours` is their minimum age."""
 
     every_hours: int = option(
         ORPHANS_EVERY, 168, "Hours after which a table is searched for orphan files again.", most=LONGEST_HOURS

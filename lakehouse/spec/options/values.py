@@ -1,4 +1,4 @@
-"""Convert the text of options to the typed fields of policies."""
+"""Convert the string values of options to the typed fields of policies."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _parse(declared: Field[Any], value: str, kind: type) -> Any:
     if choices:
         matches = [choice for choice in choices if choice.lower() == text.lower()]
         if not matches:
-            known = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+            allowed = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
             why = nearest(text, choices) if len(choices) > 1 else f" {declared.metadata['text']}"
-            raise SettingError(f"option {key}={value!r}: must be {known}.{why}", setting=key)
+            raise SettingError(f"option {key}={value!r}: must be {allowed}.{why}", setting=key)
         return matches[0]
     try:
         if kind is bool:

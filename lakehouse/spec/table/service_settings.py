@@ -90,9 +90,9 @@ def setting_options(service: str, settings: Mapping[str, Any]) -> dict[str, str]
         if name in _SCHEDULING:
             continue
         if name not in keys and name not in keys.values():
-            known = tuple(dict.fromkeys((*_SCHEDULING, *keys)))
+            names = tuple(dict.fromkeys((*_SCHEDULING, *keys)))
             raise SettingError(
-                f"services.{service}: unknown setting {name!r}.{nearest(name, known)} Known: {', '.join(known)}.",
+                f"services.{service}: unknown setting {name!r}.{nearest(name, names)} Known: {', '.join(names)}.",
                 setting=name,
             )
         options[keys.get(name, name)] = _text(value)
@@ -115,7 +115,7 @@ def _keys(service: str) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """Format a YAML value as an option text: booleans in lower case, lists separated by commas."""
+    """Format a YAML value as an option: booleans in lower case, lists separated by commas."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

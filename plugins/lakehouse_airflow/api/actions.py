@@ -29,7 +29,7 @@ from lakehouse.platform.fleet_views.paging import LARGEST_OFFSET, MOST_ROWS, Pag
 from lakehouse.platform.fleet_views.policies import PolicyScope, policy_change, policy_removal
 from lakehouse.platform.fleet_views.stopping import ActiveRun, active_run, stop_effects
 from lakehouse.platform.fleet_views.table import why_page
-from lakehouse.spec.actions import ActionSpec, action_on, check_parameters, command_words
+from lakehouse.spec.actions import ActionSpec, Effects, action_on, check_parameters, command_words
 from lakehouse.spec.contracts.pages import ActionPreview, ActionResult, ActionsPage
 from lakehouse_airflow.api.access import ACTIONS_DAG, READS, ActingUser, User, require_edit, service_dag
 from lakehouse_airflow.api.catalog import CLOCK, answer, database, reading
@@ -65,7 +65,7 @@ def preview(table: str, action: Action, user: ActingUser, parameters: Parameters
     """Return the effects of an action without doing it."""
     spec = _allowed(user, action, parameters)
     effects, facts = _preview(user, spec, table, parameters)
-    return JSONResponse(ActionPreview(table=table, action=spec.name, effects=effects, facts=facts).to_mapping())
+    return JSONResponse(shown_effects(table, spec, effects, facts).to_mapping())
 
 
 @router.post("/tables/{table}/actions", responses={200: {"model": ActionResult}}, summary="Request an action")
@@ -96,6 +96,19 @@ def act(table: str, action: Action, user: ActingUser, parameters: Parameters) ->
         return JSONResponse(ActionResult(action=read_action(session, number)).to_mapping())
 
 
+def shown_effects(
+    subject: str, spec: ActionSpec, effects: Effects, facts: Mapping[str, Any] | None = None
+) -> ActionPreview:
+    """Return the preview of an action on a table, a namespace or alarms."""
+    return ActionPreview(
+        table=subject,
+        action=spec.name,
+        effects=effects.sentences,
+        nothing_to_do=effects.nothing_to_do,
+        facts=facts or {},
+    )
+
+
 def _allowed(user: Any, action: str, parameters: Mapping[str, Any]) -> ActionSpec:
     """Return the spec of an action that the user may request; check its parameters."""
     spec = action_on("table", action)
@@ -113,9 +126,7 @@ def _stopped(user: Any, table: str, parameters: Mapping[str, Any]) -> ActiveRun:
     return found
 
 
-def _preview(
-    user: Any, spec: ActionSpec, table: str, parameters: Mapping[str, Any]
-) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _preview(user: Any, spec: ActionSpec, table: str, parameters: Mapping[str, Any]) -> tuple[Effects, dict[str, Any]]:
     if spec.name == "stop_run":
         found = _stopped(user, table, parameters)
         return stop_effects(found, table, is_finished(found.task)), {"tables": list(found.tables)}
@@ -137,7 +148,7 @@ def _preview(
     return effects_of(spec.name, shown, parameters), shown
 
 
-def _policy_effects(session: Session, spec: ActionSpec, table: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def _policy_effects(session: Session, spec: ActionSpec, table: str, parameters: Mapping[str, Any]) -> Effects:
     service, pattern = str(parameters["service"]), str(parameters.get("pattern", ""))
     if spec.name == "remove_policy":
         row = table_row(session, table)

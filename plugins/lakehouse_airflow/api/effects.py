@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakehouse.model.display import count_text, size_text, some
+from lakehouse.spec.actions import Effects
 from lakehouse.spec.decision_text import work_text
 
 
-def effects_of(action: str, found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the effects of an action as sentences."""
+def effects_of(action: str, found: Mapping[str, Any], parameters: Mapping[str, Any]) -> Effects:
+    """Return the effects of an action from the document of its dry run."""
     if found.get("reason") and not found.get("target") and not found.get("savepoint"):
-        return (f"Nothing to do: {found['reason']}.",)
+        return Effects.none(str(found["reason"]))
     effects = {
         "request_service": _request,
         "rollback": _rollback,
@@ -22,7 +23,7 @@ def effects_of(action: str, found: Mapping[str, Any], parameters: Mapping[str, A
         "publish": _publish,
         "withdraw": _withdraw,
     }
-    return effects[action](found, parameters)
+    return Effects(sentences=effects[action](found, parameters))
 
 
 def _request(found: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:

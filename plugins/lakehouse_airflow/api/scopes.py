@@ -12,11 +12,11 @@ from lakehouse.errors import UserError
 from lakehouse.platform.fleet_views.actions import ActionState, NewAction, end_action, read_action, record_action
 from lakehouse.platform.fleet_views.policies import PolicyScope, namespace_policy_change, policy_removal
 from lakehouse.platform.fleet_views.silences import apply_silence, silence_change
-from lakehouse.spec.actions import ActionSpec, action_on, check_parameters, command_words
+from lakehouse.spec.actions import ActionSpec, Effects, action_on, check_parameters, command_words
 from lakehouse.spec.contracts.pages import ActionPreview, ActionResult
 from lakehouse.spec.table.scheduling import ALL_SERVICES
 from lakehouse_airflow.api.access import ACTIONS_DAG, ActingUser, require_edit, service_dag
-from lakehouse_airflow.api.actions import Action, Parameters, changed_settings
+from lakehouse_airflow.api.actions import Action, Parameters, changed_settings, shown_effects
 from lakehouse_airflow.api.catalog import CLOCK, database, reading
 from lakehouse_airflow.api.pools import CHANGES, in_pool
 from lakehouse_airflow.api.requests import change_policy, recorded_failure
@@ -36,7 +36,7 @@ def preview_of_namespace(namespace: str, action: Action, user: ActingUser, param
     """Return what a change of a namespace's policy would change, without doing it."""
     spec = _allowed(user, "namespace", action, parameters)
     effects = _policy_effects(spec, namespace, parameters)
-    return JSONResponse(ActionPreview(table=namespace, action=spec.name, effects=effects).to_mapping())
+    return JSONResponse(shown_effects(namespace, spec, effects).to_mapping())
 
 
 @router.post(
@@ -63,7 +63,7 @@ def preview_of_alarms(action: Action, user: ActingUser, parameters: Parameters) 
     spec = _allowed(user, "alarms", action, parameters)
     with reading() as session:
         change = silence_change(session, spec.name, parameters, user.get_name(), CLOCK.now_ms())
-    return JSONResponse(ActionPreview(table=change.scope, action=spec.name, effects=change.effects).to_mapping())
+    return JSONResponse(shown_effects(change.scope, spec, Effects(sentences=change.effects)).to_mapping())
 
 
 @router.post("/alarms/actions", responses=_RESULT, summary="Silence alarms, or end a silence")
@@ -90,7 +90,7 @@ def _allowed(user: Any, subject: str, action: str, parameters: Mapping[str, Any]
     return spec
 
 
-def _policy_effects(spec: ActionSpec, namespace: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def _policy_effects(spec: ActionSpec, namespace: str, parameters: Mapping[str, Any]) -> Effects:
     service = str(parameters["service"])
     if parameters.get("pattern"):
         raise UserError(f"a pattern needs a table; leave it out, or change the policy of a table of {namespace}")

@@ -24,6 +24,9 @@ export function ActionButton({ table, path, action, fixed = {}, fields = [], lab
     open ? h(ActionDialog, { table, path, action, fixed, fields, label, close: (done) => { setOpen(false); if (done && onDone) onDone(); } }) : null);
 }
 
+// Stands in the place of the button Roll back.
+export const Kept = () => h(Text, { fontSize: 'xs', color: 'fg.muted' }, 'A savepoint keeps this commit, so it cannot be rolled back. `lakehouse savepoint delete` ends that.');
+
 function ActionDialog({ table, path: place, action, fixed, fields, label, close }) {
   const [values, setValues] = useState(Object.fromEntries(fields.map((f) => [f.name, f.value ?? ''])));
   const [step, setStep] = useState(fields.length ? 'ask' : 'preview');
@@ -55,7 +58,8 @@ function ActionDialog({ table, path: place, action, fixed, fields, label, close 
       h(Dialog.Footer, null,
         h(Button, { variant: 'outline', onClick: () => close(done !== null) }, step === 'done' ? 'Close' : 'Cancel'),
         step === 'ask' ? h(Button, { disabled: busy, onClick: preview }, 'Show what would happen') : null,
-        step === 'preview' && shown ? h(Button, { colorPalette: HARMFUL.includes(action) ? 'red' : 'blue', disabled: busy, onClick: () => send('', (found) => { setDone(found.action); setStep('done'); }) }, 'Confirm') : null)))));
+        step === 'preview' && shown ? h(Button, { colorPalette: HARMFUL.includes(action) ? 'red' : 'blue', disabled: busy || shown.nothing_to_do,
+          title: shown.nothing_to_do ? 'The action would change nothing, so there is nothing to confirm.' : undefined, onClick: () => send('', (found) => { setDone(found.action); setStep('done'); }) }, 'Confirm') : null)))));
 }
 
 // The DAGs that do an action.

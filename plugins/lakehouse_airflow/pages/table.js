@@ -1,7 +1,7 @@
 // The page of one table: its tabs, and the tabs Overview, Partitions, Services, Publication, Policies and Files.
 import { h, UI, useData, useQuery, query, count, size, seconds, Ago, absolute, pagePath, Fragment, useState } from './core.js';
 import { CELLS, Frame, Card, Health, Missing, Name, Prose, State, Go, Panel, Loaded, Waiting, Notice, PagedTable, Search } from './ui.js';
-import { ActionButton } from './actions.js';
+import { ActionButton, Kept } from './actions.js';
 import { ActivityList } from './activity.js';
 import { DagNotices } from './dag-states.js';
 import { useTableNumbers } from './table-numbers.js';
@@ -77,10 +77,11 @@ const Rows = ({ head, rows, label }) => h(Table.Root, { size: 'sm', 'aria-label'
 
 function Commits({ found, table, may, reload }) {
   if (!found.commits.length) return h(Text, { color: 'fg.muted' }, 'No commit yet.');
+  const saved = new Set(found.savepoints.map((s) => s.instant));
   return h(Fragment, null, h(Rows, { label: 'Last commits', head: ['instant', 'operation', 'rows', 'files', ''], rows: [...found.commits].reverse().map((c, i) => [
     h(Go, { to: `${pagePath('table', table)}?tab=timeline&instant=${c.instant}` }, c.instant), h(Prose, { 'data-text': 'narrow' }, c.operation.toLowerCase().replaceAll('_', ' ')),
     h(Changes, { commit: c }), h(Fragment, null, count(c.files), h(Box, null, size(c.bytes))),
-    i === 0 ? h(ActionButton, { table, action: 'rollback', fixed: { instant: c.instant }, disabled: !may.table, onDone: reload }) : '']) }),
+    i !== 0 ? '' : saved.has(c.instant) ? h(Kept) : h(ActionButton, { table, action: 'rollback', fixed: { instant: c.instant }, disabled: !may.table, onDone: reload })]) }),
   h(Flex, { mt: 3, gap: 2 }, h(ActionButton, { table, action: 'rollback_failed', disabled: !may.table, onDone: reload })));
 }
 

@@ -1,7 +1,7 @@
 // The tab Timeline: instants as bars on a canvas, a lane per service, zoom by drag; fluid with 100,000 instants.
 import { h, UI, useData, useQuery, useState, useEffect, useRef, useMemo, count, seconds, size, absolute, Fragment } from './core.js';
 import { Panel, Waiting, Failure, State, Go } from './ui.js';
-import { ActionButton } from './actions.js';
+import { ActionButton, Kept } from './actions.js';
 import { dagRun } from './queue.js';
 import { place, decimate, lanesOf, publications, serviceRuns, ticks, word, operationWord, NO_INSTANTS, PUBLISH } from './timeline-model.js';
 import { InstantList } from './timeline-list.js';
@@ -27,6 +27,7 @@ function Chart({ bars, published, runs, table, data, may, reload, get, set, arch
   const more = useMemo(() => (archived ? [] : [...published, ...serviceRuns(runs, bars)]), [bars, published, runs, archived]);
   const model = useMemo(() => place(bars, only, more), [bars, only, more]);
   const lanes = useMemo(() => lanesOf(bars, more), [bars, more]);
+  const saved = useMemo(() => new Set(bars.instants.filter((_, i) => bars.actions[i] === 'savepoint' && bars.states[i] === 'completed')), [bars]);
   const whole = [model.first, model.last];
   const from = Number(get('from')) || whole[0]; const to = Number(get('to')) || whole[1];
   const canvas = useRef(null); const drag = useRef(null); const [hover, setHover] = useState(null); const [width, setWidth] = useState(900);
@@ -78,7 +79,7 @@ function Chart({ bars, published, runs, table, data, may, reload, get, set, arch
         onMouseUp: up, onDoubleClick: () => set({ from: '', to: '' }) }),
       hover && hover.box ? h(Tip, { key: `${hover.box.instant} ${hover.box.count}`, table, hover, runs: byInstant, width, archived }) : null),
     h(Flex, { gap: 4, mt: 2, fontSize: 'xs', color: 'fg.muted' }, LEGEND.map(([name, text]) => h('span', { key: name }, h('span', { style: { display: 'inline-block', width: 10, height: 10, marginRight: 5, background: PALETTE[name] } }), text))),
-    chosen ? h(Detail, { table, instant: chosen, run: byInstant.get(chosen), may, reload, archived, close: () => setChosen('') }) : null,
+    chosen ? h(Detail, { table, instant: chosen, isSaved: saved.has(chosen), run: byInstant.get(chosen), may, reload, archived, close: () => setChosen('') }) : null,
     h(InstantList, { table, service: only, archived, choose: setChosen, range: get('from') || get('to') ? [from, to] : null, others: { only: NO_INSTANTS.includes(only), rows: visible.filter((r) => NO_INSTANTS.includes(r.service)) } }));
 }
 
@@ -134,10 +135,10 @@ export function decoded({ operation, numbers, plan }) {
     conflicts ? `${count(conflicts)} ${conflicts === 1 ? 'retry' : 'retries'} after conflicts` : '', steps.length ? `plan: ${steps.join(', ')}` : ''].filter(Boolean);
 }
 
-function Detail({ table, instant, run, may, reload, archived, close }) {
+function Detail({ table, instant, isSaved, run, may, reload, archived, close }) {
   const { data, error } = useData(archived ? null : `tables/${encodeURIComponent(table)}/timeline/${encodeURIComponent(instant)}`);
-  const actions = h(Flex, { gap: 2 }, data && data.state === 'completed' && data.operation ? h(ActionButton, { table, action: 'restore', label: 'Restore to this', fixed: { instant }, disabled: !may.table, onDone: reload }) : null,
-    data && (data.state !== 'completed' || data.operation) ? h(ActionButton, { table, action: 'rollback', fixed: { instant }, disabled: !may.table, onDone: reload }) : null, h(Button, { size: 'xs', variant: 'ghost', onClick: close, 'aria-label': 'Close the detail' }, '✕'));
+  const actions = h(Flex, { gap: 2 }, data && isSaved ? h(Kept) : null, data && data.state === 'completed' && data.operation ? h(ActionButton, { table, action: 'restore', label: 'Restore to this', fixed: { instant }, disabled: !may.table, onDone: reload }) : null,
+    data && !isSaved && (data.state !== 'completed' || data.operation) ? h(ActionButton, { table, action: 'rollback', fixed: { instant }, disabled: !may.table, onDone: reload }) : null, h(Button, { size: 'xs', variant: 'ghost', onClick: close, 'aria-label': 'Close the detail' }, '✕'));
   return h(Panel, { title: `Instant ${instant}`, mt: 4, actions },
     archived ? h(Text, { color: 'fg.muted' }, 'The plan of an archived instant is not read here; `lakehouse timeline show --archived` lists it.') : null,
     error ? h(Failure, { error }) : null, !data && !error && !archived ? h(Waiting) : null,

@@ -72,7 +72,7 @@ def test_choose_skips_services_that_are_not_due_or_disabled_with_a_reason() -> N
 def test_choose_starts_one_service_that_holds_file_groups_per_table() -> None:
     both = assessed("a.b", "compaction", benefit=9), assessed("a.b", "clustering", benefit=1)
     assert chosen(*both) == ["a.b"]
-    assert reason(*both) == "compaction runs on this table, and both hold file groups"
+    assert reason(*both) == "compaction is chosen for this table in this pass, and both hold file groups"
     assert chosen(assessed("a.b", "compaction"), assessed("a.b", "clean")) == ["a.b", "a.b"]
     running = Load(running=[("a.b", "logcompaction")])
     assert "logcompaction runs" in reason(assessed("a.b", "clustering"), load=running)
@@ -112,6 +112,8 @@ def test_choose_holds_file_groups_for_a_submitted_run_and_names_its_stage() -> N
     run = RunningService(table="a.b", service="compaction", partitions=("day=1",), stage=RunStage.SUBMITTED)
     found = codes(Rules(running=[run]), assessed("a.b", "compaction"), assessed("a.b", "clustering", ("day=1",)))
     assert found == {"compaction": DecisionReason.SUBMITTED, "clustering": DecisionReason.FILE_GROUPS_HELD}
+    (waits,) = choose_runs([assessed("a.b", "clustering", ("day=1",))], Rules(running=[run]), now_ms=NOW)
+    assert waits.reason.startswith("compaction was chosen for this table by an earlier pass, and its job has not begun")
 
 
 def test_choose_respects_the_limits_of_runs_and_bytes() -> None:

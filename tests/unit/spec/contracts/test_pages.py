@@ -90,7 +90,7 @@ DOCUMENTS = (
         silences=(SilenceLine(id=1, rule="", scope="a", until_ms=9, reason="move", author="ada"),),
     ),
     ActionsPage(now_ms=1, total=1, offset=0, actions=(ACTION,)),
-    ActionPreview(table="a.b", action="rollback", effects=("x",), facts={"files": []}),
+    ActionPreview(table="a.b", action="rollback", effects=("x",), nothing_to_do=True, facts={"files": []}),
     ActionResult(action=ACTION),
     TimelineBars(table="b", now_ms=1, instants=("1",), actions=("commit",), states=("inflight",), end_ms=(None,)),
     InstantDetail(table="b", instant="1", action="commit", state="completed", files=({"path": "x"},)),
