@@ -207,17 +207,17 @@ def plan_publication(
         stored = publication.partitions.get(candidate.name)
         if not request.selects(candidate) or (stored is not None and stored.stage in _UNFINISHED):
             continue
-        ready = _readiness(given, candidate, stored)
-        if isinstance(ready, _Ready):
-            match _version_to_publish(given, candidate, ready, is_new=stored is None):
-                case PlannedPartition() as found:
-                    planned.append(found)
-                case WaitingPartition() as found:
-                    waiting.append(found)
-                case MissedPartition() as found:
-                    missed.append(found)
+        readiness = _readiness(given, candidate, stored)
+        if isinstance(readiness, _Ready):
+            match _version_to_publish(given, candidate, readiness, is_new=stored is None):
+                case PlannedPartition() as version:
+                    planned.append(version)
+                case WaitingPartition() as partition:
+                    waiting.append(partition)
+                case MissedPartition() as lost:
+                    missed.append(lost)
         elif stored is None:
-            waiting.append(ready)
+            waiting.append(readiness)
         elif stored.stage is Stage.LOST:
             missed.append(_missed(candidate, PartitionState.LOST, PublishReason.VERSION_CLEANED, stored.reason))
         elif _is_archivable(given, stored):
@@ -350,41 +350,67 @@ def _readiness(
     given: _PlanInput, candidate: PublicationCandidate, stored: PublishedPartition | None
 ) -> _Ready | WaitingPartition:
     """Return why a partition is ready to be published (again), or the condition that it waits for."""
-    spec, facts, request = given.spec, given.facts, given.request
+    ready = _requested(given, candidate, stored)
+    if ready is not None:
+        return ready
+    if stored is not None:
+        return WaitingPartition(name=candidate.name, end_ms=candidate.end_ms, lag_ms=None, reason=str(stored.stage))
+    return _interval_ended(given, candidate) or _watermark_passed(given, candidate) or _waiting(given, candidate)
+
+
+def _requested(given: _PlanInput, candidate: PublicationCandidate, stored: PublishedPartition | None) -> _Ready | None:
+    """Return the request of a user or a signal that makes a partition ready, also a published one; None for none."""
+    facts, request = given.facts, given.request
     signal = given.publication.signals.get(candidate.name)
     if request.force and (request.names or request.interval_ms is not None):
         return _Ready(since_ms=facts.now_ms, reason="requested", code=PublishReason.REQUESTED, requested=True)
     if request.newest and stored is not None and stored.stage is Stage.LOST:
         reason = "requested at the newest version"
         return _Ready(since_ms=facts.now_ms, reason=reason, code=PublishReason.REQUESTED, requested=True)
-    if "signal" in spec.ready and signal is not None and (stored is None or signal > stored.ready_ms):
+    if "signal" in given.spec.ready and signal is not None and (stored is None or signal > stored.ready_ms):
         reason = "a signal said that it is ready"
         return _Ready(since_ms=signal, reason=reason, code=PublishReason.SIGNAL, requested=True)
-    if stored is not None:
-        return WaitingPartition(name=candidate.name, end_ms=candidate.end_ms, lag_ms=None, reason=str(stored.stage))
-    end, lag, reasons = candidate.end_ms, None, []
-    if "interval" in spec.ready:
-        if request.ended and request.interval_ms is not None and end is not None and end <= request.interval_ms[1]:
-            reason = "the data interval of the run has ended"
-            return _Ready(since_ms=facts.now_ms, reason=reason, code=PublishReason.INTERVAL_ENDED, requested=True)
-        if end is not None:
-            reasons.append("the run of its data interval")
-    if "event_time" in spec.ready and end is not None:
-        if facts.watermark_ms is None:
-            reasons.append("a watermark: no commit has one (see hoodie.payload.event.time.field)")
-        elif facts.watermark_ms >= end:
-            reason = f"the watermark {iso(facts.watermark_ms)} has passed its end"
-            return _Ready(since_ms=facts.now_ms, reason=reason, code=PublishReason.WATERMARK, requested=False)
-        else:
-            lag = end - facts.watermark_ms
-            reasons.append(f"the watermark, at {iso(facts.watermark_ms)}")
-    if "signal" in spec.ready:
+    return None
+
+
+def _interval_ended(given: _PlanInput, candidate: PublicationCandidate) -> _Ready | None:
+    request, end = given.request, candidate.end_ms
+    if "interval" not in given.spec.ready or not request.ended or request.interval_ms is None:
+        return None
+    if end is None or end > request.interval_ms[1]:
+        return None
+    reason = "the data interval of the run has ended"
+    return _Ready(since_ms=given.facts.now_ms, reason=reason, code=PublishReason.INTERVAL_ENDED, requested=True)
+
+
+def _watermark_passed(given: _PlanInput, candidate: PublicationCandidate) -> _Ready | None:
+    watermark, end = given.facts.watermark_ms, candidate.end_ms
+    if "event_time" not in given.spec.ready or end is None or watermark is None or watermark < end:
+        return None
+    reason = f"the watermark {iso(watermark)} has passed its end"
+    return _Ready(since_ms=given.facts.now_ms, reason=reason, code=PublishReason.WATERMARK, requested=False)
+
+
+def _waiting(given: _PlanInput, candidate: PublicationCandidate) -> WaitingPartition:
+    """Return the conditions that a new partition waits for."""
+    ready, end, watermark = given.spec.ready, candidate.end_ms, given.facts.watermark_ms
+    by_watermark = "event_time" in ready and end is not None
+    reasons = ["the run of its data interval"] if "interval" in ready and end is not None else []
+    if by_watermark and watermark is None:
+        reasons.append("a watermark: no commit has one (see hoodie.payload.event.time.field)")
+    elif by_watermark and watermark is not None:
+        reasons.append(f"the watermark, at {iso(watermark)}")
+    if "signal" in ready:
         reasons.append("a signal")
-    timeless = ": its name has no time" if end is None and spec.ready != ("signal",) else ""
-    reason = f"waits for {' or '.join(reasons) or 'nothing'}{timeless}"
-    # Sensors fail on UNREACHABLE, because no later run can publish the partition.
-    code = PublishReason.WAITS_FOR_CONDITION if reasons else PublishReason.UNREACHABLE
-    return WaitingPartition(name=candidate.name, end_ms=end, lag_ms=lag, reason=reason, code=code)
+    timeless = ": its name has no time" if end is None and ready != ("signal",) else ""
+    return WaitingPartition(
+        name=candidate.name,
+        end_ms=end,
+        lag_ms=end - watermark if by_watermark and end is not None and watermark is not None else None,
+        reason=f"waits for {' or '.join(reasons) or 'nothing'}{timeless}",
+        # Sensors fail on UNREACHABLE, because no later run can publish the partition.
+        code=PublishReason.WAITS_FOR_CONDITION if reasons else PublishReason.UNREACHABLE,
+    )
 
 
 def _is_expired(given: _PlanInput, candidate: PublicationCandidate) -> bool:
