@@ -12,7 +12,7 @@ from typing import Any
 from lakehouse.cli.arguments import job_command, option_pairs
 from lakehouse.cli.group import Given
 from lakehouse.cli.output import show_document
-from lakehouse.cli.plan_views import plan_document, rows_of_rewrite
+from lakehouse.cli.plan_views import plan_document, show_plan
 from lakehouse.cli.service_job import run_service_job
 from lakehouse.cli.table import open_table
 from lakehouse.core.operations.commit.results import NothingToDo
@@ -47,8 +47,7 @@ def plan(given: Given) -> None:
     if given.dry_run or spec.action is None:
         # The plan of a rewrite is printed although it is not due: it shows what a forced run would do.
         planned = service.plan(force=given.force or spec.holds_file_groups, pinned=pinned)
-        document = plan_document(planned, spec.name)
-        show_document(document, given.output, rows=rows_of_rewrite(document))
+        show_plan(plan_document(planned, spec.name), given.output)
         return
     scheduled = service.schedule(force=given.force, pinned=pinned)
     if isinstance(scheduled, NothingToDo):

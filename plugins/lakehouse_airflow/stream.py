@@ -164,19 +164,16 @@ class StreamOperator(LakehouseOperator):
 
     def _started(self, command: JobCommand, watch: StreamWatch) -> StreamWatch:
         """Start spark-submit as a process that outlives this task, and return what is to be watched."""
-        hook = self._get_hook()
-        is_cluster = hook._connection["deploy_mode"] == "cluster"
+        is_cluster = self.is_cluster
         if is_cluster:
             self.conf = {**_SUBMIT_ONLY, **(self.conf or {})}
-            hook = self._get_hook()
-        words = hook._build_spark_submit_command(self.application)
+        submit = self.submit_command()
         path = _log_path(Path(str(command.report)))
-        variables = {name: str(value) for name, value in (hook._env or {}).items()}
         with path.open("wb") as output:
             path.chmod(0o600)
             process = subprocess.Popen(
-                words,
-                env={**os.environ, **variables, **self._secrets},
+                submit.words,
+                env={**os.environ, **submit.variables, **self._secrets},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -20,7 +20,7 @@ from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spark.duplicates import RepeatedRows
 from lakehouse.spec.contracts.job import IngestReport, JobStatus
 from lakehouse.spec.job_command import IngestCommand
-from lakehouse.spec.sources.deduplicate import DeduplicateSpec
+from lakehouse.spec.sources.ingest import DeduplicateSpec
 from lakehouse.spec.table.table_spec import PartitionField, TableSpec
 from tests.support.file_ingest import changed_ingest, file_ingest
 

@@ -106,6 +106,21 @@ def encode(value: object) -> Any:
     return str(value)
 
 
+def mirror(kind: type[KindT], source: object, **others: Any) -> KindT:
+    """Return a dataclass of a contract with the values that `source` has under the same names.
+
+    Args:
+        kind: A dataclass.
+        source: A value with an attribute for each field of `kind` that is not in `others`.
+        others: The fields that `source` lacks or has in another form.
+
+    Raises:
+        AttributeError: `source` lacks a field, so the contract and its source have diverged.
+    """
+    same = {field.name: getattr(source, field.name) for field in fields(kind) if field.name not in others}  # type: ignore[arg-type]
+    return kind(**same, **others)
+
+
 def decode(kind: type[KindT], mapping: object) -> KindT:
     """Return the dataclass that `encode` encoded; raise UserError for a mapping that is none."""
     try:

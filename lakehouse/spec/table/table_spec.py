@@ -38,7 +38,8 @@ from lakehouse.spec.table.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKE
 from lakehouse.spec.table.contradictions import check_settings
 from lakehouse.spec.table.partition_fields import PartitionField, parse_partition_by, partition_entry
 from lakehouse.spec.table.publish import PublishSpec, is_enabled, parse_publish
-from lakehouse.spec.table.services import SERVICES, service_options, service_settings, setting_options
+from lakehouse.spec.table.service_settings import service_options, service_settings, setting_options
+from lakehouse.spec.table.services import SERVICES
 from lakehouse.spec.table.table_keys import (
     INDEX_KEYS,
     MERGE_MODES,
