@@ -106,12 +106,12 @@ def synchronise(
         RetryableError: the catalog does not answer.
     """
     specs = {_name(spec.table): spec for spec in folder.specs}
-    done = []
+    statuses = []
     for status in compare(catalog, folder, tables):
         if status.state is SpecState.DIFFERS or (enter and status.state is SpecState.UNKNOWN):
             status = _put_in_force(catalog, specs[status.table], status, author)
-        done.append(status)
-    return tuple(done)
+        statuses.append(status)
+    return tuple(statuses)
 
 
 def compared_with_tables(

@@ -184,17 +184,17 @@ def run_databases(run: DatabaseRun) -> IngestReport:
 def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[IngestReport]]:
     """Read and commit once; return whether nothing is left to do, and the reports of the tables."""
     begun = run.server.log_end()
-    targets, failed = _targets(run)
+    targets, failures = _targets(run)
     if not targets:
-        return True, failed
+        return True, failures
     published = [replace(one.source, key=one.key) for one in targets if one.exists]
     if number == 1:
         run.server.check(published)
     fresh = run.server.prepare(published, resumes=any(_resumes(run, one) for one in targets))
     targets, starts, waiting = _starts(run, targets, fresh)
-    failed += waiting
+    failures += waiting
     if not targets:
-        return True, failed
+        return True, failures
     end = run.server.log_end()
     start = run.server.earliest(tuple(starts.values()))
     limited = run.server.limited(start, end, run.settings.max_log_bytes)
@@ -204,8 +204,9 @@ def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[Ingest
         plans = [replace(one, is_ahead=_is_ahead(run, starts[one.table.name], limited)) for one in plans]
     is_idle = all(not plan.units for plan in plans) and start.order == end.order
     if is_idle:
-        return True, [*failed, *(_nothing(run, one) for one in targets)]
-    area = StagingArea(storage=open_storage(_staging(run.spec), run.access), longest_s=ingest_of(run.spec).timeout_s)
+        return True, [*failures, *(_nothing(run, one) for one in targets)]
+    staging = open_storage(f"{run.spec.location.rstrip('/')}_staging", run.access)
+    area = StagingArea(storage=staging, longest_s=ingest_of(run.spec).timeout_s)
     with area.folder(now_ms) as folder:
         stager = Stager(
             reads=run.server.reads,
@@ -223,8 +224,7 @@ def _pass(run: DatabaseRun, number: int, now_ms: int) -> tuple[bool, list[Ingest
         ends = Ends(before=begun, after=run.server.log_end(), tables=tables, is_limited=catches_up)
         reports = [_committed(run, target, plan, staged, ends) for target, plan in work]
     _confirm(run, targets, reports, staged.end)
-    failed += reports
-    return not catches_up and all(_is_done(plan, staged) for plan in plans), failed
+    return not catches_up and all(_is_done(plan, staged) for plan in plans), [*failures, *reports]
 
 
 def _is_ahead(run: DatabaseRun, start: LogPosition, end: LogPosition) -> bool:
@@ -379,19 +379,8 @@ def _resumes(run: DatabaseRun, target: Target) -> bool:
 def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool) -> DatabasePlan:
     """Plan one commit of a table; without `chunks` it reads the log only."""
     known = target.known
-    if known is not None and known.table != target.source.name:
-        raise UserError(
-            f"table {target.spec.table} was read from {known.table}, and the spec says {target.source.name}. Correct "
-            "the spec, or use a new target table",
-            table=target.spec.table,
-        )
     resnapshot = run.attempt if _asks_snapshot(run, target) else ""
-    if known is None:
-        state = first_state(target.source, start, run.settings, resnapshot)
-    else:
-        state = next_state(
-            target.source, known, start, resnapshot=resnapshot, exists=target.exists, lacks_log=target.lacks_log
-        )
+    state = _next_state(run, target, start, resnapshot)
     reads: Sequence[Chunk] = ()
     keys: Sequence[Chunk] = ()
     is_wanted = target.exists and (bool(target.key) or run.settings.snapshot != "never")
@@ -415,6 +404,22 @@ def _plan(run: DatabaseRun, target: Target, start: LogPosition, *, chunks: bool)
         keys=tuple(keys),
         exists=target.exists,
         waits=not state.is_complete and not chunks and is_wanted,
+    )
+
+
+def _next_state(run: DatabaseRun, target: Target, start: LogPosition, resnapshot: str) -> DatabaseCheckpoint:
+    """Return the state before the reads of a pass; raise UserError if the commits are from another source table."""
+    known = target.known
+    if known is None:
+        return first_state(target.source, start, run.settings, resnapshot)
+    if known.table != target.source.name:
+        raise UserError(
+            f"table {target.spec.table} was read from {known.table}, and the spec says {target.source.name}. Correct "
+            "the spec, or use a new target table",
+            table=target.spec.table,
+        )
+    return next_state(
+        target.source, known, start, resnapshot=resnapshot, exists=target.exists, lacks_log=target.lacks_log
     )
 
 
@@ -574,11 +579,6 @@ def _dropped(work: Sequence[tuple[Target, DatabasePlan]], end: LogPosition) -> l
 def _stored(session: Session, table: Table, columns: Sequence[str]) -> Frame:
     frame: Frame = table.scan(columns=list(columns)).to_spark(session)
     return frame
-
-
-def _staging(spec: TableSpec) -> str:
-    """Return the folder of staged files, beside the tables."""
-    return f"{spec.location.rstrip('/')}_staging"
 
 
 def _nothing(run: DatabaseRun, target: Target) -> IngestReport:

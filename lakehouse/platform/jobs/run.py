@@ -63,21 +63,15 @@ def run_job(
     """
     die_with_parent()
     signal.signal(signal.SIGTERM, _stop)
-    trace, file = "", None
+    file: ReportFile | None = None
+    trace = ""
     try:
         file = ReportFile(Path(command.report)) if command.report else None
         watch_task(os.environ)
-        if not command.check:
-            report = work(command)
-        else:
-            notes = check(command)
-            may_end = isinstance(command, IngestCommand) and command.end_if_idle
-            ended = end_if_idle(command) if end_if_idle is not None and may_end else None
-            if ended is None:
-                _show_check(command, notes)
-                _discard(file)
-                return 0
-            report = ended
+        report = _checked(command, check, end_if_idle) if command.check else work(command)
+        if report is None:
+            _discard(file)
+            return 0
     except JobStop as stop:
         report = _failed(command, stop.error)
     except LakehouseError as error:
@@ -96,17 +90,35 @@ def run_job(
     is_written = file is not None and _is_written(file, report)
     if report.error is None:
         return 0
-    is_reported = is_written and is_reported_by_caller(command, os.environ)
+    _show_error(command, report.error, trace, is_reported=is_written and is_reported_by_caller(command, os.environ))
+    return report.error.exit_code
+
+
+def _checked(
+    command: CommandT,
+    check: Callable[[CommandT], tuple[str, ...]],
+    end_if_idle: Callable[[CommandT], JobReport | None] | None,
+) -> JobReport | None:
+    """Check a command; return the report if that ends the run, or None after the result of the check is printed."""
+    notes = check(command)
+    ends = isinstance(command, IngestCommand) and command.end_if_idle
+    report = end_if_idle(command) if end_if_idle is not None and ends else None
+    if report is None:
+        _show_check(command, notes)
+    return report
+
+
+def _show_error(command: JobArguments, error: JobError, trace: str, *, is_reported: bool) -> None:
+    """Print the error of a job unless the caller reports it, and the traceback of an unexpected one if it is wanted."""
     # The log of an Airflow task always has the traceback of an unexpected error.
     is_traced = bool(trace) and (command.debug or is_reported)
     sys.stderr.write(redact_text(trace) if is_traced else "")
     # The traceback of an unexpected error ends with its message.
-    is_shown = is_reported or (is_traced and report.error.code is not ErrorCode.USER)
-    if not is_shown:
-        hint = ". This is an unexpected error; --debug shows its traceback" if trace and not is_traced else ""
-        message = printable(redact_text(report.error.message), keep=_LINES)
-        sys.stderr.write(f"{report.error.kind}: {message}{hint}\n")
-    return report.error.exit_code
+    if is_reported or (is_traced and error.code is not ErrorCode.USER):
+        return
+    hint = ". This is an unexpected error; --debug shows its traceback" if trace and not is_traced else ""
+    message = printable(redact_text(error.message), keep=_LINES)
+    sys.stderr.write(f"{error.kind}: {message}{hint}\n")
 
 
 def _is_written(file: ReportFile, report: JobReport) -> bool:

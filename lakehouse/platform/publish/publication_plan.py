@@ -207,17 +207,17 @@ def plan_publication(
         stored = publication.partitions.get(candidate.name)
         if not request.selects(candidate) or (stored is not None and stored.stage in _UNFINISHED):
             continue
-        ready = _readiness(given, candidate, stored)
-        if isinstance(ready, _Ready):
-            match _version_to_publish(given, candidate, ready, is_new=stored is None):
-                case PlannedPartition() as found:
-                    planned.append(found)
-                case WaitingPartition() as found:
-                    waiting.append(found)
-                case MissedPartition() as found:
-                    missed.append(found)
+        readiness = _readiness(given, candidate, stored)
+        if isinstance(readiness, _Ready):
+            match _version_to_publish(given, candidate, readiness, is_new=stored is None):
+                case PlannedPartition() as version:
+                    planned.append(version)
+                case WaitingPartition() as partition:
+                    waiting.append(partition)
+                case MissedPartition() as lost:
+                    missed.append(lost)
         elif stored is None:
-            waiting.append(ready)
+            waiting.append(readiness)
         elif stored.stage is Stage.LOST:
             missed.append(_missed(candidate, PartitionState.LOST, PublishReason.VERSION_CLEANED, stored.reason))
         elif _is_archivable(given, stored):
@@ -350,77 +350,67 @@ def _readiness(
     given: _PlanInput, candidate: PublicationCandidate, stored: PublishedPartition | None
 ) -> _Ready | WaitingPartition:
     """Return why a partition is ready to be published (again), or the condition that it waits for."""
-    requested = _requested(given, candidate, stored)
-    if requested is not None:
-        return requested
+    ready = _requested(given, candidate, stored)
+    if ready is not None:
+        return ready
     if stored is not None:
         return WaitingPartition(name=candidate.name, end_ms=candidate.end_ms, lag_ms=None, reason=str(stored.stage))
-    return _by_conditions(given, candidate)
+    return _interval_ended(given, candidate) or _watermark_passed(given, candidate) or _waiting(given, candidate)
 
 
 def _requested(given: _PlanInput, candidate: PublicationCandidate, stored: PublishedPartition | None) -> _Ready | None:
-    """Return why a user or a signal requests the partition, published or not; None without a request."""
-    now_ms, request = given.facts.now_ms, given.request
+    """Return the request of a user or a signal that makes a partition ready, also a published one; None for none."""
+    facts, request = given.facts, given.request
+    signal = given.publication.signals.get(candidate.name)
     if request.force and (request.names or request.interval_ms is not None):
-        return _Ready(since_ms=now_ms, reason="requested", code=PublishReason.REQUESTED, requested=True)
+        return _Ready(since_ms=facts.now_ms, reason="requested", code=PublishReason.REQUESTED, requested=True)
     if request.newest and stored is not None and stored.stage is Stage.LOST:
         reason = "requested at the newest version"
-        return _Ready(since_ms=now_ms, reason=reason, code=PublishReason.REQUESTED, requested=True)
-    signal = given.publication.signals.get(candidate.name) if "signal" in given.spec.ready else None
-    if signal is not None and (stored is None or signal > stored.ready_ms):
+        return _Ready(since_ms=facts.now_ms, reason=reason, code=PublishReason.REQUESTED, requested=True)
+    if "signal" in given.spec.ready and signal is not None and (stored is None or signal > stored.ready_ms):
         reason = "a signal said that it is ready"
         return _Ready(since_ms=signal, reason=reason, code=PublishReason.SIGNAL, requested=True)
     return None
 
 
-def _by_conditions(given: _PlanInput, candidate: PublicationCandidate) -> _Ready | WaitingPartition:
-    """Return the declared condition that an unpublished partition fulfils, or all that it waits for."""
-    spec, end = given.spec, candidate.end_ms
-    missing = []
-    for condition in (_interval_ended, _watermark_passed):
-        state = condition(given, end)
-        if isinstance(state, _Ready):
-            return state
-        missing += [state] if state else []
-    if "signal" in spec.ready:
-        missing.append("a signal")
-    timeless = ": its name has no time" if end is None and spec.ready != ("signal",) else ""
-    reason = f"waits for {' or '.join(missing) or 'nothing'}{timeless}"
-    # Sensors fail on UNREACHABLE, because no later run can publish the partition.
-    code = PublishReason.WAITS_FOR_CONDITION if missing else PublishReason.UNREACHABLE
-    return WaitingPartition(name=candidate.name, end_ms=end, lag_ms=_lag_ms(given, end), reason=reason, code=code)
+def _interval_ended(given: _PlanInput, candidate: PublicationCandidate) -> _Ready | None:
+    request, end = given.request, candidate.end_ms
+    if "interval" not in given.spec.ready or not request.ended or request.interval_ms is None:
+        return None
+    if end is None or end > request.interval_ms[1]:
+        return None
+    reason = "the data interval of the run has ended"
+    return _Ready(since_ms=given.facts.now_ms, reason=reason, code=PublishReason.INTERVAL_ENDED, requested=True)
 
 
-def _interval_ended(given: _PlanInput, end_ms: int | None) -> _Ready | str:
-    """Return that the run's data interval covers the period, or what is missing; empty if it is no condition."""
-    if "interval" not in given.spec.ready or end_ms is None:
-        return ""
-    interval = given.request.interval_ms
-    if given.request.ended and interval is not None and end_ms <= interval[1]:
-        reason, code = "the data interval of the run has ended", PublishReason.INTERVAL_ENDED
-        return _Ready(since_ms=given.facts.now_ms, reason=reason, code=code, requested=True)
-    return "the run of its data interval"
-
-
-def _watermark_passed(given: _PlanInput, end_ms: int | None) -> _Ready | str:
-    """Return that the watermark has passed the period, or what is missing; empty if it is no condition."""
-    watermark_ms = given.facts.watermark_ms
-    if "event_time" not in given.spec.ready or end_ms is None:
-        return ""
-    if watermark_ms is None:
-        return "a watermark: no commit has one (see hoodie.payload.event.time.field)"
-    if watermark_ms < end_ms:
-        return f"the watermark, at {iso(watermark_ms)}"
-    reason = f"the watermark {iso(watermark_ms)} has passed its end"
+def _watermark_passed(given: _PlanInput, candidate: PublicationCandidate) -> _Ready | None:
+    watermark, end = given.facts.watermark_ms, candidate.end_ms
+    if "event_time" not in given.spec.ready or end is None or watermark is None or watermark < end:
+        return None
+    reason = f"the watermark {iso(watermark)} has passed its end"
     return _Ready(since_ms=given.facts.now_ms, reason=reason, code=PublishReason.WATERMARK, requested=False)
 
 
-def _lag_ms(given: _PlanInput, end_ms: int | None) -> int | None:
-    """Return the time from the watermark to the end of a waiting partition, None if its condition is another one."""
-    watermark_ms = given.facts.watermark_ms
-    if "event_time" not in given.spec.ready or end_ms is None or watermark_ms is None:
-        return None
-    return end_ms - watermark_ms
+def _waiting(given: _PlanInput, candidate: PublicationCandidate) -> WaitingPartition:
+    """Return the conditions that a new partition waits for."""
+    ready, end, watermark = given.spec.ready, candidate.end_ms, given.facts.watermark_ms
+    by_watermark = "event_time" in ready and end is not None
+    reasons = ["the run of its data interval"] if "interval" in ready and end is not None else []
+    if by_watermark and watermark is None:
+        reasons.append("a watermark: no commit has one (see hoodie.payload.event.time.field)")
+    elif by_watermark and watermark is not None:
+        reasons.append(f"the watermark, at {iso(watermark)}")
+    if "signal" in ready:
+        reasons.append("a signal")
+    timeless = ": its name has no time" if end is None and ready != ("signal",) else ""
+    return WaitingPartition(
+        name=candidate.name,
+        end_ms=end,
+        lag_ms=end - watermark if by_watermark and end is not None and watermark is not None else None,
+        reason=f"waits for {' or '.join(reasons) or 'nothing'}{timeless}",
+        # Sensors fail on UNREACHABLE, because no later run can publish the partition.
+        code=PublishReason.WAITS_FOR_CONDITION if reasons else PublishReason.UNREACHABLE,
+    )
 
 
 def _is_expired(given: _PlanInput, candidate: PublicationCandidate) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse.core.operations.commit.pins import listings_at, unavailable_files
@@ -78,38 +78,72 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
 
     Such a partition is lost, unless the next run would choose another version or a previous version is still shown.
     """
-    mine = {n: p for n, p in publication.partitions.items() if p.stage is Stage.PUBLISHING and p.manifest}
-    if not mine:
+    begun = {n: p for n, p in publication.partitions.items() if p.stage is Stage.PUBLISHING and p.manifest}
+    if not begun:
         return frozenset()
     # Cleans that complete after this reload are detected under the lock by `unavailable_files`.
     loaded = loaded.reload()
-    slices = slices_of_versions(loaded, mine.values(), skips=job.policies.write.skips_damage)
-    chosen = {name: slices[p.version.completion, p.paths] for name, p in mine.items()}
-    files = {n: tuple(path for s in found or () for path in slice_paths(s)) for n, found in chosen.items()}
-    gone = {name for name, found in chosen.items() if found is None}
-    put_manifests(loaded.env, {mine[name].manifest: paths for name, paths in files.items() if name not in gone})
-    versions = {name: partition.version.instant for name, partition in mine.items()}
-    gone |= unavailable_files(loaded, job.policies.transaction, loaded.timeline, files, versions)
-    lost = {name for name in gone if _is_lost(job, loaded.reload(), mine[name])}
+    versions = _versions(job, loaded, begun)
+    paths = {name: version.paths for name, version in versions.items()}
+    readable = {begun[name].manifest: paths[name] for name, version in versions.items() if not version.is_cleaned}
+    put_manifests(loaded.env, readable)
+    instants = {name: partition.version.instant for name, partition in begun.items()}
+    cleaned = {name for name, version in versions.items() if version.is_cleaned}
+    cleaned |= unavailable_files(loaded, job.policies.transaction, loaded.timeline, paths, instants)
+    lost = {name for name in cleaned if _is_lost(job, loaded.reload(), begun[name])}
 
     def change(now: Publication) -> Publication:
-        for name, partition in mine.items():
+        for name, partition in begun.items():
             if now.partitions.get(name) != partition:
                 continue
-            if name in lost and partition.before is None:
-                now = now.put(name, replace(partition, stage=Stage.LOST, manifest="", reason=_CLEANED))
-                continue
-            if name in gone:
-                now = now.without(name) if partition.before is None else now.put(name, partition.before)
-                continue
-            found = chosen[name] or ()
-            size = sum((s.base.size_bytes if s.base is not None else 0) + s.total_log_bytes for s in found)
-            logs = any(s.logs for s in found)
-            now = now.put(name, replace(partition, files=len(files[name]), size_bytes=size, needs_copy=logs))
+            if name in cleaned:
+                now = _without_version(now, name, partition, is_lost=name in lost)
+            else:
+                now = now.put(name, versions[name].pinned(partition))
         return now
 
     change_publication(loaded.env, job.target, change)
-    return frozenset(gone)
+    return frozenset(cleaned)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _VersionFiles:
+    """The file slices of the version of a partition; None if a clean deleted some."""
+
+    slices: tuple[FileSlice, ...] | None
+
+    @property
+    def is_cleaned(self) -> bool:
+        return self.slices is None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(path for piece in self.slices or () for path in slice_paths(piece))
+
+    def pinned(self, partition: PublishedPartition) -> PublishedPartition:
+        """Return the partition with the size of its version, and whether readers need a copy with merged logs."""
+        slices = self.slices or ()
+        size = sum((piece.base.size_bytes if piece.base is not None else 0) + piece.total_log_bytes for piece in slices)
+        logs = any(piece.logs for piece in slices)
+        return replace(partition, files=len(self.paths), size_bytes=size, needs_copy=logs)
+
+
+def _versions(
+    job: PublishJob, loaded: LoadedTable, partitions: Mapping[str, PublishedPartition]
+) -> dict[str, _VersionFiles]:
+    slices = slices_of_versions(loaded, partitions.values(), skips=job.policies.write.skips_damage)
+    return {name: _VersionFiles(slices=slices[p.version.completion, p.paths]) for name, p in partitions.items()}
+
+
+def _without_version(
+    publication: Publication, name: str, partition: PublishedPartition, *, is_lost: bool
+) -> Publication:
+    """Return the publication after the version of a partition was cleaned: with its previous version, if it has one."""
+    if partition.before is not None:
+        return publication.put(name, partition.before)
+    if is_lost:
+        return publication.put(name, replace(partition, stage=Stage.LOST, manifest="", reason=_CLEANED))
+    return publication.without(name)
 
 
 def _is_lost(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition) -> bool:
@@ -132,12 +166,12 @@ def slices_of_versions(
     wanted = {(p.version.completion, p.paths) for p in partitions}
     paths = {path for _, paths in wanted for path in paths or ()}
     whole = any(paths is None for _, paths in wanted)
-    found = listings_at(loaded, sorted({time for time, _ in wanted}), None if whole else sorted(paths))
-    for listing in found.values():
+    listings = listings_at(loaded, sorted({time for time, _ in wanted}), None if whole else sorted(paths))
+    for listing in listings.values():
         check_listing(loaded, listing, skips=skips, completed_after="")
     return {
         (time, paths): _uncleaned(
-            loaded, time, paths, [s for s in found[time].slices if paths is None or s.partition in paths]
+            loaded, time, paths, [s for s in listings[time].slices if paths is None or s.partition in paths]
         )
         for time, paths in wanted
     }
