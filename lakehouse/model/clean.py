@@ -58,14 +58,14 @@ class CleanPlan(Readable):
         )
 
     def _shown(self) -> Shown:
-        kept = None if self.earliest is None else self.earliest.requested
+        earliest = None if self.earliest is None else self.earliest.requested
         line = sentence(
             f"clean plan: deletes {count_text(sum(map(len, self.files.values())), 'file')}",
             count_text(len(self.files), "partition"),
-            f"keeps versions from {kept} on" if kept else "",
+            f"keeps versions from {earliest} on" if earliest else "",
         )
         rows = [{"partition": partition, "files": len(paths)} for partition, paths in self.files.items()]
-        return Shown(line, {"policy": self.policy, "earliest_retained": kept}, rows)
+        return Shown(line, {"policy": self.policy, "earliest_retained": earliest}, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

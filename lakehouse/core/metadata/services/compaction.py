@@ -7,15 +7,14 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from lakehouse.core.format.hfile.writer import HFileWriter
-from lakehouse.core.format.metadata.few_records import UnusualRecordError
 from lakehouse.core.format.metadata.schema import is_current
 from lakehouse.core.metadata.hfiles import open_hfile
 from lakehouse.core.metadata.read.layers import LayerReader
 from lakehouse.core.metadata.record_kinds import STATISTICS, RecordKind, in_schema, record_kind, written_schema
-from lakehouse.core.metadata.services.few_merge import few_merged
 from lakehouse.core.metadata.services.rewrite import Rewrite, RewriteKind, Rewritten
 from lakehouse.core.metadata.services.slice_merge import UnorderedError, merged_batches, read_layers
-from lakehouse.core.metadata.write.files import base_name, few_base_bytes
+from lakehouse.core.metadata.small.merge import small_merge
+from lakehouse.core.metadata.write.files import base_bytes, base_name
 from lakehouse.core.planning.compaction import plan_compaction
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
@@ -33,33 +32,26 @@ def _plan(slices: Sequence[FileSlice], policy: CompactionPolicy) -> CompactionPl
 
 def _rewrite(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten:
     """Write the new base file of one file group."""
-    try:
-        return _rewrite_few(rewrite, operation)
-    except UnusualRecordError:
-        return _rewrite_many(rewrite, operation)
+    return _rewrite_few(rewrite, operation) or _rewrite_many(rewrite, operation)
 
 
-def _rewrite_few(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten:
-    """Write the new base file of a small file group.
-
-    Raises:
-        UnusualRecordError: The file group is not small.
-    """
+def _rewrite_few(rewrite: Rewrite, operation: CompactionOperation) -> Rewritten | None:
+    """Write the new base file of a small file group; return None for another file group."""
     state, store, partition = rewrite.state, rewrite.state.store, operation.partition
     file_slice = rewrite.slice_of(operation)
     base, logs = file_slice.base, file_slice.logs
     if sum(log.size_bytes for log in logs) + (base.size_bytes if base else 0) > _FEW_BYTES:
-        raise UnusualRecordError
+        return None
     completions, appended = rewrite.validity.completions, store.config.layout.appends_to_logs
     reader = LayerReader(store.inner.storage, store.cache, completions, appended=appended)
     layers = reader.layers(file_slice, rewrite.merges)
     kind = record_kind(partition, state.definitions.get(partition))
     schema = written_schema(partition, state.definitions, store.records)
-    if kind is STATISTICS and not is_current(schema):
-        raise UnusualRecordError
-    records = few_merged(layers, kind)
+    records = None if kind is STATISTICS and not is_current(schema) else small_merge(layers, kind)
+    if records is None:
+        return None
     path = _new_path(rewrite, operation)
-    data = few_base_bytes(records, schema, store.env.clock.now_ms(), kind.layout)
+    data = base_bytes(records, schema, store.env.clock.now_ms(), kind.layout)
     store.inner.storage.put(path, data)
     above = layers[1:] if base else layers
     stat = _stat(

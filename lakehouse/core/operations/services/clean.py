@@ -34,15 +34,15 @@ from lakehouse.core.format.timeline.clean import (
 )
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.metadata.change import change_of_clean
+from lakehouse.core.operations.commit.cleanup import delete_expired_tombstones
 from lakehouse.core.operations.commit.completion import Completion, complete_action
 from lakehouse.core.operations.commit.pins import read_pins
 from lakehouse.core.operations.commit.results import NothingToDo, Totals
-from lakehouse.core.operations.load.known_files import known_files
 from lakehouse.core.operations.load.listing import list_columns, supported_data_files
+from lakehouse.core.operations.load.metadata import known_files
 from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.slices import groups_of, load_visible
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.services.plan_executor import (
     ClaimedPlan,
     execute_plan,
@@ -52,7 +52,6 @@ from lakehouse.core.operations.services.plan_executor import (
 )
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.undo.rollback import roll_back_expired_writes
-from lakehouse.core.operations.write.tombstones import delete_expired_tombstones
 from lakehouse.core.planning.clean import (
     PINS_KEY,
     CleanDue,

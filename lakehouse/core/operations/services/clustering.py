@@ -23,12 +23,9 @@ import pyarrow.compute as pc
 
 from lakehouse.core.engine.progress import observed_stage
 from lakehouse.core.engine.protocol import Engine
-from lakehouse.core.files.base.bucket_resizer import resize_group
 from lakehouse.core.files.base.clustering_writer import ClusteringContext, cluster_group, clustering_markers
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.timeline.clustering import RESIZE_BUCKETS, RESIZE_RING, SORT_AND_SIZE, encode_clustering_plan
-from lakehouse.core.index.staging_layout import StagingLayout
-from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.clustering_conflicts import (
     clustering_plan,
     groups_of_active_writes,
@@ -36,20 +33,22 @@ from lakehouse.core.operations.commit.clustering_conflicts import (
 )
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.pending import planned_groups
 from lakehouse.core.operations.load.schema import table_schema
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.load.write_settings import maintenance_context
-from lakehouse.core.operations.read.damage import checked_slices
-from lakehouse.core.operations.read.scan import slice_context
-from lakehouse.core.operations.services.bucket_resize import (
+from lakehouse.core.operations.placement.bucket_resize import (
     mark_resized_rings,
-    plan_numbers,
-    plan_rings,
+    resize_context,
+    resize_group,
     store_new_rules,
     store_resized_rings,
     with_new_groups,
 )
+from lakehouse.core.operations.placement.protocol import BucketPlanner, BucketSelection
+from lakehouse.core.operations.placement.registry import placement_of
+from lakehouse.core.operations.read.damage import checked_slices
+from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.clustering_work import (
     ClusteringWork,
     prepared,
@@ -71,7 +70,6 @@ from lakehouse.core.operations.services.rewrite import (
     RewrittenFiles,
     announce_markers,
     complete_rewrite,
-    planned_groups,
     staging_of,
 )
 from lakehouse.core.operations.services.rewriting_service import RewritingService
@@ -221,8 +219,9 @@ def _check_before_plan(table: LoadedTable, policies: Policies, request: ServiceR
 def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
     require_clusterable(table, policies)
     require_sortable(table, policies.clustering.columns)
-    if policies.index.index_type.hashes_keys:
-        return _plan_buckets(table, policies, request)
+    planner = placement_of(policies.index.index_type).bucket_planner
+    if planner is not None:
+        return _plan_buckets(table, policies, request, planner)
     held = planned_groups(table)
     selected = request.partitions or policies.clustering.selected_partitions
     slices = checked_slices(table, policies.write, selected or None)
@@ -238,7 +237,9 @@ def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> Cl
     )
 
 
-def _plan_buckets(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
+def _plan_buckets(
+    table: LoadedTable, policies: Policies, request: ServiceRequest, planner: BucketPlanner
+) -> ClusteringPlan | None:
     """Return the plan for a table with the bucket index, in which each row stays in its bucket or moves with it."""
     clustering = policies.clustering
     layout = Layout(columns=clustering.columns, curve=clustering.layout)
@@ -255,10 +256,7 @@ def _plan_buckets(table: LoadedTable, policies: Policies, request: ServiceReques
         return flags
 
     hour = int(table.store.new_instant_time(table.timeline)[_HOUR])
-    rules = bucket_rules(table, policies.index)
-    if rules is None:
-        return plan_rings(table, policies, selected=selected, hour=hour, is_unsorted=is_unsorted)
-    return plan_numbers(table, policies, rules, selected=selected, hour=hour, is_unsorted=is_unsorted)
+    return planner(table, policies, BucketSelection(selected=selected, hour=hour, is_unsorted=is_unsorted))
 
 
 def _policies_of(policies: Policies) -> PolicyOf:
@@ -311,7 +309,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
             "Hudi",
             strategy=plan.strategy,
         )
-    if policies.index.index_type.hashes_keys and not resizes_buckets(plan):
+    if placement_of(policies.index.index_type).fixes_groups and not resizes_buckets(plan):
         raise UnsupportedError(
             f"{table.env.storage.root}: the clustering {instant.requested} moves rows to other file groups, where the "
             "bucket index would not find them. Roll it back with Hudi",
@@ -321,7 +319,7 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: Clu
     require_sortable(table, layout.columns)
     sized = replace(policies.write, max_file_bytes=policies.clustering.target_file_bytes)
     write = maintenance_context(table, replace(policies, write=sized), schema, instant.requested)
-    write = replace(write, layout=StagingLayout(hash_fields=policies.index.hashed_fields))
+    write = resize_context(write, policies)
     # The rows to sort are in memory while slices are merged, so merging may use half of the memory.
     budget = policies.write.memory_budget_bytes // 2
     read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)
@@ -363,19 +361,20 @@ def require_clusterable(table: LoadedTable, policies: Policies) -> None:
             f"{root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
         )
     require_mergeable(table.config)
-    if not policies.index.index_type.hashes_keys and policies.clustering.buckets:
+    placement = placement_of(policies.index.index_type)
+    if not placement.fixes_groups and policies.clustering.buckets:
         raise UserError(
             f"{root}: {BUCKETS}={policies.clustering.buckets} is for the bucket index; the index of the table is "
             f"{policies.index.type}",
             option=BUCKETS,
         )
-    bucket_rules(table, policies.index)
+    placement.check(table, policies)
 
 
 def require_free_groups(table: LoadedTable, policies: Policies) -> None:
     """Raise UnsupportedError for a table with the bucket index, whose rows cannot move to other file groups."""
     require_clusterable(table, policies)
-    if policies.index.index_type.hashes_keys:
+    if placement_of(policies.index.index_type).fixes_groups:
         raise UnsupportedError(
             f"{table.env.storage.root}: the bucket index finds the file group of a row by the hash of its key, so rows "
             "are not moved to other file groups, where writes would not find them"

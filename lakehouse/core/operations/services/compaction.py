@@ -10,8 +10,9 @@ from __future__ import annotations
 from lakehouse.core.files.log.compactor import CompactionContext, compact_slice
 from lakehouse.core.format.timeline.compaction import encode_compaction_plan
 from lakehouse.core.operations.commit.results import NothingToDo
-from lakehouse.core.operations.load.resizes import groups_with_open_copies
+from lakehouse.core.operations.load.pending import planned_groups
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.placement.resizes import groups_with_open_copies
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services.compaction_execution import (
     CompactionExecution,
@@ -20,7 +21,6 @@ from lakehouse.core.operations.services.compaction_execution import (
     require_merge_on_read,
 )
 from lakehouse.core.operations.services.partition_policies import sections_by_partition
-from lakehouse.core.operations.services.rewrite import planned_groups
 from lakehouse.core.operations.services.rewriting_service import RewritingService
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceRequest
 from lakehouse.core.planning.compaction import CompactionDue, compaction_due, plan_compaction

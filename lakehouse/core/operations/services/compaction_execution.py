@@ -19,8 +19,7 @@ from lakehouse.core.files.stage.markers import compaction_markers
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.schema import table_schema
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.load.write_settings import maintenance_context
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.partition_policies import (

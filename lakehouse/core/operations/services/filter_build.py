@@ -21,13 +21,11 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.core.operations.commit.clustering_conflicts import groups_of_active_writes
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.pending import planned_groups
 from lakehouse.core.operations.load.slices import load_slices
-from lakehouse.core.operations.load.stage import stage_of
-from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.load.table import LoadedTable, stage_of
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import clustering
-from lakehouse.core.operations.services.partition_policies import switched_off
-from lakehouse.core.operations.services.rewrite import planned_groups
 from lakehouse.core.planning.clustering import LAYOUT_KEY, metrics_of
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
@@ -57,7 +55,7 @@ def without_filter(table: LoadedTable, engine: Engine, policies: Policies) -> tu
     if not _is_read(policies):
         return ()
     newest = load_slices(table)
-    off = switched_off(policies, "clustering", pc.unique(newest.partitions).to_pylist())
+    off = policies.partitions.switched_off("clustering", pc.unique(newest.partitions).to_pylist())
     slices = [piece for piece in newest if piece.base is not None and piece.partition not in off]
     paths = [piece.base.path for piece in slices if piece.base is not None]
     unsized = [0] * len(paths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from lakehouse.core.operations.services.plan_executor import UnusablePlanError
+from lakehouse.core.operations.load.pending import UnusablePlanError
 from lakehouse.spec.options.policies import Policies
 
 Section = TypeVar("Section")
@@ -45,16 +45,9 @@ def sections_by_partition(
     return of_partition
 
 
-def switched_off(policies: Policies, service: str, partitions: Iterable[str]) -> tuple[str, ...]:
-    """Return those of some partitions in which a service is switched off, sorted."""
-    if not policies.partitions.of(service):
-        return ()
-    return tuple(p for p in sorted(set(partitions)) if policies.partitions.options_of(service, p) is None)
-
-
 def switched_off_reason(policies: Policies, service: str, partitions: Iterable[str]) -> str | None:
     """Return in which of some partitions a service is switched off, as a sentence; None if in none."""
-    off = switched_off(policies, service, partitions)
+    off = policies.partitions.switched_off(service, partitions)
     if not off:
         return None
     others = f" and {len(off) - 1} more" if len(off) > 1 else ""

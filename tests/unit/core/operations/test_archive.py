@@ -26,7 +26,7 @@ from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.instant import Action, Instant
 from lakehouse.spec.options.transaction import TransactionPolicy
-from lakehouse.spec.table.services import service_settings
+from lakehouse.spec.table.service_settings import service_settings
 from tests.support.archived import assert_same, eager, every_write, seen
 from tests.support.fixture_tables import load_fixture_tables
 from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, make_table, row
